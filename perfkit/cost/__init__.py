@@ -1,0 +1,1 @@
+"""The analytic model: FLOP and minimal bytes of operators, from shapes and dtypes alone."""
