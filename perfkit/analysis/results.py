@@ -1,0 +1,178 @@
+"""The results of an analysis: one record in the middle, small renderers around it.
+
+Everything a renderer shows is here, in base units (ns, bytes, FLOP); nothing is computed later but a scale or a colour.
+None means unknown. The JSON output is this record as it is (`schema` counts its versions).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from perfkit.run_folder import Correctness, Settings, Symbol, WorkloadFacts
+
+SCHEMA_VERSION = 1
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A value with its 95 % interval, and from how many samples."""
+
+    value: float
+    low: float
+    high: float
+    samples: int
+
+
+class Group(msgspec.Struct, kw_only=True):
+    """Rows of the kernel table taken together: a pass, a family, a kernel name, a module, or one row's kind of call.
+
+    Sums are over the rows that know the quantity; `flop_known_ns` and `bytes_known_ns` say how much of `time_ns` that is.
+    All amounts are per step.
+    """
+
+    key: str
+    count: float
+    time_ns: float
+    share: float  # of the kernel time of the step, 0 to 1
+    flop: float | None = None
+    bytes: float | None = None  # counters where there are any, else minimal bytes
+    flop_known_ns: float = 0.0
+    bytes_known_ns: float = 0.0
+    intensity: float | None = None  # FLOP/byte
+    flop_rate: float | None = None  # FLOP/s over the time of rows that know
+    bandwidth: float | None = None  # bytes/s over the time of rows that know
+    roof_ns: float | None = None  # Σ roof time of rows that have one
+    judged_ns: float = 0.0  # Σ time of the same rows
+    efficiency: float | None = None  # roof_ns / judged_ns, a ratio of sums
+    headroom_ns: float | None = None  # judged_ns − roof_ns, over rows not above their roof
+    bound: str = ""  # the resource that sets most of roof_ns, such as "memory" or "matrix_fp32"
+    ceiling: str = ""  # the ceiling used, in words
+    above_roof: bool = False  # some row is faster than its ceiling: a broken measurement or model
+    family: str = ""
+    passes: tuple[str, ...] = ()
+    shapes: str = ""
+    example: str = ""  # name as captured
+
+
+class Node(msgspec.Struct, kw_only=True):
+    """A node of the module tree: its own rows and its children's together."""
+
+    name: str
+    path: str
+    total: Group
+    children: list[Node] = []
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of the roofline chart: a kind of kernel call."""
+
+    label: str
+    family: str
+    pass_: str
+    intensity: float
+    flop_rate: float
+    time_ns: float
+    count: float
+    efficiency: float | None
+    resource: str  # the arithmetic unit that does most of its work
+    ceiling: str
+
+
+class Roof(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the roofline chart: a bandwidth (bytes/s) or a rate (FLOP/s)."""
+
+    label: str
+    kind: str  # bandwidth or compute
+    value: float
+    resource: str = ""
+    working_set: float | None = None  # bytes, for a bandwidth measured at one size
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Time of the profiled step in which no kernel ran, by cause."""
+
+    cause: str
+    time_ns: float
+    share: float  # of the profiled step
+    text: str = ""
+
+
+class Accounting(msgspec.Struct, kw_only=True):
+    """Where the profiled step went: kernels + gaps = the step; beside it the step without a profiler."""
+
+    profiled_step_ns: float
+    kernel_ns: float
+    gaps: list[Gap]
+    other_ns: float  # what no cause explains
+    timed_step_ns: float | None  # median without a profiler
+    profiler_overhead: float | None  # profiled / timed − 1
+
+
+class Coverage(msgspec.Struct, kw_only=True):
+    """Shares of kernel time, 0 to 1: placed in a pass, in a layer or module, with FLOP, bytes and counters."""
+
+    pass_: float
+    module: float
+    flop: float
+    bytes: float
+    counters: float
+    text: str  # the line that is printed
+    uncosted: list[str] = []  # operators the model does not know, largest first
+
+
+class BackendReport(msgspec.Struct, kw_only=True):
+    """One backend: verdict, speed, accounting, and the table in aggregates."""
+
+    name: str
+    status: str
+    reason: str = ""
+    timed: bool = True
+    correctness: Correctness | None = None
+    step: Interval | None = None  # ns
+    speedup: Interval | None = None  # against eager; None when wrong, untimed, or there is no eager
+    samples_per_second: float | None = None
+    prepare_ns: float | None = None
+    peak_memory_bytes: float | None = None
+    memory_how: str = ""
+    mfu: float | None = None  # hand-worked model FLOP over step time and the matrix ceiling of the precision
+    mfu_ceiling: str = ""
+    step_flop: float | None = None  # model FLOP a step
+    counted_flop: float | None = None  # FLOP of the table a step
+    counted_bytes: float | None = None
+    efficiency: float | None = None
+    headroom_ns: float | None = None
+    accounting: Accounting | None = None
+    coverage: Coverage | None = None
+    passes: list[Group] = []
+    families: list[Group] = []
+    pass_families: dict[str, dict[str, float]] = {}  # pass → family → ns a step, for the stacked chart
+    kernels: list[Group] = []  # by kernel name and shapes, largest time first
+    headroom: list[Group] = []  # the same groups, largest headroom first
+    tree: Node | None = None
+    points: list[Point] = []
+    symbols: list[Symbol] = []
+    losses: list[float] = []
+    samples_ns: list[float] = []
+    generated: str = ""
+    trace: str = ""
+    warnings: list[str] = []
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The whole report of a run, or of one profile (then `settings` and `workload` are None)."""
+
+    schema: int = SCHEMA_VERSION
+    perfkit: str
+    title: str
+    source: str  # path of what was read
+    created: str = ""
+    command: list[str] = []
+    verdict: list[str] = []  # sentences, the most important first
+    settings: Settings | None = None
+    workload: WorkloadFacts | None = None
+    backends: list[BackendReport] = []
+    roofs: list[Roof] = []
+    ceilings: dict[str, Any] | None = None  # perfkit.hardware.ceilings.Ceilings as plain data
+    environment: dict[str, Any] = {}
+    warnings: list[str] = []

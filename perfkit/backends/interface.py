@@ -1,0 +1,114 @@
+"""The backend interface: how to turn a workload's model into steps that can be run, checked, timed and profiled.
+
+A backend knows nothing of profilers, readers and reports. It makes a `Program`; the capture drives it and writes files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from perfkit import ranges
+from perfkit.run_folder import DeclaredKernel, Settings, Symbol
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.workloads.interface import Batch, Workload
+
+
+class Program(ABC):
+    """A workload made executable by one backend."""
+
+    # Whether hooks on the model's modules run at each forward, so that ranges by module are possible.
+    keeps_modules: bool = False
+    model: torch.nn.Module
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Outputs and loss (None without targets) of one batch."""
+
+    @abstractmethod
+    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+        """One optimizer step over `batches` (several with gradient accumulation); outputs and loss of the last batch.
+
+        The gradients of the step stay readable through `gradients` until the next call.
+        """
+
+    @abstractmethod
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Gradient by parameter name, as `model.named_parameters()` names them."""
+
+    def symbols(self) -> list[Symbol]:
+        """Which symbols of the executed program ran on which kernel, known after the first step."""
+        return []
+
+    def declared_kernels(self) -> dict[str, DeclaredKernel]:
+        """Kernels that the backend generated, by the name that a profiler shows."""
+        return {}
+
+    def generated(self) -> str:
+        """The program as the backend made it (a Thunder trace, Inductor's code), as text; "" for none."""
+        return ""
+
+    def problems(self) -> list[str]:
+        """What makes the program other than promised (an expected kernel that did not run): each is a failure."""
+        return []
+
+
+class AutogradProgram(Program):
+    """The common form: a callable with the model's signature, PyTorch's autograd, and the workload's optimizer."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        call: Callable[..., Any],
+        optimizer: torch.optim.Optimizer | None,
+        keeps_modules: bool = False,
+    ) -> None:
+        self.model = model
+        self.call = call
+        self.optimizer = optimizer
+        self.keeps_modules = keeps_modules
+
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        import torch
+
+        with torch.no_grad(), ranges.in_pass("forward"):
+            outputs, loss = self.call(*batch)
+        return outputs, loss
+
+    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.optimizer is not None, "a program made for inference cannot train"
+        with ranges.in_pass("zero_grad"):
+            self.optimizer.zero_grad(set_to_none=True)
+        for batch in batches:
+            with ranges.in_pass("forward"):
+                outputs, loss = self.call(*batch)
+            with ranges.in_pass("backward"):
+                (loss / len(batches) if len(batches) > 1 else loss).backward()
+        with ranges.in_pass("optimizer"):
+            self.optimizer.step()
+        return outputs.detach(), loss.detach()
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        return {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+
+
+class Backend(ABC):
+    """One way to execute a workload."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def unavailable(self, settings: Settings | None = None) -> str | None:
+        """One sentence why this backend cannot run here (with these settings, when given), or None when it can."""
+        return None
+
+    @abstractmethod
+    def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
+        """Make the program. `model` is on the device and in the precision of `settings` already.
+
+        The compile or trace itself may happen here or at the first step; the capture times both together.
+        """

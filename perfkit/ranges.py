@@ -1,0 +1,95 @@
+"""One call marks a step, a pass or a module, for NVTX and torch.profiler alike.
+
+A mark costs a flag test when nobody listens. Somebody listens while a torch profiler records, when a tool injected
+itself into the process (Nsight Systems and Nsight Compute do), or when PERFKIT_NVTX=1 is set.
+
+The names are the contract with the readers: `perfkit:step:3`, `perfkit:pass:backward`,
+`perfkit:module:transformer.h.0.attn`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+PREFIX = "perfkit:"
+STEP, PASS, MODULE = f"{PREFIX}step:", f"{PREFIX}pass:", f"{PREFIX}module:"
+
+_INJECTION = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "NV_NSIGHT_INJECTION_TRANSPORT_TYPE")
+
+
+def tool_listens() -> bool:
+    """Whether an NVTX tool is attached to this process, as far as its environment tells."""
+    return os.environ.get("PERFKIT_NVTX") == "1" or any(os.environ.get(name) for name in _INJECTION)
+
+
+def _torch_profiler_records() -> bool:
+    import torch
+
+    return torch.autograd._profiler_enabled()
+
+
+@contextlib.contextmanager
+def mark(name: str) -> Iterator[None]:
+    """Open a range called `name` for whoever listens, for the duration of the block."""
+    profiler, tool = _torch_profiler_records(), tool_listens()
+    if not (profiler or tool):
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if profiler:
+            import torch
+
+            stack.enter_context(torch.profiler.record_function(name))
+        if tool:
+            import nvtx
+
+            stack.enter_context(nvtx.annotate(name, domain="perfkit"))
+        yield
+
+
+def step(index: int) -> contextlib.AbstractContextManager[None]:
+    """Mark one training or inference step."""
+    return mark(f"{STEP}{index}")
+
+
+def in_pass(name: str) -> contextlib.AbstractContextManager[None]:
+    """Mark one pass of a step: forward, backward, optimizer or zero_grad."""
+    return mark(f"{PASS}{name}")
+
+
+@contextlib.contextmanager
+def modules_marked(model: torch.nn.Module) -> Iterator[None]:
+    """Mark every module's forward with its path while the block runs, by hooks that go away with it.
+
+    Only eager execution keeps such hooks: a compiler would trace them. The backward is placed by the readers through
+    autograd's sequence numbers.
+    """
+    open_ranges: list[Any] = []
+    handles = []
+
+    def opening(path: str) -> Any:
+        def hook(_module: Any, _inputs: Any) -> None:
+            context = mark(f"{MODULE}{path}")
+            context.__enter__()
+            open_ranges.append(context)
+
+        return hook
+
+    def closing(_module: Any, _inputs: Any, _output: Any) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    for path, module in model.named_modules():
+        if path:
+            handles.append(module.register_forward_pre_hook(opening(path)))
+            handles.append(module.register_forward_hook(closing, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

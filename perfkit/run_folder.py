@@ -1,0 +1,204 @@
+"""The run folder: what a capture leaves behind, and all that a report needs.
+
+    RUN/
+      run.json                 the manifest (`Manifest`), written last and whole
+      ceilings.json            the ceilings this run is judged by
+      BACKEND/                 one folder a backend; RUN is a TensorBoard logdir, each backend a run in it
+        kernels.parquet        the kernel table
+        *.pt.trace.json.gz     the torch.profiler trace
+        events.out.tfevents.*  scalars a step, and the report's tables as text
+        log.txt                what the backend's process printed
+
+Nothing here needs torch: a run made on one machine is read on any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfkit.errors import InputError, RunFailed
+
+SCHEMA_VERSION = 1
+MANIFEST = "run.json"
+CEILINGS = "ceilings.json"
+KERNELS = "kernels.parquet"
+
+DTYPES = ("fp32", "tf32", "bf16")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was asked to do. Sizes that a workload does not have are None."""
+
+    workload: str
+    preset: str
+    variant: str = ""
+    device: str = "cpu"
+    dtype: str = "fp32"
+    batch_size: int
+    sequence_length: int | None = None
+    steps: int = 10
+    warmup: int = 2
+    seed: int = 1337
+    training: bool = True
+    grad_accumulation: int = 1
+    recompute: bool = False
+    weights: str = "random"
+    data: str = "synthetic"
+    compile_mode: str = "default"
+    executors: tuple[str, ...] = ()
+    profiler: str = "torch"
+    profile_memory: bool = False
+    launch_blocking: bool = False
+    kernel_dirs: tuple[str, ...] = ()
+
+
+class WorkloadFacts(msgspec.Struct, kw_only=True):
+    """What the manifest keeps of the workload, so that a report needs nothing else."""
+
+    title: str
+    parameters: int
+    samples_per_step: int
+    sample_name: str = "samples"
+    model_flop: dict[str, float] = {}  # part → FLOP a step, worked out by hand (docs/numbers.md), for MFU
+    passes: dict[str, tuple[str, ...]] = {}  # pass → module path patterns
+    data_source: str = ""
+    notes: list[str] = []
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One comparison with the reference: relative error ‖a − r‖ / ‖r‖, what is allowed, and eager's own error."""
+
+    name: str
+    error: float | None  # None: not comparable (missing, wrong shape, not finite)
+    allowed: float
+    eager_error: float | None
+    ok: bool
+
+
+class Correctness(msgspec.Struct, kw_only=True):
+    """A backend's results against the reference in higher precision."""
+
+    reference: str
+    ok: bool
+    checks: list[Check]
+    reference_losses: list[float]
+    problems: list[str] = []
+
+
+class Symbol(msgspec.Struct, frozen=True, kw_only=True):
+    """A symbol of a backend's executed program and the kernel it ran on."""
+
+    name: str
+    kernel: str
+    trace: str  # forward or backward
+    count: int
+    expected: bool = False
+
+
+class DeclaredKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the backend knows of a kernel it generated: its work, and the operators it fuses."""
+
+    flop: dict[str, float]
+    bytes_read: float
+    bytes_written: float
+    operators: tuple[str, ...] = ()
+    family: str = "fused"
+
+
+class BackendRun(msgspec.Struct, kw_only=True):
+    """What one backend did. `status` is ok, wrong, failed or unavailable; `reason` says why when it is not ok."""
+
+    name: str
+    status: str = "ok"
+    reason: str = ""
+    timed: bool = True  # False: ran only as the reference
+    prepare_ns: float | None = None  # from the model to a callable that has run once: compile or trace time included
+    first_step_ns: float | None = None
+    warmup_ns: list[float] = []
+    samples_ns: list[float] = []
+    profiled_ns: list[float] = []  # wall time of the profiled steps
+    losses: list[float] = []
+    peak_memory_bytes: float | None = None
+    memory_how: str = ""
+    correctness: Correctness | None = None
+    symbols: list[Symbol] = []
+    generated: str = ""
+    trace: str = ""
+    warnings: list[str] = []
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """The whole run in one record."""
+
+    schema: int = SCHEMA_VERSION
+    perfkit: str
+    created: str
+    command: list[str]
+    settings: Settings
+    workload: WorkloadFacts
+    environment: dict[str, Any] = {}
+    fingerprint: str = ""
+    backends: list[BackendRun] = []
+    complete: bool = True
+    warnings: list[str] = []
+
+    def backend(self, name: str) -> BackendRun | None:
+        """The run of the backend called `name`, or None."""
+        return next((b for b in self.backends if b.name == name), None)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest through a temporary name, so that it is whole or not there."""
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    write_whole(folder / MANIFEST, data)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check a manifest. Raises `InputError` when `folder` is no run folder, or it is damaged."""
+    path = folder / MANIFEST
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder} is not a run folder: it has no {MANIFEST}.", "Give the folder that `perfkit run` printed."
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    try:
+        manifest = msgspec.json.decode(raw, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged: {error}.", "Run the workload again.") from error
+    if manifest.schema > SCHEMA_VERSION:
+        raise InputError(f"{path} was written by a newer perfkit ({manifest.perfkit}).", "Update perfkit to read it.")
+    return manifest
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether `path` is a folder with a manifest in it."""
+    return (path / MANIFEST).is_file()
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Write a file through a temporary name beside it and rename: nothing that existed is lost or half-written.
+
+    Raises `RunFailed` with the cause (disk full, no permission) in one sentence.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+        temporary.replace(path)
+    except OSError as error:
+        raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space or choose --out.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def kernel_tables(folder: Path, manifest: Manifest) -> Sequence[tuple[str, Path]]:
+    """Name and path of each backend's kernel table that exists, in the order of the manifest."""
+    found = [(b.name, folder / b.name / KERNELS) for b in manifest.backends]
+    return [(name, path) for name, path in found if path.is_file()]
