@@ -1,0 +1,37 @@
+"""The parts of a model that hand-written kernels replace, as plain PyTorch functions.
+
+A model calls them by name; eager PyTorch, torch.compile and thunder.jit run them as they stand, and a backend with own
+kernels replaces the whole function. Each works in any floating-point precision.
+
+Legend: B batch, T time (sequence length), C channels, NH heads, HS = C / NH head size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def split_heads(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Split a QKV projection into heads: `qkv` (B, T, 3C) → q, k, v, each (B, NH, T, HS)."""
+    batch, time, width = qkv.shape
+    channels = width // 3
+    q, k, v = qkv.split(channels, dim=2)
+    shape = (batch, time, heads, channels // heads)
+    return q.view(shape).transpose(1, 2), k.view(shape).transpose(1, 2), v.view(shape).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """Merge heads back into channels: `x` (B, NH, T, HS) → (B, T, C)."""
+    batch, heads, time, head_size = x.shape
+    return x.transpose(1, 2).contiguous().view(batch, time, heads * head_size)
+
+
+def causal_softmax(scores: Tensor, scale: float) -> Tensor:
+    """Softmax over keys that are not in the future: softmax(scale · scores) with -inf above the diagonal.
+
+    `scores` (B, NH, T, T) are the products q·kᵀ: row = query, column = key. Returns the attention weights, same shape.
+    """
+    time = scores.shape[-1]
+    past = torch.ones(time, time, dtype=torch.bool, device=scores.device).tril()
+    return torch.softmax((scores * scale).masked_fill(~past, float("-inf")), dim=-1)
