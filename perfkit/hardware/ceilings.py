@@ -1,0 +1,139 @@
+"""Measured ceilings of a machine: the roofs that kernels are judged against.
+
+A CPU has no single memory roof: a small tensor lives in cache. So bandwidth is a curve over working-set sizes, and
+`Ceilings.bandwidth_for` reads it conservatively: no size gets a roof lower than any larger size was seen to reach.
+Values are bytes/s and FLOP/s. This module only describes; `perfkit.hardware.measure` measures and
+`perfkit.hardware.store` keeps the result.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+CACHE_LEVELS = ("L1d", "L2", "L3")
+
+
+class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
+    """One roof: the best rate of several samples.
+
+    `resource` is "memory" or one of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what was run to
+    reach it. `samples` are the best rates of the separate rounds, `spread` is (max − min) / max of them (None for one).
+    """
+
+    name: str
+    resource: str
+    unit: str
+    value: float
+    how: str
+    samples: tuple[float, ...] = ()
+    spread: float | None = None
+    working_set: float | None = None  # bytes, for a bandwidth
+
+
+class SelfCheck(msgspec.Struct, frozen=True):
+    """A check that the measurement made of itself: `ok` is None where it could not be made."""
+
+    name: str
+    ok: bool | None
+    text: str
+
+
+class Ceilings(msgspec.Struct, kw_only=True):
+    """All ceilings of one device, as measured on `measured_at` (ISO 8601, UTC) with `threads` threads.
+
+    `bandwidth` holds (working-set bytes, bytes/s) by rising size, as measured; `compute` maps a resource to FLOP/s; a
+    resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of the two. `caches` maps
+    L1d, L2, L3 to the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's
+    dense peak where known, with where that comes from in `datasheet_source`.
+    """
+
+    schema: int = SCHEMA_VERSION
+    fingerprint: str
+    device: str
+    device_name: str = ""
+    measured_at: str
+    threads: int
+    bandwidth: list[tuple[float, float]]
+    compute: dict[str, float]
+    details: list[Ceiling] = []
+    caches: dict[str, float] = {}
+    datasheet: dict[str, float] = {}
+    datasheet_source: str = ""
+    software: dict[str, str] = {}  # what measured: torch, compiler, perfkit
+    duration_s: float | None = None
+    warnings: list[str] = []
+    checks: list[SelfCheck] = []
+
+    def envelope(self) -> list[tuple[float, float]]:
+        """(working-set bytes, bytes/s) made non-increasing: each size gets the best of its own and all larger sizes."""
+        best = 0.0
+        rising = []
+        for size, rate in sorted(self.bandwidth, reverse=True):
+            best = max(best, rate)
+            rising.append((size, best))
+        return rising[::-1]
+
+    def bandwidth_for(self, working_set: float) -> Ceiling:
+        """The memory roof of a kernel that touches `working_set` bytes.
+
+        Between two measured sizes the roof of the smaller holds (never too low). Raises `ValueError` when no bandwidth
+        was measured.
+        """
+        curve = self.envelope()
+        if not curve:
+            raise ValueError("no bandwidth was measured")
+        index = max(0, bisect_right([size for size, _ in curve], working_set) - 1)
+        return self._memory_ceiling(*curve[index])
+
+    @property
+    def dram_bandwidth(self) -> float:
+        """Bytes/s of main memory: the value at the largest working set measured."""
+        return self.envelope()[-1][1]
+
+    def compute_for(self, resource: str) -> Ceiling | None:
+        """The roof of an arithmetic unit (`perfkit.table.RESOURCES`); None where unknown."""
+        return next((c for c in self.details if c.resource == resource), None)
+
+    def level_of(self, working_set: float) -> str:
+        """The smallest cache that holds `working_set` bytes spread over all threads, or "memory"."""
+        return next((n for n in CACHE_LEVELS if working_set <= self.caches.get(n, 0.0)), "memory")
+
+    def _memory_ceiling(self, size: float, rate: float) -> Ceiling:
+        """The `Ceiling` that reached `rate`, named for the working set it stands for."""
+        source = next(c for c in self.details if c.resource == "memory" and c.value == rate)
+        return msgspec.structs.replace(source, name=self.bandwidth_name(source, size), working_set=size)
+
+    def bandwidth_name(self, source: Ceiling, size: float) -> str:
+        """Words such as "triad, 768 KiB working set (fits L2)"."""
+        level = self.level_of(size)
+        place = "main memory" if level == "memory" else f"fits {level}"
+        return f"{source.name}, {_binary(size)} working set ({place})"
+
+
+def encode(ceilings: Ceilings) -> bytes:
+    """Indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(ceilings), indent=1)
+
+
+def decode(data: bytes | str) -> Ceilings:
+    """Read what `encode` wrote. Raises `ValueError` for anything else, older or newer schemas included."""
+    try:
+        ceilings = msgspec.json.decode(data, type=Ceilings)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"these are not ceilings: {error}") from error
+    if ceilings.schema != SCHEMA_VERSION:
+        raise ValueError(f"these ceilings have schema {ceilings.schema}, not {SCHEMA_VERSION}")
+    if not ceilings.bandwidth:
+        raise ValueError("these ceilings hold no bandwidth")
+    return ceilings
+
+
+def _binary(size: float) -> str:
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size:.0f} B"
