@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from perfkit.timing import Samples, collector_off, measure, synchronizer
+
+
+class FakeClock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_ns(self, ns: int) -> None:
+        self.now += ns
+
+
+def test_warmup_is_recorded_apart_and_every_step_is_exact():
+    clock = FakeClock()
+    durations = iter([900, 50, 10, 11, 12])
+    samples = measure(lambda: clock.pass_ns(next(durations)), warmup=2, steps=3, clock=clock)
+    assert samples == Samples([10.0, 11.0, 12.0], [900.0, 50.0])
+
+
+def test_device_work_still_queued_counts():
+    """A step that only queues work: the time passes in synchronize, and work queued before the step does not count."""
+    clock = FakeClock()
+    queued = [700]
+
+    def synchronize() -> None:
+        while queued:
+            clock.pass_ns(queued.pop())
+
+    def step() -> None:
+        clock.pass_ns(5)
+        queued.append(100)
+
+    samples = measure(step, warmup=0, steps=2, clock=clock, synchronize=synchronize)
+    assert samples.ns == [105.0, 105.0]
+
+
+def test_what_happens_after_a_step_is_not_timed():
+    clock = FakeClock()
+    seen = []
+
+    def after(index: int) -> None:
+        seen.append(index)
+        clock.pass_ns(1_000_000)
+
+    samples = measure(lambda: clock.pass_ns(7), warmup=1, steps=2, clock=clock, after=after)
+    assert samples == Samples([7.0, 7.0], [7.0])
+    assert seen == [0, 1, 2]
+
+
+def test_collector_is_off_while_timing_and_restored_even_after_an_error():
+    states = []
+    measure(lambda: states.append(gc.isenabled()), warmup=1, steps=2)
+    assert states == [False, False, False] and gc.isenabled()
+
+    def broken() -> None:
+        raise RuntimeError("step died")
+
+    with pytest.raises(RuntimeError, match="step died"):
+        measure(broken, warmup=0, steps=1)
+    assert gc.isenabled()
+
+
+def test_a_collector_found_off_stays_off():
+    gc.disable()
+    try:
+        with collector_off():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_real_clock_times_a_sleep():
+    import time
+
+    samples = measure(lambda: time.sleep(0.01), warmup=0, steps=3)
+    assert all(9e6 < ns < 1e9 for ns in samples.ns)
+
+
+def test_no_steps_and_negative_counts():
+    assert measure(lambda: None, warmup=0, steps=0) == Samples([], [])
+    with pytest.raises(ValueError, match="negative"):
+        measure(lambda: None, warmup=-1, steps=1)
+
+
+def test_cpu_needs_no_synchronisation():
+    assert synchronizer("cpu") is None
