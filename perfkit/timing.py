@@ -36,7 +36,7 @@ def measure(
 
     `synchronize` waits for the device (`synchronizer(device)` makes it) and is called before the clock is read, so that
     work still queued counts. `after(i)` is called outside the timed span after each step, i counting from 0 with the
-    warm-up included: progress, or keeping a loss. Raises `ValueError` for a negative count; errors of `step` pass through.
+    warm-up included: progress, or keeping a loss. Raises `ValueError` for a negative count; errors of `step` escape.
     """
     if warmup < 0 or steps < 0:
         raise ValueError("the number of steps cannot be negative")

@@ -60,7 +60,8 @@ def test_what_happens_after_a_step_is_not_timed():
 def test_collector_is_off_while_timing_and_restored_even_after_an_error():
     states = []
     measure(lambda: states.append(gc.isenabled()), warmup=1, steps=2)
-    assert states == [False, False, False] and gc.isenabled()
+    assert states == [False, False, False]
+    assert gc.isenabled()
 
     def broken() -> None:
         raise RuntimeError("step died")
