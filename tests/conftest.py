@@ -1,0 +1,133 @@
+"""Fixtures that every room's tests share: the command line, Chromium, golden files and sample profiles."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = Path(__file__).resolve().parent / "golden"
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+pytest_plugins = ["tests.skips"]
+
+
+@dataclass(frozen=True)
+class CliResult:
+    """What a command left: its exit code and what it printed."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def run_cli() -> Callable[..., CliResult]:
+    """Run `perfkit ARGS` in a process of its own: `run_cli(["report", run], cwd=…, env={…}, timeout=…)`.
+
+    `env` is added to this process's environment; a value of None takes the variable away.
+    """
+
+    def run(
+        args: Sequence[str | Path],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float = 300,
+    ) -> CliResult:
+        variables: dict[str, str | None] = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "NO_COLOR": "1"}
+        variables.update(env or {})
+        done = subprocess.run(
+            [sys.executable, "-m", "perfkit", *map(str, args)],
+            cwd=cwd,
+            env={name: value for name, value in variables.items() if value is not None},
+            capture_output=True,
+            encoding="utf-8",
+            timeout=timeout,
+            check=False,
+        )
+        return CliResult(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def find_chromium() -> str | None:
+    """The browser that the tests drive: `PERFKIT_CHROMIUM`, or a Chromium on the PATH; None when there is none."""
+    return os.environ.get("PERFKIT_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium that reaches this machine only: every host name but localhost fails to resolve."""
+    executable = find_chromium()
+    if executable is None:
+        pytest.skip("no Chromium on this machine (install it, or set PERFKIT_CHROMIUM)")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed", exc_type=ImportError)
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=executable,
+            args=[
+                "--no-sandbox",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
+            ],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Callable[[str | Path], tuple[Page, list[str]]]]:
+    """`open_page(url_or_file)` gives the page and the list that collects its console errors and uncaught exceptions."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+
+    def open_(target: str | Path) -> tuple[Page, list[str]]:
+        page = context.new_page()
+        errors: list[str] = []
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(target.resolve().as_uri() if isinstance(target, Path) else target)
+        return page, errors
+
+    yield open_
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str, str], None]:
+    """`golden(name, text)` compares with tests/golden/NAME; on a mismatch NAME.got holds the text, ready to be renamed."""
+
+    def compare(name: str, text: str) -> None:
+        expected, got = GOLDEN / name, GOLDEN / f"{name}.got"
+        if expected.is_file() and expected.read_text(encoding="utf-8") == text:
+            got.unlink(missing_ok=True)
+            return
+        got.parent.mkdir(parents=True, exist_ok=True)
+        got.write_text(text, encoding="utf-8")
+        found = expected.read_text(encoding="utf-8") if expected.is_file() else "(no golden file)"
+        assert text == found, f"differs from {expected}; if {got.name} is right, rename it"
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of real profiles, from the environment variable PERFKIT_SAMPLES; tests skip without it."""
+    folder = os.environ.get("PERFKIT_SAMPLES")
+    if not folder:
+        pytest.skip("PERFKIT_SAMPLES is not set: no sample profiles")
+    path = Path(folder)
+    assert path.is_dir(), f"PERFKIT_SAMPLES={folder} is not a folder"
+    return path
