@@ -93,3 +93,13 @@ def modules_marked(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def listening_modules(program: Any) -> Iterator[None]:
+    """Mark the modules of `program` (a `Program`, or None) while a tool is attached, where the program keeps hooks."""
+    if program is None or not program.keeps_modules or not tool_listens():
+        yield
+        return
+    with modules_marked(program.model):
+        yield

@@ -1,0 +1,1 @@
+"""Running a workload: reference, check, timing and profile, into a run folder."""

@@ -67,6 +67,10 @@ class Workload(ABC):
         """How many samples (tokens, for a language model) one step processes."""
         return settings.batch_size * (settings.sequence_length or 1) * settings.grad_accumulation
 
+    def describe_data(self, settings: Settings) -> str:
+        """What the batches are made of, in a few words for the report; "" for nothing to say."""
+        return ""
+
     def demonstrate(self, model: torch.nn.Module, settings: Settings) -> str:
         """A sentence or text that lets a person see that the model works, such as generated tokens; "" for none."""
         return ""

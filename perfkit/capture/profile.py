@@ -1,0 +1,120 @@
+"""The profiling pass: a few steps under torch.profiler, apart from the timed ones, and the kernel table of its trace."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit import ranges, timing
+from perfkit.backends.interface import Program
+from perfkit.errors import RunFailed
+from perfkit.run_folder import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.table import KernelTable
+    from perfkit.workloads.interface import Workload
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A finished profile: the trace file, the wall time of each profiled step, and what an event costs to record."""
+
+    trace: Path
+    step_ns: list[float]
+    event_cost_ns: float
+
+
+def capture(
+    program: Program, settings: Settings, run: Callable[[int], object], steps: int, folder: Path
+) -> Profile:
+    """Profile `run(1)` … `run(steps)` after one unrecorded `run(0)`, and write the trace into `folder`.
+
+    The trace has the name and place that TensorBoard's profile plugins look for. Raises `RunFailed` when the profiler
+    wrote nothing.
+    """
+    event_cost = event_cost_ns()
+    synchronize = timing.synchronizer(settings.device) or (lambda: None)
+    marked = ranges.modules_marked(program.model) if program.keeps_modules else contextlib.nullcontext()
+    step_ns: list[float] = []
+    with _profiler(settings) as profiler, marked, timing.collector_off():
+        run(0)  # the profiler's own first events are slow: let them fall into a step that is not recorded
+        synchronize()
+        profiler.step()
+        for index in range(1, steps + 1):
+            started = time.perf_counter_ns()
+            with ranges.step(index - 1):
+                run(index)
+                synchronize()
+            step_ns.append(float(time.perf_counter_ns() - started))
+        # Exported here, while the window is open: after the next step() a schedule would hand out an empty trace.
+    trace = folder / f"{folder.name}.{time.time_ns()}.pt.trace.json.gz"
+    profiler.export_chrome_trace(str(trace))
+    if not trace.is_file() or trace.stat().st_size == 0:
+        raise RunFailed("torch.profiler wrote no trace.", "Run again with --profiler none to get the timings alone.")
+    gc.collect()
+    return Profile(trace, step_ns, event_cost)
+
+
+def _profiler(settings: Settings) -> torch.profiler.profile:
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    activities = [ProfilerActivity.CPU]
+    if settings.device != "cpu":
+        activities.append(ProfilerActivity.CUDA)
+    return profile(
+        activities=activities,
+        record_shapes=True,
+        profile_memory=settings.profile_memory,
+        schedule=schedule(wait=0, warmup=1, active=1_000_000),
+        acc_events=True,
+    )
+
+
+def table_of(program: Program, workload: Workload, settings: Settings, result: Profile) -> KernelTable:
+    """Read the trace into the kernel table, with the costs of perfkit's own and of generated kernels."""
+    from perfkit import kernels
+    from perfkit.cost import CostModel
+    from perfkit.readers import kineto
+
+    return kineto.read_trace(
+        result.trace,
+        costs=CostModel(kernels.costs(settings.kernel_dirs)),
+        passes=workload.passes,
+        layers=workload.layers,
+        declared=program.declared_kernels(),
+        matmul_precision="tf32" if settings.dtype == "tf32" else "fp32",
+        event_cost_ns=result.event_cost_ns,
+    )
+
+
+@cache
+def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
+    """What recording one operator with its shapes adds to its time, in ns: median over `repeats`, measured here.
+
+    The operator is an in-place relu of one element, so that nearly all of its time is dispatch.
+    """
+    import torch
+
+    tensor = torch.ones(1)
+
+    def loop() -> float:
+        started = time.perf_counter_ns()
+        for _ in range(events):
+            tensor.relu_()
+        return (time.perf_counter_ns() - started) / events
+
+    def recorded() -> float:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True):
+            return loop()
+
+    recorded()  # the profiler's first use in a process loads and allocates
+    return max(0.0, statistics.median(recorded() - loop() for _ in range(repeats)))

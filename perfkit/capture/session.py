@@ -1,0 +1,261 @@
+"""A whole run: the reference, then each backend checked, timed (interleaved) and profiled, into one run folder.
+
+The parent process never runs a model. It drives one child process a backend:
+
+    reference   eager in fp64: outputs, gradients and losses of the first steps, into a scratch folder
+    check       each backend against the reference; these steps are its warm-up too
+    time        a few steps of each backend in turn, forwards and backwards (A B C, C B A, …), no profiler
+    profile     each backend alone, under torch.profiler, and its trace read into the kernel table
+
+All files are made in a folder beside the final one, which is renamed when the run is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import perfkit
+from perfkit import correctness, hardware
+from perfkit.capture import memory
+from perfkit.capture.child import Child
+from perfkit.errors import PerfkitError, RunFailed, UsageError
+from perfkit.run_folder import (
+    BackendRun,
+    Manifest,
+    Settings,
+    WorkloadFacts,
+    is_run_folder,
+    write_manifest,
+    write_whole,
+)
+
+REFERENCE = "eager"
+ROUNDS = 4  # turns into which the timed steps of a backend are divided when several are interleaved
+PROFILED_STEPS = 2
+
+Progress = Callable[[str, str], None]
+
+
+@dataclass
+class _Member:
+    """A backend in the run: its record, its folder, and its process while it lives."""
+
+    record: BackendRun
+    folder: Path
+    child: Child | None = None
+    first: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def alive(self) -> bool:
+        return self.child is not None and self.record.status != "failed"
+
+
+@dataclass
+class Session:
+    """One run of `settings` on `backends`; `unavailable` maps the backends that cannot run here to the reason."""
+
+    settings: Settings
+    backends: Sequence[str]
+    out: Path
+    unavailable: dict[str, str] = field(default_factory=dict)
+    overwrite: bool = False
+    progress: Progress = lambda who, text: None
+
+    def run(self) -> Path:
+        """Do everything; return the run folder. Raises `PerfkitError` when not even the reference could run."""
+        self._check_out()
+        ceilings = hardware.load_or_measure(
+            self.settings.device, progress=lambda text: self.progress("ceilings", str(text))
+        )
+        environment = hardware.environment()
+        with self._folder() as folder:
+            write_whole(folder / "ceilings.json", hardware.to_json(ceilings))
+            with tempfile.TemporaryDirectory(prefix=".scratch-", dir=folder) as scratch:
+                facts, records = self._capture(folder, Path(scratch))
+            manifest = Manifest(
+                perfkit=perfkit.__version__,
+                created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                command=["perfkit", *sys.argv[1:]],
+                settings=self.settings,
+                workload=facts,
+                environment=environment,
+                fingerprint=ceilings.fingerprint,
+                backends=records,
+            )
+            write_manifest(folder, manifest)
+        return self.out
+
+    def _check_out(self) -> None:
+        if not self.out.exists():
+            return
+        if not (self.out.is_dir() and (is_run_folder(self.out) or not any(self.out.iterdir()))):
+            raise UsageError(f"{self.out} exists and is not a run folder.", "Choose another --out.")
+        if is_run_folder(self.out) and not self.overwrite:
+            raise UsageError(f"{self.out} holds a run already.", "Choose another --out, or give --overwrite.")
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """A folder beside `out` that takes its place at the end, and goes away if the run does not get that far."""
+        partial = self.out.with_name(f".{self.out.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir(parents=True)
+        except OSError as error:
+            raise UsageError(f"{self.out} cannot be made: {error.strerror}.", "Choose another --out.") from error
+        try:
+            yield partial
+            if self.out.exists():
+                shutil.rmtree(self.out)
+            partial.rename(self.out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _capture(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, list[BackendRun]]:
+        members = [_Member(self._record(name), folder / name) for name in self._order()]
+        facts, precision, reference_losses = self._reference(members[0].folder, scratch)
+        for group in self._groups([m for m in members if m.record.status != "unavailable"], facts):
+            with contextlib.ExitStack() as stack:
+                for member in group:
+                    self._start(stack, member, scratch)
+                    self._judge(member, members[0], precision, reference_losses)
+                self._time([m for m in group if m.alive and m.record.timed])
+                for member in group:
+                    self._finish(member)
+        return facts, [m.record for m in members]
+
+    def _order(self) -> list[str]:
+        """Eager first, because the others are judged by its error; then as named, each once."""
+        return list(dict.fromkeys([REFERENCE, *self.backends]))
+
+    def _record(self, name: str) -> BackendRun:
+        record = BackendRun(name=name, timed=name in self.backends)
+        if name in self.unavailable:
+            record.status, record.reason, record.timed = "unavailable", self.unavailable[name], False
+        return record
+
+    def _child(self, name: str, folder: Path) -> Child:
+        environment = {"CUDA_LAUNCH_BLOCKING": "1"} if self.settings.launch_blocking else {}
+        return Child(name, folder / "log.txt", environment, lambda text: self.progress(name, text))
+
+    @property
+    def _checked_steps(self) -> int:
+        return correctness.CHECKED_STEPS if self.settings.training else 1
+
+    def _reference(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, str, list[float]]:
+        """Run the reference. Returns the workload's facts, the reference's precision and its losses."""
+        with self._child("reference", folder) as child:
+            facts, precision = child.call("prepare", settings=self.settings, backend=REFERENCE, reference=True)
+            first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
+        losses = first["losses"]
+        if not all(math.isfinite(v) for v in losses):
+            raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
+        return facts, precision, losses
+
+    def _groups(self, members: Sequence[_Member], facts: WorkloadFacts) -> list[list[_Member]]:
+        """All in one group, alive together and interleaved, where memory allows; else each alone."""
+        words = 4 if self.settings.training else 2  # parameters, gradients, two moments; outputs and activations on top
+        need = len(members) * (facts.parameters * 4.0 * words + 2e9)
+        available = memory.available_bytes()
+        if available is None or need < 0.8 * available:
+            return [list(members)]
+        for member in members:
+            member.record.warnings.append("Too large to keep all backends in memory: timed one after another.")
+        return [[m] for m in members]
+
+    def _start(self, stack: contextlib.ExitStack, member: _Member, scratch: Path) -> None:
+        def start() -> None:
+            member.child = stack.enter_context(self._child(member.name, member.folder))
+            member.child.call("prepare", settings=self.settings, backend=member.name)
+            member.first = member.child.call("first_steps", steps=self._checked_steps, reference=str(scratch))
+            member.record.losses = member.first["losses"]
+            member.record.prepare_ns = member.first["prepare_ns"]
+            member.record.first_step_ns = member.first["first_step_ns"]
+
+        self._guarded(member, start)
+
+    def _judge(self, member: _Member, eager: _Member, precision: str, reference_losses: Sequence[float]) -> None:
+        if not member.alive:
+            if member is eager:
+                raise RunFailed(f"eager, the reference, failed: {member.record.reason}")
+            return
+        verdict = correctness.judge(
+            self.settings.dtype,
+            precision,
+            member.first["errors"],
+            eager.first["errors"],
+            member.first["losses"],
+            eager.first["losses"],
+            reference_losses,
+            member.first["problems"],
+        )
+        member.record.correctness = verdict
+        if not verdict.ok:
+            member.record.status = "wrong"
+            member.record.reason = " ".join(verdict.problems)
+
+    def _time(self, members: Sequence[_Member]) -> None:
+        """Time the members in turns, forwards and backwards, so that drift of the machine meets all alike."""
+        for member in members:
+            self._guarded(member, lambda m=member: self._settle(m))
+        rounds = min(ROUNDS, self.settings.steps) if len(members) > 1 else 1
+        settle = 1 if len(members) > 1 else 0  # the turn before left the caches to somebody else
+        for index, steps in enumerate(_shares(self.settings.steps, rounds)):
+            for member in members if index % 2 == 0 else list(reversed(members)):
+                if member.alive:
+                    self.progress(member.name, f"timing: round {index + 1} of {rounds}")
+                    self._guarded(member, lambda m=member, n=steps: self._time_one(m, n, settle))
+
+    def _settle(self, member: _Member) -> None:
+        assert member.child is not None
+        member.child.call("reset_peak_memory")
+        self.progress(member.name, "warming up")
+        member.record.warmup_ns = member.child.call("settle", steps=self.settings.warmup)
+
+    def _time_one(self, member: _Member, steps: int, settle: int) -> None:
+        assert member.child is not None
+        member.record.samples_ns += member.child.call("time", steps=steps, settle=settle)
+        member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
+
+    def _finish(self, member: _Member) -> None:
+        """Profile a member that runs, and keep what its program says of itself."""
+        if not (member.alive and member.record.timed):
+            return
+
+        def finish() -> None:
+            assert member.child is not None
+            if self.settings.profiler == "torch":
+                steps = min(PROFILED_STEPS, self.settings.steps)
+                found = member.child.call("profile", folder=str(member.folder), steps=steps)
+                member.record.trace, member.record.profiled_ns = found["trace"], found["profiled_ns"]
+            described = member.child.call("describe")
+            member.record.symbols, member.record.generated = described["symbols"], described["generated"]
+
+        self._guarded(member, finish)
+
+    def _guarded(self, member: _Member, action: Callable[[], None]) -> None:
+        """Do something with a member; when it fails, that is the member's result and the run goes on."""
+        if member.record.status == "failed":
+            return
+        try:
+            action()
+        except PerfkitError as error:
+            member.record.status, member.record.reason = "failed", str(error)
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    """`total` divided into `parts` as evenly as whole numbers allow, larger shares first."""
+    return [total // parts + (1 if i < total % parts else 0) for i in range(parts)]
+

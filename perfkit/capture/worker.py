@@ -1,0 +1,243 @@
+"""One backend in a process of its own: the child's side.
+
+Each backend runs in its own process, so that its peak memory is its own, a crash takes nothing else with it, and the
+parent can interleave timed steps between backends. The parent sends `(command, arguments)` over a pipe; the child
+answers `("progress", text)` any number of times and then `("done", result)` or `("error", (kind, message, hint))`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit import correctness, ranges, timing
+from perfkit.backends.interface import Program
+from perfkit.capture import memory, profile
+from perfkit.errors import PerfkitError, RunFailed
+from perfkit.run_folder import KERNELS, Settings, WorkloadFacts
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.workloads.interface import Batch, Workload
+
+
+class Worker:
+    """Holds a workload made executable by one backend; each public method is a command of the parent."""
+
+    workload: Workload
+    settings: Settings
+    program: Program
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._next_step = 0
+        self._prepare_ns = 0.0
+
+    def prepare(self, settings: Settings, backend: str, reference: bool = False) -> tuple[WorkloadFacts, str]:
+        """Build model and program; return the workload's facts and the precision.
+
+        With `reference` the precision is not the settings' but the highest that fits in memory: fp64, else fp32.
+        """
+        import torch
+
+        from perfkit import backends
+        from perfkit.workloads import loader
+
+        self.settings = settings
+        self.workload = loader.find(settings.workload)
+        self._progress("building the model")
+        torch.manual_seed(settings.seed)
+        model = self.workload.build(settings)
+        parameters = sum(p.numel() for p in model.parameters())
+        precision = self._reference_precision(parameters) if reference else settings.dtype
+        model = model.to(device=settings.device, dtype=_dtype(precision)).train(settings.training)
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        started = time.perf_counter_ns()
+        self.program = backends.get(backend).prepare(self.workload, model, settings)
+        self._prepare_ns = float(time.perf_counter_ns() - started)
+        return self._facts(parameters), precision
+
+    def _reference_precision(self, parameters: int) -> str:
+        """fp64 where parameters, gradients, AdamW's two moments and as much again for activations and files fit."""
+        words = 8 if self.settings.training else 3
+        available = memory.available_bytes(self.settings.device)
+        return "fp64" if available is None or parameters * 8.0 * words < available else "fp32"
+
+    def _facts(self, parameters: int) -> WorkloadFacts:
+        work, settings = self.workload, self.settings
+        return WorkloadFacts(
+            title=f"{work.name} ({settings.preset})",
+            parameters=parameters,
+            samples_per_step=work.samples_per_step(settings),
+            sample_name=work.sample_name,
+            model_flop=work.model_flop(settings),
+            passes={k: tuple(v) for k, v in work.passes.items()},
+            data_source=work.describe_data(settings),
+        )
+
+    def first_steps(self, steps: int, reference: str, write: bool = False) -> dict[str, Any]:
+        """Run the first `steps` steps; write their results as the reference, or measure the error against it.
+
+        Returns losses, the error by tensor (when not writing), and the time of the first step and of preparation.
+        """
+        folder, losses = Path(reference), []
+        errors: dict[str, float | None] = {}
+        first_ns = 0.0
+        for index in range(steps):
+            self._progress(f"{'reference' if write else 'correctness'}: step {index + 1} of {steps}")
+            started = time.perf_counter_ns()
+            outputs, loss = self._step()
+            if loss is not None:
+                losses.append(float(loss))
+            if index == 0:
+                first_ns = time.perf_counter_ns() - started
+                results = self._results(outputs, loss)
+                if write:
+                    correctness.write_reference(folder, results)
+                else:
+                    errors = correctness.errors_against(folder, results)
+                del results
+            del outputs, loss
+        return {
+            "losses": losses,
+            "errors": errors,
+            "first_step_ns": float(first_ns),
+            "prepare_ns": self._prepare_ns + first_ns,
+            "problems": self.program.problems(),
+            "resident_bytes": memory.resident_bytes(),
+        }
+
+    def _results(self, outputs: torch.Tensor, loss: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        results = {"outputs": outputs} if loss is None else {"outputs": outputs, "loss": loss}
+        if self.settings.training:
+            results.update({f"gradient of {name}": g for name, g in self.program.gradients().items()})
+        return results
+
+    def settle(self, steps: int) -> list[float]:
+        """Untimed-by-contract steps that let caches, clocks and allocators settle; their times in ns."""
+        return self._measure(steps)
+
+    def time(self, steps: int, settle: int = 0) -> list[float]:
+        """Time `steps` steps, after `settle` steps that are not counted; ns each."""
+        if settle:
+            self._measure(settle)
+        return self._measure(steps)
+
+    def _measure(self, steps: int) -> list[float]:
+        first = self._next_step
+        self._next_step += steps
+        prepared = iter([(first + i, self._batches(first + i)) for i in range(steps)])
+
+        def step() -> None:
+            index, batches = next(prepared)
+            with ranges.step(index):
+                self._run(batches)
+
+        samples = timing.measure(step, 0, steps, synchronize=timing.synchronizer(self.settings.device))
+        return list(samples.ns)
+
+    def _step(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        batches = self._batches(self._next_step)
+        self._next_step += 1
+        return self._run(batches)
+
+    def _run(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if self.settings.training:
+            return self.program.train_step(batches)
+        return self.program.forward(batches[0])
+
+    def _batches(self, step: int) -> list[Batch]:
+        """The micro-batches of a step, on the device before the step begins."""
+        settings = self.settings
+        count = settings.grad_accumulation if settings.training else 1
+        made = (self.workload.batch(settings, step * count + i) for i in range(count))
+        return [tuple(t.to(settings.device) for t in batch) for batch in made]
+
+    def reset_peak_memory(self) -> None:
+        """Begin a new peak: what came before (building, checking) does not count."""
+        gc.collect()
+        memory.reset_peak(self.settings.device)
+
+    def peak_memory(self) -> tuple[float | None, str]:
+        """Peak memory since the last reset, in bytes, and how it was measured."""
+        return memory.peak(self.settings.device)
+
+    def profile(self, folder: str, steps: int) -> dict[str, Any]:
+        """Profile `steps` steps into `folder`: trace and kernel table. Returns what the manifest keeps of it."""
+        self._progress("profiling")
+        batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
+        self._next_step += steps + 1
+        result = profile.capture(self.program, self.settings, lambda i: self._run(batches[i]), steps, Path(folder))
+        self._progress("reading the trace")
+        table = profile.table_of(self.program, self.workload, self.settings, result)
+        table.write(Path(folder) / KERNELS)
+        return {"trace": result.trace.name, "profiled_ns": result.step_ns}
+
+    def describe(self) -> dict[str, Any]:
+        """What the program is made of, known after it ran: symbols, generated code, demonstration."""
+        return {"symbols": self.program.symbols(), "generated": self.program.generated()}
+
+    def demonstrate(self) -> str:
+        """The workload's own sign that the model works."""
+        return self.workload.demonstrate(self.program.model, self.settings)
+
+
+def _dtype(name: str) -> torch.dtype:
+    import torch
+
+    return {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[name]
+
+
+def serve(pipe: Connection) -> None:
+    """Answer commands until the parent hangs up."""
+    worker = Worker(lambda text: pipe.send(("progress", text)))
+    while True:
+        try:
+            command, arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_answer(worker, command, arguments))
+
+
+def _answer(worker: Worker, command: str, arguments: dict[str, Any]) -> tuple[str, Any]:
+    try:
+        with ranges.listening_modules(getattr(worker, "program", None)):
+            return "done", getattr(worker, command)(**arguments)
+    except PerfkitError as error:
+        return "error", (type(error).__name__, error.message, error.hint)
+    except OSError as error:
+        return "error", (RunFailed.__name__, f"{error.strerror or error}.", "")
+    except Exception as error:  # anything a backend or a user's model throws becomes a sentence; the log has the rest
+        traceback.print_exc()
+        return "error", (RunFailed.__name__, _sentence(error), "")
+
+
+def _sentence(error: Exception) -> str:
+    first = str(error).strip().split("\n", 1)[0][:300]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def main() -> None:
+    """Serve on the pipe whose file descriptor is the first argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends its children
+    pipe = Connection(int(sys.argv[1]))
+    try:
+        serve(pipe)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the parent is gone
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # skip the teardown of torch and OpenMP: seconds for nothing
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""A backend's results against the reference in higher precision.
+
+The reference is eager execution in fp64 (fp32 where fp64 does not fit in memory). It writes its outputs, loss and
+gradients of the first step into a folder; every backend, eager included, measures its own error against those files:
+the relative error ‖a − r‖ / ‖r‖ in the Euclidean norm, computed in fp64.
+
+A backend may err as much as rounding makes eager err in the same precision, times `SLACK`; below `FLOOR`, the rounding
+unit of that precision, an error is no error. A value that is not finite never passes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfkit.run_folder import Check, Correctness
+
+if TYPE_CHECKING:
+    import torch
+
+SLACK = 3.0
+
+# The unit roundoff of the arithmetic: what a single correctly rounded result may be off by.
+FLOOR = {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-8}
+
+# When the reference is no more precise than the run, its own rounding is in every difference.
+COARSE_FLOOR = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 2.0**-7}
+
+# Relative error allowed to the loss of each of the first training steps: rounding differences grow as training goes on,
+# because AdamW's first steps turn the sign of a gradient near zero into a full step.
+LOSS_FLOOR = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
+
+CHECKED_STEPS = 10
+
+_INDEX = "reference.json"
+_CHUNK = 1 << 24  # elements compared at a time, to bound memory
+
+
+def write_reference(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write `tensors` by name into `folder`, in fp64."""
+    import torch
+
+    index = {}
+    for number, (name, tensor) in enumerate(tensors.items()):
+        index[name] = f"{number}.npy"
+        np.save(folder / index[name], tensor.detach().to("cpu", torch.float64).numpy())
+    (folder / _INDEX).write_text(json.dumps(index))
+
+
+def errors_against(folder: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
+    """Relative error of each tensor of the reference; None where it is missing, misshapen or not finite."""
+    index: dict[str, str] = json.loads((folder / _INDEX).read_text())
+    errors = {}
+    for name, file in index.items():
+        reference = np.load(folder / file, mmap_mode="r")
+        tensor = tensors.get(name)
+        errors[name] = None if tensor is None else relative_error(tensor, reference)
+    return errors
+
+
+def relative_error(actual: torch.Tensor, reference: np.ndarray) -> float | None:
+    """‖actual − reference‖ / ‖reference‖ in fp64 (the absolute error where the reference is all zero).
+
+    None when the shapes differ or a value is not finite.
+    """
+    import torch
+
+    if tuple(actual.shape) != reference.shape:
+        return None
+    flat, expected = actual.detach().reshape(-1), reference.reshape(-1)
+    difference = norm = 0.0
+    for start in range(0, flat.numel(), _CHUNK):
+        # A copy, because torch refuses to promise that it will not write into a read-only memory map.
+        r = torch.from_numpy(np.array(expected[start : start + _CHUNK]))
+        a = flat[start : start + _CHUNK].to("cpu", torch.float64)
+        difference += float(torch.sum((a - r) ** 2))
+        norm += float(torch.sum(r**2))
+    error = math.sqrt(difference / norm) if norm else math.sqrt(difference)
+    return error if math.isfinite(error) else None
+
+
+def judge(
+    dtype: str,
+    reference: str,
+    errors: Mapping[str, float | None],
+    eager_errors: Mapping[str, float | None],
+    losses: Sequence[float],
+    eager_losses: Sequence[float],
+    reference_losses: Sequence[float],
+    problems: Sequence[str] = (),
+) -> Correctness:
+    """The verdict on one backend from its errors and eager's, and from the losses of the first steps.
+
+    `reference` is the precision of the reference, "fp64" or "fp32"; `problems` are the backend's own complaints.
+    """
+    floor = FLOOR[dtype] if reference == "fp64" else COARSE_FLOOR[dtype]
+    checks = [_check(name, error, eager_errors.get(name), floor) for name, error in errors.items()]
+    if reference_losses:
+        checks.append(_loss_check(dtype, losses, eager_losses, reference_losses))
+    wrong = [c for c in checks if not c.ok]
+    return Correctness(
+        reference=f"eager in {reference}",
+        ok=not wrong and not problems,
+        checks=checks,
+        reference_losses=list(reference_losses),
+        problems=[*problems, *_in_words(wrong)],
+    )
+
+
+def _check(name: str, error: float | None, eager_error: float | None, floor: float) -> Check:
+    allowed = SLACK * max(eager_error or 0.0, floor)
+    return Check(name, error, allowed, eager_error, error is not None and error <= allowed)
+
+
+def _loss_check(
+    dtype: str, losses: Sequence[float], eager_losses: Sequence[float], reference_losses: Sequence[float]
+) -> Check:
+    name = f"losses of the first {len(reference_losses)} steps"
+    eager_error = _worst(eager_losses, reference_losses)
+    allowed = max(SLACK * (eager_error or 0.0), LOSS_FLOOR[dtype])
+    error = _worst(losses, reference_losses)
+    return Check(name, error, allowed, eager_error, error is not None and error <= allowed)
+
+
+def _worst(losses: Sequence[float], reference: Sequence[float]) -> float | None:
+    """Largest relative difference; None when a loss is missing or not finite."""
+    if len(losses) < len(reference) or not all(math.isfinite(v) for v in losses):
+        return None
+    return max(abs(a - r) / abs(r) if r else abs(a) for a, r in zip(losses, reference, strict=False))
+
+
+def _in_words(wrong: Sequence[Check]) -> list[str]:
+    """The worst three of the failed checks, as sentences."""
+    ranked = sorted(wrong, key=lambda c: math.inf if c.error is None else c.error / c.allowed, reverse=True)
+    sentences = [
+        f"{c.name}: not comparable (missing, of another shape, or not finite)."
+        if c.error is None
+        else f"{c.name}: relative error {c.error:.2g}, allowed {c.allowed:.2g}."
+        for c in ranked[:3]
+    ]
+    return sentences + ([f"{len(wrong) - 3} further tensors are wrong."] if len(wrong) > 3 else [])
