@@ -1,7 +1,7 @@
 """The packages and content files of the distribution, found by looking into the folders.
 
-`kernels/`, `workloads/` and `reports/` travel inside the package as data (`perfkit.content.kernels` and so on), so nothing
-generic lands in site-packages. Everything else about the project is in pyproject.toml.
+`kernels/`, `workloads/` and `reports/` travel inside the package as data (`perfkit.content.kernels` and so on), so
+nothing generic lands in site-packages. Everything else about the project is in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def content_files(kind: str) -> list[str]:
 
 kinds = [kind for kind in CONTENT if (ROOT / kind).is_dir()]
 setup(
-    packages=[*find_namespace_packages(include=["perfkit", "perfkit.*"]), *(f"perfkit.content.{kind}" for kind in kinds)],
+    packages=[
+        *find_namespace_packages(include=["perfkit", "perfkit.*"]),
+        *(f"perfkit.content.{kind}" for kind in kinds),
+    ],
     package_dir={f"perfkit.content.{kind}": kind for kind in kinds},
     package_data={"": ["*"], **{f"perfkit.content.{kind}": content_files(kind) for kind in kinds}},
     exclude_package_data={"": ["*.pyc", "*.pyo"]},

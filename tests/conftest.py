@@ -107,7 +107,7 @@ def open_page(chromium: Browser) -> Iterator[Callable[[str | Path], tuple[Page, 
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str, str], None]:
-    """`golden(name, text)` compares with tests/golden/NAME; on a mismatch NAME.got holds the text, ready to be renamed."""
+    """`golden(name, text)` compares with tests/golden/NAME; on a mismatch NAME.got holds the text."""
 
     def compare(name: str, text: str) -> None:
         expected, got = GOLDEN / name, GOLDEN / f"{name}.got"

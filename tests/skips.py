@@ -1,7 +1,7 @@
 """A pytest plugin: counts for the continuous integration, and the check that only allowed tests are skipped.
 
-With PERFKIT_STRICT_SKIPS=1 a skipped (or expectedly failing) test that no line of tests/allowed_skips.txt names makes the
-session fail. With PERFKIT_TEST_COUNTS=FILE the line `N passed, N failed, N skipped` is written to FILE.
+With PERFKIT_STRICT_SKIPS=1 a skipped (or expectedly failing) test that no line of tests/allowed_skips.txt names makes
+the session fail. With PERFKIT_TEST_COUNTS=FILE the line `N passed, N failed, N skipped` is written to FILE.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_allowed(text: str) -> dict[str, str]:
 
 
 def not_allowed(skipped: list[str], allowed: dict[str, str]) -> list[str]:
-    """Those of `skipped` (node ids) that no pattern of `allowed` matches; `*` matches anything, brackets are literal."""
+    """Those of `skipped` (node ids) that no pattern of `allowed` matches; `*` matches anything, `[` is literal."""
     patterns = [pattern.replace("[", "[[]") for pattern in allowed]
     return [node for node in skipped if not any(fnmatchcase(node, pattern) for pattern in patterns)]
 

@@ -1,9 +1,9 @@
 """Content: the kernels, workloads and report templates that the engine runs, and a user's own files of the same kind.
 
 Content is found by looking into a folder and loaded by path, never imported by name. In a checkout it lies beside the
-engine (`kernels/`, `workloads/`, `reports/`); a wheel carries it inside this package. Setting `__path__` to whichever of the
-two holds it makes `perfkit.content.workloads.gpt2` a real module with real parents in both, so that pickling, spawned
-processes, torch.compile and thunder.jit find a content module again by its name.
+engine (`kernels/`, `workloads/`, `reports/`); a wheel carries it inside this package. Setting `__path__` to whichever
+of the two holds it makes `perfkit.content.workloads.gpt2` a real module with real parents in both, so that pickling,
+spawned processes, torch.compile and thunder.jit find a content module again by its name.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def content_dir(kind: Kind) -> Path:
 def load_content_module(kind: Kind, path: str | Path) -> ModuleType:
     """Load a content file, built-in or a user's own, under a stable module name; each file once a process.
 
-    A built-in file is named by its place (`perfkit.content.kernels.gelu.gelu`). A user's file is named after its stem and a
-    digest of its path, and may import its neighbours: its folder is appended to `sys.path`. Another process finds built-in
-    modules by name, but must be handed the path of a user's file and load it itself.
+    A built-in file is named by its place (`perfkit.content.kernels.gelu.gelu`). A user's file is named after its stem
+    and a digest of its path, and may import its neighbours: its folder is appended to `sys.path`. Another process finds
+    built-in modules by name, but must be handed the path of a user's file and load it itself.
 
     Raises `InputError` when the file is missing, is no Python file, or fails while it is loaded.
     """
@@ -63,7 +63,7 @@ def load_content_module(kind: Kind, path: str | Path) -> ModuleType:
 
 def _check_python_file(file: Path, as_given: Path) -> None:
     if not file.exists():
-        raise InputError(f"There is no file {as_given}.", "Check the path; a relative one starts at the current folder.")
+        raise InputError(f"There is no file {as_given}.", "Relative paths start at the current folder.")
     if not file.is_file() or file.suffix != ".py":
         raise InputError(f"{as_given} is not a Python file.", "Give the path of a .py file.")
 
@@ -101,7 +101,7 @@ def _execute(name: str, file: Path) -> ModuleType:
 def _explain(error: BaseException, file: Path) -> InputError:
     """Say in one sentence why a content file failed while it was loaded, and where."""
     if isinstance(error, SyntaxError) and error.filename:
-        return InputError(f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}.", "Correct the line.")
+        return InputError(f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}.", "Correct it.")
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     place = f"{file}, line {lines[-1]}," if lines else str(file)
     what = " ".join(f"{type(error).__name__}: {error}".split())

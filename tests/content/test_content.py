@@ -1,4 +1,4 @@
-"""Content files: found beside the engine, loaded by path under a stable name, and clear about what is wrong with them."""
+"""Content files: found beside the engine, loaded by path under a stable name, clear about what is wrong with them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_users_files_of_one_name_do_not_meet(tmp_path):
 def test_a_users_file_imports_its_neighbour(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     write(tmp_path, "neighbour_of_model.py", "WIDTH = 3")
-    module = content.load_content_module("workloads", write(tmp_path, "model.py", "from neighbour_of_model import WIDTH"))
+    path = write(tmp_path, "model.py", "from neighbour_of_model import WIDTH")
+    module = content.load_content_module("workloads", path)
     assert module.WIDTH == 3
 
 
