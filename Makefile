@@ -1,0 +1,61 @@
+# perfkit: `make` lists what can be done.
+
+VENV := .venv
+# The interpreter of a new environment; empty: python3.13, 3.12 or 3.11, whichever runs.
+PYTHON ?=
+# The torch build, as arguments of `pip install`; empty: the version in constraints.txt from your usual index.
+TORCH ?=
+
+RUN := $(VENV)/bin
+PYTEST := $(RUN)/python -m pytest
+CONTENT := perfkit kernels workloads tools tests benchmarks setup.py
+export PYTHON TORCH
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-dev demo test test-fast check lint format wheel bench clean
+
+help: ## list the targets
+	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH='torch==2.13.0 --index-url URL']"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## make .venv and install perfkit with what a run needs
+	@sh tools/install.sh $(VENV) run,data
+
+install-dev: ## the same, and what tests and checks need
+	@sh tools/install.sh $(VENV) run,data,dev
+
+demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and write the report
+	@out=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
+	$(RUN)/perfkit run gpt2 --backend eager,thunder-llmc --skip-unavailable --steps 5 --batch-size 4 \
+	  --sequence-length 64 --data docs/ --out $$out && \
+	echo && echo "The report is in $(CURDIR)/$$out/report.html (open it in a browser)."
+
+test: install-dev ## run the linters, the type checker and all tests
+	@sh tools/chromium.sh
+	@status=0; $(MAKE) --no-print-directory check || status=1; $(PYTEST) || status=1; exit $$status
+
+test-fast: install-dev ## the tests of the inner loop: under a minute
+	@$(PYTEST) -q -n auto --dist loadfile -m "not slow and not browser and not network"
+
+check: lint
+	@$(RUN)/mypy
+
+lint: install-dev ## check style and the table of rooms
+	@$(RUN)/ruff check $(wildcard $(CONTENT))
+	@$(RUN)/ruff format --check $(wildcard $(CONTENT))
+	@PATH="$(CURDIR)/$(RUN):$$PATH" lint-imports --no-logo
+
+format: install-dev ## rewrite the code in the project's style
+	@$(RUN)/ruff check --fix $(wildcard $(CONTENT))
+	@$(RUN)/ruff format $(wildcard $(CONTENT))
+
+wheel: install-dev ## build the wheel and the sdist into dist/
+	@$(RUN)/python -m build --no-isolation --outdir dist
+	@rm -rf build
+
+bench: install-dev ## run the measurements of benchmarks/, one after another
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(RUN)/python $$script; done
+
+clean: ## remove builds and caches; runs and .venv stay
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
