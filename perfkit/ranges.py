@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 PREFIX = "perfkit:"
 STEP, PASS, MODULE = f"{PREFIX}step:", f"{PREFIX}pass:", f"{PREFIX}module:"
 
-_INJECTION = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "NV_NSIGHT_INJECTION_TRANSPORT_TYPE")
+# Set in the environment of a process by Nsight Systems, Nsight Compute, or any tool that implements NVTX.
+_INJECTION = (
+    "NVTX_INJECTION64_PATH",
+    "CUDA_INJECTION64_PATH",
+    "NSYS_PROFILING_SESSION_ID",
+    "NV_NSIGHT_INJECTION_TRANSPORT_TYPE",
+)
 
 
 def tool_listens() -> bool:

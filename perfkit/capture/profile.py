@@ -1,4 +1,4 @@
-"""The profiling pass: a few steps under torch.profiler, apart from the timed ones, and the kernel table of its trace."""
+"""The profiling pass: a few steps under torch.profiler, apart from the timed ones, and their kernel table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfkit import ranges, timing
 from perfkit.backends.interface import Program
@@ -33,9 +33,7 @@ class Profile:
     event_cost_ns: float
 
 
-def capture(
-    program: Program, settings: Settings, run: Callable[[int], object], steps: int, folder: Path
-) -> Profile:
+def capture(program: Program, settings: Settings, run: Callable[[int], object], steps: int, folder: Path) -> Profile:
     """Profile `run(1)` … `run(steps)` after one unrecorded `run(0)`, and write the trace into `folder`.
 
     The trace has the name and place that TensorBoard's profile plugins look for. Raises `RunFailed` when the profiler

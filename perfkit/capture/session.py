@@ -258,4 +258,3 @@ class Session:
 def _shares(total: int, parts: int) -> list[int]:
     """`total` divided into `parts` as evenly as whole numbers allow, larger shares first."""
     return [total // parts + (1 if i < total % parts else 0) for i in range(parts)]
-

@@ -7,6 +7,7 @@ answers `("progress", text)` any number of times and then `("done", result)` or 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -230,10 +231,8 @@ def main() -> None:
     """Serve on the pipe whose file descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends its children
     pipe = Connection(int(sys.argv[1]))
-    try:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
         serve(pipe)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the parent is gone
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # skip the teardown of torch and OpenMP: seconds for nothing

@@ -1,0 +1,87 @@
+"""The command line: one short module a command, found here; `main` turns errors into sentences and exit codes.
+
+Exit codes: 0 done; 1 a check or run failed; 2 bad usage or input; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+
+import click
+import typer
+
+import perfkit
+from perfkit.cli import ceilings, doctor, listing, report, run, tensorboard
+from perfkit.errors import PerfkitError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="perfkit",
+    help="Where a PyTorch step spends its time, how far each part is from what this machine can do, and what helps.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("list")(listing.list_)
+app.command("doctor")(doctor.doctor)
+app.command("ceilings")(ceilings.ceilings)
+app.command("tensorboard")(tensorboard.tensorboard)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"perfkit {perfkit.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code; a person's mistake is a sentence on stderr, never a traceback."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        code = app(args=arguments, standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except PerfkitError as error:
+        return _say(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        return _say(f"{error.format_message()} See `perfkit --help`.", 2)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("Interrupted: what was unfinished is removed, what existed is untouched.", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output went away (`perfkit list | head`): no error, and no complaint at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    except OSError as error:
+        return _say(_system_sentence(error), 1)
+
+
+def _say(sentence: str, code: int) -> int:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("perfkit: ", "bold red"), sentence))
+    return code
+
+
+def _system_sentence(error: OSError) -> str:
+    where = f" at {error.filename}" if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return f"The disk is full{where}. Free space, or choose another place with --out."
+    return f"The system refused{where}: {error.strerror or error}."

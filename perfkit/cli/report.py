@@ -1,0 +1,41 @@
+"""`perfkit report`: make a report of a run, or of a profile captured anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    paths: Annotated[
+        list[Path], typer.Argument(help="A run folder or a profile; several are reported one after another.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report's files; the run folder itself when left out.")
+    ] = None,
+    formats: Annotated[
+        str,
+        typer.Option("--format", help="File formats, separated by commas: html, md, json, csv, parquet; all; none."),
+    ] = "all",
+    limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
+) -> None:
+    """Report on a run folder or a profile: where the time goes, how far from the roof, what fixing it saves.
+
+    Needs no torch and no GPU. Accepts run folders, kernel tables (parquet) and torch.profiler traces (.json, .json.gz).
+    """
+    from perfkit import readers, render
+    from perfkit.analysis.report import analyse_any
+    from perfkit.cli import shown
+
+    wanted = render.chosen(formats)
+    for path in paths:
+        source = readers.read(path)
+        result = analyse_any(source, path)
+        folder = out or (path if path.is_dir() else None)
+        written = render.write_all(result, folder, wanted, tables=readers.tables_of(source)) if folder else []
+        shown.show(result, as_json, limit)
+        if folder and not as_json:
+            shown.say_where(folder, written)

@@ -1,0 +1,164 @@
+"""`perfkit run`: check, time and profile a workload on one or several backends, and report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+WORK, MEASURE, DATA = "Workload", "Measurement", "Data and output"
+
+
+def run(
+    workload: Annotated[
+        str, typer.Argument(help="A built-in workload (see `perfkit list`) or the path of your own file.")
+    ],
+    backend: Annotated[
+        str, typer.Option(help="Backends, separated by commas; eager always runs as the reference.")
+    ] = "eager",
+    preset: Annotated[str | None, typer.Option(help="Named dimensions of the model.", rich_help_panel=WORK)] = None,
+    variant: Annotated[str | None, typer.Option(help="Alternative form of the model.", rich_help_panel=WORK)] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)] = "cpu",
+    dtype: Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)] = "fp32",
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", "-B", help="B, samples a batch.", rich_help_panel=WORK)
+    ] = None,
+    sequence_length: Annotated[
+        int | None, typer.Option("--sequence-length", "-T", help="T, tokens a sample.", rich_help_panel=WORK)
+    ] = None,
+    grad_accumulation: Annotated[int, typer.Option(help="Batches a training step.", rich_help_panel=WORK)] = 1,
+    recompute: Annotated[
+        bool, typer.Option(help="Recompute activations of the blocks in the backward.", rich_help_panel=WORK)
+    ] = False,
+    inference: Annotated[
+        bool, typer.Option("--inference", help="Forward only, no gradients.", rich_help_panel=WORK)
+    ] = False,
+    compile_mode: Annotated[
+        str, typer.Option(help="Mode of torch.compile: default, reduce-overhead, max-autotune.", rich_help_panel=WORK)
+    ] = "default",
+    executors: Annotated[
+        str, typer.Option(help="Thunder's executors, by priority, separated by commas.", rich_help_panel=WORK)
+    ] = "",
+    kernels: Annotated[
+        list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=WORK)
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Timed steps.", rich_help_panel=MEASURE)] = 10,
+    warmup: Annotated[
+        int, typer.Option(help="Steps before the timed ones, after the ten checked ones.", rich_help_panel=MEASURE)
+    ] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
+    profiler: Annotated[str, typer.Option(help="torch, or none for timings alone.", rich_help_panel=MEASURE)] = "torch",
+    profile_memory: Annotated[
+        bool, typer.Option("--profile-memory", help="Record allocations in the trace.", rich_help_panel=MEASURE)
+    ] = False,
+    launch_blocking: Annotated[
+        bool,
+        typer.Option(
+            "--launch-blocking", help="Wait for each GPU kernel (CUDA_LAUNCH_BLOCKING=1).", rich_help_panel=MEASURE
+        ),
+    ] = False,
+    skip_unavailable: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unavailable", help="Go on without backends that cannot run here.", rich_help_panel=MEASURE
+        ),
+    ] = False,
+    weights: Annotated[
+        str, typer.Option(help="random, a Hugging Face folder, or an llm.c checkpoint.", rich_help_panel=DATA)
+    ] = "random",
+    data: Annotated[
+        str, typer.Option(help="synthetic, a text file or folder, or an llm.c token file.", rich_help_panel=DATA)
+    ] = "synthetic",
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder to make; runs/… when left out.", rich_help_panel=DATA)
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace a run that is already at --out, once the new one is whole.",
+            rich_help_panel=DATA,
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=DATA)] = False,
+) -> int:
+    """Check, time and profile a workload, and write a report.
+
+    Each backend runs in its own process: its loss, outputs, gradients and the losses of ten training steps are held
+    against a reference in higher precision; then its steps are timed, in turns with the others; then profiled. Exit
+    code 1 when a backend is wrong or failed.
+    """
+    from perfkit.workloads import loader
+    from perfkit.workloads.settings import resolve_settings
+
+    chosen = loader.find(workload)
+    settings = resolve_settings(
+        chosen,
+        preset=preset,
+        variant=variant,
+        device=device,
+        dtype=dtype,
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        grad_accumulation=grad_accumulation,
+        recompute=recompute,
+        training=not inference,
+        compile_mode=compile_mode,
+        executors=tuple(_names(executors)),
+        kernel_dirs=tuple(str(k) for k in kernels or ()),
+        steps=steps,
+        warmup=warmup,
+        seed=seed,
+        profiler=profiler,
+        profile_memory=profile_memory,
+        launch_blocking=launch_blocking,
+        weights=weights,
+        data=data,
+    )
+    names = _names(backend)
+    unavailable = _unavailable(names, settings, skip_unavailable)
+    folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return _capture_and_report(settings, names, unavailable, folder, overwrite, as_json)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _unavailable(names: list[str], settings: Any, skip: bool) -> dict[str, str]:
+    """Why each backend that cannot run here cannot; raises `Unavailable` for the first unless `skip`."""
+    from perfkit import backends
+    from perfkit.errors import Unavailable, UsageError
+
+    if not names:
+        raise UsageError("No backend was named.", "Give --backend eager, or several separated by commas.")
+    reasons = {name: reason for name in names if (reason := backends.get(name).unavailable(settings))}
+    for name, reason in reasons.items():
+        if not skip:
+            raise Unavailable(f"Backend {name} cannot run here: {reason}", "--skip-unavailable goes on without it.")
+    return reasons
+
+
+def _capture_and_report(
+    settings: Any, names: list[str], unavailable: dict[str, str], folder: Path, overwrite: bool, as_json: bool
+) -> int:
+    from perfkit import readers
+    from perfkit.analysis.report import analyse
+    from perfkit.capture.session import Session
+    from perfkit.cli import shown
+    from perfkit.render import scalars
+
+    with shown.progress() as progress:
+        session = Session(settings, names, folder, unavailable, overwrite, progress)
+        session.run()
+        progress("report", "analysing")
+        result = analyse(readers.read_run(folder))
+        written = shown.write_reports(result, folder)
+        progress("report", "writing TensorBoard's event files")
+        scalars.write_events(result, folder)
+    shown.show(result, as_json)
+    if not as_json:
+        shown.say_where(folder, written)
+    return 1 if any(b.status in ("wrong", "failed") for b in result.backends) else 0

@@ -1,0 +1,64 @@
+"""What commands share: progress on stderr, a report on stdout, and where its files lie."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfkit.analysis.results import Report
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str, str], None]]:
+    """A function `(who, what)` that shows what is being done: a live line on a terminal, plain lines elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    started = time.monotonic()
+    if console.is_terminal:
+        with console.status("starting") as status:
+            yield lambda who, what: status.update(f"[bold]{who}[/bold] {what}  [dim]{time.monotonic() - started:.0f} s")
+        return
+    last: list[str] = []
+
+    def line(who: str, what: str) -> None:
+        text = f"{who}: {what}"
+        if last != [text]:
+            last[:] = [text]
+            print(f"[{time.monotonic() - started:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+    yield line
+
+
+def write_reports(report: Report, folder: Path) -> list[Path]:
+    """Write the report in every file format into `folder`; the paths written."""
+    from perfkit import render
+
+    return render.write_all(report, folder)
+
+
+def show(report: Report, as_json: bool, limit: int | None = None) -> None:
+    """Print a report on stdout: for people, or as JSON."""
+    from perfkit import render
+
+    if as_json:
+        sys.stdout.write(render.FORMATS["json"].render(report))
+    else:
+        render.print_terminal(report, limit)
+
+
+def say_where(folder: Path, written: list[Path]) -> None:
+    """Print where the run and its report lie, and how to look at them."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    page = next((p for p in written if p.suffix == ".html"), None)
+    if page:
+        console.print(f"Report:      {page}", markup=False)
+    console.print(f"Run folder:  {folder}", markup=False)
+    console.print(f"TensorBoard: perfkit tensorboard {folder}", markup=False)

@@ -1,0 +1,149 @@
+"""Whole runs of a small workload: what is left in the folder, what a fault makes of it, what survives an interruption."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfkit.capture.session import Session, _shares
+from perfkit.errors import RunFailed, UsageError
+from perfkit.run_folder import Settings, read_manifest
+from perfkit.table import KernelTable
+
+SMALL = Path(__file__).parent / "small.py"
+ROOT = Path(__file__).parents[2]
+
+
+def settings(**changes):
+    given = {"workload": str(SMALL), "preset": "one", "batch_size": 32, "steps": 6, "warmup": 1, **changes}
+    return Settings(**given)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One good run of eager."""
+    out = tmp_path_factory.mktemp("runs") / "good"
+    Session(settings(), ["eager"], out).run()
+    return out
+
+
+def test_the_manifest_holds_samples_losses_and_a_verdict(folder):
+    run = read_manifest(folder)
+    eager = run.backend("eager")
+    assert run.complete and eager.status == "ok" and eager.timed
+    assert len(eager.samples_ns) == 6 and min(eager.samples_ns) > 0
+    assert len(eager.warmup_ns) == 1
+    assert len(eager.losses) == 10 and eager.losses == pytest.approx(eager.correctness.reference_losses, rel=1e-5)
+    assert eager.correctness.reference == "eager in fp64"
+    names = {c.name for c in eager.correctness.checks}
+    assert {"outputs", "loss", "gradient of first.weight", "gradient of last.bias"} <= names
+    assert eager.peak_memory_bytes > 50e6
+    assert run.workload.parameters == 64 * 64 + 64 + 64 * 4 + 4
+    assert run.environment and run.fingerprint
+
+
+def test_the_folder_holds_trace_table_and_ceilings_and_nothing_unfinished(folder):
+    eager = read_manifest(folder).backend("eager")
+    trace = json.loads(gzip.decompress((folder / "eager" / eager.trace).read_bytes()))
+    assert any(e["name"] == "perfkit:pass:backward" for e in trace["traceEvents"])
+    table = KernelTable.load(folder / "eager" / "kernels.parquet")
+    assert {"forward", "classifier", "backward", "optimizer"} <= set(table.frame["pass"].dropna())
+    assert json.loads((folder / "ceilings.json").read_text())
+    assert not [p for p in folder.parent.rglob("*") if ".partial" in p.name or ".scratch" in p.name or ".tmp" in p.name]
+
+
+def test_inference_has_no_losses_and_no_gradients(tmp_path):
+    Session(settings(training=False), ["eager"], tmp_path / "run").run()
+    eager = read_manifest(tmp_path / "run").backend("eager")
+    assert eager.status == "ok" and eager.losses == []
+    assert [c.name for c in eager.correctness.checks] == ["outputs"]
+
+
+def test_gradient_accumulation_averages_over_its_batches(tmp_path):
+    Session(settings(grad_accumulation=3, profiler="none"), ["eager"], tmp_path / "run").run()
+    run = read_manifest(tmp_path / "run")
+    assert run.backend("eager").status == "ok"
+    assert run.backend("eager").trace == ""
+    assert run.workload.samples_per_step == 96
+
+
+def test_eager_runs_as_the_reference_though_not_named_and_is_not_timed(tmp_path):
+    Session(settings(profiler="none"), [], tmp_path / "run", {"compile": "no compiler"}).run()
+    eager = read_manifest(tmp_path / "run").backend("eager")
+    assert eager.correctness.ok and not eager.timed and eager.samples_ns == []
+
+
+def test_a_killed_backend_is_a_failure_with_its_cause(tmp_path, monkeypatch):
+    monkeypatch.setenv("SMALL_DIES", "1")
+    with pytest.raises(RunFailed, match="died with SIGKILL"):
+        Session(settings(), ["eager"], tmp_path / "run").run()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exception_in_the_model_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("SMALL_RAISES", "1")
+    with pytest.raises(RunFailed, match=r"ValueError: the second layer"):
+        Session(settings(), ["eager"], tmp_path / "run").run()
+
+
+def test_a_run_is_not_replaced_unless_asked(folder, tmp_path):
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(UsageError, match="holds a run already"):
+        Session(settings(), ["eager"], folder).run()
+    assert (folder / "run.json").read_bytes() == before
+    other = tmp_path / "notes"
+    other.mkdir()
+    (other / "diary.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is not a run folder"):
+        Session(settings(), ["eager"], other, overwrite=True).run()
+    assert (other / "diary.txt").read_text() == "mine"
+
+
+def test_ctrl_c_leaves_what_existed_and_nothing_else(folder, tmp_path):
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perfkit", "run", str(SMALL), "--steps", "100000", "--out", str(out)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    partial = tmp_path / ".run.partial" / "eager" / "log.txt"
+    deadline = time.monotonic() + 120
+    while not partial.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1].startswith("perfkit: Interrupted")
+    assert "Traceback" not in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))"
+    code = f"{limit}; import sys; from perfkit.cli import main; main(sys.argv[1:])"
+    process = subprocess.run(
+        [sys.executable, "-c", code, "run", str(SMALL), "--out", str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert process.returncode == 1
+    assert "Traceback" not in process.stderr
+    assert process.stderr.splitlines()[-1].startswith("perfkit: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("total", "parts", "expected"), [(5, 4, [2, 1, 1, 1]), (10, 4, [3, 3, 2, 2]), (1, 1, [1])])
+def test_steps_are_shared_evenly_over_rounds(total, parts, expected):
+    assert _shares(total, parts) == expected

@@ -1,0 +1,82 @@
+"""Marks: seen by a profiler, free of trace when nobody listens, gone with their block."""
+
+import json
+
+import torch
+from torch import nn
+
+from perfkit import ranges
+
+
+def names_in(trace):
+    return [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") == "user_annotation"]
+
+
+def profiled(tmp_path, work):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        work()
+    profiler.export_chrome_trace(str(tmp_path / "t.json"))
+    return names_in(tmp_path / "t.json")
+
+
+def test_step_pass_and_modules_are_seen_by_the_profiler(tmp_path):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
+
+    def work():
+        with ranges.step(3), ranges.modules_marked(model), ranges.in_pass("forward"):
+            model(torch.ones(1, 2))
+
+    found = profiled(tmp_path, work)
+    assert [n for n in found if n.startswith(ranges.PREFIX)] == [
+        "perfkit:step:3",
+        "perfkit:pass:forward",
+        "perfkit:module:0",
+        "perfkit:module:1",
+        "perfkit:module:1.0",
+    ]
+
+
+def test_hooks_go_away_and_ranges_close_when_a_module_raises(tmp_path):
+    class Raises(nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    model = nn.Sequential(Raises())
+
+    def work():
+        try:
+            with ranges.modules_marked(model):
+                model(torch.ones(1))
+        except ValueError:
+            pass
+        with ranges.mark("after"):
+            torch.ones(1)
+
+    assert profiled(tmp_path, work)[-1] == "after"
+    assert not model[0]._forward_pre_hooks and not model[0]._forward_hooks
+
+
+def test_a_tool_is_noticed_by_its_environment(monkeypatch):
+    for name in ranges._INJECTION:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("PERFKIT_NVTX", raising=False)
+    assert not ranges.tool_listens()
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/somewhere/libtool.so")
+    assert ranges.tool_listens()
+    monkeypatch.delenv("NVTX_INJECTION64_PATH")
+    monkeypatch.setenv("PERFKIT_NVTX", "1")
+    assert ranges.tool_listens()
+
+
+def test_marks_reach_nvtx_when_a_tool_listens(monkeypatch):
+    import nvtx
+
+    opened = []
+    monkeypatch.setenv("PERFKIT_NVTX", "1")
+    real = nvtx.annotate
+    monkeypatch.setattr(
+        nvtx, "annotate", lambda name, domain: opened.append((name, domain)) or real(name, domain=domain)
+    )
+    with ranges.in_pass("backward"):
+        pass
+    assert opened == [("perfkit:pass:backward", "perfkit")]
