@@ -21,7 +21,7 @@ if [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(head -n 1 "$stamp")" = "
         case ",$installed," in *",$extra,"*) ;; *) missing=$extra ;; esac
     done
     [ -n "$missing" ] || exit 0
-    extras=$installed,$extras
+    extras=$(echo "$installed,$extras" | tr , '\n' | sort -u | paste -s -d , -)
 fi
 
 # A half-made environment of ours is made anew; one that somebody else made is never touched.
