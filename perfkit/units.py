@@ -15,7 +15,7 @@ ABSENT = "–"
 
 # Unit name → the ladder of (factor, suffix), smallest first. Times are given in ns; decimal prefixes elsewhere, except
 # memory capacity, which people read in binary units.
-_LADDERS: dict[str, tuple[tuple[float, str], ...]] = {
+LADDERS: dict[str, tuple[tuple[float, str], ...]] = {
     "ns": ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
     "B": ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")),
     "iB": ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB"), (2.0**40, "TiB")),
@@ -63,7 +63,7 @@ def scale_for(values: Iterable[float | None], unit: str) -> Scale:
     """
     known = [abs(v) for v in values if v is not None and math.isfinite(v)]
     largest = max(known, default=0.0)
-    ladder = _LADDERS[unit]
+    ladder = LADDERS[unit]
     factor, suffix = ladder[0]
     for step_factor, step_suffix in ladder[1:]:
         if largest >= step_factor:

@@ -1,0 +1,136 @@
+"""What every text renderer lays out: tables of cells that are text already, with one scale a column.
+
+A column knows its unit, so that the numbers in it stay bare and compare at a glance. `tone` says what a cell means
+(good, fair, poor, bad, strong, dim); a renderer turns it into a colour where it has one; nothing is said by colour
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from perfkit import units
+
+NAME_LIMIT = 160  # characters of a name that any text output shows
+NOTE_LIMIT = 600  # characters of a note
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of one cell, and what it means."""
+
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `priority` 0 is always shown, a higher one goes first where the width is short.
+
+    `name` marks the column whose cells may be cropped.
+    """
+
+    header: str
+    cells: tuple[Cell, ...]
+    unit: str = ""
+    numeric: bool = True
+    priority: int = 0
+    name: bool = False
+
+    @property
+    def title(self) -> str:
+        """The header with its unit, on one line."""
+        return f"{self.header} ({self.unit})" if self.unit and self.header else self.header or self.unit
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table. With `total` the last row sums up the others; `notes` stand under it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+    total: bool = False
+
+    @property
+    def rows(self) -> list[tuple[Cell, ...]]:
+        """The cells by row."""
+        return list(zip(*(column.cells for column in self.columns), strict=True))
+
+
+def clean(text: str, limit: int = NAME_LIMIT) -> str:
+    """`text` on one line, safe to print: control, format and unpaired surrogate characters become escapes; cropped.
+
+    The crop leaves the beginning and the end, because kernel names differ in both.
+    """
+    short = crop(text, limit)
+    if short.isprintable():
+        return short
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+
+
+def crop(text: str, width: int) -> str:
+    """At most `width` characters of `text`, with … for what is left out of the middle."""
+    if len(text) <= width:
+        return text
+    tail = max(0, (width - 1) * 2 // 5)
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}" if width > 1 else "…"
+
+
+def words(
+    header: str, texts: Iterable[str], tones: Sequence[str] = (), *, priority: int = 0, name: bool = False
+) -> Column:
+    """A column of text, cleaned."""
+    shown = [clean(t) for t in texts]
+    return Column(header, _cells(shown, tones), "", False, priority, name)
+
+
+def figures(
+    header: str,
+    values: Iterable[float | None],
+    unit: str,
+    tones: Sequence[str] = (),
+    *,
+    priority: int = 0,
+    scale: units.Scale | None = None,
+) -> Column:
+    """A column of numbers in base `unit`s, in one scale (its own, or the one given); absent ones are dashes."""
+    known = list(values)
+    used = scale or column_scale(known, unit)
+    return Column(header, _cells([used.number(v) for v in known], tones), used.suffix, True, priority)
+
+
+def column_scale(values: Iterable[float | None], unit: str) -> units.Scale:
+    """`units.scale_for`; for times that span more than a factor of four a step finer, so that small ones show."""
+    known = [abs(v) for v in values if v is not None and math.isfinite(v) and v != 0]
+    scale = units.scale_for(known, unit)
+    largest, least = max(known, default=0.0), min(known, default=0.0)
+    if unit != "ns" or least >= largest / 4:
+        return scale
+    finer = units.scale_for([largest / 10], unit)
+    digits = 0 if finer.factor == 1.0 else 1 if largest / finer.factor >= 10 else 2
+    return units.Scale(finer.factor, finer.suffix, digits)
+
+
+def table(title: str, *columns: Column, notes: Iterable[str] = (), total: bool = False) -> Table:
+    """A table of `columns`; columns in which nothing is known are left out. A total row is set strong."""
+    kept = tuple(c for c in columns if not c.numeric or any(cell.text != units.ABSENT for cell in c.cells))
+    if total:
+        kept = tuple(replace(c, cells=(*c.cells[:-1], Cell(c.cells[-1].text, "strong"))) for c in kept)
+    return Table(clean(title), kept, tuple(clean(note, NOTE_LIMIT) for note in notes), total)
+
+
+def efficiency_tone(value: float | None) -> str:
+    """How near to its roof: good from 70 %, fair from 40 %, else poor; bad above 100 %, which no true figure is."""
+    if value is None or value != value:
+        return ""
+    if value > 1.0:
+        return "bad"
+    return "good" if value >= 0.7 else "fair" if value >= 0.4 else "poor"
+
+
+def _cells(texts: Sequence[str], tones: Sequence[str]) -> tuple[Cell, ...]:
+    padded = [*tones, *[""] * (len(texts) - len(tones))]
+    return tuple(Cell(t, tone) for t, tone in zip(texts, padded, strict=True))

@@ -1,0 +1,69 @@
+"""Kernel groups, and whole kernel tables, as CSV or parquet for a spreadsheet or a script; base units throughout."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit.analysis.results import Group, Report
+from perfkit.errors import RunFailed, UsageError
+
+if TYPE_CHECKING:
+    from perfkit.table import KernelTable
+
+# Column → the group's field; the unit is in the name. Absent values are empty.
+COLUMNS = {
+    "kernel": "key", "shapes": "shapes", "family": "family", "passes": "passes", "count": "count", "time_ns": "time_ns",
+    "share": "share", "flop": "flop", "bytes": "bytes", "flop_per_byte": "intensity", "flop_per_s": "flop_rate",
+    "bytes_per_s": "bandwidth", "roof_ns": "roof_ns", "efficiency": "efficiency", "headroom_ns": "headroom_ns",
+    "bound": "bound", "ceiling": "ceiling", "above_roof": "above_roof",
+}  # fmt: skip
+
+
+def render(report: Report) -> str:
+    """One row a kernel group, of every backend, largest time first."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["backend", *COLUMNS])
+    for backend in report.backends:
+        writer.writerows([_cell(backend.name), *_row(group)] for group in backend.kernels)
+    return out.getvalue()
+
+
+def write_table(table: KernelTable, path: Path) -> None:
+    """Write every row and column of a kernel table to `path`; its ending chooses the format, .csv or .parquet.
+
+    Raises `UsageError` for another ending and `RunFailed` when the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if path.suffix == ".parquet":
+            table.write(temporary)
+        elif path.suffix == ".csv":
+            _guarded(table.frame).to_csv(temporary, index=False)
+        else:
+            raise UsageError(f"{path.name} is neither .csv nor .parquet.", "Name the export with one of the two.")
+        temporary.replace(path)
+    except OSError as error:
+        raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space or choose another.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _row(group: Group) -> list[Any]:
+    return [_cell(getattr(group, field)) for field in COLUMNS.values()]
+
+
+def _cell(value: Any) -> Any:
+    """A spreadsheet runs text that starts like a formula: such text gets an apostrophe before it."""
+    if isinstance(value, tuple):
+        value = "+".join(value)
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
+
+
+def _guarded(frame: Any) -> Any:
+    texts = frame.select_dtypes(["string", "category"]).columns
+    return frame.assign(**{name: frame[name].astype(object).map(_cell, na_action="ignore") for name in texts})

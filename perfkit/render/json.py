@@ -1,0 +1,12 @@
+"""The report as JSON: the record of `perfkit.analysis.results` as it is, in base units; `schema` is its version."""
+
+from __future__ import annotations
+
+import msgspec
+
+from perfkit.analysis.results import Report
+
+
+def render(report: Report) -> bytes:
+    """Indented JSON in UTF-8; unknown values are null."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"

@@ -1,0 +1,114 @@
+"""The report as Markdown, for a pull request, an issue or a wiki."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from perfkit.analysis.results import BackendReport, Report
+from perfkit.render import sentences, tables
+from perfkit.render.cells import Cell, Column, Table
+
+LIMIT = 15  # kernels of a table
+# What both GitHub and Python-Markdown (TensorBoard) take for markup; an underscore inside a word is none.
+_ESCAPED = re.compile(r"([\\`*{}\[\]#!]|(?<!\w)_|_(?!\w))")
+_ENTITIES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|~$"})
+
+
+def render(report: Report, limit: int | None = LIMIT) -> str:
+    """The report as GitHub-flavoured Markdown; `limit` kernels a table, None for everything."""
+    return "\n\n".join(part for part in _parts(report, limit) if part) + "\n"
+
+
+def escape(text: str) -> str:
+    """`text` as Markdown that shows it as it is: no markup, link, HTML or mention survives."""
+    return _ESCAPED.sub(r"\\\1", text).translate(_ENTITIES).replace("@", "@\u200b")
+
+
+def table(source: Table, level: int = 3) -> str:
+    """One table under its title, with its notes."""
+    lines = [f"{'#' * level} {escape(source.title)}", "", _row([escape(c.title) for c in source.columns])]
+    lines.append(_row(["---:" if c.numeric else "---" for c in source.columns]))
+    lines += [_row([_cell(c, column) for c, column in zip(row, source.columns, strict=True)]) for row in source.rows]
+    for note in source.notes:
+        lines += ["", f"*{escape(note)}*"]
+    return "\n".join(lines)
+
+
+def summary(report: Report) -> str:
+    """Verdict, and the table of backends: what fits in one view."""
+    verdict = "\n".join(f"- {escape(s)}" for s in sentences.verdict(report))
+    return "\n\n".join(
+        part for part in (verdict, table(tables.backends(report)), escape(sentences.mfu(report))) if part
+    )
+
+
+def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
+    """The tables of one backend."""
+    total = backend.tree.total if backend.tree else None
+    accounting = tables.accounting([backend])
+    if accounting:
+        yield table(accounting)
+    if backend.passes:
+        yield table(tables.groups("Passes", "pass", backend.passes, total))
+        yield table(tables.groups("Kernel types", "type", backend.families))
+    if backend.kernels:
+        yield table(tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), limit))
+        yield table(tables.kernels("Kernels by headroom", backend.headroom, None, limit=limit))
+    if backend.tree:
+        yield table(tables.tree(backend.tree, 2 if limit else 99, limit))
+    if backend.symbols:
+        yield table(tables.symbols(backend, limit))
+    checks = tables.checks(backend, limit)
+    if checks:
+        yield table(checks)
+    yield escape(sentences.coverage(backend))
+
+
+def footer(report: Report) -> Iterator[str]:
+    """Ceilings, environment, warnings, and the command that made the run."""
+    if report.roofs:
+        yield table(tables.roofs(report))
+    environment = sentences.environment(report)
+    if environment:
+        yield "### Environment\n\n" + "\n".join(f"- {escape(name)}: {escape(value)}" for name, value in environment)
+    notes = sentences.footnotes(report)
+    if notes:
+        yield "### Warnings\n\n" + "\n".join(f"- {escape(note)}" for note in notes)
+    if report.command:
+        yield f"Made by {code(sentences.command(report))} with perfkit {escape(report.perfkit)}."
+
+
+def code(text: str) -> str:
+    """`text` as inline code, whatever backticks are in it."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
+
+
+def _parts(report: Report, limit: int | None) -> Iterator[str]:
+    yield f"# {escape(sentences.heading(report))}"
+    yield escape(sentences.settings(report))
+    yield summary(report)
+    shown = [b for b in report.backends if b.kernels]
+    if len(shown) > 1:
+        yield table(tables.side_by_side("Passes", "pass", shown, lambda b: b.passes))
+        yield table(tables.side_by_side("Kernel types", "type", shown, lambda b: b.families))
+    for backend in shown:
+        yield f"## {escape(sentences.clean(backend.name))}"
+        yield from details(backend, limit)
+    yield "## How it was made"
+    yield from footer(report)
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    """A name is code where that is safe in a table; what stands out is bold."""
+    strong = cell.tone in ("strong", "bad")
+    plain = cell.text.replace("_", "").isalnum()
+    if column.name and cell.text and not (strong or plain or set("|`") & set(cell.text)):
+        return code(cell.text)
+    text = escape(cell.text)
+    return f"**{text}**" if strong and text else text

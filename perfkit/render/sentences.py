@@ -1,0 +1,91 @@
+"""The report's sentences and lines: heading, settings, coverage, ceilings, footnotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from perfkit import units
+from perfkit.analysis.results import BackendReport, Report
+from perfkit.render.cells import clean
+
+SENTENCE = 600  # characters of a sentence that come from elsewhere
+
+
+def heading(report: Report) -> str:
+    """The title of the report."""
+    return clean(report.title)
+
+
+def settings(report: Report) -> str:
+    """What was run, on one line: "gpt2 · preset gpt2 · training · fp32 · batch 4 × 64 tokens · cpu"."""
+    s, w = report.settings, report.workload
+    if s is None or w is None:
+        return clean(report.source)
+    batch = f"batch {s.batch_size}" + (
+        f" × {s.sequence_length} {w.sample_name}" if s.sequence_length else f" {w.sample_name}"
+    )
+    mode = "training step" if s.training else "inference"
+    parts = [s.workload, f"preset {s.preset}", s.variant, mode, s.dtype, batch, s.device]
+    parts.append(f"{units.text(float(w.parameters), '')} parameters")
+    return clean(" · ".join(p for p in parts if p), SENTENCE)
+
+
+def verdict(report: Report) -> list[str]:
+    """The verdict sentences."""
+    return [clean(sentence, SENTENCE) for sentence in report.verdict]
+
+
+def coverage(backend: BackendReport) -> str:
+    """The coverage line, and the operators that the model does not know."""
+    if backend.coverage is None:
+        return ""
+    text = clean(backend.coverage.text, SENTENCE)
+    unknown = ", ".join(clean(name, 60) for name in backend.coverage.uncosted[:5])
+    more = len(backend.coverage.uncosted) - 5
+    return f"{text} Without a cost: {unknown}{f' and {more} more' if more > 0 else ''}." if unknown else text
+
+
+def ceilings(report: Report) -> str:
+    """The measured ceilings, named, on one line."""
+    known = [
+        f"{clean(r.label, 80)} {units.text(r.value, 'B/s' if r.kind == 'bandwidth' else 'FLOP/s')}"
+        for r in report.roofs
+    ]
+    return f"Ceilings measured on this device: {'; '.join(known)}." if known else "Ceilings: unknown."
+
+
+def mfu(report: Report) -> str:
+    """What MFU stands for here; empty when no backend has one."""
+    named = next((b.mfu_ceiling for b in report.backends if b.mfu is not None and b.mfu_ceiling), "")
+    return f"MFU is hand-worked model FLOP over step time and {clean(named)}." if named else ""
+
+
+def footnotes(report: Report) -> list[str]:
+    """All warnings, the run's first, then each backend's under its name; none twice."""
+    notes = list(report.warnings)
+    for backend in report.backends:
+        notes += [f"{backend.name}: {text}" for text in backend.warnings if text not in report.warnings]
+    return [clean(note, SENTENCE) for note in dict.fromkeys(notes)]
+
+
+def command(report: Report) -> str:
+    """The command that made the run, as a shell reads it."""
+    import shlex
+
+    return clean(shlex.join(report.command), 2000)
+
+
+def environment(report: Report) -> list[tuple[str, str]]:
+    """The environment as (name, value) lines, nested names joined by dots."""
+    return [(clean(name), clean(value, SENTENCE)) for name, value in _flat("", report.environment)]
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(f"{prefix}.{name}" if prefix else str(name), inner)
+    elif isinstance(value, (list, tuple)):
+        yield prefix, ", ".join(str(v) for v in value)
+    elif value is not None:
+        yield prefix, str(value)

@@ -1,0 +1,241 @@
+"""The report's tables, one function a table: results in, text cells out. Every text renderer shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from perfkit import units
+from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report
+from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, efficiency_tone, figures, table, words
+
+STATUS = {
+    "ok": ("✓ correct", "good"),
+    "wrong": ("✗ wrong", "bad"),
+    "failed": ("✗ failed", "bad"),
+    "unavailable": ("– not here", "dim"),
+}
+FAULTY = ("wrong", "failed")
+SHORT_PASS = {"encoder": "enc", "forward": "fwd", "classifier": "cls", "backward": "bwd", "optimizer": "opt"}
+BROKEN = "! faster than its ceiling allows: the measurement or the model of its work is broken"
+
+
+def status(backend: BackendReport) -> Cell:
+    """A backend's standing in a word: what its figures are worth."""
+    if backend.status == "ok" and backend.correctness is None:
+        return Cell("not checked", "dim")
+    return Cell(*STATUS.get(backend.status, (clean(backend.status, 20), "bad")))
+
+
+def label(backend: BackendReport) -> str:
+    """A backend's name at the head of a column, marked where its result is not right."""
+    return f"✗ {clean(backend.name, 14)}" if backend.status in FAULTY else clean(backend.name, 16)
+
+
+def backends(report: Report) -> Table:
+    """Correctness and speed of every backend, and why one has no figures."""
+    rows = report.backends
+    tones = ["bad" if b.status in FAULTY else "strong" for b in rows]
+    figure_tones = [t if t == "bad" else "" for t in tones]
+    sample = report.workload.sample_name if report.workload else "samples"
+    steps = units.scale_for([v for b in rows if b.step for v in (b.step.low, b.step.high)], "ns")
+    ratios = units.Scale(1.0, "×", 2)
+    return table(
+        "Backends",
+        words("backend", [b.name if b.timed else f"{b.name} (reference)" for b in rows], tones, name=True),
+        Column("result", tuple(status(b) for b in rows), numeric=False),
+        figures("step", [b.step.value if b.step else None for b in rows], "ns", figure_tones, scale=steps),
+        spread("95 % CI", [b.step for b in rows], steps),
+        Column("speed-up", tuple(_speedup(b) for b in rows)),
+        spread("95 % CI", [b.speedup for b in rows], ratios, priority=1),
+        figures(f"{sample}/s", [b.samples_per_second for b in rows], ""),
+        figures("memory", [b.peak_memory_bytes for b in rows], "iB", priority=1),
+        figures("MFU", [b.mfu for b in rows], "%"),
+        figures("eff.", [b.efficiency for b in rows], "%", [efficiency_tone(b.efficiency) for b in rows]),
+        figures("prepare", [b.prepare_ns for b in rows], "ns", priority=2),
+        notes=[f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason],
+    )
+
+
+def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale, *, priority: int = 0) -> Column:
+    """A column of 95 % intervals as low–high, in one scale."""
+    texts = [f"{scale.number(i.low)}–{scale.number(i.high)}" if i else units.ABSENT for i in intervals]
+    return Column(header, tuple(Cell(t, "dim") for t in texts), scale.suffix, True, priority)
+
+
+def _speedup(backend: BackendReport) -> Cell:
+    """The speed-up, with ~ where its interval holds 1: no difference shown. A wrong backend has none."""
+    if backend.status in FAULTY:
+        return Cell("none", "bad")
+    if backend.speedup is None:
+        return Cell(units.ABSENT)
+    doubt = backend.speedup.low <= 1.0 <= backend.speedup.high
+    tone = "dim" if doubt else "good" if backend.speedup.value > 1 else "poor"
+    return Cell(f"{'~' if doubt else ''}{backend.speedup.value:.2f}×", tone)
+
+
+def accounting(chosen: Sequence[BackendReport]) -> Table | None:
+    """Where the profiled step went: kernels, gaps by cause and the rest, beside the step without a profiler."""
+    known = [(b, b.accounting) for b in chosen if b.accounting]
+    if not known:
+        return None
+    causes = list(dict.fromkeys(g.cause for _, a in known for g in a.gaps))
+    scale = column_scale([t for _, a in known for t in (a.profiled_step_ns, *(g.time_ns for g in a.gaps))], "ns")
+    columns = [words("part of the step", ["kernels", *causes, "other", "profiled step", "timed step"])]
+    for backend, a in known:
+        gaps = {g.cause: g.time_ns for g in a.gaps}
+        parts = [a.kernel_ns, *(gaps.get(c) for c in causes), a.other_ns, a.profiled_step_ns]
+        tones = [*[""] * (len(parts) - 1), "strong", "strong"]
+        header = label(backend) if len(known) > 1 else "time"
+        columns.append(figures(header, [*parts, a.timed_step_ns], "ns", tones, scale=scale))
+        shares = [None if p is None else p / a.profiled_step_ns for p in parts]
+        columns.append(figures("share", [*shares, None], "%", ["dim"] * len(parts), priority=int(len(known) > 1)))
+    if len(known) == 1:
+        texts = {g.cause: g.text for g in known[0][1].gaps}
+        columns.append(words("", ["", *(texts.get(c, "") for c in causes), "no cause found", "", ""], priority=2))
+    overheads = [f"{clean(b.name, 40)} {a.profiler_overhead:+.1%}" for b, a in known if a.profiler_overhead is not None]
+    notes = [f"Profiler overhead (profiled over timed step): {', '.join(overheads)}."] if overheads else []
+    return table("Accounting of the step", *columns, notes=notes)
+
+
+def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None = None) -> Table:
+    """Passes, families or modules with every measure a group has; `total` adds the row that sums them up."""
+    rows = [*chosen, total] if total else list(chosen)
+    keys = [*(g.key for g in chosen), "all"] if total else [g.key for g in chosen]
+    return table(title, words(header, keys, name=True), *_measures(rows), notes=_notes(rows), total=bool(total))
+
+
+def kernels(
+    title: str, chosen: Sequence[Group], total: Group | None = None, of: int = 0, limit: int | None = None
+) -> Table:
+    """The first `limit` kernels of `chosen` with their shapes, and the total over all `of` them."""
+    shown = list(chosen if limit is None else chosen[:limit])
+    rows = [*shown, total] if total else shown
+    names = [f"{g.key} {clean(g.shapes, 60)}".strip() for g in shown] + ([f"all {of}"] if total else [])
+    passes = ["+".join(SHORT_PASS.get(p, p) for p in g.passes) for g in shown] + ([""] if total else [])
+    return table(
+        _counted(title, len(shown), len(chosen)),
+        words("kernel", names, name=True),
+        words("pass", [crop(p, 20) for p in passes], ["dim"] * len(passes), priority=2),
+        *_measures(rows),
+        words("bound by", [g.bound for g in shown] + ([""] if total else []), priority=3),
+        notes=_notes(rows),
+        total=bool(total),
+    )
+
+
+def _measures(rows: Sequence[Group]) -> list[Column]:
+    tones = ["bad" if g.above_roof else efficiency_tone(g.efficiency) for g in rows]
+    efficiency = figures("eff.", [g.efficiency for g in rows], "%", tones)
+    flagged = tuple(
+        Cell(f"!{c.text}" if g.above_roof else c.text, c.tone) for c, g in zip(efficiency.cells, rows, strict=True)
+    )
+    return [
+        figures("count", [g.count for g in rows], "count", priority=1),
+        figures("time", [g.time_ns for g in rows], "ns"),
+        figures("share", [g.share for g in rows], "%"),
+        figures("work", [g.flop for g in rows], "FLOP", priority=5),
+        figures("rate", [g.flop_rate for g in rows], "FLOP/s"),
+        figures("moved", [g.bytes for g in rows], "B", priority=4),
+        figures("bandwidth", [g.bandwidth for g in rows], "B/s"),
+        Column("eff.", flagged, "%"),
+        figures("headroom", [g.headroom_ns for g in rows], "ns"),
+    ]
+
+
+def _notes(rows: Iterable[Group]) -> list[str]:
+    return [BROKEN] if any(g.above_roof for g in rows) else []
+
+
+def _counted(title: str, shown: int, of: int) -> str:
+    return f"{title} ({shown} of {of})" if shown < of else title
+
+
+def side_by_side(
+    title: str, header: str, chosen: Sequence[BackendReport], pick: Callable[[BackendReport], list[Group]]
+) -> Table:
+    """Time and efficiency of the same parts in every backend; the least time among correct ones stands out."""
+    known = [(b, {g.key: g for g in pick(b)}) for b in chosen if pick(b)]
+    keys = list(dict.fromkeys(key for _, by_key in known for key in by_key))
+    scale = column_scale([g.time_ns for _, by_key in known for g in by_key.values()], "ns")
+    columns = [words(header, keys, name=True)]
+    for backend, by_key in known:
+        parts = [by_key.get(key) for key in keys]
+        tones = ["good" if _is_best(backend, key, known) else "" for key in keys]
+        columns.append(figures(label(backend), [p.time_ns if p else None for p in parts], "ns", tones, scale=scale))
+        shares = [p.efficiency if p else None for p in parts]
+        columns.append(figures("eff.", shares, "%", [efficiency_tone(v) for v in shares], priority=1))
+    return table(title, *columns)
+
+
+def _is_best(backend: BackendReport, key: str, known: Sequence[tuple[BackendReport, dict[str, Group]]]) -> bool:
+    times = [by_key[key].time_ns for b, by_key in known if b.status == "ok" and key in by_key]
+    mine = next(by_key for b, by_key in known if b is backend).get(key)
+    return backend.status == "ok" and len(times) > 1 and mine is not None and mine.time_ns <= min(times)
+
+
+def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:
+    """The module tree down to `depth` levels below the root, largest time first, indented."""
+    rows = [(level, node) for level, node in _walk(root) if level <= depth]
+    shown = rows if limit is None else rows[:limit]
+    names = [f"{'· ' * level}{node.name}" for level, node in shown]
+    return table(
+        _counted("Module tree", len(shown), len(rows)),
+        words("module", names, name=True),
+        *_measures([n.total for _, n in shown]),
+        notes=_notes(n.total for _, n in shown),
+    )
+
+
+def _walk(node: Node, level: int = 0) -> Iterable[tuple[int, Node]]:
+    yield level, node
+    for child in sorted(node.children, key=lambda c: -c.total.time_ns):
+        yield from _walk(child, level + 1)
+
+
+def symbols(backend: BackendReport, limit: int | None = None) -> Table:
+    """Which symbol of the executed program ran on which kernel; the expected ones first."""
+    ordered = sorted(backend.symbols, key=lambda s: (not s.expected, -s.count))
+    shown = ordered if limit is None else ordered[:limit]
+    return table(
+        _counted("Symbols of the executed program", len(shown), len(ordered)),
+        words("trace", [s.trace for s in shown]),
+        words("symbol", [s.name for s in shown], name=True),
+        words("kernel", [s.kernel for s in shown]),
+        figures("count", [s.count for s in shown], "count"),
+        words("", ["✓ expected" if s.expected else "" for s in shown], ["good"] * len(shown)),
+    )
+
+
+def checks(backend: BackendReport, limit: int | None = None) -> Table | None:
+    """Each comparison with the reference, failed ones and the nearest to their limit first."""
+    if backend.correctness is None:
+        return None
+    ordered = sorted(
+        backend.correctness.checks, key=lambda c: (c.ok, -(c.error / c.allowed if c.error is not None else 0))
+    )
+    shown = ordered if limit is None else ordered[:limit]
+    return table(
+        _counted(f"Correctness against {clean(backend.correctness.reference)}", len(shown), len(ordered)),
+        Column("", tuple(Cell("✓", "good") if c.ok else Cell("✗", "bad") for c in shown), numeric=False),
+        words("compared", [c.name for c in shown], name=True),
+        words("error", [error_text(c.error) for c in shown], ["" if c.ok else "bad" for c in shown]),
+        words("allowed", [error_text(c.allowed) for c in shown]),
+        words("eager's own", [error_text(c.eager_error) for c in shown]),
+    )
+
+
+def error_text(error: float | None) -> str:
+    """A relative error, or that there is none to give."""
+    return units.ABSENT if error is None else f"{error:.1e}"
+
+
+def roofs(report: Report) -> Table:
+    """The measured ceilings that the efficiencies use."""
+    rows = report.roofs
+    texts = [units.text(r.value, "B/s" if r.kind == "bandwidth" else "FLOP/s") for r in rows]
+    return table(
+        "Ceilings",
+        words("ceiling", [r.label for r in rows], name=True),
+        Column("value", tuple(Cell(t) for t in texts)),
+        figures("working set", [r.working_set for r in rows], "iB", priority=1),
+    )

@@ -1,0 +1,186 @@
+"""The report in a terminal: verdict, speed beside correctness, accounting, passes, kernels, ceilings, footnotes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from perfkit.analysis.results import BackendReport, Group, Report
+from perfkit.render import sentences, tables
+from perfkit.render.cells import Cell, Column, Table, crop
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+WIDTH = 110
+LIMIT = 8  # kernels of a table in the short form, which is about two screens
+NAME_WIDTH = 36  # the least that a column of names keeps
+_GAP = 2
+
+_STYLES = {"good": "green", "fair": "yellow", "poor": "red", "bad": "bold red", "strong": "bold", "dim": "bright_black"}
+
+
+def render(report: Report, width: int = WIDTH, color: bool = False, limit: int | None = LIMIT) -> str:
+    """The report as text for a terminal `width` columns wide; `limit` kernels a table, None for everything."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=color, color_system="standard" if color else None, no_color=not color,
+        legacy_windows=False, emoji=False, highlight=False, markup=False, _environ={},
+    )  # fmt: skip
+    show(report, console, limit)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def show(report: Report, console: Console, limit: int | None = LIMIT) -> None:
+    """Print the report on `console`, as wide as that is, in colour where it has colour."""
+    from rich.text import Text
+
+    width = min(console.width, 120)
+    for part in _parts(report, limit):
+        if isinstance(part, Table):
+            for line in _table_lines(part, width):
+                console.print(line, soft_wrap=True)
+        else:
+            console.print(Text(part.text, style=_STYLES.get(part.tone, "")), width=width)
+
+
+def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
+    """Paragraphs and tables in the order of reading."""
+    yield Cell(sentences.heading(report), "strong")
+    yield Cell(sentences.settings(report), "dim")
+    yield Cell("")
+    for sentence in sentences.verdict(report):
+        yield Cell(f"▸ {sentence}")
+    shown = [b for b in report.backends if b.kernels]
+    yield tables.backends(report)
+    if sentences.mfu(report):
+        yield Cell(sentences.mfu(report), "dim")
+    if len(shown) > 1:
+        yield from _compared(shown)
+    for backend in shown:
+        yield from _backend(backend, len(shown), limit)
+    yield Cell("")
+    yield Cell(sentences.ceilings(report), "dim")
+    for note in sentences.footnotes(report):
+        yield Cell(f"! {note}", "fair")
+
+
+def _compared(shown: list[BackendReport]) -> Iterator[Cell | Table]:
+    """What every backend does, in the same rows."""
+    accounting = tables.accounting(shown)
+    if accounting:
+        yield accounting
+    yield tables.side_by_side("Passes", "pass", shown, lambda b: b.passes)
+    yield tables.side_by_side("Kernel types", "type", shown, lambda b: b.families)
+
+
+def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cell | Table]:
+    """One backend alone. Where several are shown, the short form leaves out what stands side by side already."""
+    total = backend.tree.total if backend.tree else None
+    if of > 1:
+        yield Cell("")
+        yield Cell(f"━━ {sentences.clean(backend.name)} ━━", "bad" if backend.status in tables.FAULTY else "strong")
+    whole = of == 1 or limit is None
+    if whole:
+        yield from _parts_of(backend, total, alone=of == 1)
+    if whole or backend.status not in tables.FAULTY:
+        few = limit if limit is None or whole else max(3, limit // 2)
+        yield tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), few)
+        yield tables.kernels("Kernels by headroom", backend.headroom, None, limit=few)
+    if backend.tree and whole:
+        yield tables.tree(backend.tree, 2 if limit else 99, limit and limit + 6)
+    if backend.symbols and (whole or backend.status not in tables.FAULTY):
+        yield tables.symbols(backend, limit and max(limit, sum(s.expected for s in backend.symbols)))
+    checks = tables.checks(backend, limit) if limit is None or backend.status == "wrong" else None
+    if checks:
+        yield checks
+    if backend.coverage:
+        yield Cell("")
+        yield Cell(sentences.coverage(backend), "dim")
+
+
+def _parts_of(backend: BackendReport, total: Group | None, alone: bool) -> Iterator[Table]:
+    """Accounting, passes and kernel types of one backend, with every measure."""
+    accounting = tables.accounting([backend]) if alone else None
+    if accounting:
+        yield accounting
+    yield tables.groups("Passes", "pass", backend.passes, total)
+    yield tables.groups("Kernel types", "type", backend.families)
+
+
+def _table_lines(table: Table, width: int) -> Iterator[Text]:
+    """The title, the header and the rows, aligned, at most `width` wide: columns go, then names are cropped."""
+    from rich.text import Text
+
+    columns, widths = _fit(table, width)
+    yield Text("")
+    yield Text(crop(table.title, width), style="bold cyan")
+    if any(c.unit for c in columns):
+        yield _line([Cell(c.header, "dim") for c in columns], columns, widths)
+        yield _line([Cell(c.unit, "dim") for c in columns], columns, widths)
+    else:
+        yield _line([Cell(c.header, "dim") for c in columns], columns, widths)
+    rows = list(zip(*(c.cells for c in columns), strict=True))
+    for number, row in enumerate(rows):
+        if table.total and number == len(rows) - 1:
+            yield Text("─" * (sum(widths) + _GAP * (len(widths) - 1)), style="bright_black")
+        yield _line(row, columns, widths)
+    for note in table.notes:
+        yield from Text(note, style="bright_black").wrap(_console(), width)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(file=io.StringIO(), _environ={})
+
+
+def _fit(table: Table, width: int) -> tuple[list[Column], list[int]]:
+    """The columns that fit in `width` and their widths. Columns of the highest priority number go first."""
+    columns = list(table.columns)
+    while True:
+        widths = [_natural(c) for c in columns]
+        room = width - _GAP * (len(columns) - 1) - sum(w for w, c in zip(widths, columns, strict=True) if not c.name)
+        least = sum(min(w, NAME_WIDTH) for w, c in zip(widths, columns, strict=True) if c.name)
+        expendable = max((c.priority for c in columns), default=0)
+        if room >= least or not expendable:
+            break
+        columns.remove(next(c for c in reversed(columns) if c.priority == expendable))
+    names = sum(c.name for c in columns) or 1
+    return columns, [
+        min(w, max(8, room // names)) if c.name else min(w, width) for w, c in zip(widths, columns, strict=True)
+    ]
+
+
+def _natural(column: Column) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(text) for text in (column.header, column.unit, *(c.text for c in column.cells)))
+
+
+def _line(cells: list[Cell] | tuple[Cell, ...], columns: list[Column], widths: list[int]) -> Text:
+    from rich.text import Text
+
+    line = Text(no_wrap=True)
+    for cell, column, width in zip(cells, columns, widths, strict=True):
+        text = Text(_cropped(cell.text, width), style=_STYLES.get(cell.tone, ""))
+        text.align("right" if column.numeric else "left", width)
+        if line:
+            line.append(" " * _GAP)
+        line.append_text(text)
+    line.rstrip()
+    return line
+
+
+def _cropped(text: str, width: int) -> str:
+    """`text` in at most `width` terminal cells, wide characters counted as two."""
+    from rich.cells import cell_len
+
+    shown = crop(text, width)
+    while cell_len(shown) > width:
+        shown = crop(text, len(shown) - 1)
+    return shown
