@@ -1,0 +1,98 @@
+"""Reading commands and example files out of Markdown, and saying how the test runs each command."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+RULES = Path(__file__).with_name("substitutions.toml")
+
+FENCE = re.compile(r"^\s*```\s*(\w*)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the number of its first line in the file, and its lines."""
+
+    language: str
+    line: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as the reader would type it, and the line where it stands."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the test runs a command: `text` in a shell (None: not at all), expecting `exit_code`."""
+
+    text: str | None
+    exit_code: int = 0
+
+
+def blocks(markdown: str) -> list[Block]:
+    """All fenced blocks of a document."""
+    found, inside, language, start, lines = [], False, "", 0, []
+    for number, line in enumerate(markdown.splitlines(), 1):
+        fence = FENCE.match(line)
+        if fence and not inside:
+            inside, language, start, lines = True, fence[1], number + 1, []
+        elif fence:
+            inside = False
+            found.append(Block(language, start, tuple(lines)))
+        elif inside:
+            lines.append(line)
+    return found
+
+
+def commands(markdown: str) -> list[Command]:
+    """The lines after `$ ` in console blocks and all lines in bash and sh blocks, continued lines joined."""
+    found = []
+    for block in blocks(markdown):
+        if block.language not in ("console", "bash", "sh"):
+            continue
+        lines = iter(enumerate((line.strip() for line in block.lines), block.line))
+        for number, line in lines:
+            prompted = line.startswith("$ ")
+            if not prompted and (block.language == "console" or not line or line.startswith("#")):
+                continue
+            text = line.removeprefix("$ ")
+            while text.endswith("\\"):
+                text = text[:-1].rstrip() + " " + next(lines)[1].removeprefix("> ")
+            found.append(Command(number, text))
+    return found
+
+
+def example_files(markdown: str) -> dict[str, str]:
+    """Example files: python blocks whose first line is a comment with the file's name, such as `# my_model.py`."""
+    files = {}
+    for block in blocks(markdown):
+        name = re.fullmatch(r"# (\w[\w./-]*\.py)", block.lines[0].strip()) if block.lines else None
+        if block.language == "python" and name:
+            files[name[1]] = "\n".join(block.lines) + "\n"
+    return files
+
+
+def plan(command: str, rules: dict) -> Plan | None:
+    """How `command` is run, by the rules of substitutions.toml; None when no rule knows it."""
+    if any(re.search(rule["pattern"], command) for rule in rules["not_run"]):
+        return Plan(None)
+    text, exit_code = command, 0
+    known = any(re.search(pattern, command) for pattern in rules["as_written"]["patterns"])
+    for rule in rules["substitute"]:
+        text, count = re.subn(rule["pattern"], rule["by"], text)
+        known = known or count > 0
+        exit_code = rule.get("exit_code", exit_code) if count else exit_code
+    return Plan(text, exit_code) if known else None
+
+
+def read_rules() -> dict:
+    """The rules of substitutions.toml."""
+    return tomllib.loads(RULES.read_text(encoding="utf-8"))
