@@ -1,4 +1,4 @@
-"""`make help`, and the choice of a Python interpreter: one that fits and runs, or a sentence that says what is missing."""
+"""`make help`, and the choice of a Python interpreter: one that fits and runs, or a sentence on what is missing."""
 
 from __future__ import annotations
 
