@@ -12,7 +12,7 @@ CONTENT := perfkit kernels workloads tools tests benchmarks setup.py
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo test test-fast check lint format wheel bench clean
+.PHONY: help install install-dev demo test test-fast lint format wheel bench clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH='torch==2.13.0 --index-url URL']"
@@ -30,20 +30,20 @@ demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and wr
 	  --sequence-length 64 --data docs/ --out $$out && \
 	echo && echo "The report is in $(CURDIR)/$$out/report.html (open it in a browser)."
 
-test: install-dev ## run the linters, the type checker and all tests
+test: install-dev ## run the linters, the type checker and all tests, browser tests included
 	@sh tools/chromium.sh
-	@status=0; $(MAKE) --no-print-directory check || status=1; $(PYTEST) || status=1; exit $$status
+	@status=0; $(MAKE) --no-print-directory lint || status=1; $(PYTEST) || status=1; exit $$status
 
 test-fast: install-dev ## the tests of the inner loop: under a minute
 	@$(PYTEST) -q -n auto --dist loadfile -m "not slow and not browser and not network"
 
-check: lint
-	@$(RUN)/mypy
-
-lint: install-dev ## check style and the table of rooms
-	@$(RUN)/ruff check $(wildcard $(CONTENT))
-	@$(RUN)/ruff format --check $(wildcard $(CONTENT))
-	@PATH="$(CURDIR)/$(RUN):$$PATH" lint-imports --no-logo
+lint: install-dev ## check style, types and the table of rooms
+	@status=0; \
+	$(RUN)/ruff check $(wildcard $(CONTENT)) || status=1; \
+	$(RUN)/ruff format --check $(wildcard $(CONTENT)) || status=1; \
+	$(RUN)/lint-imports --no-logo || status=1; \
+	$(RUN)/mypy || status=1; \
+	exit $$status
 
 format: install-dev ## rewrite the code in the project's style
 	@$(RUN)/ruff check --fix $(wildcard $(CONTENT))
