@@ -1,1 +1,107 @@
-"""The analytic model: FLOP and minimal bytes of operators, from shapes and dtypes alone."""
+"""The analytic model: FLOP and minimal bytes of operators, from shapes and dtypes alone.
+
+    model = CostModel()
+    call = Call("aten::mm", (TensorSpec((2, 3), "fp32"), TensorSpec((3, 4), "fp32")))
+    model.cost(call)           # Cost(flop={"matrix_fp32": 48.0}, bytes_read=72.0, bytes_written=32.0)
+    model.kind("aten::view")   # "view"
+
+docs/costs.md lists every formula; it is made from the registry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from perfkit.cost.model import Argument, Call, Cost, CostFunction, TensorSpec
+from perfkit.cost.names import family_of_kernel_name, is_dispatch_name, normalise
+from perfkit.cost.operators import OPERATORS
+from perfkit.cost.recorded import recorded_call
+from perfkit.cost.registry import ANY, FAMILIES, KINDS, Operator
+from perfkit.cost.transformer import GPTShape, matmul_flop
+
+__all__ = [
+    "FAMILIES", "KINDS", "OPERATORS", "Argument", "Call", "Cost", "CostFunction", "CostModel", "GPTShape", "Operator",
+    "TensorSpec", "family_of_kernel_name", "fused_cost", "matmul_flop", "normalise", "recorded_call",
+]  # fmt: skip
+
+
+class CostModel:
+    """Costs, kinds and families of operators by name.
+
+    `extra` adds or replaces cost functions by operator name (perfkit's or a user's own kernels), `families` says which
+    family these belong to (else their name decides). `missing` collects why a working operator got no cost.
+    """
+
+    def __init__(
+        self, extra: Mapping[str, CostFunction] | None = None, families: Mapping[str, str] | None = None
+    ) -> None:
+        self._extra = {normalise(name): function for name, function in (extra or {}).items()}
+        self._families = {normalise(name): family for name, family in (families or {}).items()}
+        self.missing: dict[str, str] = {}
+
+    def cost(self, call: Call) -> Cost | None:
+        """The cost of `call`; zero for views, allocations and waits; None where it is not known (see `missing`).
+
+        Never raises: an unknown operator, or arguments that are missing or do not fit, give None.
+        """
+        name = normalise(call.name)
+        function = self._extra.get(name)
+        if function is None:
+            operator = self._find(name)
+            if operator is None:
+                return self._no_cost(name, "unknown operator")
+            if operator.kind in ("view", "allocation", "sync"):
+                return Cost()
+            function = operator.cost
+        if function is None:
+            return self._no_cost(name, "a composite: the operators below it have the costs")
+        try:
+            cost = function(call if name == call.name else Call(name, call.arguments, call.matmul_precision))
+            values = (*cost.flop.values(), cost.bytes_read, cost.bytes_written)
+            if all(math.isfinite(v) and v >= 0 for v in values):
+                return cost
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            pass
+        return self._no_cost(name, "its arguments were not recorded or do not fit")
+
+    def kind(self, name: str, below: Iterable[str] = ()) -> str:
+        """work, view, dispatch, allocation or sync; unknown names are work.
+
+        `below` names the operators that ran inside this one: where one of them did its work, it is dispatch.
+        """
+        name = normalise(name)
+        if name in self._extra:
+            return "work"
+        operator = self._find(name)
+        if operator is None:
+            return "dispatch" if is_dispatch_name(name) else "work"
+        if operator.kind == "work" and operator.delegates and self._delegated(operator, below):
+            return "dispatch"
+        return operator.kind
+
+    def family(self, name: str) -> str:
+        """One of `FAMILIES`: from the registry, else from what the name tells, else other."""
+        name = normalise(name)
+        if name in self._families:
+            return self._families[name]
+        operator = self._find(name)
+        return operator.family if operator else family_of_kernel_name(name)
+
+    def _find(self, name: str) -> Operator | None:
+        return OPERATORS.get(name) or (OPERATORS.get(f"aten::{name}") if "::" not in name else None)
+
+    def _delegated(self, operator: Operator, below: Iterable[str]) -> bool:
+        if ANY in operator.delegates:
+            return any(self.kind(name) == "work" for name in below)
+        return any(normalise(name) in operator.delegates for name in below)
+
+    def _no_cost(self, name: str, reason: str) -> None:
+        if self.kind(name) == "work":
+            self.missing[name] = reason
+
+
+def fused_cost(parts: Iterable[Cost], read: Iterable[TensorSpec], written: Iterable[TensorSpec]) -> Cost:
+    """Cost of a fused region: the FLOP of its operators, and only the region's inputs and outputs as bytes."""
+    total = sum(parts, Cost())
+    return Cost(total.flop, float(sum(t.nbytes for t in read)), float(sum(t.nbytes for t in written)))

@@ -1,0 +1,169 @@
+"""Convolutions and pooling.
+
+N batch, O output channels, I input channels, G groups, K elements of the filter window, S output positions (for a
+transposed convolution the input's). The matrix FLOP are FlopCounterMode's: 2·N·S·O·(I/G)·K = 2·N·S·(weight elements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from perfkit.cost.model import Call, Cost, TensorSpec
+from perfkit.cost.registry import Operator, same
+from perfkit.cost.shapes import (
+    dense,
+    integers_at,
+    mask_at,
+    matrix_unit,
+    number_at,
+    product,
+    tensor_at,
+    vector_unit,
+    work,
+)
+
+
+def output_sizes(
+    sizes: Sequence[int], window: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
+    """Output positions along each spatial dimension of a convolution or a pooling (rounded down)."""
+    return tuple(
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True)
+    )
+
+
+def _transposed_sizes(call: Call, x: TensorSpec, weight: TensorSpec, places: tuple[int, ...]) -> tuple[int, ...]:
+    n = len(x.shape) - 2
+    stride, padding, dilation, extra = (integers_at(call, place, n) for place in places)
+    window = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, extra, strict=True)
+    return tuple((size - 1) * s - 2 * p + d * (k - 1) + e + 1 for size, k, s, p, d, e in window)
+
+
+def _forward_cost(
+    call: Call, x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, out: TensorSpec, positions: int
+) -> Cost:
+    flop = {matrix_unit(x.dtype, call.matmul_precision): 2.0 * x.shape[0] * positions * weight.numel}
+    flop[vector_unit(x.dtype)] = float(out.numel if bias is not None else 0)
+    return work(flop, (x, weight, bias), (out,))
+
+
+def direct(bias_at: int | None, stride_at: int, padding_at: int, dilation_at: int | None) -> Callable[[Call], Cost]:
+    """A convolution that is never transposed, with the arguments at these places (input 0, weight 1)."""
+
+    def cost(call: Call) -> Cost:
+        x, weight = call.tensor(0), call.tensor(1)
+        n = len(x.shape) - 2
+        dilation = integers_at(call, dilation_at, n) if dilation_at is not None else (1,) * n
+        stride, padding = integers_at(call, stride_at, n), integers_at(call, padding_at, n)
+        sizes = output_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+        out = dense((x.shape[0], weight.shape[0], *sizes), x.dtype)
+        bias = tensor_at(call, bias_at) if bias_at is not None else None
+        return _forward_cost(call, x, weight, bias, out, product(sizes))
+
+    return cost
+
+
+def convolution(call: Call) -> Cost:
+    """convolution(x (N,I,…), weight, bias, stride, padding, dilation, transposed, output_padding, groups).
+
+    The weight is (O,I/G,…), transposed (I,O/G,…).
+    """
+    if not number_at(call, 6, 0):
+        return direct(2, 3, 4, 5)(call)
+    x, weight = call.tensor(0), call.tensor(1)
+    groups = int(number_at(call, 8, 1))
+    sizes = _transposed_sizes(call, x, weight, (3, 4, 5, 7))
+    out = dense((x.shape[0], weight.shape[1] * groups, *sizes), x.dtype)
+    return _forward_cost(call, x, weight, tensor_at(call, 2), out, product(x.shape[2:]))
+
+
+def convolution_backward(call: Call) -> Cost:
+    """convolution_backward(grad, x, weight, bias_sizes, stride, …, transposed at 7, …, output_mask at 10).
+
+    Each wanted gradient of input and weight costs the forward product; the bias gradient one addition an element.
+    """
+    grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
+    wanted = mask_at(call, 10, 3)
+    positions = product((x if number_at(call, 7, 0) else grad).shape[2:])
+    one = 2.0 * x.shape[0] * positions * weight.numel
+    flop = {matrix_unit(x.dtype, call.matmul_precision): one * (wanted[0] + wanted[1])}
+    flop[vector_unit(x.dtype)] = float(grad.numel if wanted[2] else 0)
+    gradients = (dense(x.shape, x.dtype), dense(weight.shape, weight.dtype), dense((grad.shape[1],), grad.dtype))
+    read = (grad, weight if wanted[0] else None, x if wanted[1] else None)
+    return work(flop, read, [g for g, want in zip(gradients, wanted, strict=True) if want])
+
+
+def _pooled(call: Call, dilation_at: int | None) -> tuple[TensorSpec, tuple[int, ...]]:
+    """Output of pool(x, window, stride, padding, …) and its window."""
+    x = call.tensor(0)
+    window = integers_at(call, 1)
+    n = len(window)
+    stride = integers_at(call, 2, n) or window
+    dilation = integers_at(call, dilation_at, n) if dilation_at is not None else (1,) * n
+    sizes = output_sizes(x.shape[-n:], window, stride, integers_at(call, 3, n), dilation)
+    return dense((*x.shape[:-n], *sizes), x.dtype), window
+
+
+def max_pool(call: Call) -> Cost:
+    """max_pool(x, window, stride, padding, dilation, …) with indices (int64)."""
+    out, window = _pooled(call, 4)
+    flop = {vector_unit(out.dtype): float(out.numel * product(window))}
+    return work(flop, (call.tensor(0),), (out, dense(out.shape, "int64")))
+
+
+def average_pool(call: Call) -> Cost:
+    """avg_pool(x, window, stride, padding, …): the window's sum and one division."""
+    out, window = _pooled(call, None)
+    return work({vector_unit(out.dtype): float(out.numel * (product(window) + 1))}, (call.tensor(0),), (out,))
+
+
+def adaptive_pool(call: Call) -> Cost:
+    """_adaptive_avg_pool(x, output sizes): one addition an input element, one division an output."""
+    x = call.tensor(0)
+    sizes = integers_at(call, 1)
+    out = dense((*x.shape[: -len(sizes)], *sizes), x.dtype)
+    return work({vector_unit(x.dtype): float(x.numel + out.numel)}, (x,), (out,))
+
+
+def pool_backward(call: Call) -> Cost:
+    """pool_backward(grad, x, …[, indices]): one operation an element of the larger side; x itself is not read."""
+    grad, x = call.tensor(0), call.tensor(1)
+    indices = next((t for t in call.tensors[2:] if t.dtype == "int64"), None)
+    count = max(grad.numel, x.numel) if indices is None else grad.numel
+    return work({vector_unit(grad.dtype): float(count)}, (grad, indices), (dense(x.shape, x.dtype),))
+
+
+_CONV = "2·N·S·O·(I/G)·K + output elements for the bias"
+_IO = "input, weight, bias; output"
+
+
+def operators() -> list[Operator]:
+    """Every convolution and pooling operator."""
+    mkldnn, cudnn, slow = direct(2, 4, 3, 5), direct(None, 3, 2, 4), direct(3, 4, 5, None)
+    depthwise = direct(3, 4, 5, 6)
+    return [
+        *same("convolution _convolution", "convolution", convolution, _CONV, _IO, kind="dispatch"),
+        *same("convolution_overrideable", "convolution", convolution, _CONV, _IO),
+        *same("mkldnn_convolution mkldnn::_convolution_pointwise", "convolution", mkldnn, _CONV, _IO),
+        *same("cudnn_convolution miopen_convolution", "convolution", cudnn, _CONV, _IO),
+        *same("_slow_conv2d_forward slow_conv3d_forward", "convolution", slow, _CONV, _IO),
+        *same("_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d", "convolution", depthwise, _CONV, _IO),
+        *same(
+            "convolution_backward", "convolution", convolution_backward,
+            "2·N·S·O·(I/G)·K for each of input and weight gradient + output elements for the bias gradient",
+            "output gradient, and input or weight where needed; the gradients wanted",
+            delegates=("_slow_conv2d_backward",),
+        ),
+        *same("max_pool2d_with_indices max_pool3d_with_indices", "reduction", max_pool, "K an output",
+              "input; output and int64 indices"),
+        *same("avg_pool2d avg_pool3d", "reduction", average_pool, "K + 1 an output", "input; output"),
+        *same("_adaptive_avg_pool2d _adaptive_avg_pool3d", "reduction", adaptive_pool, "1 an input + 1 an output",
+              "input; output"),
+        *same(
+            "max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward "
+            "_adaptive_avg_pool2d_backward",
+            "reduction", pool_backward, "1 an element of the gradient (with indices) or of the larger side",
+            "gradient and indices; input gradient",
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,192 @@
+"""Elementwise operators: one count per output element, every operand read once, the result written once.
+
+`FORMULAS` states each count with the operations that make it up; the docs table and the cost functions come from it.
+A select (where, masked_fill) counts 1 like a comparison. A 0-d operand beside a dimensioned one is a number held in a
+register: it moves no bytes (a trace cannot tell it from a Python number anyway).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfkit.cost.model import Call, Cost, CostFunction, TensorSpec
+from perfkit.cost.registry import Operator
+from perfkit.cost.shapes import broadcast, dense, floating, number_at, product, promote, vector_unit, work
+
+Count = int | Callable[[Call], int]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Operations per output element: `operands` leading tensor or number arguments, `count`, and what makes it up.
+
+    `result`: "same" (promoted dtype), "bool", or "real" (integers become fp32). The operands in the range `typed`
+    decide the dtype (all by default); a mask does not.
+    """
+
+    operands: int
+    count: Count
+    text: str
+    result: str = "same"
+    typed: tuple[int, int] = (0, 9)
+    delegates: tuple[str, ...] = ()
+
+
+def elementwise(formula: Formula, in_place: bool = False) -> CostFunction:
+    """The cost function of `formula`; in place reads and writes its first operand, else the result is written.
+
+    Further tensor arguments behind the operands are `out=`.
+    """
+
+    def cost(call: Call) -> Cost:
+        operands = call.arguments[: formula.operands]
+        inputs = [a for a in operands if isinstance(a, TensorSpec)]
+        out = next((a for a in call.arguments[formula.operands :] if isinstance(a, TensorSpec)), None)
+        shape = call.tensor(0).shape if in_place else broadcast(t.shape for t in inputs)
+        dtype = promote(operands[slice(*formula.typed)])
+        if formula.result == "real":
+            dtype = floating(dtype)
+        count = formula.count if isinstance(formula.count, int) else formula.count(call)
+        read = [t for t in inputs if t.shape or not shape]
+        written = call.tensor(0) if in_place else dense(shape, _result_dtype(formula, dtype, out))
+        return work({vector_unit(dtype): float(count * product(shape))}, read, [written])
+
+    return cost
+
+
+def _result_dtype(formula: Formula, dtype: str, out: TensorSpec | None) -> str:
+    if out is not None:
+        return out.dtype
+    return "bool" if formula.result == "bool" else dtype
+
+
+def _with_alpha(call: Call) -> int:
+    return 1 if number_at(call, 2, 1.0) == 1 else 2
+
+
+def _with_value(call: Call) -> int:
+    return 2 if number_at(call, 3, 1.0) == 1 else 3
+
+
+def _clamp(call: Call) -> int:
+    return max(1, sum(a is not None for a in call.arguments[1:3]))
+
+
+def _gelu(index: int, exact: int, tanh: int) -> Callable[[Call], int]:
+    """GELU's two forms; a trace does not record the string, so a missing one (None) is taken as the tanh form."""
+
+    def count(call: Call) -> int:
+        given = call.arguments[index] if index < len(call.arguments) else "none"
+        return exact if given == "none" else tanh
+
+    return count
+
+
+_GELU_FORWARD = (
+    "tanh form 9 (x·x, ·x, ·0.044715, +x, ·√(2/π), tanh, 1+, ·x, ·½), exact form 5 (·1/√2, erf, 1+, ·x, ·½); "
+    "the tanh form where the trace does not say"
+)
+_GELU_BACKWARD = (
+    "tanh form 18 (inner 5, tanh, left ½(1+t) 2, 1−t² 2, inner' 3, right 3, sum, ·grad), exact form 11 (cdf 4, pdf 4, "
+    "x·pdf, sum, ·grad); the tanh form where the trace does not say"
+)
+
+
+def _each(names: str, formula: Formula) -> dict[str, Formula]:
+    return dict.fromkeys(names.split(), formula)
+
+
+_UNARY = {
+    **_each(
+        "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh tanh erf erfc "
+        "erfinv lgamma digamma reciprocal",
+        Formula(1, 1, "1 function", "real"),
+    ),
+    **_each(
+        "neg abs sign sgn floor ceil round trunc square relu clamp_min clamp_max bitwise_not",
+        Formula(1, 1, "1", delegates=("pow", "clamp_min")),
+    ),
+    **_each("logical_not isnan isposinf isneginf signbit", Formula(1, 1, "1", "bool")),
+    "rsqrt": Formula(1, 2, "2 (√, divide)", "real"),
+    "sigmoid": Formula(1, 4, "4 (negate, exp, 1+, divide)", "real"),
+    "silu": Formula(1, 5, "5 (sigmoid 4, ·x)"),
+    "gelu": Formula(1, _gelu(1, 5, 9), _GELU_FORWARD),
+    "mish": Formula(1, 4, "4 (exp, log1p, tanh, ·x)"),
+    "leaky_relu": Formula(1, 2, "2 (compare, multiply)"),
+    "elu": Formula(1, 3, "3 (compare, expm1, multiply)"),
+    "hardtanh": Formula(1, 2, "2 (min, max)"),
+    "hardsigmoid": Formula(1, 4, "4 (+3, min, max, ÷6)"),
+    "hardswish": Formula(1, 5, "5 (+3, min, max, ·x, ÷6)"),
+    "softplus": Formula(1, 3, "3 (exp, log1p, compare)"),
+    "log_sigmoid_forward": Formula(1, 6, "6 (min, |x|, negate, exp, log1p, subtract)"),
+    "frac": Formula(1, 2, "2 (trunc, subtract)"),
+    "nan_to_num": Formula(1, 3, "3 selects"),
+    **_each("tril triu", Formula(1, 2, "2 (compare positions, select)")),
+    "threshold": Formula(1, 2, "2 (compare, select)"),
+}
+
+_BINARY = {
+    **_each("add sub rsub", Formula(2, _with_alpha, "1, or 2 where alpha ≠ 1")),
+    **_each(
+        "mul maximum minimum fmax fmin remainder fmod floor_divide bitwise_and bitwise_or bitwise_xor "
+        "__and__ __or__ __xor__ bitwise_left_shift bitwise_right_shift copysign",
+        Formula(2, 1, "1"),
+    ),
+    **_each("div true_divide", Formula(2, 1, "1", "real")),
+    "pow": Formula(2, 1, "1 function"),
+    **_each("atan2 logaddexp", Formula(2, 1, "1 function", "real")),
+    "hypot": Formula(2, 4, "4 (two squares, sum, √)"),
+    "xlogy": Formula(2, 2, "2 (log, multiply)", "real"),
+    "prelu": Formula(2, 2, "2 (compare, multiply)"),
+    **_each("eq ne lt le gt ge logical_and logical_or logical_xor", Formula(2, 1, "1", "bool")),
+    "sigmoid_backward": Formula(2, 3, "3 (1−y, ·y, ·grad)"),
+    "tanh_backward": Formula(2, 3, "3 (y², 1−, ·grad)"),
+    "threshold_backward": Formula(2, 2, "2 (compare, select)"),
+    "silu_backward": Formula(2, 9, "9 (sigmoid s 4, 1−s, ·x, 1+, ·s, ·grad)"),
+    "gelu_backward": Formula(2, _gelu(2, 11, 18), _GELU_BACKWARD),
+    "leaky_relu_backward": Formula(2, 2, "2 (compare, multiply)"),
+    "hardtanh_backward": Formula(2, 3, "3 (two comparisons, select)"),
+    "hardsigmoid_backward": Formula(2, 4, "4 (two comparisons, ÷6, select)"),
+    "hardswish_backward": Formula(2, 6, "6 (two comparisons, ÷3, +½, ·grad, select)"),
+    "softplus_backward": Formula(2, 5, "5 (exp, 1+, divide, ·grad, compare)"),
+    "log_sigmoid_backward": Formula(2, 7, "7 (compare, |x|, negate, exp, 1+, divide, ·grad)"),
+    "mish_backward": Formula(2, 13, "13 (sigmoid 4, tanh(softplus) t 3, 1−t² 2, ·x·s 2, +t, ·grad)"),
+    "native_dropout_backward": Formula(2, 2, "2 (·mask, ·scale)", typed=(0, 1)),
+}
+
+_TERNARY = {
+    "where": Formula(3, 1, "1 select", typed=(1, 3)),
+    "masked_fill": Formula(3, 1, "1 select", typed=(0, 1), delegates=("masked_fill_",)),
+    "clamp": Formula(3, _clamp, "1 a bound"),
+    **_each("addcmul addcdiv", Formula(3, _with_value, "2, or 3 where value ≠ 1")),
+    "lerp": Formula(3, 3, "3 (subtract, ·weight, add)"),
+}
+
+FORMULAS: dict[str, Formula] = {**_UNARY, **_BINARY, **_TERNARY}
+
+# Operators whose in-place form is not the name with an underscore at the end.
+_NO_IN_PLACE = {"where", "__and__", "__or__", "__xor__", "log_sigmoid_forward", "maximum", "minimum", "fmax", "fmin"}
+_IN_PLACE_ONLY = {"__iand__": "__and__", "__ior__": "__or__", "__ixor__": "__xor__"}
+
+_TRAFFIC = "each operand once (stride-0 dimensions once, 0-d beside a shape: none); result once"
+
+
+def operators() -> list[Operator]:
+    """Every elementwise operator, its in-place form included."""
+    found = []
+    for name, formula in FORMULAS.items():
+        found.append(_operator(name, formula, in_place=False))
+        if name not in _NO_IN_PLACE and not name.endswith("_backward"):
+            found.append(_operator(f"{name}_", formula, in_place=True))
+    found.extend(_operator(name, FORMULAS[base], in_place=True) for name, base in _IN_PLACE_ONLY.items())
+    return found
+
+
+def _operator(name: str, formula: Formula, in_place: bool) -> Operator:
+    # An in-place form may call its own like (`square_` → `pow_`), so both spellings delegate.
+    suffix = "_" if in_place else ""
+    delegates = tuple(f"aten::{d}{s}" for d in formula.delegates for s in ("", suffix) if f"{d}{s}" != name)
+    cost = elementwise(formula, in_place)
+    text = f"{formula.text} per element"
+    return Operator(f"aten::{name}", "work", "elementwise", cost, text, _TRAFFIC, tuple(dict.fromkeys(delegates)))

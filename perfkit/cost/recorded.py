@@ -1,0 +1,104 @@
+"""From what torch.profiler writes about an operator's arguments to a `Call`.
+
+A trace event's `args` hold, with record_shapes, parallel lists: "Input Dims", "Input type", "Input Strides", "Concrete
+Inputs". A tensor has its C++ type name ("float", "long int", "c10::BFloat16"), a scalar or list of numbers "Scalar" or
+"ScalarList" with its value as text, a list of tensors "TensorList" **without** its dtype, and everything else
+(None, strings, lists of optional tensors) an empty type. A Python number in a tensor's place appears as a 0-d tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfkit.cost.model import Argument, Call, TensorSpec
+from perfkit.cost.shapes import UNRECORDED
+
+_TYPES = {
+    "float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16", "bool": "bool",
+    "long int": "int64", "long": "int64", "long long": "int64", "__int64": "int64", "int": "int32",
+    "short int": "int16", "short": "int16", "signed char": "int8", "char": "int8", "unsigned char": "uint8",
+    "unsigned short": "int16", "short unsigned int": "int16", "unsigned int": "int32", "unsigned long": "int64",
+    "long unsigned int": "int64", "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
+}  # fmt: skip
+
+
+def dtype_name(recorded: str) -> str:
+    """perfkit's dtype of a C++ type name; the name itself where it is not known (it then gets no cost)."""
+    return "fp8" if recorded.startswith("c10::Float8") else _TYPES.get(recorded, recorded)
+
+
+def recorded_call(
+    name: str, arguments: Mapping[str, Any], *, list_dtype: str = "fp32", matmul_precision: str = "fp32"
+) -> Call:
+    """The `Call` of a profiler event with `arguments` as in the trace's `args`.
+
+    The dtype of tensor lists is not recorded: `list_dtype` is taken (give the run's parameter dtype). Anything that
+    does not look as it should becomes an unknown argument; nothing is raised.
+    """
+    dims, types = _list(arguments, "Input Dims"), _list(arguments, "Input type")
+    strides, concrete = _list(arguments, "Input Strides"), _list(arguments, "Concrete Inputs")
+    found = tuple(
+        _argument(_text(_item(types, i)), _item(dims, i), _item(strides, i), _text(_item(concrete, i)), list_dtype)
+        for i in range(len(types))
+    )
+    return Call(name, found, matmul_precision)
+
+
+def _list(arguments: Mapping[str, Any], key: str) -> Sequence[Any]:
+    value = arguments.get(key)
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _item(values: Sequence[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _argument(kind: str, dims: Any, strides: Any, value: str, list_dtype: str) -> Argument:
+    if kind in ("Scalar", "ScalarList"):
+        return _value(value)
+    if kind == "TensorList":
+        if not isinstance(dims, list | tuple):
+            return UNRECORDED
+        given = strides if isinstance(strides, list | tuple) and len(strides) == len(dims) else [None] * len(dims)
+        specs = [_tensor(d, s, list_dtype) for d, s in zip(dims, given, strict=True)]
+        return tuple(s for s in specs if s is not None)
+    return _tensor(dims, strides, dtype_name(kind)) if kind else None
+
+
+def _tensor(dims: Any, strides: Any, dtype: str) -> TensorSpec | None:
+    if not _are_sizes(dims):
+        return None
+    fits = _are_sizes(strides) and len(strides) == len(dims)
+    return TensorSpec(tuple(dims), dtype, tuple(strides) if fits else None)
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(v, int) and v >= 0 for v in values)
+
+
+def _value(text: str) -> Argument:
+    """A number, a flag, or a list of them from its text; `UNRECORDED` where the trace has none."""
+    if not text:
+        return UNRECORDED
+    if text.startswith("["):
+        parts = [_number(part.strip()) for part in text.strip("[]").split(",") if part.strip()]
+        # A tuple of mixed numbers is fine for every cost function, though the type speaks of integers.
+        return UNRECORDED if None in parts else tuple(parts)  # type: ignore[arg-type]
+    number = _number(text)
+    return UNRECORDED if number is None else number
+
+
+def _number(text: str) -> int | float | bool | None:
+    if text in ("True", "False"):
+        return text == "True"
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,57 @@
+"""What perfkit knows of one operator, and how a family lists its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perfkit.cost.model import CostFunction
+
+KINDS = ("work", "view", "dispatch", "allocation", "sync")
+FAMILIES = (
+    "matmul", "attention", "normalization", "softmax", "elementwise", "reduction", "embedding", "loss", "optimizer",
+    "copy", "fill", "random", "index", "convolution", "sort", "collective", "other",
+)  # fmt: skip
+
+# In `delegates`: any working operator below it did the work.
+ANY = "*"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator by its full name (`aten::addmm`).
+
+    `kind`: work (computes or moves data: a row of the kernel table), view and dispatch (touch no data themselves),
+    allocation, sync (waits for a value). `flop` and `traffic` are the formulas as text, for the docs. `delegates`
+    names operators that, when this one calls them, do its work: then it is dispatch (`zero_` that calls `fill_`).
+    """
+
+    name: str
+    kind: str
+    family: str
+    cost: CostFunction | None = None
+    flop: str = "0"
+    traffic: str = "none"
+    delegates: tuple[str, ...] = ()
+
+
+def same(
+    names: str,
+    family: str,
+    cost: CostFunction,
+    flop: str,
+    traffic: str,
+    *,
+    kind: str = "work",
+    delegates: Iterable[str] = (),
+) -> list[Operator]:
+    """Operators that share one cost function: `names` separated by spaces, without a namespace meaning aten."""
+    return [
+        Operator(full_name(name), kind, family, cost, flop, traffic, tuple(full_name(d) for d in delegates))
+        for name in names.split()
+    ]
+
+
+def full_name(name: str) -> str:
+    """`name` with its namespace, aten where none is given."""
+    return name if "::" in name or name == ANY else f"aten::{name}"

@@ -1,0 +1,88 @@
+"""Operators that touch no data themselves: views, composites, allocations, and waits; and collectives."""
+
+from __future__ import annotations
+
+from perfkit.cost.model import Call, Cost
+from perfkit.cost.registry import Operator, full_name, same
+from perfkit.cost.shapes import vector_unit, work
+
+VIEWS = """
+alias as_strided as_strided_ chunk conj detach detach_ diagonal expand expand_as flatten imag lift lift_fresh
+lift_fresh_copy movedim moveaxis mT mH narrow numpy_T permute positive ravel real _reshape_alias reshape_as
+resolve_conj resolve_neg select _conj _neg_view slice split split_with_sizes squeeze squeeze_ swapaxes swapdims T t t_
+tensor_split hsplit vsplit dsplit transpose transpose_ unbind unflatten unfold unsafe_chunk unsafe_split
+unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ view view_as view_as_complex view_as_real _values values
+indices _indices
+"""
+
+COMPOSITES = """
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d alpha_dropout atleast_1d atleast_2d
+atleast_3d _autocast_to_full_precision _autocast_to_reduced_precision _backward batch_norm _batch_norm_impl_index
+_batch_norm_impl_index_backward bilinear binary_cross_entropy_with_logits block_diag broadcast_tensors broadcast_to
+can_cast cdist _euclidean_dist celu celu_ chain_matmul clip clip_ combinations concatenate conv1d conv2d conv3d
+conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity cpu cross_entropy_loss
+ctc_loss cuda data diag_embed diff divide divide_ dropout dropout_ einsum eye embedding_backward
+_embedding_bag_backward _embedding_bag_sparse_backward embedding_sparse_backward feature_dropout float_power full
+full_like _fused_sdp_choice greater greater_equal group_norm gru hinge_embedding_loss index_select_backward inner
+instance_norm is_complex is_floating_point is_pinned is_same_size isclose allclose isfinite isinf kl_div kron l1_loss
+less less_equal linalg_matrix_norm linalg_multi_dot linalg_norm linalg_vecdot log_sigmoid lstm max_pool1d
+max_pool1d_with_indices max_pool2d max_pool3d meshgrid multi_head_attention_forward multiply multiply_ negative
+negative_ absolute new_full new_ones new_zeros nll_loss nll_loss2d nll_loss_nd not_equal numel ones ones_like outer
+pairwise_distance pin_memory _pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss promote_types rand rand_like
+randint randint_like randn randn_like relu6 relu6_ repeat_interleave requires_grad_ reshape result_type retain_grad
+rms_norm rnn_relu rnn_tanh scalar_tensor selu selu_ set_ size softmin special_softmax stride subtract
+subtract_ sym_numel sym_size sym_storage_offset sym_stride tensordot thnn_conv2d tile to to_dense triplet_margin_loss
+type_as value_selecting_reduction_backward vander vstack hstack dstack column_stack row_stack _version _weight_norm
+zeros zeros_like _has_compatible_shallow_copy_type output_nr storage_offset
+"""
+
+ALLOCATIONS = """
+empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_ _resize_output_
+"""
+
+SYNCS = "item _local_scalar_dense is_nonzero _assert_async _assert_scalar _is_all_true _is_any_true"
+SYNC_COLLECTIVES = "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor c10d_functional::wait_tensor"
+DISPATCHES = (
+    "record_param_comms profiler::_record_function_enter profiler::_record_function_enter_new "
+    "profiler::_record_function_exit prim::device"
+)
+
+
+def all_reduce(call: Call) -> Cost:
+    """A reduction over ranks: every tensor read and written once here, one addition an element."""
+    tensors = call.tensors
+    if not tensors:
+        raise TypeError("the tensors were not recorded")
+    unit = vector_unit(tensors[0].dtype)
+    return work({unit: float(sum(t.numel for t in tensors))}, tensors, tensors)
+
+
+def exchange(call: Call) -> Cost:
+    """A collective that only moves: every tensor argument is passed over once (inputs read, outputs written)."""
+    tensors = call.tensors
+    if not tensors:
+        raise TypeError("the tensors were not recorded")
+    half = len(tensors) // 2 if len(tensors) > 1 else 0
+    return work({vector_unit(tensors[0].dtype): 0.0}, tensors[half:], tensors[:half] or tensors)
+
+
+def operators() -> list[Operator]:
+    """Everything without work of its own, and collectives (local memory traffic only, no network)."""
+    kinds = {"view": VIEWS, "dispatch": COMPOSITES + DISPATCHES, "allocation": ALLOCATIONS, "sync": SYNCS}
+    plain = [Operator(full_name(name), kind, "other") for kind, names in kinds.items() for name in names.split()]
+    waits = [Operator(name, "sync", "collective") for name in SYNC_COLLECTIVES.split()]
+    reduces = (
+        "c10d::allreduce_ c10d::allreduce_coalesced_ c10d::reduce_ _c10d_functional::all_reduce "
+        "_c10d_functional::all_reduce_"
+    )
+    moves = (
+        "c10d::broadcast_ c10d::_allgather_base_ c10d::allgather_into_tensor_coalesced_ c10d::_reduce_scatter_base_ "
+        "c10d::alltoall_base_ c10d::send c10d::recv_ _c10d_functional::all_gather_into_tensor "
+        "_c10d_functional::reduce_scatter_tensor _c10d_functional::broadcast"
+    )
+    return [
+        *plain,
+        *waits,
+        *same(reduces, "collective", all_reduce, "1 an element", "tensors once; tensors once (local memory only)"),
+        *same(moves, "collective", exchange, "0", "inputs once; outputs once (local memory only)"),
+    ]
