@@ -1,7 +1,7 @@
 """The workload interface: a model, its batches and its optimizer in one file.
 
-A workload file defines exactly one subclass of `Workload`. The built-in ones use the same interface as a user's own file
-(`perfkit run ./my_model.py`). Legend: B batch, T time (sequence length), C channels, V vocabulary.
+A workload file defines exactly one subclass of `Workload`. The built-in ones use the same interface as a user's own
+file (`perfkit run ./my_model.py`). Legend: B batch, T time (sequence length), C channels, V vocabulary.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Workload(ABC):
     # Module path patterns of the repeated blocks, with one * where the index stands, such as "transformer.h.*".
     layers: ClassVar[str] = ""
     sample_name: ClassVar[str] = "samples"
+    # Which of the options weights, data and recompute the workload honours; the others are refused.
+    takes: ClassVar[frozenset[str]] = frozenset()
 
     def dimensions(self, settings: Settings) -> dict[str, Any]:
         """The preset's dimensions, as a dict of its own."""

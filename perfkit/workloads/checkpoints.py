@@ -1,0 +1,91 @@
+"""GPT-2 weights from files: a local Hugging Face folder or an llm.c checkpoint, in the names of `workloads/gpt2.py`.
+
+Each reader gives a `Checkpoint`: the model's dimensions, known before any weight is read, and the weights one after the
+other, so that no second copy of the model is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+# What makes two GPT-2 models interchangeable; presets and files name them alike.
+DIMENSIONS = ("layers", "heads", "channels", "vocabulary", "context")
+
+Tensors = Callable[[], Iterator[tuple[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights in a file: `dimensions` as in `DIMENSIONS`; `tensors()` yields names with numpy arrays or tensors."""
+
+    path: Path
+    dimensions: Mapping[str, int]
+    tensors: Tensors
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Open the weights at `path`. Raises `InputError` when it is neither form, and what the readers raise."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        from perfkit.workloads import huggingface
+
+        return huggingface.open_folder(path)
+    if not path.exists():
+        raise InputError(
+            f"--weights {path}: there is no such file or folder.",
+            "Give random, a Hugging Face folder, or an llm.c checkpoint (.bin).",
+        )
+    from perfkit.workloads import llmc
+
+    return llmc.open_checkpoint(path)
+
+
+def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
+    """Copy the weights into `model`, converted to its precision.
+
+    Raises `InputError` when a weight is missing, unknown to the model, or of another shape.
+    """
+    import torch
+
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, value in checkpoint.tensors():
+            tensor = torch.as_tensor(value)
+            target = parameters.pop(name, None)
+            if target is None:
+                raise InputError(f"{checkpoint.path} holds a weight that GPT-2 does not have: {name}.")
+            if target.shape != tensor.shape:
+                found, expected = tuple(tensor.shape), tuple(target.shape)
+                raise InputError(f"{checkpoint.path}: {name} has shape {found} where {expected} is expected.")
+            target.copy_(tensor)
+    if parameters:
+        raise InputError(f"{checkpoint.path} lacks the weight {next(iter(parameters))}.")
+
+
+def check_dimensions(checkpoint: Checkpoint, presets: Mapping[str, Mapping[str, Any]], preset: str) -> None:
+    """Raise `InputError` unless the file's dimensions are those of `preset`, naming both and the preset that fits."""
+    found = dict(checkpoint.dimensions)
+    if found == _sizes(presets[preset]):
+        return
+    fitting = [name for name, dimensions in presets.items() if _sizes(dimensions) == found]
+    raise InputError(
+        f"{checkpoint.path} holds a model of {_in_words(found)}, but the preset {preset} has "
+        f"{_in_words(_sizes(presets[preset]))}.",
+        f"Use --preset {fitting[0]}." if fitting else "No preset has these sizes.",
+    )
+
+
+def _sizes(dimensions: Mapping[str, Any]) -> dict[str, int]:
+    return {name: dimensions[name] for name in DIMENSIONS}
+
+
+def _in_words(dimensions: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {dimensions[name]}" for name in DIMENSIONS)

@@ -1,0 +1,112 @@
+"""From options as a person gives them to `Settings`: defaults from the preset, and every check before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfkit.errors import Unavailable, UsageError
+from perfkit.run_folder import DTYPES, Settings
+from perfkit.workloads import loader
+from perfkit.workloads.choices import unknown
+from perfkit.workloads.interface import Workload
+
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+PROFILERS = ("torch", "none")
+
+_AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1}
+# Options that do nothing unless the workload takes part, and their value when they are not used.
+_TAKES_PART = {"weights": "random", "data": "synthetic", "recompute": False}
+
+
+def resolve_settings(workload: Workload, **options: Any) -> Settings:
+    """Checked settings for a run of `workload`; `options` are fields of `Settings`, None meaning the default.
+
+    Raises `UsageError` for an unknown preset, variant, dtype, device, mode or profiler (naming the known ones and the
+    nearest), for a number out of range, and for an option that the workload does not take; `Unavailable` when the
+    device is not there or lacks the precision.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    preset = given.pop("preset", next(iter(workload.presets)))
+    if preset not in workload.presets:
+        raise unknown(f"preset of {workload.name}", preset, workload.presets)
+    dimensions = workload.presets[preset]
+    values: dict[str, Any] = {k: dimensions[k] for k in ("batch_size", "sequence_length") if k in dimensions}
+    if workload.variants:
+        values["variant"] = workload.variants[0]
+    values |= given
+    values |= {k: tuple(given[k]) for k in ("executors", "kernel_dirs") if k in given}
+    settings = Settings(workload=loader.source_of(workload), preset=preset, **values)
+    _check_names(workload, settings)
+    _check_numbers(settings, dimensions)
+    _check_parts(workload, settings)
+    _check_device(settings)
+    return settings
+
+
+def _check_names(workload: Workload, settings: Settings) -> None:
+    choices = {"dtype": DTYPES, "compile mode": COMPILE_MODES, "profiler": PROFILERS}
+    for what, known in choices.items():
+        value = getattr(settings, what.replace(" ", "_"))
+        if value not in known:
+            raise unknown(what, value, known)
+    if settings.variant and settings.variant not in workload.variants:
+        raise unknown(f"variant of {workload.name}", settings.variant, workload.variants)
+
+
+def _check_numbers(settings: Settings, dimensions: Mapping[str, Any]) -> None:
+    for name, least in _AT_LEAST.items():
+        value = getattr(settings, name)
+        if value is not None and value < least:
+            raise UsageError(f"{_option(name)} must be at least {least}; it is {value}.")
+    length, context = settings.sequence_length, dimensions.get("context")
+    if length is not None and "sequence_length" not in dimensions:
+        raise UsageError(f"{settings.workload} has no sequence length.", "Leave --sequence-length out.")
+    if length is not None and context is not None and length > context:
+        raise UsageError(
+            f"--sequence-length {length} is longer than the context of {settings.preset}, which is {context}."
+        )
+
+
+def _check_parts(workload: Workload, settings: Settings) -> None:
+    for name, unused in _TAKES_PART.items():
+        if getattr(settings, name) != unused and name not in workload.takes:
+            raise UsageError(f"{workload.name} does not take {_option(name)}.", f"Leave {_option(name)} out.")
+    if not settings.training:
+        for name, unused in (("grad_accumulation", 1), ("recompute", False)):
+            if getattr(settings, name) != unused:
+                raise UsageError(f"{_option(name)} belongs to training.", "Leave it out, or leave --inference out.")
+
+
+def _check_device(settings: Settings) -> None:
+    kind, _, index = settings.device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
+        raise unknown("device", settings.device, ("cpu", "cuda", "cuda:1"))
+    if kind == "cuda":
+        _check_gpu(int(index or 0), settings.dtype)
+    elif settings.dtype == "tf32":
+        raise UsageError(
+            "--dtype tf32 needs a CUDA GPU of compute capability 8.0 or newer; the device is the CPU.",
+            "Use fp32 or bf16, or --device cuda.",
+        )
+
+
+def _check_gpu(index: int, dtype: str) -> None:
+    import torch
+
+    if torch.version.cuda is None:
+        raise Unavailable("--device cuda: this PyTorch is built without CUDA.", "Install a CUDA build, or use the CPU.")
+    if not torch.cuda.is_available():
+        raise Unavailable("--device cuda: no usable CUDA GPU was found.", "`perfkit doctor` says more.")
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise Unavailable(f"--device cuda:{index}: the last CUDA GPU of this machine is cuda:{count - 1}.")
+    major, minor = torch.cuda.get_device_capability(index)
+    if dtype == "tf32" and major < 8:
+        raise Unavailable(
+            f"--dtype tf32 needs compute capability 8.0 or newer; this GPU has {major}.{minor}.", "Use --dtype fp32."
+        )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
