@@ -1,0 +1,271 @@
+"""The parts of attention around its two matrix products: split into heads, causal softmax, merge of heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, Cost, TensorSpec
+from perfkit.errors import InputError
+from perfkit.kernels import Family, Gradient, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+SCALE = 0.3
+
+
+# ---- split and merge: copies ----------------------------------------------------------------------------------------
+
+
+def split_reference(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    from perfkit.functional import split_heads
+
+    return split_heads(qkv, heads)
+
+
+def split_backward_reference(dq: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
+    import torch
+
+    return torch.cat([merge_reference(d) for d in (dq, dk, dv)], dim=-1)
+
+
+def merge_reference(x: Tensor) -> Tensor:
+    from perfkit.functional import merge_heads
+
+    return merge_heads(x)
+
+
+def merge_backward_reference(dy: Tensor, heads: int) -> Tensor:
+    return dy.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def head_size(channels: int, heads: int) -> int:
+    """HS = C / NH. Raises `InputError` when the heads do not divide the channels."""
+    if heads < 1 or channels % heads:
+        raise InputError(f"{channels} channels cannot be split into {heads} heads.", "Choose a divisor.")
+    return channels // heads
+
+
+def split_allocate(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    batch, time, width = qkv.shape
+    shape = (batch, heads, time, head_size(width // 3, heads))
+    return qkv.new_empty(shape), qkv.new_empty(shape), qkv.new_empty(shape)
+
+
+def split_backward_allocate(dq: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
+    batch, heads, time, size = dq.shape
+    return dq.new_empty((batch, time, 3 * heads * size))
+
+
+def merge_allocate(x: Tensor) -> Tensor:
+    batch, heads, time, size = x.shape
+    return x.new_empty((batch, time, heads * size))
+
+
+def merge_backward_allocate(dy: Tensor, heads: int) -> Tensor:
+    batch, time, channels = dy.shape
+    return dy.new_empty((batch, heads, time, head_size(channels, heads)))
+
+
+def sizes_of_tokens(tokens: Tensor, heads: int, parts: int) -> tuple[int, ...]:
+    """B, T, NH, HS of a tensor (B, T, parts·C)."""
+    batch, time, width = tokens.shape
+    return batch, time, heads, head_size(width // parts, heads)
+
+
+def sizes_of_heads(x: Tensor) -> tuple[int, ...]:
+    """B, T, NH, HS of a tensor (B, NH, T, HS)."""
+    batch, heads, time, size = x.shape
+    return batch, time, heads, size
+
+
+def copy_cost(call: Call) -> Cost:
+    """No arithmetic; every element read once and written once."""
+    tensors = call.tensors
+    written = sum(t.numel * ITEM_BYTES[t.dtype] for t in tensors)
+    return Cost({f"vector_{tensors[0].dtype}": 0.0}, sum(t.nbytes for t in tensors), written)
+
+
+# ---- causal softmax -------------------------------------------------------------------------------------------------
+
+
+def softmax_reference(scores: Tensor, scale: float) -> Tensor:
+    from perfkit.functional import causal_softmax
+
+    return causal_softmax(scores, scale)
+
+
+def softmax_backward_reference(datt: Tensor, att: Tensor, scale: float) -> Tensor:
+    past = datt.tril()
+    return scale * att * (past - (past * att).sum(dim=-1, keepdim=True))
+
+
+def past_elements(scores: TensorSpec) -> float:
+    """Elements on and below the diagonal: the others are never looked at."""
+    time = scores.shape[-1]
+    return scores.numel / max(time, 1) * (time + 1) / 2
+
+
+def softmax_cost(call: Call) -> Cost:
+    """6 FLOP a pair of query and past key: ·scale, max, − max, exp, sum, division. All of the result is written."""
+    scores = call.tensor(0)
+    size, past = ITEM_BYTES[scores.dtype], past_elements(scores)
+    return Cost({f"vector_{scores.dtype}": 6.0 * past}, past * size, scores.numel * size)
+
+
+def softmax_backward_cost(call: Call) -> Cost:
+    """5 FLOP a pair of query and past key: datt·att 1, its sum 1, − sum 1, ·att 1, ·scale 1."""
+    att = call.tensor(1)
+    size, past = ITEM_BYTES[att.dtype], past_elements(att)
+    return Cost({f"vector_{att.dtype}": 5.0 * past}, 2 * past * size, att.numel * size)
+
+
+# ---- inputs of checks -----------------------------------------------------------------------------------------------
+
+
+def split_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    return make.normal(B, T, 3 * NH * HS), NH
+
+
+def split_backward_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    return tuple(make.normal(B, NH, T, HS) for _ in range(3))
+
+
+def merge_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    return (make.normal(B, NH, T, HS),)
+
+
+def merge_backward_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    return make.normal(B, T, NH * HS), NH
+
+
+def softmax_inputs(make: Inputs, B: int, NH: int, T: int) -> tuple[Any, ...]:
+    return make.normal(B, NH, T, T, scale=10.0), SCALE
+
+
+def softmax_backward_inputs(make: Inputs, B: int, NH: int, T: int) -> tuple[Any, ...]:
+    att = softmax_reference(make.normal(B, NH, T, T, scale=10.0).double(), SCALE)
+    return make.normal(B, NH, T, T), att.to(make.dtype), SCALE
+
+
+# One token, sizes beside a multiple of the vector width, GPT-2's head.
+HEAD_CASES = (
+    {"B": 1, "T": 1, "NH": 1, "HS": 1},
+    {"B": 2, "T": 5, "NH": 3, "HS": 7},
+    {"B": 3, "T": 33, "NH": 2, "HS": 24},
+    {"B": 2, "T": 64, "NH": 12, "HS": 64},
+)
+SOFTMAX_CASES = ({"B": 1, "NH": 1, "T": 1}, {"B": 2, "NH": 3, "T": 17}, {"B": 1, "NH": 2, "T": 130})
+
+
+def versions(source: str, name: str, naive: str, fast: str) -> tuple[Implementation, ...]:
+    return (
+        Implementation(1, "c", source, f"{name}_v1", naive),
+        Implementation(2, "c", source, f"{name}_v2", fast),
+    )
+
+
+def copies(name: str) -> tuple[Implementation, ...]:
+    return versions("heads.c", name, "element by element", "threads over tokens, whole head rows at a time")
+
+
+def softmaxes(name: str) -> tuple[Implementation, ...]:
+    return versions("causal_softmax.c", name, "loops over each row", "threads over rows, vectors within")
+
+
+FAMILY = Family(
+    name="attention",
+    text=__doc__,
+    legend={"B": "batch", "T": "time", "C": "channels = NH·HS", "NH": "heads", "HS": "head size"},
+    operations=(
+        Operation(
+            name="split_heads_forward",
+            category="copy",
+            schema="(Tensor qkv, int heads) -> (Tensor q, Tensor k, Tensor v)",
+            formula="q[b,h,t,i] = qkv[b, t, h·HS + i]; k and v the same from C and 2C on",
+            shapes={"qkv": "B T 3C", "q": "B NH T HS", "k": "B NH T HS", "v": "B NH T HS"},
+            reference=split_reference,
+            allocate=split_allocate,
+            scalars=lambda qkv, heads: sizes_of_tokens(qkv, heads, 3),
+            inputs=split_inputs,
+            cases=HEAD_CASES,
+            cost=copy_cost,
+            gradient=Gradient("split_heads_backward"),
+            implementations=copies("split_heads_forward"),
+        ),
+        Operation(
+            name="split_heads_backward",
+            category="copy",
+            schema="(Tensor dq, Tensor dk, Tensor dv) -> (Tensor dqkv)",
+            formula="dqkv[b, t, h·HS + i] = dq[b,h,t,i]; dk and dv the same from C and 2C on",
+            shapes={"dq": "B NH T HS", "dk": "B NH T HS", "dv": "B NH T HS", "dqkv": "B T 3C"},
+            reference=split_backward_reference,
+            allocate=split_backward_allocate,
+            scalars=lambda dq, dk, dv: sizes_of_heads(dq),
+            inputs=split_backward_inputs,
+            cases=HEAD_CASES,
+            cost=copy_cost,
+            implementations=copies("split_heads_backward"),
+        ),
+        Operation(
+            name="merge_heads_forward",
+            category="copy",
+            schema="(Tensor x) -> (Tensor y)",
+            formula="y[b, t, h·HS + i] = x[b,h,t,i]",
+            shapes={"x": "B NH T HS", "y": "B T C"},
+            reference=merge_reference,
+            allocate=merge_allocate,
+            scalars=sizes_of_heads,
+            inputs=merge_inputs,
+            cases=HEAD_CASES,
+            cost=copy_cost,
+            gradient=Gradient("merge_heads_backward", derive={"heads": lambda values: values["x"].shape[1]}),
+            implementations=copies("merge_heads_forward"),
+        ),
+        Operation(
+            name="merge_heads_backward",
+            category="copy",
+            schema="(Tensor dy, int heads) -> (Tensor dx)",
+            formula="dx[b,h,t,i] = dy[b, t, h·HS + i]",
+            shapes={"dy": "B T C", "dx": "B NH T HS"},
+            reference=merge_backward_reference,
+            allocate=merge_backward_allocate,
+            scalars=lambda dy, heads: sizes_of_tokens(dy, heads, 1),
+            inputs=merge_backward_inputs,
+            cases=HEAD_CASES,
+            cost=copy_cost,
+            implementations=copies("merge_heads_backward"),
+        ),
+        Operation(
+            name="causal_softmax_forward",
+            category="softmax",
+            schema="(Tensor scores, float scale) -> (Tensor att)",
+            formula="att[i,j] = exp(scale·s[i,j]) / Σ over j' ≤ i of exp(scale·s[i,j']) for j ≤ i, else 0",
+            shapes={"scores": "B NH T T", "att": "B NH T T"},
+            reference=softmax_reference,
+            allocate=lambda scores, scale: scores.new_empty(scores.shape),
+            scalars=lambda scores, scale: (scores.shape[0] * scores.shape[1], scores.shape[2], float(scale)),
+            inputs=softmax_inputs,
+            cases=SOFTMAX_CASES,
+            cost=softmax_cost,
+            gradient=Gradient("causal_softmax_backward"),
+            implementations=softmaxes("causal_softmax_forward"),
+        ),
+        Operation(
+            name="causal_softmax_backward",
+            category="softmax",
+            schema="(Tensor datt, Tensor att, float scale) -> (Tensor dscores)",
+            formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' ≤ i of datt[i,j']·att[i,j']) for j ≤ i, else 0",
+            shapes={"datt": "B NH T T", "att": "B NH T T", "dscores": "B NH T T"},
+            reference=softmax_backward_reference,
+            allocate=lambda datt, att, scale: att.new_empty(att.shape),
+            scalars=lambda datt, att, scale: (att.shape[0] * att.shape[1], att.shape[2], float(scale)),
+            inputs=softmax_backward_inputs,
+            cases=SOFTMAX_CASES,
+            cost=softmax_backward_cost,
+            implementations=softmaxes("causal_softmax_backward"),
+        ),
+    ),
+)

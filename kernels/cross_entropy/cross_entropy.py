@@ -1,0 +1,126 @@
+"""Cross entropy of logits against integer targets: the mean over the rows that are not ignored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, Cost
+from perfkit.kernels import Family, Gradient, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+DTYPES = {"targets": "int64", "logsumexp": "fp32"}
+FAILURES = {2: "a target is neither an index below V nor ignore_index."}
+IGNORE = -1
+
+
+def forward_reference(logits: Tensor, targets: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits, targets, ignore_index=ignore_index), logits.logsumexp(dim=-1)
+
+
+def backward_reference(
+    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int
+) -> Tensor:
+    import torch
+
+    with torch.enable_grad():
+        leaf = logits.detach().requires_grad_()
+        loss, _ = forward_reference(leaf, targets, ignore_index)
+        return torch.autograd.grad(loss, leaf, dloss)[0]
+
+
+def forward_allocate(logits: Tensor, targets: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    import torch
+
+    return logits.new_empty(()), logits.new_empty(targets.shape, dtype=torch.float32)
+
+
+def forward_cost(call: Call) -> Cost:
+    """A logit 4 FLOP: max, x − max, exp, sum; a row 4: log, + max, − its target's logit, sum; one division."""
+    logits, targets = call.tensor(0), call.tensor(1)
+    flop = {f"vector_{logits.dtype}": 4.0 * logits.numel + 4.0 * targets.numel + 1.0}
+    written = ITEM_BYTES[logits.dtype] + targets.numel * ITEM_BYTES["fp32"]
+    return Cost(flop, logits.nbytes + targets.nbytes, written)
+
+
+def backward_cost(call: Call) -> Cost:
+    """A logit 3 FLOP: x − logsumexp, exp, ·dloss/rows; a row 1: − 1 at its target; one division."""
+    dloss, logits, targets, logsumexp = (call.tensor(i) for i in range(4))
+    flop = {f"vector_{logits.dtype}": 3.0 * logits.numel + targets.numel + 1.0}
+    read = dloss.nbytes + logits.nbytes + targets.nbytes + logsumexp.nbytes
+    return Cost(flop, read, logits.numel * ITEM_BYTES[logits.dtype])
+
+
+def forward_inputs(make: Inputs, N: int, V: int) -> tuple[Any, ...]:
+    targets = make.integers(0, V, N)
+    targets[1::3] = IGNORE
+    return make.normal(N, V, scale=2.0), targets, IGNORE
+
+
+def backward_inputs(make: Inputs, N: int, V: int) -> tuple[Any, ...]:
+    logits, targets, ignore = forward_inputs(make, N, V)
+    # An upstream gradient other than 1, for kernels that forget it.
+    return make.normal(mean=2.5), logits, targets, logits.double().logsumexp(dim=-1).float(), ignore
+
+
+# V below and beside a multiple of the vector width, several blocks of a row, GPT-2's vocabulary.
+CASES = ({"N": 4, "V": 3}, {"N": 5, "V": 33}, {"N": 7, "V": 4099}, {"N": 3, "V": 50257})
+
+FAMILY = Family(
+    name="cross_entropy",
+    text=__doc__,
+    legend={"N": "rows (batch × time)", "V": "vocabulary"},
+    operations=(
+        Operation(
+            name="cross_entropy_forward",
+            category="loss",
+            schema="(Tensor logits, Tensor targets, int ignore_index) -> (Tensor loss, Tensor logsumexp)",
+            formula="logsumexp = log Σ exp(logits), loss = mean over rows with target ≠ ignore_index of "
+            "logsumexp − logits[target]",
+            shapes={"logits": "N V", "targets": "N", "loss": "", "logsumexp": "N"},
+            dtypes=DTYPES,
+            failures=FAILURES,
+            reference=forward_reference,
+            allocate=forward_allocate,
+            scalars=lambda logits, targets, ignore_index: (*logits.shape, ignore_index),
+            inputs=forward_inputs,
+            cases=CASES,
+            cost=forward_cost,
+            gradient=Gradient("cross_entropy_backward"),
+            implementations=(
+                Implementation(1, "c", "cross_entropy.c", "cross_entropy_forward_v1", "two loops a row"),
+                Implementation(
+                    2, "c", "cross_entropy.c", "cross_entropy_forward_v2",
+                    "threads over rows, vectors within; logits read from memory once, block by block",
+                ),
+            ),
+        ),
+        Operation(
+            name="cross_entropy_backward",
+            category="loss",
+            schema="(Tensor dloss, Tensor logits, Tensor targets, Tensor logsumexp, int ignore_index)"
+            " -> (Tensor dlogits)",
+            formula="dlogits = (exp(logits − logsumexp) − [v = target])·dloss / counted rows; 0 in ignored rows",
+            shapes={"dloss": "", "logits": "N V", "targets": "N", "logsumexp": "N", "dlogits": "N V"},
+            dtypes=DTYPES,
+            failures=FAILURES,
+            reference=backward_reference,
+            allocate=lambda dloss, logits, targets, logsumexp, ignore_index: logits.new_empty(logits.shape),
+            scalars=lambda dloss, logits, targets, logsumexp, ignore_index: (*logits.shape, ignore_index),
+            inputs=backward_inputs,
+            cases=CASES,
+            cost=backward_cost,
+            implementations=(
+                Implementation(1, "c", "cross_entropy.c", "cross_entropy_backward_v1", "one loop"),
+                Implementation(
+                    2, "c", "cross_entropy.c", "cross_entropy_backward_v2", "threads over rows, vectors within"
+                ),
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,134 @@
+"""LayerNorm over the last dimension, keeping mean and reciprocal deviation for the backward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, Cost
+from perfkit.kernels import Family, Gradient, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+STATISTICS = {"mean": "fp32", "rstd": "fp32"}
+EPS = 1e-5
+
+
+def forward_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
+    y, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
+    return y, mean.squeeze(-1), rstd.squeeze(-1)
+
+
+def backward_reference(
+    dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
+    return torch.ops.aten.native_layer_norm_backward(
+        dy, x, weight.shape, mean.unsqueeze(-1), rstd.unsqueeze(-1), weight, weight, [True, True, True]
+    )
+
+
+def forward_allocate(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
+    rows = x.shape[:-1]
+    return x.new_empty(x.shape), x.new_empty(rows, dtype=torch.float32), x.new_empty(rows, dtype=torch.float32)
+
+
+def backward_allocate(
+    dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape)
+
+
+def forward_cost(call: Call) -> Cost:
+    """An element 7 FLOP: sum, x − mean, square, sum, ·rstd, ·weight, + bias; a row 5: two divisions, + eps, √, 1/√."""
+    x, weight, bias = call.tensor(0), call.tensor(1), call.tensor(2)
+    rows = x.numel / max(weight.numel, 1)
+    flop = {f"vector_{x.dtype}": 7.0 * x.numel + 5.0 * rows}
+    written = x.numel * ITEM_BYTES[x.dtype] + 2 * rows * ITEM_BYTES["fp32"]
+    return Cost(flop, x.nbytes + weight.nbytes + bias.nbytes, written)
+
+
+def backward_cost(call: Call) -> Cost:
+    """An element 13 FLOP: normalised x 2, dy·weight 1, its two sums 3, dx 4, dweight 2, dbias 1; a row 2 divisions."""
+    dy, x, weight, mean, rstd = (call.tensor(i) for i in range(5))
+    flop = {f"vector_{x.dtype}": 13.0 * x.numel + 2.0 * mean.numel}
+    read = dy.nbytes + x.nbytes + weight.nbytes + mean.nbytes + rstd.nbytes
+    return Cost(flop, read, (x.numel + 2 * weight.numel) * ITEM_BYTES[x.dtype])
+
+
+def forward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
+    return make.normal(B, T, C, mean=0.5, scale=2.0), make.normal(C, mean=1.0), make.normal(C), EPS
+
+
+def backward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
+    x, weight, bias, eps = forward_inputs(make, B, T, C)
+    _, mean, rstd = forward_reference(x.double(), weight.double(), bias.double(), eps)
+    return make.normal(B, T, C), x, weight, mean.float(), rstd.float()
+
+
+# C below and beside a multiple of the vector width, one row, fewer rows than a part, many parts, GPT-2's width.
+CASES = (
+    {"B": 1, "T": 1, "C": 5},
+    {"B": 2, "T": 3, "C": 33},
+    {"B": 3, "T": 37, "C": 100},
+    {"B": 4, "T": 301, "C": 48},
+    {"B": 2, "T": 16, "C": 768},
+)
+
+FAMILY = Family(
+    name="layernorm",
+    text=__doc__,
+    legend={"...": "any dimensions; the cases have B batch and T time", "C": "channels"},
+    operations=(
+        Operation(
+            name="layernorm_forward",
+            category="normalization",
+            schema="(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor y, Tensor mean, Tensor rstd)",
+            formula="y = (x − mean)·rstd·weight + bias, rstd = 1/√(mean((x − mean)²) + eps)",
+            shapes={"x": "... C", "weight": "C", "bias": "C", "y": "... C", "mean": "...", "rstd": "..."},
+            dtypes=STATISTICS,
+            reference=forward_reference,
+            allocate=forward_allocate,
+            scalars=lambda x, weight, bias, eps: (x.numel() // max(weight.numel(), 1), weight.numel(), float(eps)),
+            inputs=forward_inputs,
+            cases=CASES,
+            cost=forward_cost,
+            gradient=Gradient("layernorm_backward"),
+            implementations=(
+                Implementation(1, "c", "layernorm.c", "layernorm_forward_v1", "three loops a row"),
+                Implementation(2, "c", "layernorm.c", "layernorm_forward_v2", "threads over rows, vectors within"),
+            ),
+        ),
+        Operation(
+            name="layernorm_backward",
+            category="normalization",
+            schema="(Tensor dy, Tensor x, Tensor weight, Tensor mean, Tensor rstd)"
+            " -> (Tensor dx, Tensor dweight, Tensor dbias)",
+            formula="h = (x − mean)·rstd, g = dy·weight: dx = rstd·(g − mean(g) − h·mean(g·h)), "
+            "dweight = Σ dy·h, dbias = Σ dy",
+            shapes={"dy": "... C", "x": "... C", "weight": "C", "mean": "...", "rstd": "..."}
+            | {"dx": "... C", "dweight": "C", "dbias": "C"},
+            dtypes=STATISTICS,
+            reference=backward_reference,
+            allocate=backward_allocate,
+            scalars=lambda dy, x, weight, mean, rstd: (mean.numel(), weight.numel()),
+            inputs=backward_inputs,
+            cases=CASES,
+            cost=backward_cost,
+            implementations=(
+                Implementation(1, "c", "layernorm.c", "layernorm_backward_v1", "rows, then columns"),
+                Implementation(
+                    2, "c", "layernorm.c", "layernorm_backward_v2",
+                    "one pass over the rows by threads and vectors; sums over rows by parts, in a fixed order",
+                ),
+            ),
+        ),
+    ),
+)  # fmt: skip

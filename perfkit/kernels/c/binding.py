@@ -1,0 +1,67 @@
+"""Call a C kernel on the data pointers of tensors.
+
+A kernel takes its input tensors, its output tensors, then the operation's scalars, and returns 0 or a code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from perfkit.errors import RunFailed
+from perfkit.kernels.c import build
+from perfkit.kernels.declare import Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OUT_OF_MEMORY = 1
+
+
+class Launch(Protocol):
+    """Run a kernel on contiguous tensors: inputs, then outputs, which it fills."""
+
+    def __call__(self, tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None: ...
+
+
+def launcher(operation: Operation, implementation: Implementation, dtype: str) -> Launch:
+    """Build and bind `implementation` for `dtype`. Raises `Unavailable` or `RunFailed` (see `build.library`)."""
+    source = operation.source_path(implementation)
+    function = _symbol(build.library(source, dtype), implementation.symbol, source)
+
+    def launch(tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None:
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
+        numbers = [ctypes.c_double(s) if isinstance(s, float) else ctypes.c_int64(s) for s in scalars]
+        code = function(*pointers, *numbers)
+        if code:
+            raise _failed(operation, code)
+
+    return launch
+
+
+def _symbol(path: Path, symbol: str, source: Path) -> ctypes._CFuncPtr:  # type: ignore[name-defined]
+    function = getattr(_open(path), symbol, None)
+    if function is None:
+        raise RunFailed(f"{source} defines no function called {symbol}.", "Correct the name in the family's Python file.")
+    function.restype = ctypes.c_int
+    return function
+
+
+@functools.cache
+def _open(path: Path) -> ctypes.CDLL:
+    import torch  # noqa: F401  its OpenMP runtime must be there first: ours then joins its threads instead of a second pool
+
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RunFailed(f"The built kernel {path} cannot be loaded: {error}.", "Delete it; it is built again.") from error
+
+
+def _failed(operation: Operation, code: int) -> RunFailed:
+    if code == OUT_OF_MEMORY:
+        return RunFailed(f"{operation.qualified_name} found no memory for its scratch space.", "Use a smaller batch.")
+    reason = operation.failures.get(code, f"it returned the code {code}, which its family does not explain.")
+    return RunFailed(f"{operation.qualified_name} failed: {reason}", "Check the inputs.")

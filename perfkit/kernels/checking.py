@@ -1,0 +1,154 @@
+"""Is an implementation right? Its results against the reference in fp64, on fresh random inputs, outputs poisoned before."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perfkit.errors import CheckFailed
+from perfkit.kernels import selection
+from perfkit.kernels.families import find
+from perfkit.kernels.declare import Operation
+from perfkit.kernels.dtypes import TORCH_DTYPES
+from perfkit.kernels.register import runner
+from perfkit.kernels.selection import use_version
+
+
+class Inputs:
+    """Random tensors for a check, in one precision on the CPU, the same for the same seed."""
+
+    def __init__(self, dtype: str, seed: int) -> None:
+        self.dtype = TORCH_DTYPES[dtype]
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> Tensor:
+        """Normally distributed numbers in the working precision."""
+        return (torch.randn(shape, generator=self._generator) * scale + mean).to(self.dtype)
+
+    def integers(self, low: int, high: int, *shape: int) -> Tensor:
+        """int64 in [low, high)."""
+        return torch.randint(low, high, shape, generator=self._generator)
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """The largest error of one output, |y - reference| / (|reference| + rms of the reference), beside what is allowed."""
+
+    output: str
+    error: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the error is a number within the tolerance."""
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The errors of one implementation on one set of inputs. `seed` makes the same inputs again."""
+
+    operation: str
+    version: int
+    dtype: str
+    sizes: Mapping[str, int]
+    seed: int
+    errors: tuple[OutputError, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its tolerance."""
+        return all(e.ok for e in self.errors)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items()) or "given inputs"
+        errors = ", ".join(f"{e.output} {e.error:.1e} (allowed {e.tolerance:.0e})" for e in self.errors)
+        verdict = "right" if self.ok else "wrong"
+        return f"{self.operation} version {self.version} in {self.dtype} ({sizes}, seed {self.seed}) is {verdict}: {errors}"
+
+    def require(self) -> CheckResult:
+        """Return self when right; raise `CheckFailed` otherwise."""
+        if not self.ok:
+            raise CheckFailed(f"{self}.", "Compare with version 1, the naive one.")
+        return self
+
+
+def check(
+    operation: Operation | str,
+    version: int | None = None,
+    dtype: str = "fp32",
+    sizes: Mapping[str, int] | None = None,
+    inputs: Sequence[Any] | None = None,
+    seed: int | None = None,
+    extra_dirs: Iterable[str | Path] = (),
+) -> list[CheckResult]:
+    """Check one implementation over the operation's cases, over `sizes` alone, or on `inputs` (arguments in order).
+
+    `version` None means the one that would run. Raises `Unavailable` or `RunFailed` when it cannot be built; a wrong
+    result raises nothing: look at `ok`, or call `require()`.
+    """
+    operation = find(operation, extra_dirs) if isinstance(operation, str) else operation
+    seed = secrets.randbits(32) if seed is None else seed
+    wanted = version if version is not None else selection.forced_version()
+    chosen = selection.choose(operation, "cpu", dtype, wanted)
+    cases: Sequence[Mapping[str, int]] = [{}] if inputs is not None else [sizes] if sizes else operation.cases
+    results = []
+    for case in cases:
+        arguments = inputs if inputs is not None else operation.inputs(Inputs(dtype, seed), **case)
+        errors = _errors(operation, chosen.version, dtype, arguments)
+        results.append(CheckResult(operation.qualified_name, chosen.version, dtype, case, seed, errors))
+    return results
+
+
+def _errors(operation: Operation, version: int, dtype: str, arguments: Sequence[Any]) -> tuple[OutputError, ...]:
+    got = poisoned_run(operation, version, arguments)
+    expected = _outputs(operation.reference(*(_to_fp64(a) for a in arguments)))
+    allowed = operation.tolerance[dtype]
+    return tuple(
+        OutputError(name, _error(g, e), allowed)
+        for name, g, e in zip(operation.signature.outputs, got, expected, strict=True)
+    )
+
+
+def poisoned_run(operation: Operation, version: int, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Run one version into outputs that hold NaN before, so that an element it forgets shows."""
+    with use_version(version):
+        plan = runner(operation, "cpu").plan(arguments)
+    outputs = _outputs(operation.allocate(*arguments))
+    for output in outputs:
+        output.fill_(math.nan if output.is_floating_point() else -1)
+    tensors = [a.contiguous() for a in arguments if isinstance(a, Tensor)]
+    plan.launch([*tensors, *outputs], plan.scalars)
+    return outputs
+
+
+def _outputs(result: Any) -> tuple[Tensor, ...]:
+    return (result,) if isinstance(result, Tensor) else tuple(result)
+
+
+def _to_fp64(argument: Any) -> Any:
+    floating = isinstance(argument, Tensor) and argument.is_floating_point()
+    return argument.double() if floating else argument
+
+
+def _error(got: Tensor, expected: Tensor) -> float:
+    """The largest relative error; infinite when shapes differ, or NaN and infinity stand in different places."""
+    if got.shape != expected.shape:
+        return math.inf
+    g, e = got.double(), expected.double()
+    finite = e.isfinite()
+    if not torch.equal(g.isfinite(), finite) or not torch.equal(g[~finite].nan_to_num(), e[~finite].nan_to_num()):
+        return math.inf
+    g, e = g[finite], e[finite]
+    if e.numel() == 0:
+        return 0.0
+    size = e.abs() + e.square().mean().sqrt()
+    error = torch.where(g == e, 0.0, (g - e).abs() / size)
+    return float(error.max())

@@ -1,0 +1,112 @@
+"""What a family folder declares: the family, its operations, and the implementations of each in numbered versions.
+
+`kernels/FAMILY/FAMILY.py` (or a folder of the same form in a user's own directory) sets `FAMILY = Family(...)`. The file
+must be readable without torch: functions that need it import it inside. docs/kernels.md shows the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from perfkit.cost.model import CostFunction
+from perfkit.kernels.schema import Schema
+
+NAMESPACE = "perfkit"
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One version of an operation in one language. Versions count from naive (1) upwards; the highest is the fastest.
+
+    `source` is a file beside the family's Python file, `symbol` the function in it, `text` what this version does better
+    than the one before, `dtypes` the precisions it exists in.
+    """
+
+    version: int
+    language: str
+    source: str
+    symbol: str
+    text: str
+    dtypes: tuple[str, ...] = ("fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Which operation computes the gradients.
+
+    Everything else follows from names. An argument of that operation called `dNAME` is the gradient of the forward output
+    NAME, any other is the forward input or output of that name; its output `dNAME` is the gradient of the forward
+    input NAME. `derive` gives an argument that is neither, as a function of the forward inputs by name.
+    """
+
+    operation: str
+    derive: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation, known to PyTorch as `perfkit::NAME`.
+
+    - `category`: the family it counts to in the kernel table: elementwise, softmax, normalization, loss, copy, …
+    - `schema`: as torch.library writes it, with named outputs: `(Tensor x, float eps) -> (Tensor y, Tensor rstd)`.
+    - `formula`: what it computes, as text.
+    - `shapes`: tensor name → its dimensions by the family's letters: `B T 3C`, `... C`, "" for a single number.
+    - `reference`: the same in plain PyTorch, for any floating-point precision.
+    - `allocate`: arguments → the empty outputs (a tensor or a tuple), by `new_empty` so that it serves fake tensors too.
+    - `scalars`: arguments → the sizes and numbers that the kernel takes after its tensors (int → int64_t, float → double).
+    - `inputs`: (`Inputs`, **sizes) → fresh random arguments; `cases`: the sizes that a check tries.
+    - `cost`: least FLOP and bytes of one call.
+    - `dtypes`: tensors that are not of the working precision: name → "fp32" or "int64".
+    - `failures`: a kernel's return code (2 and up) → one sentence.
+    - `tolerance`: largest error in a precision, |y - reference| / (|reference| + root mean square of the reference).
+    """
+
+    name: str
+    category: str
+    schema: str
+    formula: str
+    shapes: Mapping[str, str]
+    reference: Callable[..., Any]
+    allocate: Callable[..., Any]
+    scalars: Callable[..., tuple[int | float, ...]]
+    inputs: Callable[..., tuple[Any, ...]]
+    cases: tuple[Mapping[str, int], ...]
+    cost: CostFunction
+    implementations: tuple[Implementation, ...]
+    gradient: Gradient | None = None
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[int, str] = field(default_factory=dict)
+    tolerance: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-5, "bf16": 1e-2})
+    folder: Path = Path()
+
+    @property
+    def qualified_name(self) -> str:
+        """The name in PyTorch and in a profile: `perfkit::NAME`."""
+        return f"{NAMESPACE}::{self.name}"
+
+    @cached_property
+    def signature(self) -> Schema:
+        """The schema, parsed."""
+        return Schema.parse(self.name, self.schema)
+
+    def source_path(self, implementation: Implementation) -> Path:
+        """Where the source of `implementation` lies."""
+        return self.folder / implementation.source
+
+
+@dataclass(frozen=True)
+class Family:
+    """Operations that belong together: one folder, with the Python file of the same name and its sources.
+
+    `legend` gives the meaning of every letter in the operations' shapes.
+    """
+
+    name: str
+    text: str
+    legend: Mapping[str, str]
+    operations: tuple[Operation, ...]
+    folder: Path = Path()

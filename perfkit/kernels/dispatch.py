@@ -1,0 +1,89 @@
+"""Run one operation on tensors: check shapes and types once for each combination, then allocate and launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from perfkit.errors import InputError
+from perfkit.kernels import selection
+from perfkit.kernels.c.binding import Launch
+from perfkit.kernels.declare import Implementation, Operation
+from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
+from perfkit.kernels.languages import language
+from perfkit.kernels.shapes import mismatch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a call with given shapes, types and numbers needs."""
+
+    implementation: Implementation
+    launch: Launch
+    scalars: tuple[int | float, ...]
+
+
+class Runner:
+    """One operation as a function of its arguments in schema order, for one device."""
+
+    def __init__(self, operation: Operation, device: str) -> None:
+        self.operation = operation
+        self.device = device
+        self._tensors = operation.signature.tensors
+        self._single = len(operation.signature.outputs) == 1
+        self._launchers: dict[tuple[Implementation, str], Launch] = {}
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        plan = self.plan(arguments)
+        outputs = self.operation.allocate(*arguments)
+        tensors = [arguments[i].contiguous() for i in self._tensors]
+        tensors += (outputs,) if self._single else outputs
+        plan.launch(tensors, plan.scalars)
+        return outputs
+
+    def plan(self, arguments: Sequence[Any]) -> Plan:
+        """The plan for these arguments. Raises `InputError` when they do not fit the operation, and what building raises."""
+        key = (selection.forced_version(), *((a.shape, a.dtype) if isinstance(a, Tensor) else a for a in arguments))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._make(arguments)
+        return plan
+
+    def prepare(self, dtype: str) -> Implementation:
+        """Choose, build and bind the implementation for `dtype` before the first call."""
+        chosen = selection.choose(self.operation, self.device, dtype, selection.forced_version())
+        self._launcher(chosen, dtype)
+        return chosen
+
+    def _make(self, arguments: Sequence[Any]) -> Plan:
+        dtype = self._check(arguments)
+        chosen = selection.choose(self.operation, self.device, dtype, selection.forced_version())
+        return Plan(chosen, self._launcher(chosen, dtype), tuple(self.operation.scalars(*arguments)))
+
+    def _launcher(self, chosen: Implementation, dtype: str) -> Launch:
+        key = (chosen, dtype)
+        if key not in self._launchers:
+            self._launchers[key] = language(chosen).launcher(self.operation, chosen, dtype)
+        return self._launchers[key]
+
+    def _check(self, arguments: Sequence[Any]) -> str:
+        """The working precision, after checking every tensor's device, shape and type."""
+        operation = self.operation
+        tensors = {operation.signature.inputs[i]: arguments[i] for i in self._tensors}
+        problem = mismatch(operation.shapes, {name: tensor.shape for name, tensor in tensors.items()})
+        if problem:
+            raise InputError(f"{operation.qualified_name}: {problem}.", f"Its shapes are {dict(operation.shapes)}.")
+        working = next(t.dtype for name, t in tensors.items() if name not in operation.dtypes)
+        for name, tensor in tensors.items():
+            wanted = TORCH_DTYPES[operation.dtypes[name]] if name in operation.dtypes else working
+            if tensor.dtype != wanted or tensor.device.type != self.device:
+                raise InputError(
+                    f"{operation.qualified_name}: {name} is {name_of(tensor.dtype)} on {tensor.device.type} where "
+                    f"{name_of(wanted)} on {self.device} is needed.",
+                    "Convert it first.",
+                )
+        return name_of(working)

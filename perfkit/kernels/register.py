@@ -1,0 +1,94 @@
+"""Make the catalog's operations PyTorch operators: schema, implementation, shapes for tracing, and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perfkit.content import content_dir
+from perfkit.errors import Unavailable
+from perfkit.kernels.autograd import register_gradient
+from perfkit.kernels.families import catalog
+from perfkit.kernels.declare import NAMESPACE, Implementation, Operation
+from perfkit.kernels.dispatch import Runner
+from perfkit.kernels.languages import LANGUAGES, candidates, device_unavailable
+
+# PyTorch knows an operator once for the whole process; what runs behind it may be replaced by a user's own version.
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+_operations: dict[str, Operation] = {}
+_runners: dict[tuple[str, str], Runner] = {}
+_chosen: dict[str, Implementation] = {}
+
+# Kernels in the usual precision are built at once, those in others at their first call.
+_PREPARED_DTYPE = "fp32"
+
+
+def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
+    """Build and register every operation that can run here; return what runs, by qualified name.
+
+    Loading again costs little and changes nothing, except that operations of `extra_dirs` replace those of the same
+    name until the process ends. Raises `Unavailable` when no kernel can run on this machine, `RunFailed` when a source
+    does not compile, and `InputError` for a broken family.
+    """
+    families = catalog(extra_dirs)
+    devices = [d for d in sorted({x.device for x in LANGUAGES.values()}) if device_unavailable(families, d) is None]
+    if not devices:
+        raise Unavailable(device_unavailable(families, "cpu") or "No kernel can run on this machine.")
+    operations = [o for family in families for o in family.operations if _is_new(o)]
+    runners = [Runner(o, d) for o in operations for d in devices if candidates(o, d, _PREPARED_DTYPE)]
+    # Compilers are processes of their own: a few at a time. Any failure is raised here, before anything is registered.
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        chosen = list(pool.map(lambda runner: runner.prepare(_PREPARED_DTYPE), runners))
+    for runner, implementation in zip(runners, chosen, strict=True):
+        _put(runner)
+        _chosen[runner.operation.qualified_name] = implementation
+    return dict(_chosen)
+
+
+def runner(operation: Operation, device: str) -> Runner:
+    """The runner of `operation`, whether it is registered or not."""
+    registered = _runners.get((operation.name, device))
+    return registered if registered and registered.operation == operation else Runner(operation, device)
+
+
+def _is_new(operation: Operation) -> bool:
+    """Whether loading must (re)place it: unknown so far, or a user's own version from another folder."""
+    before = _operations.get(operation.name)
+    if before is None:
+        return True
+    return before.folder != operation.folder and operation.folder.parent != content_dir("kernels")
+
+
+def _put(runner: Runner) -> None:
+    """Let `runner` serve its operator on its device; tell PyTorch of the operator when it is new."""
+    operation = runner.operation
+    known = operation.name in _operations
+    _operations[operation.name] = operation
+    if not known:
+        _define(operation)
+    if (operation.name, runner.device) not in _runners:
+        _library.impl(operation.name, _call(operation.name, runner.device), runner.device.upper())
+    _runners[operation.name, runner.device] = runner
+
+
+def _define(operation: Operation) -> None:
+    name = operation.name
+    _library.define(name + operation.schema, tags=(torch.Tag.pt2_compliant_tag,))
+    torch.library.register_fake(
+        operation.qualified_name, lambda *arguments: _operations[name].allocate(*arguments), lib=_library
+    )
+    if operation.gradient is not None:
+        register_gradient(operation, _library)
+
+
+def _call(name: str, device: str) -> Callable[..., Any]:
+    """What PyTorch calls: looked up at each call, because a user's version may have replaced it."""
+
+    def call(*arguments: Any) -> torch.Tensor | Sequence[torch.Tensor]:
+        return _runners[name, device](*arguments)
+
+    return call

@@ -1,0 +1,51 @@
+"""Which version of an operation runs: the fastest that exists, unless one is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from perfkit.errors import Unavailable, UsageError
+from perfkit.kernels.declare import Implementation, Operation
+from perfkit.kernels.languages import candidates
+
+_forced: list[int] = []
+
+
+def forced_version() -> int | None:
+    """The version that every operation must use: of the innermost `use_version`, else of PERFKIT_KERNEL_VERSION."""
+    if _forced:
+        return _forced[-1]
+    text = os.environ.get("PERFKIT_KERNEL_VERSION")
+    if not text:
+        return None
+    if not text.isdigit():
+        raise UsageError(f"PERFKIT_KERNEL_VERSION is {text!r}.", "Set it to a version number such as 1, or unset it.")
+    return int(text)
+
+
+@contextmanager
+def use_version(version: int) -> Iterator[None]:
+    """Within the block, in every thread, every operation runs its version `version` (1 is the naive one)."""
+    _forced.append(version)
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+def choose(operation: Operation, device: str, dtype: str, version: int | None) -> Implementation:
+    """The implementation to run; the highest version when `version` is None. Raises `Unavailable` when it is missing."""
+    found = candidates(operation, device, dtype)
+    if version is None and found:
+        return found[-1]
+    matching = [i for i in found if i.version == version]
+    if matching:
+        return matching[0]
+    which = "" if version is None else f" {version}"
+    others = sorted({f"{i.version} ({i.language}: {', '.join(i.dtypes)})" for i in operation.implementations})
+    raise Unavailable(
+        f"{operation.qualified_name} has no version{which} for {dtype} on {device}.",
+        f"It has {'; '.join(others) or 'none'}.",
+    )

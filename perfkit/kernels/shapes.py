@@ -1,0 +1,46 @@
+"""Shapes by letters: `B T 3C` says three dimensions, the last three times what C is elsewhere in the call.
+
+Kernels read memory by the sizes that they are given, so every call's shapes are matched against the legend first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+_TERM = re.compile(r"(\d*)([A-Za-z]+)")
+
+
+def match(legend: str, shape: Sequence[int], known: dict[str, int | tuple[int, ...]]) -> bool:
+    """Whether `shape` fits `legend`; the letters met are entered into `known`, and must agree with what it holds.
+
+    A term is a letter or word (`C`, `NH`), with a factor (`3C`), or a number. A leading `...` takes any dimensions; it is
+    one thing too, the same wherever it stands.
+    """
+    terms = legend.split()
+    if terms[:1] == ["..."]:
+        lead = len(shape) - (len(terms) - 1)
+        if lead < 0 or known.setdefault("...", tuple(shape[:lead])) != tuple(shape[:lead]):
+            return False
+        terms, shape = terms[1:], shape[lead:]
+    return len(terms) == len(shape) and all(_fits(t, s, known) for t, s in zip(terms, shape, strict=True))
+
+
+def _fits(term: str, size: int, known: dict[str, int | tuple[int, ...]]) -> bool:
+    if term.isdigit():
+        return size == int(term)
+    parts = _TERM.fullmatch(term)
+    assert parts is not None, f"not a dimension: {term}"
+    factor = int(parts[1] or 1)
+    return size % factor == 0 and known.setdefault(parts[2], size // factor) == size // factor
+
+
+def mismatch(legends: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> str | None:
+    """One sentence about the first tensor in `shapes` that contradicts its legend or the tensors before it, or None."""
+    known: dict[str, int | tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        if not match(legends[name], shape, known):
+            held = ", ".join(f"{k} = {v}" for k, v in known.items() if k != "...")
+            given = f" with {held}" if held else ""
+            return f"{name} has shape {tuple(shape)} where ({legends[name]}) is needed{given}"
+    return None
