@@ -1,0 +1,76 @@
+"""Readers: from files that a profiler or a run left behind to kernel tables.
+
+    table = read("trace.pt.trace.json.gz")   # a torch.profiler trace: KernelTable
+    run = read("runs/gpt2")                  # a run folder: Run, with one table a backend
+
+What a file is, its content says, not its name.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfkit.errors import InputError
+from perfkit.run_folder import MANIFEST, is_run_folder
+
+if TYPE_CHECKING:
+    from perfkit.readers.run import Run
+    from perfkit.table import KernelTable
+
+_FOREIGN = {
+    b"NVR\0": "an Nsight Compute report",
+    b"SQLite format 3\0": "an sqlite database (perhaps of Nsight Systems)",
+    b"PK\x03\x04": "a zip archive",
+}
+_READABLE = "perfkit reads run folders, torch.profiler traces (JSON, plain or gzip) and kernels.parquet."
+
+
+def read(path: str | os.PathLike[str]) -> KernelTable | Run:
+    """Read a run folder (→ `Run`), a torch.profiler trace or a kernel table (→ `KernelTable`).
+
+    Raises `InputError`, in a sentence, for what is missing, damaged or none of these.
+    """
+    path = Path(path)
+    if path.name == MANIFEST and path.is_file():
+        path = path.parent
+    if path.is_dir():
+        return _read_folder(path)
+    head = _head(path)
+    if head.startswith(b"PAR1"):
+        from perfkit.table import KernelTable
+
+        return KernelTable.load(path)
+    if head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"["):
+        from perfkit.readers.kineto import read_trace
+
+        return read_trace(path)
+    kind = next((text for magic, text in _FOREIGN.items() if head.startswith(magic)), "")
+    if kind:
+        raise InputError(f"{path} is {kind}, which this version cannot read.", _READABLE)
+    raise InputError(f"{path} is not a profile that perfkit knows.", _READABLE)
+
+
+def _read_folder(path: Path) -> Run:
+    if not is_run_folder(path):
+        raise InputError(
+            f"{path} is not a run folder: it has no {MANIFEST}.", "Give the folder that `perfkit run` printed."
+        )
+    from perfkit.readers.run import read_run
+
+    return read_run(path)
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(256)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    if not head:
+        raise InputError(f"{path} is empty.", "Capture it again.")
+    return head

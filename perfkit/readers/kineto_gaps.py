@@ -1,0 +1,124 @@
+"""Accounting of a step: rows + gaps = the step's wall time, every gap with a cause.
+
+The step's own thread is partitioned by the self times of its events, so that the sum is exact by construction. Rows on
+other threads and on a GPU run beside it: the part of a gap that they cover is no gap (the union of intervals).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.kineto_events import DeviceEvents, HostEvents, Integers, without_children
+from perfkit.readers.kineto_place import Place, Steps
+from perfkit.readers.kineto_rows import CAUSES, OTHER, PROFILER, WORK, Rows
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Per step in ns: wall time and what rows cover of it; and over all steps the gaps by cause and pass."""
+
+    step_ns: list[int]
+    busy_ns: list[int]
+    gaps: list[dict[str, Any]]
+    events: int
+
+    def facts(self) -> dict[str, Any]:
+        """The part of `KernelTable.facts` that tells where the profiled steps went."""
+        return {
+            "steps": len(self.step_ns),
+            "step_ns": self.step_ns,
+            "busy_ns": self.busy_ns,
+            "gaps": self.gaps,
+            "events": self.events,
+        }
+
+
+class Cover:
+    """The union of intervals [start, end) in ns, and how much of it lies before a moment."""
+
+    def __init__(self, start: Integers, end: Integers) -> None:
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        reach = np.maximum.accumulate(end) if len(end) else end
+        first = np.ones(len(start), bool)
+        first[1:] = start[1:] > reach[:-1]
+        self.start = start[first]
+        self.end = reach[np.append(np.flatnonzero(first)[1:] - 1, len(reach) - 1)] if len(start) else reach
+        self.before = np.concatenate([[0], np.cumsum(self.end - self.start)]).astype(np.int64)
+
+    def until(self, moment: Integers) -> Integers:
+        """Covered ns before each moment."""
+        if not len(self.start):
+            return np.zeros(len(moment), np.int64)
+        index = np.searchsorted(self.start, moment, side="right") - 1
+        at = np.maximum(index, 0)
+        part = np.clip(moment - self.start[at], 0, self.end[at] - self.start[at])
+        return np.where(index >= 0, self.before[at] + part, 0)
+
+
+def account(
+    events: HostEvents, device: DeviceEvents, steps: Steps, place: Place, rows: Rows, event_cost_ns: float | None
+) -> Accounting:
+    """Account for every step. `event_cost_ns`: what recording one event costs (None: no estimate of that)."""
+    elsewhere = _rows_elsewhere(events, device, steps, rows)
+    mine = (events.lane == steps.lane) & (place.step >= 0)
+    uncovered = without_children(events, _uncovered(elsewhere, events.start, events.end))
+    is_gap = mine & ~rows.is_row & (rows.cause != WORK)
+    step_ns = steps.end - steps.start
+    loose = _uncovered(elsewhere, steps.start, steps.end) - _per_step(place.step[mine], uncovered[mine], len(step_ns))
+    gap_of_step = loose + _per_step(place.step[is_gap], uncovered[is_gap], len(step_ns))
+    gaps = _by_cause(rows.cause[is_gap], place.pass_[is_gap], uncovered[is_gap], place.pass_names)
+    if loose.any():
+        gaps.append(_gap(OTHER, None, int(loose.sum()), int((loose > 0).sum())))
+    count = int(mine.sum())
+    gaps = _with_profiler(gaps, 0.0 if event_cost_ns is None else count * event_cost_ns)
+    gaps.sort(key=lambda g: -g["ns"])
+    return Accounting(step_ns.tolist(), (step_ns - gap_of_step).tolist(), gaps, count)
+
+
+def _rows_elsewhere(events: HostEvents, device: DeviceEvents, steps: Steps, rows: Rows) -> Cover:
+    others = rows.is_row & (events.lane != steps.lane)
+    return Cover(np.concatenate([events.start[others], device.start]), np.concatenate([events.end[others], device.end]))
+
+
+def _uncovered(cover: Cover, start: Integers, end: Integers) -> Integers:
+    """How much of each interval [start, end) the cover leaves free, in ns."""
+    return (end - start) - (cover.until(end) - cover.until(start))
+
+
+def _per_step(step: Integers, amount: Integers, count: int) -> Integers:
+    total = np.zeros(count, np.int64)
+    np.add.at(total, step, amount)
+    return total
+
+
+def _by_cause(cause: Integers, pass_: Integers, ns: Integers, pass_names: list[str]) -> list[dict[str, Any]]:
+    """Gaps summed over cause and pass; `count` is how many events make up each."""
+    codes, inverse = np.unique(np.stack([cause, pass_]), axis=1, return_inverse=True)
+    inverse = inverse.ravel()
+    total = _per_step(inverse, ns, codes.shape[1])
+    count = _per_step(inverse, (ns > 0).astype(np.int64), codes.shape[1])
+    return [
+        _gap(int(c), pass_names[p] if p >= 0 else None, int(t), int(n))
+        for c, p, t, n in zip(*codes.tolist(), total, count, strict=True)
+        if t
+    ]
+
+
+def _with_profiler(gaps: list[dict[str, Any]], estimate: float) -> list[dict[str, Any]]:
+    """Take the profiler's estimated share out of all gaps in proportion; the sum of all stays what it was."""
+    total = sum(g["ns"] for g in gaps)
+    share = min(1.0, estimate / total) if total else 0.0
+    taken: dict[str | None, int] = {}
+    for gap in gaps:
+        part = int(gap["ns"] * share)
+        gap["ns"] -= part
+        taken[gap["pass"]] = taken.get(gap["pass"], 0) + part
+    return [g for g in gaps if g["ns"]] + [_gap(PROFILER, p, ns, 0) for p, ns in taken.items() if ns]
+
+
+def _gap(cause: int, pass_: str | None, ns: int, count: int) -> dict[str, Any]:
+    return {"cause": CAUSES[cause], "pass": pass_, "ns": ns, "count": count}

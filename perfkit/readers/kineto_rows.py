@@ -1,0 +1,210 @@
+"""Which host events are rows of the kernel table, how long each worked, and what every other event's time is.
+
+The time of a row is the event's self time: its duration without the events inside it. So no time counts twice. For work
+not to count twice either, one rule decides between an operator and the operators that it calls:
+
+1. An operator of kind work inside which no other works is a row.
+2. If it calls an operator that does its work for it (`CostModel.kind` knows them: `clone` calls `copy_`; and any
+   operator that calls its own out-variant), the called one is the row, and its own self time is dispatch.
+3. If its cost is unknown, and operators of known cost fill at least half of its duration, they are the rows.
+4. Otherwise it is a row, and so are helpers inside it whose cost is known (`addmm` that copies its bias first). Helpers
+   of unknown cost belong to it: their time is added to its row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfkit.cost import Cost, CostModel
+from perfkit.readers.kineto_calls import Key, KindOfCall, call_of, describe, key_of, usual_dtype
+from perfkit.readers.kineto_events import ANNOTATION, OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
+from perfkit.readers.kineto_place import PASS, STEP
+from perfkit.run_folder import DeclaredKernel
+
+# What an event's self time is, when it is not a row's.
+CAUSES = ("dispatch", "allocation", "sync", "autograd", "Python", "profiler", "data", "other")
+DISPATCH, ALLOCATION, SYNC, AUTOGRAD, PYTHON_CODE, PROFILER, DATA, OTHER = range(len(CAUSES))
+WORK = -1
+
+_KINDS = {"work": WORK, "view": DISPATCH, "dispatch": DISPATCH, "allocation": ALLOCATION, "sync": SYNC}
+_GENERATED = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
+_SYNC_CALL = re.compile(r"Synchronize|^(cuda|hip)Memcpy(?!.*Async)|WaitEvent|EventQuery|StreamQuery")
+_ALLOCATION_CALL = re.compile(r"Malloc|Free|HostAlloc|HostRegister")
+_LOADER = "enumerate(DataLoader)"
+
+
+@dataclass
+class Rows:
+    """For each host event: whether it is a row, its cause otherwise (`CAUSES`), the time and kind of call of rows.
+
+    `kind` indexes `kinds`, −1 for events that do no work. The cause of a row, and of a helper whose time is in
+    a row, is `WORK`.
+    """
+
+    is_row: Booleans
+    cause: Integers
+    time_ns: Integers
+    kinds: list[KindOfCall]
+    kind: Integers
+
+
+def choose(
+    events: HostEvents,
+    wrapper: Booleans,
+    costs: CostModel,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+) -> Rows:
+    """Decide about every host event."""
+    cause = classify(events, wrapper, costs, declared)
+    working = np.flatnonzero(cause == WORK)
+    kinds, codes = _kinds_of_calls(events, working, costs, declared, matmul_precision)
+    kind = np.full(len(events), -1, np.int64)
+    kind[working] = codes
+    rows = Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
+    _settle(rows, events, working, costs)
+    return rows
+
+
+def on_device_only(rows: Rows) -> Rows:
+    """The same decisions where a GPU does the work: operators only launch, so their time is dispatch."""
+    cause = np.where(rows.cause == WORK, DISPATCH, rows.cause)
+    return Rows(np.zeros_like(rows.is_row), cause, rows.time_ns, rows.kinds, rows.kind)
+
+
+def classify(
+    events: HostEvents, wrapper: Booleans, costs: CostModel, declared: Mapping[str, DeclaredKernel]
+) -> Integers:
+    """Cause of each event's self time, `WORK` for operators that compute or move data."""
+    by_name = np.array([_operator_cause(n, costs, declared) for n in events.names], dtype=np.int64)
+    runtime = np.array([_runtime_cause(n) for n in events.names], dtype=np.int64)
+    ranges = np.array(_range_causes(events.names), dtype=np.int64)
+    if not len(events):
+        return np.empty(0, np.int64)
+    category, name = events.category, events.name
+    cause = np.select(
+        [wrapper, category == OPERATOR, category == RUNTIME, category == OVERHEAD, category == ANNOTATION],
+        [AUTOGRAD, by_name[name], runtime[name], PROFILER, ranges[name]],
+        default=PYTHON_CODE,
+    )
+    return cause.astype(np.int64)
+
+
+def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> int:
+    """Kind of an operator by name. Names without a namespace are functions around operators, written in Python."""
+    if name in declared or _GENERATED.match(name):
+        return WORK
+    if "::" not in name or name.startswith(("autograd::", "torch::autograd::")):
+        return DISPATCH if name.islower() else PYTHON_CODE
+    return _KINDS[costs.kind(name)]
+
+
+def _range_causes(names: list[str]) -> list[int]:
+    """What the time directly inside a range is, with no operator open: Python code, except
+
+    in the backward pass (autograd's engine, between two nodes), in a data loader, and, where no pass is marked, in a
+    step (nothing tells what happened there).
+    """
+    passes_marked = any(n.startswith(PASS) for n in names)
+
+    def cause(name: str) -> int:
+        if name.startswith(_LOADER):
+            return DATA
+        if name.startswith((STEP, "ProfilerStep#")):
+            return PYTHON_CODE if passes_marked else OTHER
+        return AUTOGRAD if name == f"{PASS}backward" else PYTHON_CODE
+
+    return [cause(name) for name in names]
+
+
+def _runtime_cause(name: str) -> int:
+    if _SYNC_CALL.search(name):
+        return SYNC
+    return ALLOCATION if _ALLOCATION_CALL.search(name) else DISPATCH
+
+
+def _kinds_of_calls(
+    events: HostEvents,
+    working: Integers,
+    costs: CostModel,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+) -> tuple[list[KindOfCall], Integers]:
+    """The distinct kinds of calls among `working`, and the code of each."""
+    codes: dict[Key, int] = {}
+    names, args = events.names, events.args
+    found = [
+        codes.setdefault(key_of(names[n], args[i]), len(codes))
+        for n, i in zip(events.name[working].tolist(), working.tolist(), strict=True)
+    ]
+    usual = usual_dtype(codes)
+    kinds = [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in codes]
+    return kinds, np.array(found, dtype=np.int64)
+
+
+def _kind_of_call(
+    key: Key, costs: CostModel, declared: Mapping[str, DeclaredKernel], usual: str, matmul_precision: str
+) -> KindOfCall:
+    if key[0] in declared:
+        kernel = declared[key[0]]
+        return KindOfCall(None, Cost(kernel.flop, kernel.bytes_read, kernel.bytes_written))
+    call = call_of(key, usual, matmul_precision)
+    return KindOfCall(describe(call), costs.cost(call))
+
+
+def _nearest_working(events: HostEvents, working: Integers) -> Integers:
+    """For each event the innermost working operator strictly around it, or −1."""
+    own = np.full(len(events), -1, np.int64)
+    own[working] = working
+    around = events.inherit(own)
+    has_parent = events.parent >= 0
+    result = np.full(len(events), -1, np.int64)
+    result[has_parent] = around[events.parent[has_parent]]
+    result[own < 0] = -1
+    return result
+
+
+def _settle(rows: Rows, events: HostEvents, working: Integers, costs: CostModel) -> None:
+    """Apply the rule of this module to every operator that has working operators inside it, inner ones first."""
+    nearest = _nearest_working(events, working)
+    inside: dict[int, list[int]] = {}  # the rows that stand for what an operator calls
+    for i in working[nearest[working] >= 0].tolist():
+        inside.setdefault(int(nearest[i]), []).append(i)
+    for outer in sorted(inside, reverse=True):
+        called = inside[outer]
+        row_calls = [r for c in called for r in ([c] if rows.is_row[c] else inside.get(c, []))]
+        inside[outer] = row_calls
+        if _done_by(outer, called, row_calls, rows, events, costs):
+            rows.is_row[outer], rows.cause[outer] = False, DISPATCH
+        else:
+            inside[outer] = _absorb(outer, row_calls, rows)
+
+
+def _done_by(
+    outer: int, called: list[int], row_calls: list[int], rows: Rows, events: HostEvents, costs: CostModel
+) -> bool:
+    """Whether the operators inside `outer` do its work."""
+    name = events.names[events.name[outer]]
+    names = {events.names[events.name[c]] for c in called}
+    if name in names or costs.kind(name, names) == "dispatch":
+        return True
+    if rows.kinds[rows.kind[outer]].cost is not None:
+        return False
+    known = sum(int(rows.time_ns[r]) for r in row_calls if rows.kinds[rows.kind[r]].cost is not None)
+    return 2 * known >= int(events.end[outer] - events.start[outer])
+
+
+def _absorb(outer: int, row_calls: list[int], rows: Rows) -> list[int]:
+    """Add helpers of unknown cost to the row of `outer`; returns the rows inside it that stay."""
+    if rows.kinds[rows.kind[outer]].cost is None:
+        return row_calls
+    unknown = [r for r in row_calls if rows.kinds[rows.kind[r]].cost is None]
+    for r in unknown:
+        rows.time_ns[outer] += rows.time_ns[r]
+        rows.time_ns[r] = 0
+        rows.is_row[r] = False
+    return [r for r in row_calls if rows.is_row[r]]
