@@ -1,0 +1,144 @@
+"""torch.compile: Dynamo captures the model's graph, Inductor fuses it and generates C++ (CPU) or Triton (CUDA) kernels.
+
+Two of Inductor's options are set, and nothing else that changes what runs:
+- `cpp.enable_kernel_profile`: each fused C++ kernel opens a profiler record of its own name. Without a profiler that is a
+  flag test a kernel call.
+- `fx_graph_cache` off: a graph out of that cache comes without its scheduler, so nothing would be known of its kernels'
+  work. The cache of compiled objects stays on; so the time to prepare holds tracing and code generation always, and the C++
+  compiler only where the code is new.
+
+Never run a compiled callable under a TorchDispatchMode: it would silently run eagerly.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.inductor_private import FusedKernel, Recording, recording
+from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.run_folder import DeclaredKernel, Settings
+from perfkit.workloads.choices import unknown
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.workloads.interface import Batch, Workload
+
+OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, "fx_graph_cache": False, "fx_graph_remote_cache": False}
+
+
+class CompiledProgram(AutogradProgram):
+    """A compiled model, with what Inductor said of its kernels while it generated them."""
+
+    def __init__(self, model: torch.nn.Module, call: Any, optimizer: torch.optim.Optimizer | None) -> None:
+        super().__init__(model, call, optimizer)
+        self.recorded = Recording()
+        self._breaks_before = _graph_breaks()
+
+    # Graphs compile at the first call, again at any call that a guard refuses, and the backward may come later still.
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        with recording(self.recorded):
+            return super().forward(batch)
+
+    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+        with recording(self.recorded):
+            return super().train_step(batches)
+
+    def declared_kernels(self) -> dict[str, DeclaredKernel]:
+        return {name: _declared(kernel) for name, kernel in self.recorded.known().items()}
+
+    def generated(self) -> str:
+        return "\n\n".join(self.recorded.code)
+
+    def warnings(self) -> list[str]:
+        found = list(self.recorded.warnings)
+        for reason, count in _graph_breaks().items():
+            if (times := count - self._breaks_before.get(reason, 0)) > 0:
+                found.append(f"The graph breaks {times} × ({reason.splitlines()[0]}): no fusion reaches across a break.")
+        return found
+
+
+class Compile(Backend):
+    """`torch.compile` with `settings.compile_mode`, static shapes, graph breaks allowed."""
+
+    name = "compile"
+    summary = "torch.compile: Inductor's fused kernels"
+
+    def unavailable(self, settings: Settings | None = None) -> str | None:
+        if not torch_installed():
+            return NO_TORCH
+        if settings is not None and settings.device.startswith("cuda"):
+            missing = importlib.util.find_spec("triton") is None
+            return "torch.compile needs Triton on a GPU: pip install triton." if missing else None
+        return _no_cpp()
+
+    def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CompiledProgram:
+        import torch
+
+        call = torch.compile(model, fullgraph=False, dynamic=False, options=OPTIONS | mode_options(settings.compile_mode))
+        optimizer = workload.optimizer(model, settings) if settings.training else None
+        return CompiledProgram(model, call, optimizer)
+
+
+def mode_options(mode: str) -> dict[str, Any]:
+    """Inductor's options that `torch.compile(mode=…)` stands for (mode and options exclude each other there).
+
+    Raises `UsageError` for an unknown mode.
+    """
+    import torch._inductor
+
+    modes = torch._inductor.list_mode_options()
+    if mode not in modes:
+        raise unknown("compile mode", mode, modes)
+    return dict(modes[mode])
+
+
+def _no_cpp() -> str | None:
+    """Why Inductor cannot build C++ here, or None. It takes $CXX, else g++ (clang++ on macOS), and Python's headers."""
+    if sys.platform == "win32":
+        return "torch.compile is not supported by perfkit on Windows."
+    default = "clang++" if sys.platform == "darwin" else "g++"
+    command = shlex.split(os.environ.get("CXX", "")) or [default]
+    if shutil.which(command[0]) is None:
+        return f"torch.compile needs a C++ compiler, and there is no {command[0]} here: apt install g++, or set CXX."
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        return "torch.compile needs Python's headers (Python.h), and they are not here: apt install python3-dev."
+    return None
+
+
+def _graph_breaks() -> dict[str, int]:
+    """Graph breaks by reason that Dynamo has counted in this process so far."""
+    import torch._dynamo.utils
+
+    return dict(torch._dynamo.utils.counters["graph_break"])
+
+
+def _declared(kernel: FusedKernel) -> DeclaredKernel:
+    """A fused kernel's FLOP by the cost model of its operations; one that the model does not know counts 1 an element."""
+    from perfkit.cost import CostModel
+    from perfkit.cost.shapes import vector_unit
+
+    model = CostModel()
+    flop: dict[str, float] = {}
+    for call in kernel.calls:
+        cost = model.cost(call)
+        unknown_work = {vector_unit(call.tensor(0).dtype): float(call.tensor(0).numel)} if cost is None else cost.flop
+        for unit, amount in unknown_work.items():
+            flop[unit] = flop.get(unit, 0.0) + amount
+    family = "matmul" if any(unit.startswith("matrix") for unit in flop) else "fused"
+    return DeclaredKernel(
+        flop=flop,
+        bytes_read=kernel.bytes_read,
+        bytes_written=kernel.bytes_written,
+        operators=kernel.operators,
+        family=family,
+    )

@@ -1,0 +1,1 @@
+"""What the backend thunder-llmc adds to Thunder; importing its modules needs Thunder, so nothing does before it runs."""

@@ -1,0 +1,133 @@
+"""Thunder with hand-written kernels: the executor `perfkit_llmc` stands before the others and claims what it can.
+
+What must run on a kernel is not a list in this file: it follows from the model. Every symbol of the trace as it was
+captured, before any executor saw it, that the executor's checkers accept is expected once forward and, where its gradient
+is needed, once backward; `problems` names each kernel that the executed traces call less often.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfkit import kernels
+from perfkit.backends import thunder_support
+from perfkit.backends.interface import Backend
+from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
+from perfkit.run_folder import Settings, Symbol
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.workloads.interface import Workload
+
+DTYPES = ("fp32", "tf32", "bf16")
+
+
+class LlmcProgram(ThunderProgram):
+    """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run."""
+
+    def symbols(self) -> list[Symbol]:
+        """First the expected symbols, by the name that the model calls, then everything else that ran."""
+        if self.traces is None:
+            return []
+        ran = called_kernels(self.traces)
+        hand_written = [
+            Symbol(name=name, kernel=f"perfkit::{kernel}", trace=direction, count=ran[direction, kernel], expected=True)
+            for direction, name, kernel in expected_kernels(self.traces)
+        ]
+        named = {(s.trace, s.kernel.removeprefix("perfkit::")) for s in hand_written}
+        others = [s for s in super().symbols() if (s.trace, s.name) not in named]
+        return hand_written + others
+
+    def problems(self) -> list[str]:
+        if self.traces is None:
+            return ["The program has not run yet, so nothing is known of its kernels."]
+        ran = called_kernels(self.traces)
+        found = []
+        for (direction, name, kernel), count in expected_kernels(self.traces).items():
+            if ran[direction, kernel] < count:
+                times = "not at all" if not ran[direction, kernel] else f"{ran[direction, kernel]} times"
+                found.append(f"{name} should run {count} × on perfkit::{kernel} in the {direction} trace; it ran {times}.")
+        return found
+
+
+def called_kernels(traces: Traces) -> Counter[tuple[str, str]]:
+    """How often each of the executor's kernels is called, by (direction, kernel)."""
+    from perfkit.backends.llmc.executor import NAME
+
+    found: Counter[tuple[str, str]] = Counter()
+    for direction, trace in traces.executed.items():
+        for symbol in executed_symbols(direction, trace):
+            if symbol.kernel == NAME:
+                found[direction, symbol.name] += symbol.count
+    return found
+
+
+def expected_kernels(traces: Traces) -> Counter[tuple[str, str, str]]:
+    """How often each kernel must run, by (direction, symbol, kernel), from the captured trace and the checkers."""
+    from perfkit.backends.llmc.executor import KERNELS, executor
+
+    found: Counter[tuple[str, str, str]] = Counter()
+    for bound, gradient_needed in _live(traces.computation[0]):
+        if executor.can_execute(bound) and bound.sym.name in KERNELS:
+            forward, backward = KERNELS[bound.sym.name]
+            found["forward", bound.sym.name, forward] += 1
+            if gradient_needed and traces.backward:
+                found["backward", bound.sym.name, backward] += 1
+    return found
+
+
+def _live(trace: Any) -> Iterator[tuple[Any, bool]]:
+    """The symbols of a captured trace whose results are used, each with whether a gradient flows through it.
+
+    A gradient flows where an argument depends on a parameter that asks for one. Symbols inside a recomputed region
+    (torch.utils.checkpoint) count as if they stood in the trace.
+    """
+    symbols = list(_flat(trace.bound_symbols))
+    asks = {proxy.name for b in symbols for proxy in b.flat_proxy_args if getattr(proxy, "requires_grad", False)}
+    flows: list[bool] = []
+    for bound in symbols:
+        flow = any(proxy.name in asks for proxy in bound.flat_proxy_args)
+        flows.append(flow)
+        if flow:
+            asks.update(proxy.name for proxy in bound.flat_proxy_outs)
+    used: set[str] = set()
+    kept = []
+    for bound, flow in zip(reversed(symbols), reversed(flows), strict=True):
+        if bound.sym.name == "python_return" or any(proxy.name in used for proxy in bound.flat_proxy_outs):
+            used.update(proxy.name for proxy in bound.flat_proxy_args)
+            kept.append((bound, flow))
+    return reversed(kept)
+
+
+def _flat(symbols: Any) -> Iterator[Any]:
+    for bound in symbols:
+        if bound.sym.id == "activation_checkpoint":
+            yield from _flat(bound.subsymbols)
+        else:
+            yield bound
+
+
+class ThunderLlmc(Backend):
+    """Thunder with `perfkit_llmc` before the executors of `settings.executors`, or before Thunder's default ones."""
+
+    name = "thunder-llmc"
+    summary = "Thunder with perfkit's hand-written kernels for attention, LayerNorm, GELU and cross entropy"
+
+    def unavailable(self, settings: Settings | None = None) -> str | None:
+        device = "cpu" if settings is None else settings.device
+        if settings is not None and settings.dtype not in DTYPES:
+            return f"The hand-written kernels exist in {', '.join(DTYPES)}, not in {settings.dtype}."
+        return kernels.unavailable(device) or thunder_support.unavailable(importing=settings is not None)
+
+    def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
+        thunder = thunder_support.load()
+        kernels.load(settings.kernel_dirs)
+        from perfkit.backends.llmc.executor import executor
+
+        others = thunder_support.executors(settings.executors) if settings.executors else thunder.get_default_executors()
+        first = [executor, *(e for e in others if e is not executor)]
+        optimizer = workload.optimizer(model, settings) if settings.training else None
+        return LlmcProgram(model, thunder.jit(model, executors=first), optimizer)

@@ -1,0 +1,78 @@
+"""Importing Thunder, and why it may not be possible.
+
+lightning-thunder 0.2.6 (its newest release) lists five methods of `torch.Tensor` for named tensors, and torch 2.13 has
+dropped them: the import fails with an AttributeError. Thunder only wants to register them by name, and no workload calls
+them, so `load` defines those that are missing, once, before the import. On a torch that has them nothing is touched.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.errors import Unavailable
+from perfkit.workloads.choices import unknown
+
+DROPPED = ("align_as", "align_to", "has_names", "refine_names", "rename")
+FIRST_PYTHON_WITHOUT = (3, 14)
+
+
+def unavailable(importing: bool) -> str | None:
+    """One sentence why Thunder cannot run here, or None. With `importing` it is imported too, which takes seconds."""
+    if not torch_installed():
+        return NO_TORCH
+    if sys.version_info >= FIRST_PYTHON_WITHOUT:
+        found = ".".join(map(str, sys.version_info[:2]))
+        return f"lightning-thunder needs a Python before 3.14, and this is {found}: make an environment with 3.13."
+    if importlib.util.find_spec("thunder") is None:
+        return "lightning-thunder is not installed: pip install 'perfkit[run]'."
+    if importing:
+        try:
+            load()
+        except Unavailable as error:
+            return error.message
+    return None
+
+
+@functools.cache
+def load() -> Any:
+    """Import Thunder and return the module. Raises `Unavailable` with one sentence when that fails."""
+    import torch
+
+    for name in DROPPED:
+        if not hasattr(torch.Tensor, name):
+            setattr(torch.Tensor, name, _named_tensor_method(name))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it mentions each optional package that is not there
+            import thunder
+    except Exception as error:  # an import can fail in any way: a missing symbol, another torch, a broken package
+        raise Unavailable(
+            f"lightning-thunder cannot be imported with torch {torch.__version__}: {type(error).__name__}: {error}."
+        ) from error
+    return thunder
+
+
+def _named_tensor_method(name: str) -> Callable[..., Any]:
+    def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        raise NotImplementedError(f"torch.Tensor.{name} is not in this version of PyTorch")
+
+    method.__name__ = name  # Thunder registers a method under this name
+    return method
+
+
+def executors(names: Sequence[str]) -> list[Any]:
+    """Thunder's executors of these names. Raises `UsageError` for one that Thunder does not have, naming all it has."""
+    thunder = load()
+    found = []
+    for name in names:
+        executor = thunder.get_executor(name)
+        if executor is None:
+            raise unknown("Thunder executor", name, sorted(str(e.name) for e in thunder.get_all_executors()))
+        found.append(executor)
+    return found
