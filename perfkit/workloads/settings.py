@@ -38,7 +38,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
     values |= {k: tuple(given[k]) for k in ("executors", "kernel_dirs") if k in given}
     settings = Settings(workload=loader.source_of(workload), preset=preset, **values)
     _check_names(workload, settings)
-    _check_numbers(settings, dimensions)
+    _check_numbers(workload, settings, dimensions)
     _check_parts(workload, settings)
     _check_device(settings)
     return settings
@@ -54,14 +54,14 @@ def _check_names(workload: Workload, settings: Settings) -> None:
         raise unknown(f"variant of {workload.name}", settings.variant, workload.variants)
 
 
-def _check_numbers(settings: Settings, dimensions: Mapping[str, Any]) -> None:
+def _check_numbers(workload: Workload, settings: Settings, dimensions: Mapping[str, Any]) -> None:
     for name, least in _AT_LEAST.items():
         value = getattr(settings, name)
         if value is not None and value < least:
             raise UsageError(f"{_option(name)} must be at least {least}; it is {value}.")
     length, context = settings.sequence_length, dimensions.get("context")
     if length is not None and "sequence_length" not in dimensions:
-        raise UsageError(f"{settings.workload} has no sequence length.", "Leave --sequence-length out.")
+        raise UsageError(f"{workload.name} has no sequence length.", "Leave --sequence-length out.")
     if length is not None and context is not None and length > context:
         raise UsageError(
             f"--sequence-length {length} is longer than the context of {settings.preset}, which is {context}."

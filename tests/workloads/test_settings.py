@@ -1,0 +1,78 @@
+"""Options become settings: defaults from the preset, and one sentence for each that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from perfkit.errors import Unavailable, UsageError
+from perfkit.workloads import resolve_settings
+
+
+def says(error, kind=UsageError):
+    return pytest.raises(kind, match=error)
+
+
+def test_defaults_come_from_the_preset(gpt2):
+    s = resolve_settings(gpt2, batch_size=None, preset=None, variant=None)
+    assert (s.workload, s.preset, s.variant, s.batch_size, s.sequence_length) == ("gpt2", "gpt2", "explicit", 4, 64)
+    assert (s.device, s.dtype, s.weights, s.data, s.training) == ("cpu", "fp32", "random", "synthetic", True)
+
+
+def test_options_override_the_preset(gpt2):
+    s = resolve_settings(gpt2, preset="xl", batch_size=1, sequence_length=1024, executors=["sdpa"], training=False)
+    assert (s.batch_size, s.sequence_length, s.executors, s.training) == (1, 1024, ("sdpa",), False)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"preset": "larg"}, r"no preset of gpt2 called 'larg'\. Did you mean large\? Known: gpt2, tiny, medium"),
+        ({"variant": "spda"}, r"no variant of gpt2 called 'spda'\. Did you mean sdpa\? Known: explicit, sdpa"),
+        ({"dtype": "fp23"}, r"no dtype called 'fp23'\. Did you mean fp32\? Known: fp32, tf32, bf16"),
+        ({"dtype": "int8"}, r"no dtype called 'int8'"),
+        ({"compile_mode": "max"}, "no compile mode called 'max'.*reduce-overhead"),
+        ({"profiler": "ncuu"}, "no profiler called 'ncuu'"),
+        ({"device": "cud"}, r"no device called 'cud'\. Did you mean cuda\?"),
+        ({"device": "cpu:1"}, "no device called 'cpu:1'"),
+        ({"device": "cuda:x"}, "no device called 'cuda:x'"),
+        ({"dtype": "tf32"}, r"tf32 needs a CUDA GPU of compute capability 8\.0 or newer; the device is the CPU"),
+        ({"batch_size": 0}, "--batch-size must be at least 1; it is 0"),
+        ({"steps": 0}, "--steps must be at least 1"),
+        ({"warmup": -1}, "--warmup must be at least 0"),
+        ({"seed": -1}, "--seed must be at least 0"),
+        ({"grad_accumulation": 0}, "--grad-accumulation must be at least 1"),
+        ({"sequence_length": 0}, "--sequence-length must be at least 1"),
+        ({"sequence_length": 1025}, "--sequence-length 1025 is longer than the context of gpt2, which is 1024"),
+        ({"training": False, "grad_accumulation": 2}, "--grad-accumulation belongs to training"),
+        ({"training": False, "recompute": True}, "--recompute belongs to training"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be(gpt2, options, error):
+    with says(error):
+        resolve_settings(gpt2, **options)
+
+
+def test_cuda_without_a_gpu(gpt2, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with says("--device cuda: this PyTorch is built without CUDA", Unavailable):
+        resolve_settings(gpt2, device="cuda")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with says("--device cuda: no usable CUDA GPU was found", Unavailable):
+        resolve_settings(gpt2, device="cuda")
+
+
+def test_what_a_gpu_lacks(gpt2, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (7, 5))
+    with says("--device cuda:2: the last CUDA GPU of this machine is cuda:1", Unavailable):
+        resolve_settings(gpt2, device="cuda:2")
+    with says(r"tf32 needs compute capability 8\.0 or newer; this GPU has 7\.5", Unavailable):
+        resolve_settings(gpt2, device="cuda", dtype="tf32")
+    assert resolve_settings(gpt2, device="cuda:1", dtype="fp32").device == "cuda:1"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
+    assert resolve_settings(gpt2, device="cuda", dtype="tf32").dtype == "tf32"
