@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -189,9 +188,9 @@ class GPT2Workload(Workload):
 
     name = "gpt2"
     summary = "GPT-2 (tiny to 1.5B): a training step or inference"
-    presets: ClassVar = {name: asdict(sizes) | BATCH for name, sizes in SIZES.items()}
+    presets = {name: asdict(sizes) | BATCH for name, sizes in SIZES.items()}
     variants = tuple(ATTENTION)
-    passes: ClassVar = {
+    passes = {
         "encoder": ("transformer.wte", "transformer.wpe"),
         "classifier": ("transformer.ln_f", "lm_head", "loss"),
     }
