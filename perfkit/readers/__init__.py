@@ -52,13 +52,25 @@ def read(path: str | os.PathLike[str]) -> KernelTable | Run:
     raise InputError(f"{path} is not a profile that perfkit knows.", _READABLE)
 
 
+def read_run(folder: str | os.PathLike[str]) -> Run:
+    """Read a run folder. Raises `InputError` when it is none, or its manifest is damaged or of a newer version."""
+    from perfkit.readers import run
+
+    return run.read_run(Path(folder))
+
+
+def tables_of(source: KernelTable | Run) -> dict[str, KernelTable]:
+    """The kernel tables by name in what `read` gave: one a backend of a run, or the table alone under "profile"."""
+    from perfkit.table import KernelTable
+
+    return {"profile": source} if isinstance(source, KernelTable) else source.tables
+
+
 def _read_folder(path: Path) -> Run:
     if not is_run_folder(path):
         raise InputError(
             f"{path} is not a run folder: it has no {MANIFEST}.", "Give the folder that `perfkit run` printed."
         )
-    from perfkit.readers.run import read_run
-
     return read_run(path)
 
 

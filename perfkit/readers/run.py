@@ -1,7 +1,7 @@
 """Run folders: everything a report needs, read in one go.
 
-A damaged manifest is an error, for nothing can be said without it. A damaged or missing part of one backend is a warning
-at that backend: the rest of the run still makes a report.
+A damaged manifest is an error, for nothing can be said without it. A damaged or missing part of one backend is a
+warning at that backend: the rest of the run still makes a report.
 """
 
 from __future__ import annotations

@@ -1,0 +1,158 @@
+"""Rows taken together: by pass, family, kind of kernel call, and module.
+
+All sums are one pass over the rows: every quantity of a `Group` is a column of a matrix (groups × quantities), so that
+adding groups up, as the module tree does, is adding rows of the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from perfkit.analysis.results import Group
+from perfkit.analysis.roofline import BOUNDS, Booleans, Integers, Judged, Reals
+
+_QUANTITIES = (
+    "count", "time", "flop", "flop_time", "bytes", "bytes_time", "both_flop", "both_bytes",
+    "roof", "judged_time", "headroom", "above",
+)  # fmt: skip
+_AT = {name: i for i, name in enumerate(_QUANTITIES)}
+
+
+@dataclass
+class Rows:
+    """The judged rows of `steps` steps with their labels. `passes` and `families` are the names behind the codes."""
+
+    judged: Judged
+    steps: int
+    pass_code: Integers
+    passes: list[str]
+    family_code: Integers
+    families: list[str]
+    names: list[str]
+    short_names: list[str]
+    shapes: list[str]
+
+    @property
+    def total_ns(self) -> float:
+        """Kernel time of all steps."""
+        return float(self.judged.time.sum())
+
+    @cached_property
+    def weights(self) -> Reals:
+        """Quantities × rows: what each row adds to each column of a matrix of sums."""
+        return _weights(self)
+
+
+def sums(rows: Rows, codes: Integers, groups: int) -> Reals:
+    """The matrix (groups × quantities); `codes` gives each row's group."""
+    return np.stack([np.bincount(codes, weights=w, minlength=groups) for w in rows.weights], axis=1)
+
+
+def _weights(rows: Rows) -> Reals:
+    """One row a quantity: fixed ones, then time by pass, roof by bound, roof by ceiling."""
+    j = rows.judged
+    flop_known, bytes_known, judged = np.isfinite(j.flop), np.isfinite(j.bytes), j.judged
+    both = flop_known & bytes_known
+    fixed = [
+        np.ones(len(j.time)), j.time, _where(flop_known, j.flop), _where(flop_known, j.time),
+        _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
+        _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), j.above.astype(float),
+    ]  # fmt: skip
+    roof = _where(judged, j.roof)
+    by_pass = [np.where(rows.pass_code == p, j.time, 0.0) for p in range(len(rows.passes))]
+    by_bound = [np.where(j.bound == b, roof, 0.0) for b in range(len(BOUNDS))]
+    by_ceiling = [np.where(j.ceiling == c, roof, 0.0) for c in range(len(j.ceilings))]
+    return np.stack([*fixed, *by_pass, *by_bound, *by_ceiling])
+
+
+def _where(known: Booleans, values: Reals) -> Reals:
+    return np.where(known, values, 0.0)
+
+
+def group_of(key: str, line: Reals, rows: Rows, **labels: str) -> Group:
+    """The `Group` of one line of the matrix, per step."""
+    q = {name: float(line[i]) for name, i in _AT.items()}
+    per_step = 1.0 / max(rows.steps, 1)
+    first_pass = len(_QUANTITIES)
+    first_bound = first_pass + len(rows.passes)
+    first_ceiling = first_bound + len(BOUNDS)
+    by_pass, by_bound, by_ceiling = line[first_pass:first_bound], line[first_bound:first_ceiling], line[first_ceiling:]
+    judged = q["judged_time"] > 0
+    return Group(
+        key=key,
+        count=q["count"] * per_step,
+        time_ns=q["time"] * per_step,
+        share=_ratio(q["time"], rows.total_ns) or 0.0,
+        flop=q["flop"] * per_step if q["flop_time"] else None,
+        bytes=q["bytes"] * per_step if q["bytes_time"] else None,
+        flop_known_ns=q["flop_time"] * per_step,
+        bytes_known_ns=q["bytes_time"] * per_step,
+        intensity=_ratio(q["both_flop"], q["both_bytes"]),
+        flop_rate=_ratio(q["flop"] * 1e9, q["flop_time"]),
+        bandwidth=_ratio(q["bytes"] * 1e9, q["bytes_time"]),
+        roof_ns=q["roof"] * per_step if judged else None,
+        judged_ns=q["judged_time"] * per_step,
+        efficiency=_ratio(q["roof"], q["judged_time"]),
+        headroom_ns=q["headroom"] * per_step if judged else None,
+        bound=BOUNDS[int(np.argmax(by_bound))] if judged and by_bound.any() else "",
+        ceiling=rows.judged.ceilings[int(np.argmax(by_ceiling))] if judged and by_ceiling.any() else "",
+        above_roof=q["above"] > 0,
+        passes=tuple(p for p, ns in zip(rows.passes, by_pass, strict=True) if ns > 0),
+        **labels,
+    )
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below > 0 else None
+
+
+def by_label(rows: Rows, codes: Integers, labels: Sequence[str]) -> list[Group]:
+    """One group a label that occurs, in the order of the labels."""
+    matrix = sums(rows, codes, len(labels))
+    return [group_of(label, line, rows) for label, line in zip(labels, matrix, strict=True) if line[0] > 0]
+
+
+def by_kind_of_call(rows: Rows) -> tuple[list[Group], Integers]:
+    """One group a kernel name and shapes, largest time first, and for each row the index of its group."""
+    import pandas as pd
+
+    name, _ = pd.factorize(np.asarray(rows.names, dtype=object))
+    shape, _ = pd.factorize(np.asarray(rows.shapes, dtype=object))
+    _, first, codes = np.unique(name * (len(rows.names) + 1) + shape, return_index=True, return_inverse=True)
+    matrix = sums(rows, codes, len(first))
+    order = np.argsort(-matrix[:, _AT["time"]], kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    groups = [_call_group(rows, matrix[g], int(first[g])) for g in order.tolist()]
+    return groups, rank[codes]
+
+
+def _call_group(rows: Rows, line: Reals, example: int) -> Group:
+    labels = {
+        "family": rows.families[int(rows.family_code[example])],
+        "shapes": rows.shapes[example],
+        "example": rows.names[example],
+    }
+    return group_of(rows.short_names[example], line, rows, **labels)
+
+
+def largest_headroom(groups: Sequence[Group]) -> list[Group]:
+    """Groups that have headroom, largest first."""
+    judged = [g for g in groups if g.headroom_ns]
+    return sorted(judged, key=lambda g: -(g.headroom_ns or 0.0))
+
+
+def pass_by_family(rows: Rows) -> dict[str, dict[str, float]]:
+    """Pass → family → ns a step, only what occurs, each in the order of its labels."""
+    codes = rows.pass_code * len(rows.families) + rows.family_code
+    total = np.bincount(codes, weights=rows.judged.time, minlength=len(rows.passes) * len(rows.families))
+    table = total.reshape(len(rows.passes), len(rows.families)) / max(rows.steps, 1)
+    return {
+        name: {f: float(ns) for f, ns in zip(rows.families, line, strict=True) if ns > 0}
+        for name, line in zip(rows.passes, table, strict=True)
+        if line.any()
+    }

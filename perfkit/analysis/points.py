@@ -1,0 +1,78 @@
+"""The points and lines of the roofline chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfkit.analysis.aggregate import Rows
+from perfkit.analysis.results import Group, Point, Roof
+from perfkit.analysis.roofline import Integers, compute_name
+from perfkit.table import RESOURCES
+
+if TYPE_CHECKING:
+    from perfkit.hardware.ceilings import Ceilings
+
+
+def points(rows: Rows, kernels: Sequence[Group], kernel_code: Integers) -> list[Point]:
+    """One point a kind of kernel call that computes and moves data; `kernel_code` is each row's index in `kernels`."""
+    _, example = np.unique(kernel_code, return_index=True)
+    return [_point(group, int(rows.judged.resource[example[i]])) for i, group in enumerate(kernels) if _drawn(group)]
+
+
+def _drawn(group: Group) -> bool:
+    return bool(group.intensity and group.flop_rate)
+
+
+def _point(group: Group, resource: int) -> Point:
+    return Point(
+        label=f"{group.key} {group.shapes}".strip(),
+        family=group.family,
+        pass_=", ".join(group.passes),
+        intensity=group.intensity or 0.0,
+        flop_rate=group.flop_rate or 0.0,
+        time_ns=group.time_ns,
+        count=group.count,
+        efficiency=group.efficiency,
+        resource=RESOURCES[resource] if resource >= 0 else "",
+        ceiling=group.ceiling,
+    )
+
+
+def roofs(ceilings: Ceilings | None) -> list[Roof]:
+    """The lines: the bandwidth of each level of memory at its best, and every arithmetic unit that was measured."""
+    if ceilings is None:
+        return []
+    return [*_bandwidths(ceilings), *_rates(ceilings)]
+
+
+def _bandwidths(ceilings: Ceilings) -> list[Roof]:
+    best: dict[str, tuple[float, float]] = {}
+    for size, rate in ceilings.envelope():
+        level = ceilings.level_of(size)
+        if rate > best.get(level, (0.0, 0.0))[1]:
+            best[level] = (size, rate)
+    if ceilings.bandwidth:  # main memory is what the largest working set saw, however large the caches
+        largest = max(size for size, _ in ceilings.bandwidth)
+        best["memory"] = (largest, ceilings.dram_bandwidth)
+    words = {"memory": "main memory"}
+    return [
+        Roof(
+            label=f"triad, {words.get(level, level)}",
+            kind="bandwidth",
+            value=rate,
+            resource="memory",
+            working_set=size,
+        )
+        for level, (size, rate) in best.items()
+    ]
+
+
+def _rates(ceilings: Ceilings) -> list[Roof]:
+    return [
+        Roof(label=compute_name(ceilings, resource), kind="compute", value=rate, resource=resource)
+        for resource, rate in ceilings.compute.items()
+        if rate
+    ]

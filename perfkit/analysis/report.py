@@ -1,0 +1,203 @@
+"""From a run or a kernel table to the `Report` that renderers show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+import perfkit
+from perfkit.analysis import aggregate, points, speed, verdict
+from perfkit.analysis.accounting import accounting
+from perfkit.analysis.coverage import coverage
+from perfkit.analysis.results import BackendReport, Group, Report
+from perfkit.analysis.roofline import TOLERANCE, judge
+from perfkit.analysis.tree import module_tree
+from perfkit.hardware.ceilings import Ceilings
+from perfkit.run_folder import BackendRun, Manifest
+from perfkit.table import KernelTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.readers.run import Run
+
+PASSES = ("encoder", "forward", "classifier", "backward", "optimizer")
+UNKNOWN = "unknown"
+
+
+def analyse(run: Run) -> Report:
+    """The report of a run folder: every backend beside the others."""
+    manifest = run.manifest
+    ceilings, problems = _ceilings(run.ceilings)
+    backends = [_backend(b, run, ceilings) for b in manifest.backends]
+    return Report(
+        perfkit=manifest.perfkit,
+        title=_title(manifest),
+        source=str(run.folder),
+        created=manifest.created,
+        command=manifest.command,
+        verdict=verdict.of_run(backends, manifest),
+        settings=manifest.settings,
+        workload=manifest.workload,
+        backends=backends,
+        roofs=points.roofs(ceilings),
+        ceilings=run.ceilings if ceilings else None,
+        environment=manifest.environment,
+        warnings=[*manifest.warnings, *run.problems.get("", []), *problems, *_incomplete(manifest)],
+    )
+
+
+def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Path) -> Report:
+    """The report of one kernel table that belongs to no run; without ceilings nothing is judged."""
+    name = Path(path).name.split(".")[0] or "profile"
+    report = BackendReport(name=name, status="ok", timed=False, warnings=list(table.warnings))
+    _fill(report, table, ceilings, [])
+    return Report(
+        perfkit=perfkit.__version__,
+        title=f"Profile {Path(path).name}",
+        source=str(path),
+        verdict=verdict.of_profile(report),
+        backends=[report],
+        roofs=points.roofs(ceilings),
+        ceilings=msgspec.to_builtins(ceilings) if ceilings else None,
+    )
+
+
+def analyse_any(source: Run | KernelTable, path: str | Path) -> Report:
+    """The report of whatever `perfkit.readers.read` gave for `path`."""
+    return analyse_table(source, None, path) if isinstance(source, KernelTable) else analyse(source)
+
+
+def _title(manifest: Manifest) -> str:
+    kind = "training step" if manifest.settings.training else "inference"
+    return f"{manifest.workload.title}: {kind}, {manifest.settings.dtype} on {manifest.settings.device}"
+
+
+def _incomplete(manifest: Manifest) -> list[str]:
+    return [] if manifest.complete else ["the run was stopped before it was complete"]
+
+
+def _ceilings(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[str]]:
+    """The ceilings of a run, or why there are none."""
+    if content is None:
+        return None, []
+    try:
+        ceilings = msgspec.convert(content, Ceilings)
+    except msgspec.ValidationError as error:
+        return None, [f"the run's ceilings are damaged: efficiency and headroom are unknown ({error})"]
+    return (ceilings, list(ceilings.warnings)) if ceilings.bandwidth else (None, ["the run's ceilings are empty"])
+
+
+def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendReport:
+    """Everything about one backend of a run."""
+    manifest, table = run.manifest, run.tables.get(record.name)
+    step = speed.step_time(record.samples_ns)
+    mfu, step_flop, mfu_ceiling = speed.model_flops_utilization(record, manifest, ceilings)
+    report = BackendReport(
+        name=record.name,
+        status=record.status,
+        reason=record.reason,
+        timed=record.timed,
+        correctness=record.correctness,
+        step=step,
+        speedup=speed.speedup(record, manifest),
+        samples_per_second=manifest.workload.samples_per_step / step.value * 1e9 if step and step.value else None,
+        prepare_ns=record.prepare_ns,
+        peak_memory_bytes=record.peak_memory_bytes,
+        memory_how=record.memory_how,
+        mfu=mfu,
+        mfu_ceiling=mfu_ceiling,
+        step_flop=step_flop,
+        symbols=record.symbols,
+        losses=record.losses,
+        samples_ns=record.samples_ns,
+        generated=record.generated,
+        trace=record.trace,
+        warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
+    )
+    if table is not None:
+        _fill(report, table, ceilings, record.samples_ns)
+    return report
+
+
+def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float]) -> None:
+    """Add to `report` what the kernel table says."""
+    report.accounting = accounting(table.facts, samples_ns)
+    frame = _in_steps(table)
+    if not len(frame):
+        return
+    rows = _rows(frame, ceilings, table)
+    whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
+    report.counted_flop, report.counted_bytes = whole.flop, whole.bytes
+    report.efficiency, report.headroom_ns = whole.efficiency, whole.headroom_ns
+    module = frame["module"]
+    report.coverage = coverage(
+        rows, frame["pass"].notna().to_numpy(), (module.notna() | frame["layer"].notna()).to_numpy()
+    )
+    report.passes = aggregate.by_label(rows, rows.pass_code, rows.passes)
+    report.families = sorted(aggregate.by_label(rows, rows.family_code, rows.families), key=lambda g: -g.time_ns)
+    report.pass_families = aggregate.pass_by_family(rows)
+    report.kernels, kernel_code = aggregate.by_kind_of_call(rows)
+    report.headroom = aggregate.largest_headroom(report.kernels)
+    report.points = points.points(rows, report.kernels, kernel_code)
+    code, paths = _codes(module.fillna(""))
+    report.tree = module_tree(rows, code, paths)
+    report.warnings += _above_roof(rows, report.kernels)
+
+
+def _in_steps(table: KernelTable) -> pd.DataFrame:
+    """The rows that count: with a duration, and in a marked step where any row is in one."""
+    frame = table.frame[table.frame["duration_ns"].notna()]
+    marked = frame["step"].notna()
+    return frame[marked] if marked.any() else frame
+
+
+def _rows(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) -> aggregate.Rows:
+    pass_code, passes = _codes(frame["pass"].astype(object).fillna(UNKNOWN), PASSES)
+    family_code, families = _codes(frame["family"].astype(object).fillna("other"))
+    return aggregate.Rows(
+        judged=judge(frame, ceilings),
+        steps=_steps(frame, table),
+        pass_code=pass_code,
+        passes=passes,
+        family_code=family_code,
+        families=families,
+        names=frame["name"].tolist(),
+        short_names=frame["short_name"].fillna(frame["name"]).tolist(),
+        shapes=frame["shapes"].fillna("").tolist(),
+    )
+
+
+def _steps(frame: pd.DataFrame, table: KernelTable) -> int:
+    stated = table.facts.get("steps")
+    return int(stated) if stated else max(int(frame["step"].nunique()), 1)
+
+
+def _codes(values: pd.Series, first: tuple[str, ...] = ()) -> tuple[np.ndarray, list[str]]:
+    """Codes and labels of a column of text, the labels of `first` that occur before the others."""
+    import pandas as pd
+
+    code, labels = pd.factorize(values)
+    names = [str(label) for label in labels]
+    order = sorted(range(len(names)), key=lambda i: first.index(names[i]) if names[i] in first else len(first))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[code], [names[i] for i in order]
+
+
+def _above_roof(rows: aggregate.Rows, kernels: list[Group]) -> list[str]:
+    """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success."""
+    above = rows.judged.above
+    if not above.any():
+        return []
+    share = float(rows.judged.time[above].sum() / rows.total_ns) if rows.total_ns else 0.0
+    named = ", ".join(dict.fromkeys(g.key for g in kernels if g.above_roof))
+    shown = named if len(named) <= 160 else f"{named[:159]}…"
+    calls = "1 kernel call is" if above.sum() == 1 else f"{above.sum()} kernel calls are"
+    return [
+        f"{calls} more than {TOLERANCE:.0%} faster than the roof ({share:.1%} of the kernel time: {shown}), which cannot "
+        "be: the ceiling, or the model of their work, is wrong for them"
+    ]

@@ -1,0 +1,152 @@
+"""The roofline: how long each row of the kernel table must take at least on this machine.
+
+    roof time = max over resources of work / ceiling        (resources: memory, and every arithmetic unit)
+
+Memory work is the bytes that counters saw, else the minimal bytes. On a CPU the memory ceiling depends on the row's
+working set, its minimal bytes. A resource whose work or ceiling is unknown is not judged; a row with no judged resource
+has no roof (NaN), and counts in no efficiency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit import units
+from perfkit.table import FLOP_COLUMNS, RESOURCES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.hardware.ceilings import Ceilings
+
+Reals = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+MEMORY = "memory"
+BOUNDS = (MEMORY, *RESOURCES)
+TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it the measurement or the model is broken
+
+
+@dataclass
+class Judged:
+    """Arrays over the rows of a table. Times in ns; NaN and −1 stand for unknown.
+
+    `bytes` is what counters saw, else minimal bytes. `bound` indexes `BOUNDS`, `ceiling` the texts in `ceilings`;
+    `resource` indexes `RESOURCES`: the arithmetic unit that does most of the row's work.
+    """
+
+    time: Reals
+    flop: Reals
+    bytes: Reals
+    counters: Booleans
+    roof: Reals
+    bound: Integers
+    ceiling: Integers
+    ceilings: list[str]
+    resource: Integers
+    above: Booleans
+
+    @property
+    def judged(self) -> Booleans:
+        """Rows that have a roof and a time."""
+        return np.isfinite(self.roof) & np.isfinite(self.time)
+
+    @property
+    def headroom(self) -> Reals:
+        """What reaching the roof would save, per row; 0 for rows above it, NaN where there is none."""
+        return np.where(self.judged, np.maximum(self.time - self.roof, 0.0), np.nan)
+
+
+def judge(frame: pd.DataFrame, ceilings: Ceilings | None) -> Judged:
+    """Roof time, bound and ceiling of every row; without ceilings every roof is unknown."""
+    time = frame["duration_ns"].to_numpy(float)
+    by_unit = frame[list(FLOP_COLUMNS)].to_numpy(float)
+    minimal = _total(frame, "bytes_read", "bytes_written")
+    counted = _total(frame, "dram_read_bytes", "dram_write_bytes")
+    counters = np.isfinite(counted)
+    traffic = np.where(counters, counted, minimal)
+    roofs = np.full((len(frame), len(BOUNDS)), np.nan)
+    memory_text = np.full(len(frame), -1, np.int64)
+    texts: list[str] = []
+    if ceilings is not None:
+        roofs[:, 0], memory_text, texts = _memory_roof(traffic, minimal, counters, ceilings)
+        compute_text = _compute_roofs(roofs, by_unit, ceilings, texts)
+    else:
+        compute_text = np.full(len(BOUNDS), -1, np.int64)
+    known = np.isfinite(roofs).any(axis=1)
+    bound = np.where(known, np.argmax(np.where(np.isfinite(roofs), roofs, -1.0), axis=1), -1)
+    roof = np.where(known, roofs[np.arange(len(frame)), np.maximum(bound, 0)], np.nan)
+    return Judged(
+        time=time,
+        flop=_row_sum(by_unit),
+        bytes=traffic,
+        counters=counters,
+        roof=roof,
+        bound=bound,
+        ceiling=np.where(bound == 0, memory_text, np.where(bound > 0, compute_text[np.maximum(bound, 0)], -1)),
+        ceilings=texts,
+        resource=_main_unit(by_unit),
+        above=np.isfinite(roof) & (roof > (1 + TOLERANCE) * time),
+    )
+
+
+def _total(frame: pd.DataFrame, read: str, written: str) -> Reals:
+    """Read plus written bytes; NaN where either is unknown."""
+    return frame[read].to_numpy(float) + frame[written].to_numpy(float)
+
+
+def _row_sum(values: Reals) -> Reals:
+    """Sum over known values; NaN where none is."""
+    known = np.isfinite(values)
+    return np.where(known.any(axis=1), np.where(known, values, 0.0).sum(axis=1), np.nan)
+
+
+def _main_unit(by_unit: Reals) -> Integers:
+    amounts = np.nan_to_num(by_unit)
+    return np.where(amounts.any(axis=1), np.argmax(amounts, axis=1), -1)
+
+
+def _memory_roof(
+    traffic: Reals, minimal: Reals, counters: Booleans, ceilings: Ceilings
+) -> tuple[Reals, Integers, list[str]]:
+    """Memory time of each row, the index of its ceiling's text, and the texts.
+
+    Bytes that a counter saw pass main memory are judged by main memory; minimal bytes by the level they fit.
+    """
+    curve = ceilings.envelope()
+    if not curve:
+        return np.full(len(traffic), np.nan), np.full(len(traffic), -1, np.int64), []
+    sizes, rates = np.array([s for s, _ in curve]), np.array([r for _, r in curve])
+    level = np.clip(np.searchsorted(sizes, np.nan_to_num(minimal), side="right") - 1, 0, None)
+    level = np.where(counters, len(sizes) - 1, level)
+    texts = [f"{ceilings.bandwidth_for(s).name}, {units.text(r, 'B/s')}" for s, r in curve]
+    known = np.isfinite(traffic)
+    return np.where(known, traffic / rates[level] * 1e9, np.nan), np.where(known, level, -1), texts
+
+
+def _compute_roofs(roofs: Reals, by_unit: Reals, ceilings: Ceilings, texts: list[str]) -> Integers:
+    """Fill the compute columns of `roofs`; returns for each bound the index of its text, which is appended."""
+    index = np.full(len(BOUNDS), -1, np.int64)
+    for column, resource in enumerate(RESOURCES, start=1):
+        rate = ceilings.compute.get(resource)
+        if not rate:
+            continue
+        roofs[:, column] = by_unit[:, column - 1] / rate * 1e9
+        index[column] = len(texts)
+        texts.append(_compute_text(ceilings, resource))
+    return index
+
+
+def compute_name(ceilings: Ceilings, resource: str) -> str:
+    """The ceiling of an arithmetic unit in words, such as `matmul fp32`."""
+    source = ceilings.compute_for(resource)
+    return source.name if source else resource.replace("_", " ")
+
+
+def _compute_text(ceilings: Ceilings, resource: str) -> str:
+    return f"{compute_name(ceilings, resource)}, {units.text(ceilings.compute[resource], 'FLOP/s')}"
