@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import sys
 
-import click
 import typer
 
 import perfkit
@@ -57,12 +56,9 @@ def _run(arguments: list[str] | None) -> int:
         return code if isinstance(code, int) else 0
     except PerfkitError as error:
         return _say(str(error), error.exit_code)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
-    except click.ClickException as error:
+    except typer.TyperException as error:
         return _say(f"{error.format_message()} See `perfkit --help`.", 2)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _say("Interrupted: what was unfinished is removed, what existed is untouched.", INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output went away (`perfkit list | head`): no error, and no complaint at exit.
