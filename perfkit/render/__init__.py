@@ -1,50 +1,110 @@
 """Renderers: a `Report` in, text out. Each is one short file; none computes anything but a scale or a colour.
 
-`FORMATS` maps a format's name to its file ending and its function `Report → str | bytes`.
+`FORMATS` holds them by name. A renderer's module is imported when it is first used, so that a report in one format loads
+no other's libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.errors import UsageError
 from perfkit.run_folder import write_whole
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
+    from perfkit.table import KernelTable
 
-Renderer = Callable[["Report"], "str | bytes"]
 
+@dataclass(frozen=True)
+class Format:
+    """A file format of the report: its name on the command line, file ending and module in this room."""
 
-def _renderer(module: str) -> Renderer:
-    """The renderer in `module`, imported when it is first used: a report in one format loads no other's libraries."""
+    name: str
+    extension: str
+    module: str
 
-    def call(report: Report) -> str | bytes:
-        made: str | bytes = import_module(f"perfkit.render.{module}").render(report)
+    def render(self, report: Report) -> str:
+        """The report in this format."""
+        made: str = import_module(f"perfkit.render.{self.module}").render(report)
         return made
 
-    return call
 
-
-FORMATS: dict[str, tuple[str, Renderer]] = {
-    "terminal": (".txt", _renderer("terminal")),
-    "markdown": (".md", _renderer("markdown")),
-    "json": (".json", _renderer("json")),
-    "csv": (".csv", _renderer("csv")),
-    "html": (".html", _renderer("html")),
+FORMATS: dict[str, Format] = {
+    f.name: f
+    for f in (
+        Format("html", ".html", "html"),
+        Format("md", ".md", "markdown"),
+        Format("txt", ".txt", "terminal"),
+        Format("json", ".json", "json"),
+        Format("csv", ".csv", "csv"),
+    )
 }
 
+# Whole kernel tables, one file a backend; not among "all", for they are large and a run holds them already.
+TABLE_FORMATS = {"parquet": ".parquet", "kernels-csv": ".csv"}
 
-def write_all(report: Report, folder: Path, name: str = "report") -> list[Path]:
-    """Write every format as `folder`/`name`.* and return the paths, in the order of `FORMATS`.
 
-    Raises `RunFailed` when a file cannot be written; what was there before is then still whole.
+def chosen(formats: str) -> tuple[str, ...]:
+    """The names in a comma-separated list; "all" is every format of `FORMATS`, "none" is none.
+
+    Raises `UsageError` for a name that is no format.
     """
+    names = [name.strip().lower() for name in formats.split(",") if name.strip()]
+    wanted: list[str] = []
+    for name in names:
+        if name not in (*FORMATS, *TABLE_FORMATS, "all", "none"):
+            known = ", ".join((*FORMATS, *TABLE_FORMATS, "all", "none"))
+            raise UsageError(f"{name} is not a report format.", f"Choose from {known}.")
+        wanted += FORMATS if name == "all" else () if name == "none" else (name,)
+    return tuple(dict.fromkeys(wanted))
+
+
+def write_all(
+    report: Report,
+    folder: Path,
+    wanted: Iterable[str] | None = None,
+    tables: Mapping[str, KernelTable] | None = None,
+    name: str = "report",
+) -> list[Path]:
+    """Write the `wanted` formats (all of `FORMATS` when left out) as `folder`/`name`.*; the paths, in that order.
+
+    `tables` are the whole kernel tables by backend, for the formats that export them. Raises `RunFailed` when a file
+    cannot be written; what was there before is then still whole.
+    """
+    from perfkit.render import csv
+
     written = []
-    for extension, render in FORMATS.values():
-        path = folder / f"{name}{extension}"
-        write_whole(path, render(report))
-        written.append(path)
+    for format_name in FORMATS if wanted is None else wanted:
+        if format_name in FORMATS:
+            path = folder / f"{name}{FORMATS[format_name].extension}"
+            write_whole(path, FORMATS[format_name].render(report))
+            written.append(path)
+            continue
+        for backend, table in (tables or {}).items():
+            path = folder / f"{name}.kernels.{safe_name(backend)}{TABLE_FORMATS[format_name]}"
+            csv.write_table(table, path)
+            written.append(path)
     return written
+
+
+def safe_name(text: str) -> str:
+    """`text` as part of a file name: letters, digits, dot, dash and underscore; anything else becomes a dash."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text)[:80].strip(".") or "backend"
+
+
+def print_terminal(report: Report, limit: int | None = None) -> None:
+    """Print the report on stdout, coloured on a terminal only; `limit` rows a table, 0 for all, None for a short form."""
+    from rich.console import Console
+
+    from perfkit.render import terminal
+
+    # Into a file or pipe the width is the one of the reports; rich would take 80.
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else terminal.WIDTH
+    terminal.show(report, Console(highlight=False, markup=False, emoji=False, width=width), limit)

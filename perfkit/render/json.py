@@ -7,6 +7,6 @@ import msgspec
 from perfkit.analysis.results import Report
 
 
-def render(report: Report) -> bytes:
-    """Indented JSON in UTF-8; unknown values are null."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+def render(report: Report) -> str:
+    """Indented JSON; unknown values are null."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"

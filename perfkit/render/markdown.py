@@ -9,14 +9,14 @@ from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table
 
-LIMIT = 15  # kernels of a table
+LIMIT = 15  # rows of a table
 # What both GitHub and Python-Markdown (TensorBoard) take for markup; an underscore inside a word is none.
 _ESCAPED = re.compile(r"([\\`*{}\[\]#!]|(?<!\w)_|_(?!\w))")
 _ENTITIES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|~$"})
 
 
 def render(report: Report, limit: int | None = LIMIT) -> str:
-    """The report as GitHub-flavoured Markdown; `limit` kernels a table, None for everything."""
+    """The report as GitHub-flavoured Markdown; `limit` rows a table, None for all."""
     return "\n\n".join(part for part in _parts(report, limit) if part) + "\n"
 
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 110
-LIMIT = 8  # kernels of a table in the short form, which is about two screens
+LIMIT = 8  # rows of a table in the short form, which is about two screens
 NAME_WIDTH = 36  # the least that a column of names keeps
 _GAP = 2
 
 _STYLES = {"good": "green", "fair": "yellow", "poor": "red", "bad": "bold red", "strong": "bold", "dim": "bright_black"}
 
 
-def render(report: Report, width: int = WIDTH, color: bool = False, limit: int | None = LIMIT) -> str:
-    """The report as text for a terminal `width` columns wide; `limit` kernels a table, None for everything."""
+def render(report: Report, width: int = WIDTH, color: bool = False, limit: int | None = None) -> str:
+    """The report as text `width` columns wide; `limit` rows a table: 0 for all, None for the short form."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -35,12 +35,12 @@ def render(report: Report, width: int = WIDTH, color: bool = False, limit: int |
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def show(report: Report, console: Console, limit: int | None = LIMIT) -> None:
-    """Print the report on `console`, as wide as that is, in colour where it has colour."""
+def show(report: Report, console: Console, limit: int | None = None) -> None:
+    """Print the report on `console`, as wide as that is but at most 120, in colour where it has colour."""
     from rich.text import Text
 
     width = min(console.width, 120)
-    for part in _parts(report, limit):
+    for part in _parts(report, LIMIT if limit is None else limit or None):
         if isinstance(part, Table):
             for line in _table_lines(part, width):
                 console.print(line, soft_wrap=True)

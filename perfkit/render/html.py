@@ -1,0 +1,123 @@
+"""The report as one HTML file that needs nothing else: data, charts, style and script are inside, the network is barred.
+
+The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{style FILE}}`,
+`{{script FILE…}}`, `{{plotly}}`, `{{data}}`, `{{title}}`, `{{csp}}`. The charts are drawn by plotly's own
+plotly.min.js, found without importing plotly. The content security policy admits exactly the scripts that are in the
+file, by their hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import importlib.util
+import re
+from pathlib import Path
+
+import msgspec
+
+from perfkit import units
+from perfkit.analysis.results import Report
+from perfkit.content import content_dir
+from perfkit.errors import InputError, Unavailable
+from perfkit.render.cells import clean
+
+TEMPLATE = "report"
+_PLACE = re.compile(r"\{\{(\w+)((?: [\w.-]+)*)\}\}")
+
+
+def render(report: Report, template: Path | None = None) -> str:
+    """The whole page, about 5 MB, nearly all of it plotly.js. `template` is a folder; the built-in one when left out.
+
+    Raises `InputError` when the template is incomplete, and `Unavailable` when plotly is not installed.
+    """
+    folder = template or content_dir("reports") / TEMPLATE
+    hashes: list[str] = []
+    parts = _Parts(folder, report, hashes)
+    pieces = _PLACE.split(_read(folder / "template.html"))
+    made = [pieces[0]]
+    for name, arguments, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        made += [parts.place(name, arguments.split()), text]
+    policy = _policy(hashes)
+    return "".join(policy if piece is _POLICY else piece for piece in made)
+
+
+_POLICY = "(the policy: it is known when all scripts are)"
+
+
+class _Parts:
+    """What stands at each place of a template."""
+
+    def __init__(self, folder: Path, report: Report, hashes: list[str]) -> None:
+        self.folder, self.report, self.hashes = folder, report, hashes
+
+    def place(self, name: str, files: list[str]) -> str:
+        match name:
+            case "csp":
+                return _POLICY
+            case "title":
+                return html.escape(clean(self.report.title))
+            case "data":
+                return data(self.report)
+            case "style":
+                return f"<style>\n{self._joined(files)}</style>"
+            case "script":
+                return self._script(_SCRIPT.replace("BODY", self._joined(files)))
+            case "plotly":
+                return self._script(plotly_source())
+        where = self.folder / "template.html"
+        raise InputError(f"{where} has an unknown place {{{{{name}}}}}.", "docs/reports.md lists the places.")
+
+    def _joined(self, files: list[str]) -> str:
+        return "".join(_read(self.folder / file) for file in files)
+
+    def _script(self, source: str) -> str:
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        self.hashes.append(f"'sha256-{digest}'")
+        return f"<script>{source}</script>"
+
+
+# The files of a template's script share one scope of their own, and start with the report and the scales.
+_SCRIPT = """(() => {
+"use strict";
+const { report: REPORT, ladders: LADDERS } = JSON.parse(document.getElementById("data").textContent);
+BODY})();
+"""
+
+
+def data(report: Report) -> str:
+    """The report and the scales as JSON that is safe inside a script element: no < of it can end the element."""
+    # The page sorts for itself: the same kernels once more, by headroom, would only make it larger.
+    lean = [msgspec.structs.replace(b, headroom=[]) for b in report.backends]
+    shown = {"report": msgspec.structs.replace(report, backends=lean), "ladders": units.LADDERS}
+    return msgspec.json.encode(shown).replace(b"<", b"\\u003c").decode()
+
+
+def plotly_source() -> str:
+    """The text of plotly's own plotly.min.js. Raises `Unavailable` when the package is not there."""
+    spec = importlib.util.find_spec("plotly")
+    path = Path(spec.origin).parent / "package_data" / "plotly.min.js" if spec and spec.origin else None
+    if path is None or not path.is_file():
+        raise Unavailable(
+            "The HTML report needs the package plotly, which is not installed.", "Run: pip install plotly"
+        )
+    source = path.read_text(encoding="utf-8")
+    # An HTML parser ends or hides a script at these; inside the strings of a script the escapes mean the same.
+    return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _policy(hashes: list[str]) -> str:
+    return (
+        f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "font-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"The report template lacks {path}.", "Install perfkit again, or mend the template."
+        ) from error

@@ -1,0 +1,67 @@
+// Puts the report together: what concerns all backends, then one panel a backend behind tabs.
+
+function buildPanel(backend, report) {
+  const kernels = backend.kernels.length ? new KernelTable(backend) : null;
+  const roofline = rooflineCard(backend, report.roofs, (label) => kernels && kernels.find(label));
+  const checks = correctnessCard(backend);
+  const banner = faulty(backend) ? el("p", { class: "banner", role: "alert" }, el("strong", {}, `✗ ${clean(backend.name, 80)} is ${backend.status}. `), clean(backend.reason, 600), " Its times measure another computation: they say nothing about speed.") : null;
+  const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
+  const grid = el("div", { class: "grid" },
+    roofline && roofline.node, accountingCard(backend), groupsCard(backend), kernels && kernels.node,
+    backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null,
+    checks && checks.node, symbolsCard(backend));
+  const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;
+  return { nodes: [banner, grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
+}
+
+// Tabs as the ARIA practices have them: arrows move, only the chosen one is in the tab order.
+function showTabs(report) {
+  const built = new Map();
+  const panels = report.backends.map((b, i) => el("div", { role: "tabpanel", id: `panel-${i}`, "aria-labelledby": `tab-${i}`, class: "panel", hidden: true }));
+  const select = (i, focus) => {
+    tabs.forEach((tab, k) => { tab.setAttribute("aria-selected", String(k === i)); tab.tabIndex = k === i ? 0 : -1; panels[k].hidden = k !== i; });
+    if (!built.has(i)) {
+      built.set(i, buildPanel(report.backends[i], report));
+      panels[i].append(...built.get(i).nodes);
+    }
+    built.get(i).draw();
+    if (focus) tabs[i].focus();
+  };
+  const tabs = report.backends.map((b, i) => el("button", {
+    type: "button", role: "tab", id: `tab-${i}`, "aria-controls": `panel-${i}`, onclick: () => select(i),
+    onkeydown: (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (step) select((i + step + report.backends.length) % report.backends.length, true);
+    },
+  }, clean(b.name, 60), statusPill(b)));
+  byId("tabs").append(...tabs);
+  byId("panels").append(...panels);
+  if (tabs.length) select(0);
+  else byId("tabs").hidden = true;
+}
+
+function setTheme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+  redraw();
+}
+
+function followTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const shown = () => document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
+  byId("theme").addEventListener("click", () => setTheme(shown() === "dark" ? "light" : "dark"));
+  dark.addEventListener("change", redraw);
+  let before;
+  addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; setTheme("light"); });
+  addEventListener("afterprint", () => setTheme(before));
+}
+
+showHeading(REPORT);
+showVerdict(REPORT);
+showBackends(REPORT);
+showWhere(REPORT);
+showSamples(REPORT);
+showTabs(REPORT);
+showFacts(REPORT);
+followTheme();
+document.documentElement.dataset.ready = "true";

@@ -1,0 +1,126 @@
+// The roofline: each kind of kernel call as a point under the measured ceilings.
+
+function rooflineCard(backend, roofs, pick) {
+  const points = backend.points.filter((p) => p.intensity > 0 && p.flop_rate > 0);
+  if (!points.length) return null;
+  const chosen = { by: "family", size: "time", roofs: new Set(roofs) };
+  const node = el("div", { class: "chart roofline", role: "img", "aria-label": "Roofline: FLOP/s over FLOP per byte, with the measured ceilings" });
+  const draw = () => chart(node, () => rooflineFigure(points, roofs, chosen)).then(() => onPoint(node, pick));
+  const controls = el("div", { class: "controls" },
+    choice("Colour by", [["family", "By kernel type"], ["pass", "By pass"]], "family", (v) => { chosen.by = v; draw(); }),
+    choice("Size", [["time", "Area = time"], ["same", "Same size"]], "time", (v) => { chosen.size = v; draw(); }));
+  const note = el("p", { class: "note" }, rooflineNote(backend, points, roofs));
+  return { node: card("Roofline", "how far each kernel is from what this device can do", "span-7", controls, roofToggles(roofs, chosen, draw), node, note), draw };
+}
+
+function roofToggles(roofs, chosen, draw) {
+  const toggle = (roof, shown) => { chosen.roofs[shown ? "add" : "delete"](roof); draw(); };
+  return el("fieldset", { class: "checks" }, el("legend", {}, "Roofs"), roofs.map((roof) =>
+    el("label", {}, el("input", { type: "checkbox", checked: true, onchange: (e) => toggle(roof, e.target.checked) }), clean(roof.label, 60))));
+}
+
+function rooflineNote(backend, points, roofs) {
+  const range = rooflineRange(points, roofs);
+  const outside = points.filter((p) => p.intensity < range.x[0] || p.flop_rate < range.y[0]).length;
+  const off = backend.kernels.length - points.length;
+  return ["A click on a point finds its kernel in the table; a click in the legend hides a group.",
+    outside ? `${outside} of the smallest lie outside: a double click shows them.` : "",
+    off > 0 ? `${off} of ${backend.kernels.length} kernels do no arithmetic, or none that is known, and have no place here.` : ""].filter(Boolean).join(" ");
+}
+
+function onPoint(node, pick) {
+  node.removeAllListeners("plotly_click");
+  node.on("plotly_click", (event) => {
+    const label = event.points[0].customdata;
+    if (label) pick(label);
+  });
+}
+
+function rooflineFigure(points, roofs, { by, size, roofs: shown }) {
+  const longest = Math.max(...points.map((p) => p.time_ns));
+  const nameOf = (p) => (by === "pass" ? p.pass_ : p.family) || "other";
+  const total = (name) => points.filter((p) => nameOf(p) === name).reduce((sum, p) => sum + p.time_ns, 0);
+  const names = [...new Set(points.map(nameOf))].sort((a, b) => total(b) - total(a));
+  const range = rooflineRange(points, roofs);
+  const kept = roofs.filter((r) => shown.has(r));
+  const groups = names.map((name) => {
+    const mine = points.filter((p) => nameOf(p) === name).sort((a, b) => b.time_ns - a.time_ns);
+    return {
+      type: "scatter", mode: "markers", name: plotText(name, 30), x: mine.map((p) => p.intensity), y: mine.map((p) => p.flop_rate),
+      customdata: mine.map((p) => p.label), hoverinfo: "text", hovertext: mine.map(pointText),
+      marker: {
+        color: colorOf(name, by), opacity: 0.78, line: { width: 1, color: cssColor("--panel") },
+        size: mine.map((p) => (size === "time" ? Math.max(7, 46 * Math.sqrt(p.time_ns / longest)) : 11)),
+      },
+    };
+  });
+  const log = (bounds) => bounds.map(Math.log10);
+  return {
+    data: [...kept.map((r) => roofLine(r, roofs, range)), ...groups, ...kept.map((r) => roofLabel(r, roofs, range))], layout: {
+      hovermode: "closest", legend: { orientation: "h", x: 0, y: -0.14, yanchor: "top", itemsizing: "constant" },
+      xaxis: { type: "log", range: log(range.x), title: { text: "intensity, FLOP/byte", standoff: 6 }, dtick: 1, exponentformat: "SI" },
+      yaxis: { type: "log", range: log(range.y), title: { text: "FLOP/s", standoff: 6 }, dtick: 1, exponentformat: "SI" },
+    },
+  };
+}
+
+// The view holds every point of at least a thousandth of the time, but at most four decades left of the ridge and five
+// below the top: outliers would squeeze all others into a corner.
+function rooflineRange(points, roofs) {
+  const total = points.reduce((sum, p) => sum + p.time_ns, 0);
+  const seen = points.filter((p) => p.time_ns >= total / 1000);
+  const compute = rates(roofs, "compute"), bandwidth = rates(roofs, "bandwidth");
+  const xs = seen.map((p) => p.intensity), ys = seen.map((p) => p.flop_rate);
+  const ridge = compute.length && bandwidth.length ? Math.max(...compute) / Math.min(...bandwidth) : Math.max(...xs);
+  const top = Math.max(...compute, ...ys) * 2.5;
+  return { x: [Math.max(Math.min(...xs) / 3, ridge / 1e4), Math.max(ridge, ...xs) * 6], y: [Math.max(Math.min(...ys) / 4, top / 1e5), top] };
+}
+
+const rates = (roofs, kind) => roofs.filter((r) => r.kind === kind).map((r) => r.value);
+
+// A bandwidth rises to the highest rate; a rate starts where the highest bandwidth reaches it.
+function roofSpan(roof, roofs, range) {
+  const outer = { low: range.x[0] / 1e6, high: range.x[1] * 1e3 };
+  if (roof.kind === "bandwidth") {
+    const top = Math.max(...rates(roofs, "compute"), 0);
+    const x = [outer.low, top ? top / roof.value : outer.high];
+    return { x, y: x.map((v) => v * roof.value) };
+  }
+  const fastest = Math.max(...rates(roofs, "bandwidth"), 0);
+  return { x: [fastest ? roof.value / fastest : outer.low, outer.high], y: [roof.value, roof.value] };
+}
+
+const roofText = (roof) => `${plotText(roof.label, 60)}  ${amount(roof.value, roof.kind === "bandwidth" ? "B/s" : "FLOP/s")}`;
+
+function roofLine(roof, roofs, range) {
+  return {
+    type: "scatter", mode: "lines", ...roofSpan(roof, roofs, range), showlegend: false, hoverinfo: "text", hovertext: roofText(roof), name: "roof",
+    line: { color: cssColor("--roof"), width: 1.8, dash: roof.kind === "bandwidth" ? "solid" : "dash" },
+  };
+}
+
+// Labels are drawn over the points. Bandwidths carry theirs along the slope, one after the other; rates where they begin.
+function roofLabel(roof, roofs, range) {
+  const slope = roof.kind === "bandwidth";
+  const order = roofs.filter((r) => r.kind === "bandwidth").sort((a, b) => a.value - b.value);
+  const { x: ends } = roofSpan(roof, roofs, range);
+  let x = Math.max(ends[0], range.x[0]) * 1.1, position = "top right";
+  if (slope) {
+    const start = Math.max(range.x[0], range.y[0] / roof.value), place = order.indexOf(roof);
+    x = start * (Math.min(ends[1], range.x[1]) / start) ** (place ? 0.55 + 0.1 * (place % 4) : 0.2);
+    position = place ? "top left" : "bottom right";
+  }
+  return {
+    type: "scatter", mode: "text", x: [x], y: [slope ? x * roof.value : roof.value], text: [roofText(roof)], textposition: position, name: "roof label",
+    showlegend: false, hoverinfo: "skip", textfont: { size: 11.5, color: cssColor("--muted"), shadow: halo() },
+  };
+}
+
+const halo = () => ["1px 0", "-1px 0", "0 1px", "0 -1px", "0 0"].map((at) => `${cssColor("--panel")} ${at} 2px`).join(", ");
+
+function pointText(p) {
+  return lines(`<b>${plotText(p.label, 90)}</b>`, `${plotText(p.family, 40)}, ${plotText(p.pass_, 40)}`,
+    `${amount(p.time_ns, "ns")} a step in ${amount(p.count, "count")} calls`,
+    `${amount(p.flop_rate, "FLOP/s")} at ${amount(p.intensity, "FLOP/B")}`,
+    known(p.efficiency) ? `${percent(p.efficiency)} of ${plotText(p.ceiling, 80)}` : "no ceiling known");
+}
