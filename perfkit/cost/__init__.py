@@ -50,12 +50,13 @@ class CostModel:
         if function is None:
             operator = self._find(name)
             if operator is None:
-                return self._no_cost(name, "unknown operator")
+                self._note(name, "unknown operator")
+                return None
             if operator.kind in ("view", "allocation", "sync"):
                 return Cost()
             function = operator.cost
         if function is None:
-            return self._no_cost(name, "a composite: the operators below it have the costs")
+            return None
         try:
             cost = function(call if name == call.name else Call(name, call.arguments, call.matmul_precision))
             values = (*cost.flop.values(), cost.bytes_read, cost.bytes_written)
@@ -63,7 +64,8 @@ class CostModel:
                 return cost
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             pass
-        return self._no_cost(name, "its arguments were not recorded or do not fit")
+        self._note(name, "its arguments were not recorded or do not fit")
+        return None
 
     def kind(self, name: str, below: Iterable[str] = ()) -> str:
         """work, view, dispatch, allocation or sync; unknown names are work.
@@ -76,7 +78,7 @@ class CostModel:
         operator = self._find(name)
         if operator is None:
             return "dispatch" if is_dispatch_name(name) else "work"
-        if operator.kind == "work" and operator.delegates and self._delegated(operator, below):
+        if operator.kind == "work" and self._delegated(operator, below):
             return "dispatch"
         return operator.kind
 
@@ -94,9 +96,11 @@ class CostModel:
     def _delegated(self, operator: Operator, below: Iterable[str]) -> bool:
         if ANY in operator.delegates:
             return any(self.kind(name) == "work" for name in below)
-        return any(normalise(name) in operator.delegates for name in below)
+        # One overload that calls another of the same operator has left the work to it.
+        doers = {operator.name, *operator.delegates}
+        return any(normalise(name) in doers for name in below)
 
-    def _no_cost(self, name: str, reason: str) -> None:
+    def _note(self, name: str, reason: str) -> None:
         if self.kind(name) == "work":
             self.missing[name] = reason
 

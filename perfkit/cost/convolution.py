@@ -153,7 +153,6 @@ def operators() -> list[Operator]:
             "convolution_backward", "convolution", convolution_backward,
             "2·N·S·O·(I/G)·K for each of input and weight gradient + output elements for the bias gradient",
             "output gradient, and input or weight where needed; the gradients wanted",
-            delegates=("_slow_conv2d_backward",),
         ),
         *same("max_pool2d_with_indices max_pool3d_with_indices", "reduction", max_pool, "K an output",
               "input; output and int64 indices"),

@@ -8,7 +8,7 @@ register: it moves no bytes (a trace cannot tell it from a Python number anyway)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfkit.cost.model import Call, Cost, CostFunction, TensorSpec
 from perfkit.cost.registry import Operator
@@ -107,7 +107,8 @@ _UNARY = {
         "neg abs sign sgn floor ceil round trunc square relu clamp_min clamp_max bitwise_not",
         Formula(1, 1, "1", delegates=("pow", "clamp_min")),
     ),
-    **_each("logical_not isnan isposinf isneginf signbit", Formula(1, 1, "1", "bool")),
+    "isnan": Formula(1, 1, "1", "bool", delegates=("ne",)),
+    **_each("logical_not isposinf isneginf signbit", Formula(1, 1, "1", "bool")),
     "rsqrt": Formula(1, 2, "2 (√, divide)", "real"),
     "sigmoid": Formula(1, 4, "4 (negate, exp, 1+, divide)", "real"),
     "silu": Formula(1, 5, "5 (sigmoid 4, ·x)"),
@@ -115,7 +116,7 @@ _UNARY = {
     "mish": Formula(1, 4, "4 (exp, log1p, tanh, ·x)"),
     "leaky_relu": Formula(1, 2, "2 (compare, multiply)"),
     "elu": Formula(1, 3, "3 (compare, expm1, multiply)"),
-    "hardtanh": Formula(1, 2, "2 (min, max)"),
+    "hardtanh": Formula(1, 2, "2 (min, max)", delegates=("clamp",)),
     "hardsigmoid": Formula(1, 4, "4 (+3, min, max, ÷6)"),
     "hardswish": Formula(1, 5, "5 (+3, min, max, ·x, ÷6)"),
     "softplus": Formula(1, 3, "3 (exp, log1p, compare)"),
@@ -123,6 +124,7 @@ _UNARY = {
     "frac": Formula(1, 2, "2 (trunc, subtract)"),
     "nan_to_num": Formula(1, 3, "3 selects"),
     **_each("tril triu", Formula(1, 2, "2 (compare positions, select)")),
+    "elu_backward": Formula(6, 4, "4 (compare, exp, two products)"),
     "threshold": Formula(1, 2, "2 (compare, select)"),
 }
 
@@ -130,7 +132,7 @@ _BINARY = {
     **_each("add sub rsub", Formula(2, _with_alpha, "1, or 2 where alpha ≠ 1")),
     **_each(
         "mul maximum minimum fmax fmin remainder fmod floor_divide bitwise_and bitwise_or bitwise_xor "
-        "__and__ __or__ __xor__ bitwise_left_shift bitwise_right_shift copysign",
+        "bitwise_left_shift bitwise_right_shift copysign",
         Formula(2, 1, "1"),
     ),
     **_each("div true_divide", Formula(2, 1, "1", "real")),
@@ -166,10 +168,10 @@ _TERNARY = {
 FORMULAS: dict[str, Formula] = {**_UNARY, **_BINARY, **_TERNARY}
 
 # Operators whose in-place form is not the name with an underscore at the end.
-_NO_IN_PLACE = {"where", "__and__", "__or__", "__xor__", "log_sigmoid_forward", "maximum", "minimum", "fmax", "fmin"}
-_IN_PLACE_ONLY = {"__iand__": "__and__", "__ior__": "__or__", "__ixor__": "__xor__"}
+_NO_IN_PLACE = {"where", "log_sigmoid_forward", "maximum", "minimum", "fmax", "fmin"}
+_SYMBOLS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 
-_TRAFFIC = "each operand once (stride-0 dimensions once, 0-d beside a shape: none); result once"
+_TRAFFIC = "each operand once; result once"
 
 
 def operators() -> list[Operator]:
@@ -179,14 +181,18 @@ def operators() -> list[Operator]:
         found.append(_operator(name, formula, in_place=False))
         if name not in _NO_IN_PLACE and not name.endswith("_backward"):
             found.append(_operator(f"{name}_", formula, in_place=True))
-    found.extend(_operator(name, FORMULAS[base], in_place=True) for name, base in _IN_PLACE_ONLY.items())
+    for symbol, base in _SYMBOLS.items():
+        formula = replace(FORMULAS[base], delegates=(base,))
+        found.append(_operator(f"__{symbol}__", formula, in_place=False))
+        found.append(_operator(f"__i{symbol}__", formula, in_place=True))
     return found
 
 
 def _operator(name: str, formula: Formula, in_place: bool) -> Operator:
-    # An in-place form may call its own like (`square_` → `pow_`), so both spellings delegate.
-    suffix = "_" if in_place else ""
-    delegates = tuple(f"aten::{d}{s}" for d in formula.delegates for s in ("", suffix) if f"{d}{s}" != name)
+    # An in-place form may call its own like (`square_` → `pow_`) or the form that is not in place.
+    called = {name.removesuffix("_") if in_place else name, *formula.delegates}
+    called |= {f"{other.removesuffix('_')}_" for other in formula.delegates} if in_place else set()
+    delegates = [f"aten::{other}" for other in sorted(called - {name})]
     cost = elementwise(formula, in_place)
-    text = f"{formula.text} per element"
-    return Operator(f"aten::{name}", "work", "elementwise", cost, text, _TRAFFIC, tuple(dict.fromkeys(delegates)))
+    text = f"per element: {formula.text}"
+    return Operator(f"aten::{name}", "work", "elementwise", cost, text, _TRAFFIC, tuple(delegates))

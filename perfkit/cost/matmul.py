@@ -89,7 +89,7 @@ def baddbmm(call: Call) -> Cost:
     """baddbmm(input, a (B,M,K), b (B,K,N), beta, alpha); addbmm sums over B."""
     a, b = call.tensor(1), call.tensor(2)
     (batch, m, k), (batch2, k2, n) = a.shape, b.shape
-    summed = "addbmm" in call.name
+    summed = call.name.startswith("aten::addbmm")
     shape = (m, n) if summed else (_fit(batch, batch2), m, n)
     vector, used = _affine(call, product(shape))
     inner = _fit(k, k2) * (batch if summed else 1)

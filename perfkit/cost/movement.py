@@ -149,7 +149,7 @@ def operators() -> list[Operator]:
               delegates=("copy_", "_copy_from")),
         *same("clone contiguous", "copy", copy_out, "0", _COPY, kind="dispatch"),
         *same("_to_copy", "copy", convert, "0", _COPY, kind="dispatch"),
-        *same("flip roll", "copy", copy_out, "0", _COPY),
+        *same("flip roll", "copy", copy_out, "0", _COPY, delegates=("cat",)),
         *same("cat _cat concat", "copy", join, "0", "every part once; result once", delegates=("cat",)),
         *same("stack", "copy", join, "0", "every part once; result once", delegates=("cat", "_stack")),
         *same("constant_pad_nd", "copy", pad, "0", "input; padded output", delegates=("copy_",)),

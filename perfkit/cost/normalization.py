@@ -1,7 +1,7 @@
-"""Layer, batch, group and RMS normalisation, and softmax: counts per element and per statistics row.
+"""Layer, batch, group and RMS normalisation, and softmax: counts per element and per row (one set of statistics).
 
-Per element of a layer norm forward: sum, x−µ, square, sum, ·1/σ = 5, +1 for a weight, +1 for a bias; per row (one set
-of statistics): two divisions by the length, +ε, √ and reciprocal = 5. RMS leaves the mean out: 3 per element, 4 per row.
+Per element of a layer norm forward: sum, x−µ, square, sum, ·1/σ = 5, +1 for a weight, +1 for a bias; per row two
+divisions by the length, +ε, √ and reciprocal = 5. RMS leaves the mean out: 3 per element, 4 per row.
 """
 
 from __future__ import annotations
@@ -61,28 +61,34 @@ def _backward(
     return work(flop, (grad, x, *statistics, weight), written)
 
 
+def _row_length(call: Call, shape_at: int, weight_at: int) -> int:
+    """Elements of a row; from the weight where the normalised shape was not recorded (old traces)."""
+    weight = tensor_at(call, weight_at)
+    return weight.numel if weight is not None else product(integers_at(call, shape_at))
+
+
 def layer_norm(call: Call) -> Cost:
     """native_layer_norm(x, normalized_shape, weight, bias, eps); layer_norm takes the same."""
-    x, inner = call.tensor(0), product(integers_at(call, 1))
+    x, inner = call.tensor(0), _row_length(call, 1, 2)
     return _forward(x, tensor_at(call, 2), tensor_at(call, 3), x.numel / inner, 2)
 
 
 def layer_norm_backward(call: Call) -> Cost:
     """native_layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight, bias, output_mask)."""
-    grad, x, inner = call.tensor(0), call.tensor(1), product(integers_at(call, 2))
+    grad, x, inner = call.tensor(0), call.tensor(1), _row_length(call, 2, 5)
     statistics = (tensor_at(call, 3), tensor_at(call, 4))
     return _backward(grad, x, statistics, tensor_at(call, 5), mask_at(call, 7, 3), x.numel / inner, inner)
 
 
 def rms_norm(call: Call) -> Cost:
     """_fused_rms_norm(x, normalized_shape, weight, eps)."""
-    x, inner = call.tensor(0), product(integers_at(call, 1))
+    x, inner = call.tensor(0), _row_length(call, 1, 2)
     return _forward(x, tensor_at(call, 2), None, x.numel / inner, 1, mean=False)
 
 
 def rms_norm_backward(call: Call) -> Cost:
     """_fused_rms_norm_backward(grad, x, normalized_shape, rstd, weight, output_mask)."""
-    grad, x, inner = call.tensor(0), call.tensor(1), product(integers_at(call, 2))
+    grad, x, inner = call.tensor(0), call.tensor(1), _row_length(call, 2, 4)
     wanted, weight = mask_at(call, 5, 2), tensor_at(call, 4)
     return _backward(grad, x, (tensor_at(call, 3),), weight, wanted, x.numel / inner, inner, mean=False)
 

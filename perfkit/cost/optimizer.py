@@ -1,9 +1,9 @@
 """Optimizers as one operator, and the `_foreach_` forms of elementwise operators.
 
-Per parameter element, AdamW counts 14: weight decay 1; first moment 3 (subtract, ·(1−β₁), add); second moment 4 (·β₂,
-g·g, ·(1−β₂), add); √v̂ 2 (√, ÷√(1−β₂ᵗ)), +ε 1; update 3 (·step size, divide, subtract). Adam's weight decay goes into the
-gradient (2 instead of 1), AMSGrad adds one maximum. SGD counts 2, +2 for weight decay, +2 for momentum (first step: a
-copy), +2 for Nesterov.
+Per parameter element, AdamW counts 14: weight decay 1; first moment 3 (subtract, ·(1−β₁), add); second moment 4
+(·β₂, g·g, ·(1−β₂), add); √v̂ 2 (√, ÷√(1−β₂ᵗ)), +ε 1; update 3 (·step size, divide, subtract). Adam's weight decay goes
+into the gradient (2 instead of 1), AMSGrad adds one maximum. SGD counts 2, and 2 more for each of weight decay,
+momentum and Nesterov.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _foreach_operators() -> list[Operator]:
     found = []
     for name in _FOREACH.split():
         formula = FORMULAS[name]
-        text, traffic = f"{formula.text} per element", "every list's tensors; results"
+        text, traffic = "as the operator without `_foreach_`", "every list's tensors; results"
         for suffix, in_place in (("", False), ("_", True)):
             cost = foreach(name, elementwise(formula, in_place))
             found += same(f"_foreach_{name}{suffix}", "elementwise", cost, text, traffic, delegates=(ANY,))

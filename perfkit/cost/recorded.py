@@ -9,7 +9,7 @@ Inputs". A tensor has its C++ type name ("float", "long int", "c10::BFloat16"), 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from perfkit.cost.model import Argument, Call, TensorSpec
 from perfkit.cost.shapes import UNRECORDED
@@ -87,8 +87,9 @@ def _value(text: str) -> Argument:
         return UNRECORDED
     if text.startswith("["):
         parts = [_number(part.strip()) for part in text.strip("[]").split(",") if part.strip()]
-        # A tuple of mixed numbers is fine for every cost function, though the type speaks of integers.
-        return UNRECORDED if None in parts else tuple(parts)  # type: ignore[arg-type]
+        # A list of real numbers goes the same way; the cost functions look at each element's type.
+        known = cast("tuple[int, ...]", tuple(p for p in parts if p is not None))
+        return known if len(known) == len(parts) else UNRECORDED
     number = _number(text)
     return UNRECORDED if number is None else number
 

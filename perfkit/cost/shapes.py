@@ -182,9 +182,7 @@ def nbytes(tensors: Iterable[TensorSpec | None]) -> float:
     return float(sum(t.nbytes for t in tensors if t is not None))
 
 
-def work(
-    flop: Mapping[str, float], read: Iterable[TensorSpec | None], written: Iterable[TensorSpec | None]
-) -> Cost:
+def work(flop: Mapping[str, float], read: Iterable[TensorSpec | None], written: Iterable[TensorSpec | None]) -> Cost:
     """A cost from FLOP by unit and the tensors read and written."""
     return Cost(dict(flop), nbytes(read), nbytes(written))
 

@@ -23,21 +23,21 @@ can_cast cdist _euclidean_dist celu celu_ chain_matmul clip clip_ combinations c
 conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity cpu cross_entropy_loss
 ctc_loss cuda data diag_embed diff divide divide_ dropout dropout_ einsum eye embedding_backward
 _embedding_bag_backward _embedding_bag_sparse_backward embedding_sparse_backward feature_dropout float_power full
-full_like _fused_sdp_choice greater greater_equal group_norm gru hinge_embedding_loss index_select_backward inner
-instance_norm is_complex is_floating_point is_pinned is_same_size isclose allclose isfinite isinf kl_div kron l1_loss
-less less_equal linalg_matrix_norm linalg_multi_dot linalg_norm linalg_vecdot log_sigmoid lstm max_pool1d
-max_pool1d_with_indices max_pool2d max_pool3d meshgrid multi_head_attention_forward multiply multiply_ negative
-negative_ absolute new_full new_ones new_zeros nll_loss nll_loss2d nll_loss_nd not_equal numel ones ones_like outer
-pairwise_distance pin_memory _pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss promote_types rand rand_like
-randint randint_like randn randn_like relu6 relu6_ repeat_interleave requires_grad_ reshape result_type retain_grad
-rms_norm rnn_relu rnn_tanh scalar_tensor selu selu_ set_ size softmin special_softmax stride subtract
-subtract_ sym_numel sym_size sym_storage_offset sym_stride tensordot thnn_conv2d tile to to_dense triplet_margin_loss
-type_as value_selecting_reduction_backward vander vstack hstack dstack column_stack row_stack _version _weight_norm
-zeros zeros_like _has_compatible_shallow_copy_type output_nr storage_offset
+full_like gather_backward _fused_sdp_choice greater greater_equal group_norm gru hinge_embedding_loss
+index_select_backward inner instance_norm is_complex is_floating_point is_pinned is_same_size isclose allclose
+isfinite isinf kl_div kron l1_loss less less_equal linalg_matrix_norm linalg_multi_dot linalg_norm linalg_vecdot
+log_sigmoid lstm max_pool1d max_pool1d_with_indices max_pool2d max_pool3d meshgrid pad multi_head_attention_forward
+multiply multiply_ negative negative_ absolute new_full new_ones new_zeros nll_loss nll_loss2d nll_loss_nd not_equal
+numel ones ones_like outer pairwise_distance pin_memory _pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss
+promote_types rand rand_like randint randint_like randn randn_like relu6 relu6_ repeat_interleave requires_grad_
+reshape result_type retain_grad rms_norm rnn_relu rnn_tanh selu selu_ set_ size softmin special_softmax
+stride subtract subtract_ sym_numel sym_size sym_storage_offset sym_stride tensordot thnn_conv2d tile to to_dense
+triplet_margin_loss type_as value_selecting_reduction_backward vander vstack hstack dstack column_stack row_stack
+_version _weight_norm zeros zeros_like _has_compatible_shallow_copy_type output_nr storage_offset
 """
 
 ALLOCATIONS = """
-empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_ _resize_output_
+empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_ scalar_tensor _resize_output_
 """
 
 SYNCS = "item _local_scalar_dense is_nonzero _assert_async _assert_scalar _is_all_true _is_any_true"

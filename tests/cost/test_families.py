@@ -1,0 +1,330 @@
+"""Each family against figures worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfkit.cost import Argument, Call, Cost, CostModel, TensorSpec
+
+
+def t(*shape: int, dtype: str = "fp32", strides: tuple[int, ...] | None = None) -> TensorSpec:
+    return TensorSpec(shape, dtype, strides)
+
+
+def cost(name: str, *arguments: Argument, precision: str = "fp32") -> Cost:
+    found = CostModel().cost(Call(name, arguments, precision))
+    assert found is not None, name
+    return found
+
+
+def flop(name: str, *arguments: Argument) -> float:
+    return cost(name, *arguments).total_flop
+
+
+def traffic(name: str, *arguments: Argument) -> tuple[float, float]:
+    found = cost(name, *arguments)
+    return found.bytes_read, found.bytes_written
+
+
+class TestMatmul:
+    def test_mm(self) -> None:
+        assert cost("aten::mm", t(2, 3), t(3, 4)) == Cost({"matrix_fp32": 48.0}, 4 * (6 + 12), 4 * 8)
+
+    def test_tf32_and_bf16_have_their_own_units(self) -> None:
+        assert cost("aten::mm", t(2, 3), t(3, 4), precision="tf32").flop == {"matrix_tf32": 48.0}
+        half = t(2, 3, dtype="bf16"), t(3, 4, dtype="bf16")
+        assert cost("aten::mm", *half, precision="tf32") == Cost({"matrix_bf16": 48.0}, 2 * 18, 2 * 8)
+        assert cost("aten::mm", t(2, 3, dtype="fp64"), t(3, 4, dtype="fp64")).flop == {"matrix_fp64": 48.0}
+
+    def test_addmm_adds_its_bias_on_the_vector_units(self) -> None:
+        found = cost("aten::addmm", t(4), t(2, 3), t(3, 4), 1, 1)
+        assert found == Cost({"matrix_fp32": 48.0, "vector_fp32": 8.0}, 4 * (4 + 6 + 12), 32)
+
+    def test_addmm_with_beta_zero_does_not_read_the_input(self) -> None:
+        assert cost("aten::addmm", t(4), t(2, 3), t(3, 4), 0, 1) == Cost({"matrix_fp32": 48.0}, 72, 32)
+
+    def test_addmm_scaled(self) -> None:
+        assert cost("aten::addmm", t(4), t(2, 3), t(3, 4), 0.5, 2).flop["vector_fp32"] == 24
+
+    def test_bmm_and_baddbmm(self) -> None:
+        assert cost("aten::bmm", t(5, 2, 3), t(5, 3, 4)) == Cost({"matrix_fp32": 240.0}, 4 * 5 * 18, 4 * 40)
+        assert cost("aten::baddbmm", t(1, 1, 1), t(5, 2, 3), t(5, 3, 4), 1, 1).flop["vector_fp32"] == 40
+
+    def test_broadcast_factor_is_read_once(self) -> None:
+        expanded = t(5, 3, 4, strides=(0, 4, 1))
+        assert traffic("aten::bmm", t(5, 2, 3), expanded)[0] == 4 * (30 + 12)
+
+    def test_linear_forms(self) -> None:
+        expected = Cost({"matrix_fp32": 2.0 * 10 * 4 * 3, "vector_fp32": 40.0}, 4 * (30 + 12 + 4), 160)
+        assert cost("aten::linear", t(2, 5, 3), t(4, 3), t(4)) == expected
+        assert cost("mkldnn::_linear_pointwise", t(2, 5, 3), t(4, 3), t(4), None, (-1,), None) == expected
+        assert cost("mkl::_mkl_linear", t(2, 5, 3), t(99, 1), t(4, 3), t(4), 10) == expected
+        other = cost("mkldnn::_linear_pointwise", t(10, 3), t(10, 4), t(4, 3), t(4), None)
+        assert other.flop == {"matrix_fp32": 240.0, "vector_fp32": 80.0}
+
+    def test_vectors(self) -> None:
+        assert flop("aten::mv", t(4, 6), t(6)) == 48
+        assert flop("aten::dot", t(6), t(6)) == 12
+        assert flop("aten::addmv", t(4), t(4, 6), t(6), 1, 1) == 52
+        assert cost("aten::matmul", t(2, 1, 4, 6), t(3, 6, 5)) == Cost(
+            {"matrix_fp32": 2.0 * 6 * 4 * 5 * 6}, 4 * (48 + 90), 4 * 120
+        )
+
+    def test_scaled_and_integer_products(self) -> None:
+        one, a, b = t(dtype="fp32"), t(16, 32, dtype="fp8"), t(32, 8, dtype="fp8")
+        assert cost("aten::_scaled_mm", a, b, one, one, None, None, 15) == Cost(
+            {"matrix_fp8": 2.0 * 16 * 32 * 8, "vector_fp32": 128.0}, 512 + 256 + 8, 2 * 128
+        )
+        small = t(2, 3, dtype="int8"), t(3, 4, dtype="int8")
+        assert cost("aten::_int_mm", *small) == Cost({"matrix_int8": 48.0}, 18, 32)
+
+
+class TestElementwise:
+    def test_add_broadcasts(self) -> None:
+        assert cost("aten::add", t(4, 6), t(6), 1) == Cost({"vector_fp32": 24.0}, 4 * 30, 4 * 24)
+
+    def test_alpha_is_one_more(self) -> None:
+        assert flop("aten::add", t(4, 6), t(6), 2) == 48
+
+    def test_in_place_reads_and_writes_the_same(self) -> None:
+        assert traffic("aten::add_", t(4, 6), t(6), 1) == (4 * 30, 4 * 24)
+
+    def test_a_number_moves_nothing(self) -> None:
+        assert cost("aten::mul", t(4, 6), t(dtype="fp64")) == Cost({"vector_fp32": 24.0}, 96, 96)
+        assert traffic("aten::mul", t(4, 6), 0.5) == (96, 96)
+
+    def test_out_decides_the_dtype(self) -> None:
+        assert traffic("aten::add", t(4, dtype="bf16"), t(4, dtype="bf16"), 1, t(4)) == (16, 16)
+        assert traffic("aten::exp", t(4), t(0)) == (16, 16)
+
+    def test_promotion(self) -> None:
+        assert cost("aten::add", t(4, dtype="bf16"), t(4, dtype="fp16"), 1) == Cost({"vector_fp32": 4.0}, 16, 16)
+        assert cost("aten::add", t(4, dtype="int64"), t(4), 1) == Cost({"vector_fp32": 4.0}, 48, 16)
+        assert cost("aten::mul", t(4, dtype="int64"), t(dtype="fp64")).bytes_written == 16
+        assert cost("aten::div", t(4, dtype="int64"), 2).flop == {"vector_fp32": 4.0}
+        assert cost("aten::mul", t(4, dtype="bf16"), t(dtype="fp32")).flop == {"vector_bf16": 4.0}
+
+    def test_comparisons_give_bool(self) -> None:
+        assert cost("aten::gt", t(4, 6), 0) == Cost({"vector_fp32": 24.0}, 96, 24)
+        assert cost("aten::eq", t(8, dtype="int64"), 0) == Cost({"vector_int": 8.0}, 64, 8)
+
+    def test_selects(self) -> None:
+        assert cost("aten::where", t(4, 6, dtype="bool"), t(4, 6), t(dtype="fp32")) == Cost(
+            {"vector_fp32": 24.0}, 24 + 96, 96
+        )
+        assert cost("aten::masked_fill", t(2, 4, 4), t(4, 4, dtype="bool"), float("-inf")) == Cost(
+            {"vector_fp32": 32.0}, 128 + 16, 128
+        )
+
+    def test_gelu_counts(self) -> None:
+        assert flop("aten::gelu", t(10), "tanh") == 90
+        assert flop("aten::gelu", t(10), "none") == flop("aten::gelu", t(10)) == 50
+        assert flop("aten::gelu", t(10), None) == 90  # a trace does not say
+        assert flop("aten::gelu_backward", t(10), t(10), "tanh") == 180
+        assert flop("aten::gelu_backward", t(10), t(10), "none") == 110
+
+    @pytest.mark.parametrize(("name", "count"), [("sigmoid", 4), ("silu", 5), ("tanh", 1), ("relu", 1), ("rsqrt", 2)])
+    def test_unary_counts(self, name: str, count: int) -> None:
+        assert cost(f"aten::{name}", t(10)) == Cost({"vector_fp32": 10.0 * count}, 40, 40)
+
+    def test_optimizer_pieces(self) -> None:
+        assert cost("aten::addcmul_", t(8), t(8), t(8), 0.001) == Cost({"vector_fp32": 24.0}, 96, 32)
+        assert flop("aten::addcdiv_", t(8), t(8), t(8), 1) == 16
+        assert flop("aten::lerp_", t(8), t(8), 0.1) == 24
+        assert flop("aten::clamp", t(8), -1, 1) == 16
+
+    def test_foreach_is_the_sum(self) -> None:
+        lists = (t(5, 4), t(3)), (t(5, 4), t(3))
+        found = cost("aten::_foreach_addcdiv_", lists[0], lists[0], lists[1], (-0.1, -0.2))
+        assert found == Cost({"vector_fp32": 3.0 * 23}, 4 * 3 * 23, 4 * 23)
+        assert cost("aten::_foreach_mul_", lists[0], t()) == Cost({"vector_fp32": 23.0}, 92, 92)
+        assert cost("aten::_foreach_norm", lists[0], 2) == Cost({"vector_fp32": 2.0 * 23 + 2}, 92, 8)
+
+
+class TestNormalizationAndSoftmax:
+    def test_layer_norm(self) -> None:
+        # 6 rows of 8: 7 per element, 5 a row; statistics are two numbers a row.
+        assert cost("aten::native_layer_norm", t(2, 3, 8), (8,), t(8), t(8), 1e-5) == Cost(
+            {"vector_fp32": 7.0 * 48 + 5 * 6}, 4 * (48 + 16), 4 * (48 + 12)
+        )
+        assert flop("aten::native_layer_norm", t(2, 3, 8), (8,), None, None, 1e-5) == 5 * 48 + 5 * 6
+
+    def test_layer_norm_backward(self) -> None:
+        arguments = t(6, 8), t(6, 8), (8,), t(6, 1), t(6, 1), t(8), t(8)
+        whole = cost("aten::native_layer_norm_backward", *arguments, (True, True, True))
+        assert whole == Cost({"vector_fp32": 13.0 * 48 + 2 * 6}, 4 * (96 + 12 + 8), 4 * (48 + 16))
+        inputs = cost("aten::native_layer_norm_backward", *arguments, (True, False, False))
+        assert inputs.total_flop == 10 * 48 + 12 and inputs.bytes_written == 4 * 48
+
+    def test_other_norms(self) -> None:
+        x = t(2, 4, 3, 3)
+        assert flop("aten::native_group_norm", x, t(4), t(4), 2, 4, 9, 2, 1e-5) == 7 * 72 + 5 * 4
+        batch = x, t(4), t(4), t(4), t(4)
+        assert flop("aten::native_batch_norm", *batch, True, 0.1, 1e-5) == 7 * 72 + 5 * 4 + 6 * 4
+        assert flop("aten::native_batch_norm", *batch, False, 0.1, 1e-5) == 4 * 72 + 3 * 4
+        assert flop("aten::_fused_rms_norm", t(6, 8), (8,), t(8), 1e-5) == 4 * 48 + 4 * 6
+
+    def test_softmax(self) -> None:
+        assert cost("aten::_softmax", t(2, 4, 8), -1, False) == Cost({"vector_fp32": 5.0 * 64}, 256, 256)
+        assert flop("aten::_log_softmax", t(16, 50), 1, False) == 5 * 800 + 16
+        assert cost("aten::_softmax_backward_data", t(8, 8), t(8, 8), -1, 6) == Cost({"vector_fp32": 256.0}, 512, 256)
+        assert traffic("aten::_softmax", t(8, dtype="bf16"), 0, True) == (16, 32)
+
+
+class TestAttention:
+    def test_forward(self) -> None:
+        q = t(2, 4, 8, 16)
+        found = cost("aten::_scaled_dot_product_flash_attention_for_cpu", q, q, q, 0.0, True, None, None)
+        scores = 2 * 4 * 8 * 8
+        assert found.flop == {"matrix_fp32": 2.0 * scores * 32, "vector_fp32": 6.0 * scores}
+        assert (found.bytes_read, found.bytes_written) == (4 * 3 * 1024, 4 * (1024 + 64))
+
+    def test_backward_has_five_products(self) -> None:
+        q, sums = t(2, 4, 8, 16), t(2, 4, 8)
+        name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+        found = cost(name, q, q, q, q, q, sums, 0.0, True, None, None)
+        assert found.flop["matrix_fp32"] == 5 * 2.0 * 512 * 16
+        assert found.bytes_written == 4 * 3 * 1024
+
+    def test_fewer_key_heads_and_inner_layout(self) -> None:
+        q, k = t(2, 4, 8, 16), t(2, 1, 32, 16)
+        outer = cost("aten::_scaled_dot_product_flash_attention", q, k, k)
+        assert outer.flop["matrix_fp32"] == 4.0 * 2 * 4 * 8 * 32 * 16
+        inner_q, inner_k = t(2, 8, 4, 16), t(2, 32, 1, 16)
+        assert cost("aten::_flash_attention_forward", inner_q, inner_k, inner_k).flop["matrix_fp32"] == 4.0 * 2048 * 16
+
+    def test_mask_is_read_and_added(self) -> None:
+        q, mask = t(2, 4, 8, 16), t(2, 4, 8, 8, strides=(0, 0, 8, 1))
+        found = cost("aten::_scaled_dot_product_efficient_attention", q, q, q, mask, True, 0.0, False)
+        assert found.flop["vector_fp32"] == 7 * 512 and found.bytes_read == 4 * (3 * 1024 + 64)
+
+
+class TestEmbedding:
+    def test_rows_never_tables(self) -> None:
+        found = cost("aten::embedding", t(50257, 768), t(4, 64, dtype="int64"))
+        assert found == Cost({"vector_fp32": 0.0}, 256 * 768 * 4 + 256 * 8, 256 * 768 * 4)
+
+    def test_a_small_table_bounds_the_rows(self) -> None:
+        assert traffic("aten::index_select", t(3, 16), 0, t(128, dtype="int64")) == (3 * 64 + 1024, 128 * 64)
+
+    def test_backward(self) -> None:
+        found = cost("aten::embedding_dense_backward", t(2, 8, 16), t(2, 8, dtype="int64"), 50, -1, False)
+        assert found == Cost({"vector_fp32": 256.0}, 4 * 256 + 128 + 4 * 256, 4 * 256)
+
+    def test_bag(self) -> None:
+        indices, offsets = t(12, dtype="int64"), t(6, dtype="int64")
+        bag = t(30, 4), indices, offsets, False
+        assert cost("aten::_embedding_bag", *bag, 0, False, None, False, -1) == Cost(
+            {"vector_fp32": 48.0}, 4 * 48 + 8 * 18, 4 * 24
+        )
+        assert flop("aten::_embedding_bag", *bag, 1, False, None, False, -1) == 48 + 24
+        assert flop("aten::_embedding_bag", *bag, 0, False, t(12), False, -1) == 96
+        assert traffic("aten::_embedding_bag", *bag, 0, False, None, True, -1)[1] == 4 * 20
+
+    def test_bag_backward(self) -> None:
+        indices = t(12, dtype="int64")
+        arguments = t(6, 4), indices, indices, t(6), t(6), 30, False, 0, None, -1
+        found = cost("aten::_embedding_bag_dense_backward", *arguments)
+        assert found == Cost({"vector_fp32": 48.0}, 4 * 24 + 2 * 96 + 4 * 48, 4 * 48)
+
+
+class TestConvolution:
+    def test_forward(self) -> None:
+        # 4 images, 3 → 8 channels, 3×3 window, 8×8 → 4×4.
+        expected = {"matrix_fp32": 2.0 * 4 * 16 * 8 * 3 * 9, "vector_fp32": 4.0 * 8 * 16}
+        direct = cost("aten::mkldnn_convolution", t(4, 3, 8, 8), t(8, 3, 3, 3), t(8), (1, 1), (2, 2), (1, 1), 1)
+        assert direct == Cost(expected, 4 * (768 + 216 + 8), 4 * 512)
+        general = t(4, 3, 8, 8), t(8, 3, 3, 3), t(8), (2, 2), (1, 1), (1, 1), False, (0, 0), 1
+        assert cost("aten::convolution", *general) == direct
+
+    def test_transposed(self) -> None:
+        arguments = t(2, 8, 5, 5), t(8, 4, 2, 2), None, (2, 2), (0, 0), (1, 1), True, (0, 0), 1
+        found = cost("aten::convolution", *arguments)
+        assert found.total_flop == 2 * 2 * 25 * 8 * 4 * 4 and found.bytes_written == 4 * 2 * 4 * 100
+
+    def test_backward(self) -> None:
+        arguments = t(4, 8, 4, 4), t(4, 3, 8, 8), t(8, 3, 3, 3), (8,), (2, 2), (1, 1), (1, 1), False, (0, 0), 1
+        one = 2.0 * 4 * 16 * 8 * 27
+        whole = cost("aten::convolution_backward", *arguments, (True, True, True))
+        assert whole == Cost({"matrix_fp32": 2 * one, "vector_fp32": 512.0}, 4 * (512 + 216 + 768), 4 * (768 + 216 + 8))
+        assert flop("aten::convolution_backward", *arguments, (False, True, False)) == one
+
+    def test_pooling(self) -> None:
+        assert cost("aten::max_pool2d_with_indices", t(1, 2, 8, 8), (2, 2), (), (0, 0), (1, 1), False) == Cost(
+            {"vector_fp32": 4.0 * 32}, 512, 4 * 32 + 8 * 32
+        )
+        assert flop("aten::avg_pool2d", t(1, 2, 8, 8), (2, 2), (2, 2), (0, 0)) == 5 * 32
+
+
+class TestReduction:
+    def test_sum(self) -> None:
+        assert cost("aten::sum", t(16, 48), (0,), True, None) == Cost({"vector_fp32": 768.0}, 3072, 192)
+        assert traffic("aten::sum", t(16, 48)) == (3072, 4)
+        assert traffic("aten::sum", t(4, dtype="bool")) == (4, 8)
+
+    def test_others(self) -> None:
+        assert flop("aten::mean", t(4, 6), (1,), False, None) == 28
+        assert flop("aten::var", t(4, 6), (1,), 1, False) == 4 * 24 + 2 * 4
+        assert cost("aten::argmax", t(4, 6), 1, False) == Cost({"vector_fp32": 24.0}, 96, 32)
+        assert cost("aten::max", t(4, 6), 1, False) == Cost({"vector_fp32": 24.0}, 96, 16 + 32)
+        assert traffic("aten::max", t(4, 6)) == (96, 4)
+        assert flop("aten::linalg_vector_norm", t(4, 6), 2.0, (1,), False, None) == 2 * 24 + 4
+        assert traffic("aten::cumsum", t(4, 6), 1, None) == (96, 96)
+
+
+class TestLoss:
+    def test_nll(self) -> None:
+        x, target = t(16, 50), t(16, dtype="int64")
+        forward = cost("aten::nll_loss_forward", x, target, None, 1, -100)
+        assert forward == Cost({"vector_fp32": 17.0}, 4 * 16 + 8 * 16, 8)
+        backward = cost("aten::nll_loss_backward", t(), x, target, None, 1, -100, t())
+        assert backward == Cost({"vector_fp32": 32.0}, 4 + 128, 64)
+
+    def test_pointwise(self) -> None:
+        assert cost("aten::mse_loss", t(6, 5), t(6, 5), 1) == Cost({"vector_fp32": 90.0}, 240, 4)
+        assert cost("aten::mse_loss", t(6, 5), t(6, 5), 0) == Cost({"vector_fp32": 60.0}, 240, 120)
+        assert flop("aten::binary_cross_entropy", t(6, 5), t(6, 5), None, 1) == 270
+        assert flop("aten::binary_cross_entropy_backward", t(), t(6, 5), t(6, 5), None, 1) == 180
+
+
+class TestOptimizer:
+    def test_adamw(self) -> None:
+        p = (t(5, 4), t(3))
+        arguments = p, p, p, p, (), (t(), t()), 1e-3, 0.9, 0.999, 0.01, 1e-8, False, False, None, None
+        assert cost("aten::_fused_adamw_", *arguments) == Cost({"vector_fp32": 14.0 * 23}, 4 * 4 * 23, 4 * 3 * 23)
+
+    def test_adam_and_sgd(self) -> None:
+        p = (t(10),)
+        adam = p, p, p, p, (), (t(),), 1e-3, 0.9, 0.999, 0.0, 1e-8, False, False, None, None
+        assert flop("aten::_fused_adam_", *adam) == 130
+        sgd = cost("aten::_fused_sgd_", p, p, p, 0.0, 0.9, 0.001, 0.0, False, False, False, None, None)
+        assert sgd == Cost({"vector_fp32": 40.0}, 120, 80)
+
+
+class TestMovement:
+    def test_copies(self) -> None:
+        assert cost("aten::copy_", t(16, 48), t(16, 48, strides=(0, 1)), False) == Cost({"vector_fp32": 0.0}, 192, 3072)
+        assert traffic("aten::copy_", t(4, dtype="bf16"), t(4), False) == (16, 8)
+        assert traffic("aten::_to_copy", t(4), 15) == (16, 8)
+        assert traffic("aten::cat", (t(2, 8), t(3, 8)), 0) == (160, 160)
+        assert traffic("aten::constant_pad_nd", t(4, 6), (1, 1), 0) == (96, 128)
+
+    def test_fills_and_random(self) -> None:
+        assert cost("aten::zero_", t(16, 50)) == Cost({"vector_fp32": 0.0}, 0, 3200)
+        assert cost("aten::normal_", t(6, 5), 0.0, 1.0, None) == Cost({"vector_fp32": 30.0}, 0, 120)
+        assert traffic("aten::arange", 0, 10, 4, 0, None, None) == (0, 80)
+        assert traffic("aten::arange", 0.0, 1.0, 0.25, t(0)) == (0, 16)
+        assert cost("aten::native_dropout", t(8), 0.5, True) == Cost({"vector_fp32": 32.0}, 32, 40)
+
+    def test_indexing(self) -> None:
+        i = t(2, dtype="int64")
+        assert traffic("aten::index", t(4, 6), (i,)) == (48 + 16, 48)
+        assert traffic("aten::index_put_", t(4, 6), None, t(2, 6), False) == (48, 48)
+        assert cost("aten::scatter_add_", t(4, 6), 1, t(4, 2, dtype="int64"), t(4, 2)) == Cost(
+            {"vector_fp32": 8.0}, 64 + 32 + 32, 32
+        )
+        assert traffic("aten::gather", t(4, 6), 1, t(4, 2, dtype="int64")) == (32 + 64, 32)
+
+    def test_sorting(self) -> None:
+        assert cost("aten::sort", t(2, 8), -1, False) == Cost({"vector_fp32": 48.0}, 64, 64 + 128)
+        assert cost("aten::topk", t(2, 8), 2, -1, True, True) == Cost({"vector_fp32": 20.0}, 64, 16 + 32)
