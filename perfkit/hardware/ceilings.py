@@ -21,7 +21,8 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof: the best rate of several samples.
 
     `resource` is "memory" or one of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what was run to
-    reach it. `samples` are the best rates of the separate rounds, `spread` is (max − min) / max of them (None for one).
+    reach it. `samples` are the best rates of the separate rounds, the best first; `spread` is the share by which the
+    second best stays behind (None for one round): a rate that was reached twice can be trusted.
     """
 
     name: str
@@ -78,10 +79,11 @@ class Ceilings(msgspec.Struct, kw_only=True):
         return rising[::-1]
 
     def bandwidth_for(self, working_set: float) -> Ceiling:
-        """The memory roof of a kernel that touches `working_set` bytes.
+        """The memory roof of a kernel that touches `working_set` bytes of distinct storage.
 
-        Between two measured sizes the roof of the smaller holds (never too low). Raises `ValueError` when no bandwidth
-        was measured.
+        Where only traffic is known, max(bytes read, bytes written) is never more than that storage: an operator in
+        place reads and writes the same bytes. Between two measured sizes the roof of the smaller holds (never too low).
+        Raises `ValueError` when no bandwidth was measured.
         """
         curve = self.envelope()
         if not curve:
@@ -104,7 +106,8 @@ class Ceilings(msgspec.Struct, kw_only=True):
 
     def _memory_ceiling(self, size: float, rate: float) -> Ceiling:
         """The `Ceiling` that reached `rate`, named for the working set it stands for."""
-        source = next(c for c in self.details if c.resource == "memory" and c.value == rate)
+        made = Ceiling(name="bandwidth", resource="memory", unit="B/s", value=rate, how="unknown")
+        source = next((c for c in self.details if c.resource == "memory" and c.value == rate), made)
         return msgspec.structs.replace(source, name=self.bandwidth_name(source, size), working_set=size)
 
     def bandwidth_name(self, source: Ceiling, size: float) -> str:
@@ -114,13 +117,13 @@ class Ceilings(msgspec.Struct, kw_only=True):
         return f"{source.name}, {_binary(size)} working set ({place})"
 
 
-def encode(ceilings: Ceilings) -> bytes:
+def to_json(ceilings: Ceilings) -> bytes:
     """Indented JSON."""
     return msgspec.json.format(msgspec.json.encode(ceilings), indent=1)
 
 
-def decode(data: bytes | str) -> Ceilings:
-    """Read what `encode` wrote. Raises `ValueError` for anything else, older or newer schemas included."""
+def from_json(data: bytes | str) -> Ceilings:
+    """Read what `to_json` wrote. Raises `ValueError` for anything else, older or newer schemas included."""
     try:
         ceilings = msgspec.json.decode(data, type=Ceilings)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,0 +1,106 @@
+"""The machine's C compiler: which it is, and building a small program with it once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from perfkit.errors import RunFailed, Unavailable
+from perfkit.hardware.cache import cache_dir
+from perfkit.hardware.cpu import read_cpu
+
+HOW_TO_GET = "Install one: `apt install gcc`, `dnf install gcc`, or `xcode-select --install`; or set CC."
+
+# OpenMP as gcc and clang take it, and as Apple's clang does when Homebrew's libomp is there.
+_OPENMP = (("-fopenmp",), ("-Xpreprocessor", "-fopenmp", "-lomp"))
+# What this very processor has, as gcc and clang on x86, clang elsewhere, and nobody at all take it.
+_TUNE = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
+
+
+class Compiler(msgspec.Struct, frozen=True):
+    """A C compiler: the command that runs it and the first line of what it says about itself."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+def find_compiler() -> Compiler | None:
+    """`$CC` where set, else the first of cc, gcc, clang that runs; None where there is none."""
+    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+
+
+def build_program(source: Path) -> Path:
+    """Compile an OpenMP program for this processor, once: the executable is cached by sources, compiler and processor.
+
+    Headers beside `source` belong to it.
+
+    Raises `Unavailable` without a compiler, `RunFailed` when it cannot compile the source or write to the cache.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise Unavailable("There is no C compiler on this machine.", HOW_TO_GET)
+    sources = [path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.h")))]
+    # The processor belongs to the key because the code is made for it, and a home folder may serve several machines.
+    cpu = read_cpu()
+    parts = (*sources, *compiler.command, compiler.version, cpu.model, cpu.stepping or "", *cpu.simd)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    program = cache_dir() / "programs" / f"{source.stem}-{key}"
+    if not os.access(program, os.X_OK):
+        _compile(compiler, source, program)
+    return program
+
+
+@functools.lru_cache(maxsize=8)
+def _find(named: str, path: str) -> Compiler | None:
+    commands = [tuple(shlex.split(named))] if named else [("cc",), ("gcc",), ("clang",)]
+    for command in commands:
+        version = _version(command)
+        if version:
+            return Compiler(command, version)
+    return None
+
+
+def _version(command: tuple[str, ...]) -> str:
+    if not shutil.which(command[0]):
+        return ""
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.partition("\n")[0].strip()
+
+
+def _compile(compiler: Compiler, source: Path, program: Path) -> None:
+    try:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+            made = _first_that_compiles(compiler, source, Path(folder) / program.name)
+            made.replace(program)
+    except OSError as error:
+        raise RunFailed(
+            f"{program.parent} could not be written: {error.strerror}.", "Set PERFKIT_CACHE to another folder."
+        ) from error
+
+
+def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> Path:
+    """Try the best flags first and fall back; the compiler's first complaint goes into the error."""
+    complaint = ""
+    for openmp in _OPENMP:
+        for tune in _TUNE:
+            command = [*compiler.command, "-O3", "-std=gnu11", *tune, str(source), "-o", str(program), *openmp, "-lm"]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            except subprocess.TimeoutExpired:
+                raise RunFailed(f"{compiler.version} did not finish compiling {source.name} in 120 s.") from None
+            if done.returncode == 0:
+                return program
+            complaint = complaint or next((ln for ln in done.stderr.splitlines() if "error" in ln), done.stderr.strip())
+    raise RunFailed(f"{compiler.version} could not compile {source.name}: {complaint}.", "OpenMP is needed.")

@@ -1,0 +1,195 @@
+"""What GPUs there are, how they are clocked now, and whether their counters may be read.
+
+NVML (package nvidia-ml-py) tells most; without it, torch where the program has loaded it anyway; without that, the names
+in /proc. What none of them tells is None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfkit.hardware.cpu import ROOT
+
+# FP32 lanes of one multiprocessor by compute capability (CUDA programming guide, arithmetic instructions table): NVML
+# counts lanes, everybody else multiprocessors.
+FP32_LANES = {
+    "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128,
+    "9.0": 128, "10.0": 128, "10.3": 128, "12.0": 128, "12.1": 128,
+}  # fmt: skip
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons that mean the GPU runs slower than it could (nvml.h).
+THROTTLE_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU. Clocks in Hz, power in W, memory in bytes. `throttling` is None where it cannot be told."""
+
+    index: int
+    name: str
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    memory_bus_bits: int | None = None
+    l2_bytes: int | None = None
+    max_clock_hz: float | None = None
+    clock_hz: float | None = None
+    memory_clock_hz: float | None = None  # the maximum, as NVML gives it: two transfers a cycle
+    driver: str | None = None
+    power_limit_w: float | None = None
+    throttling: tuple[str, ...] | None = None
+    told_by: str = "nvml"
+
+
+def read_gpus(root: Path = ROOT) -> list[Gpu]:
+    """All GPUs of this machine, from the best source there is; an empty list where there is none."""
+    return _from_nvml() or _from_torch() or _from_proc(root)
+
+
+def gpu_names(root: Path = ROOT) -> list[str]:
+    """Names only, from sources that do not depend on what the program has imported: fit for a fingerprint."""
+    return [gpu.name for gpu in _from_nvml() or _from_proc(root)]
+
+
+def driver_version(root: Path = ROOT) -> str | None:
+    """Version of NVIDIA's kernel driver, or None where it is not loaded."""
+    text = _text(root / "proc/driver/nvidia/version")
+    words = text.partition("Kernel Module")[2].split()
+    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build": the first such word is it.
+    return next((word for word in words if word[0].isdigit() and "." in word), None)
+
+
+def counters_need_admin(root: Path = ROOT) -> bool | None:
+    """Whether the driver lets only administrators read performance counters; None where it does not say."""
+    for line in _text(root / "proc/driver/nvidia/params").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "RmProfilingAdminOnly":
+            return value.strip() == "1"
+    return None
+
+
+def is_admin(root: Path = ROOT) -> bool:
+    """Whether this process has CAP_SYS_ADMIN (bit 21 of its effective capabilities)."""
+    for line in _text(root / "proc/self/status").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> 21 & 1)
+    return False
+
+
+def _from_nvml() -> list[Gpu]:
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [_nvml_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _nvml_gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(function: str, *arguments: Any) -> Any:
+        """The answer, or None: old drivers lack functions, some boards lack sensors."""
+        try:
+            return getattr(nvml, function)(handle, *arguments)
+        except (nvml.NVMLError, AttributeError):
+            return None
+
+    capability = ask("nvmlDeviceGetCudaComputeCapability")
+    name = ".".join(map(str, capability)) if capability else None
+    lanes, memory, limit = (
+        ask("nvmlDeviceGetNumGpuCores"),
+        ask("nvmlDeviceGetMemoryInfo"),
+        ask("nvmlDeviceGetEnforcedPowerLimit"),
+    )
+    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons is None:
+        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    return Gpu(
+        index=index,
+        name=_string(ask("nvmlDeviceGetName")),
+        compute_capability=name,
+        multiprocessors=lanes // FP32_LANES[name] if lanes and name in FP32_LANES else None,
+        memory_bytes=int(memory.total) if memory else None,
+        memory_bus_bits=ask("nvmlDeviceGetMemoryBusWidth"),
+        max_clock_hz=_hertz(ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)),
+        clock_hz=_hertz(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)),
+        memory_clock_hz=_hertz(ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM)),
+        driver=_string(nvml.nvmlSystemGetDriverVersion()),
+        power_limit_w=limit / 1000 if limit else None,
+        throttling=None if reasons is None else tuple(_reasons(reasons)),
+    )
+
+
+def _reasons(bits: int) -> Iterable[str]:
+    return (text for bit, text in THROTTLE_REASONS.items() if bits & bit)
+
+
+def _from_torch() -> list[Gpu]:
+    """From torch, only where the program has already loaded it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return []
+    return [gpu_of_torch(torch.cuda.get_device_properties, index) for index in range(torch.cuda.device_count())]
+
+
+def gpu_of_torch(properties_of: Callable[[int], Any], index: int) -> Gpu:
+    """A `Gpu` from `torch.cuda.get_device_properties`; clocks, where this torch tells them, are in kHz there."""
+    p = properties_of(index)
+    clock, memory_clock = getattr(p, "clock_rate", None), getattr(p, "memory_clock_rate", None)
+    return Gpu(
+        index=index,
+        name=p.name,
+        compute_capability=f"{p.major}.{p.minor}",
+        multiprocessors=p.multi_processor_count,
+        memory_bytes=p.total_memory,
+        memory_bus_bits=getattr(p, "memory_bus_width", None),
+        l2_bytes=getattr(p, "L2_cache_size", None),
+        max_clock_hz=clock * 1e3 if clock else None,
+        memory_clock_hz=memory_clock * 1e3 if memory_clock else None,
+        told_by="torch",
+    )
+
+
+def _from_proc(root: Path) -> list[Gpu]:
+    """Names that the kernel driver lists in /proc."""
+    gpus = []
+    for index, path in enumerate(sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))):
+        model = next((ln.partition(":")[2].strip() for ln in _text(path).splitlines() if ln.startswith("Model:")), "")
+        gpus.append(Gpu(index=index, name=model or "NVIDIA GPU", driver=driver_version(root), told_by="proc"))
+    return gpus
+
+
+def _hertz(megahertz: int | None) -> float | None:
+    return megahertz * 1e6 if megahertz else None
+
+
+def _string(text: str | bytes | None) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

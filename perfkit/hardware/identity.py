@@ -1,0 +1,155 @@
+"""The environment of a measurement: stored with every run, hashed to a fingerprint, compared before results are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+import msgspec
+
+from perfkit.hardware.compiler import find_compiler
+from perfkit.hardware.cpu import Cpu, current_clock, read_cpu
+from perfkit.hardware.gpu import driver_version, gpu_names, read_gpus
+
+# Distributions whose versions are kept, by the name that people say.
+PACKAGES = {
+    "torch": "torch",
+    "thunder": "lightning-thunder",
+    "triton": "triton",
+    "numpy": "numpy",
+}
+
+# What must be equal before times are compared: words for it, and where it lies in `environment()`.
+_MUST_AGREE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("CPU", ("cpu", "model")),
+    ("CPU stepping", ("cpu", "stepping")),
+    ("usable cores", ("cpu", "usable")),
+    ("threads", ("threads", "count")),
+    ("thread binding (OMP_PROC_BIND)", ("threads", "OMP_PROC_BIND")),
+    ("frequency governor", ("cpu", "governor")),
+    ("memory size", ("memory_class",)),
+    ("GPUs", ("gpu_names",)),
+    ("GPU driver", ("driver",)),
+    ("operating system", ("os", "system")),
+    ("Python", ("python_minor",)),
+    ("torch", ("versions", "torch")),
+    ("thunder", ("versions", "thunder")),
+    ("triton", ("versions", "triton")),
+    ("C compiler", ("compiler",)),
+)
+
+
+def usable_threads() -> int:
+    """Threads that a computation uses: torch's setting where torch is loaded, else OMP_NUM_THREADS, else the cores."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdigit() and int(first) > 0 else read_cpu().usable
+
+
+def fingerprint(threads: int | None = None) -> str:
+    """Twelve hex digits that agree where measurements are comparable: processor, cores, threads, memory class, GPUs.
+
+    `threads` defaults to `usable_threads()`. Host names, versions and loads do not belong to it.
+    """
+    return hash_of(read_cpu(), usable_threads() if threads is None else threads, gpu_names())
+
+
+def hash_of(cpu: Cpu, threads: int, gpus: list[str]) -> str:
+    """The fingerprint of a described machine."""
+    facts = [
+        cpu.model, cpu.stepping, cpu.architecture, cpu.simd, cpu.usable, threads,
+        [(c.level, c.size, c.instances) for c in cpu.caches], memory_class(cpu.memory_bytes), sorted(gpus),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+
+def memory_class(size: int | None) -> str:
+    """The power of two GiB that `size` bytes is nearest to, such as "32 GiB": firmware keeps a little of it."""
+    return "unknown" if not size else f"{2 ** round(math.log2(max(size, 2**30) / 2**30))} GiB"
+
+
+def environment() -> dict[str, Any]:
+    """All that may change a measurement, as plain data for JSON; what cannot be told is None."""
+    import perfkit
+
+    cpu, gpus = read_cpu(), read_gpus()
+    compiler = find_compiler()
+    return {
+        "perfkit": perfkit.__version__,
+        "fingerprint": fingerprint(),
+        "python": platform.python_version(),
+        "python_minor": ".".join(map(str, sys.version_info[:2])),
+        "versions": {name: version_of(package) for name, package in PACKAGES.items()},
+        "os": {"system": platform.system(), "release": platform.release(), "name": _os_name()},
+        "compiler": compiler.version if compiler else None,
+        "cpu": {**msgspec.to_builtins(cpu), "usable": cpu.usable},
+        "cpu_clock_hz": current_clock(),
+        "memory_class": memory_class(cpu.memory_bytes),
+        "threads": {
+            "count": usable_threads(),
+            **{name: os.environ.get(name, "unset") for name in ("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES")},
+        },
+        "load_average": _load(),
+        "virtualization": cpu.virtualization,
+        "gpus": msgspec.to_builtins(gpus),
+        "gpu_names": sorted(gpu.name for gpu in gpus),
+        "driver": next((gpu.driver for gpu in gpus if gpu.driver), driver_version()),
+    }
+
+
+def comparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """The differences between two environments that forbid comparing their times, in words; empty where there are none.
+
+    What one of the two does not tell (None, or a key it lacks) is no proof of a difference.
+    """
+    differences = []
+    for words, path in _MUST_AGREE:
+        one, other = _at(a, path), _at(b, path)
+        if one != other and one is not None and other is not None:
+            differences.append(f"{words}: {_words(one)} and {_words(other)}")
+    return differences
+
+
+def version_of(package: str) -> str | None:
+    """Version of an installed distribution, without importing it; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = environment
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _load() -> list[float] | None:
+    try:
+        return [round(load, 2) for load in os.getloadavg()]
+    except OSError:
+        return None
+
+
+def _os_name() -> str:
+    read: Callable[[], dict[str, str]] = platform.freedesktop_os_release
+    try:
+        return read().get("PRETTY_NAME", platform.platform())
+    except OSError:
+        return platform.platform()

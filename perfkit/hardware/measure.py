@@ -1,0 +1,189 @@
+"""Measuring the ceilings of a device: what runs in which order, in processes of their own."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+import perfkit
+from perfkit.errors import PerfkitError, Unavailable, UsageError
+from perfkit.hardware import native_bench
+from perfkit.hardware.assemble import Machine, assemble, unsettled
+from perfkit.hardware.ceilings import Ceilings
+from perfkit.hardware.compiler import find_compiler
+from perfkit.hardware.cpu import Cpu, read_cpu
+from perfkit.hardware.gpu import Gpu, read_gpus
+from perfkit.hardware.identity import fingerprint, version_of
+from perfkit.hardware.observation import Observation, Plan, Progress, cpu_plan
+from perfkit.hardware.peaks import cpu_bounds, peaks_of
+from perfkit.hardware.subprocesses import import_path, json_lines, thread_settings
+from perfkit.hardware.torch_bench import Request
+
+TIME_LIMIT = 120.0  # for torch's part; it plans for far less
+BUSY = 0.5  # load a core above which a warning is due
+
+
+def measure(device: str, threads: int, progress: Progress | None = None, plan: Plan | None = None) -> Ceilings:
+    """Measure the ceilings of `device` ("cpu", "cuda:0", …) with `threads` threads: about 20 s on two cores.
+
+    Raises `Unavailable` without torch or without that GPU, `RunFailed` when torch's process dies.
+    """
+    if version_of("torch") is None:
+        raise Unavailable("Measuring ceilings needs torch.", "Install it: pip install 'perfkit[run]'.")
+    say = progress or (lambda text: None)
+    start, load = time.monotonic(), _load_a_core()
+    ceilings = _measure_cpu(threads, say, plan) if device == "cpu" else _measure_gpu(device, threads, say)
+    ceilings.duration_s = time.monotonic() - start
+    if load > BUSY:
+        ceilings.warnings.append(
+            f"the machine was busy when its ceilings were measured (load {load:.1f} a core): they may be too low"
+        )
+    return ceilings
+
+
+def _measure_cpu(threads: int, say: Progress, plan: Plan | None) -> Ceilings:
+    cpu = read_cpu()
+    caches = cache_bytes(cpu, threads)
+    plan = plan or cpu_plan(int(max(caches.values(), default=0)), cpu.memory_bytes)
+    seen, problem = _observe_cpu(plan, threads, int(caches.get("L2", 2**21)), say)
+    peaks = cpu_bounds(cpu, threads)
+    machine = Machine(
+        fingerprint=fingerprint(threads),
+        device="cpu",
+        device_name=cpu.model,
+        threads=threads,
+        caches=caches,
+        bounds=peaks.values,
+        x86=cpu.architecture in ("x86_64", "AMD64"),
+        software=_software(),
+    )
+    ceilings = assemble(seen, machine, _now())
+    if problem:
+        ceilings.warnings.append(f"{problem} So torch's operators alone set the roofs, which may be too low.")
+    return ceilings
+
+
+def _observe_cpu(plan: Plan, threads: int, stream_from: int, say: Progress) -> tuple[list[Observation], str]:
+    """Everything seen, and the sentence that says why the compiled programs did not run.
+
+    Their rounds lie apart, torch's part between: load that comes and goes then shows as rounds that disagree. Working
+    sets where they do get more rounds.
+    """
+    start = time.monotonic()
+    seen, problem = _native_round(plan, threads, stream_from, 0, say)
+    request = Request(device="cpu", threads=threads, plan=plan, patterns="all" if problem else "check")
+    seen += [o for o in _torch(request, say) if isinstance(o, Observation)]
+    if problem:
+        return seen, problem
+    for number in range(1, plan.rounds):
+        seen += _native_round(plan, threads, stream_from, number, say)[0]
+    for number in range(plan.rounds, plan.rounds + plan.more_rounds):
+        again = unsettled(o for o in seen if o.by == "c")
+        if not again or time.monotonic() - start > plan.more_until_s:
+            break
+        say(f"memory, round {number + 1}, {len(again)} working sets")
+        main = plan.main_memory if plan.main_memory in again else None
+        some = msgspec.structs.replace(
+            plan, sizes=tuple(s for s in again if s != main), main_memory=main, pattern_s=2 * plan.pattern_s
+        )
+        seen += native_bench.bandwidth(some, threads, stream_from, number)
+    return seen, ""
+
+
+def _native_round(
+    plan: Plan, threads: int, stream_from: int, number: int, say: Progress
+) -> tuple[list[Observation], str]:
+    """One round of the compiled programs, and the sentence that says why there is none."""
+    try:
+        say(f"vector units, round {number + 1}")
+        seen = list(native_bench.vector(plan, threads, number))
+        say(f"memory, round {number + 1}")
+        return seen + list(native_bench.bandwidth(plan, threads, stream_from, number)), ""
+    except PerfkitError as error:
+        return [], error.message
+
+
+def _measure_gpu(device: str, threads: int, say: Progress) -> Ceilings:
+    request = Request(device=device, threads=threads, plan=Plan(sizes=(), main_memory=None))
+    lines = list(_torch(request, say))
+    seen = [line for line in lines if isinstance(line, Observation)]
+    gpu = next(line for line in lines if isinstance(line, Gpu))
+    peaks = peaks_of(_with_clocks(gpu))
+    machine = Machine(
+        fingerprint=fingerprint(threads),
+        device=device,
+        device_name=gpu.name,
+        threads=threads,
+        caches={"L2": float(gpu.l2_bytes)} if gpu.l2_bytes else {},
+        datasheet=peaks.values,
+        datasheet_source="; ".join(sorted(set(peaks.how.values()))),
+        software=_software(),
+    )
+    return assemble(seen, machine, _now())
+
+
+def _with_clocks(gpu: Gpu) -> Gpu:
+    """What torch says of a GPU, with the clocks that NVML says, where it lists a board of the same name."""
+    twin = next((g for g in read_gpus() if g.name == gpu.name), None)
+    if twin is None:
+        return gpu
+    known = {name: value for name, value in msgspec.structs.asdict(twin).items() if value is not None}
+    return msgspec.structs.replace(gpu, **{k: v for k, v in known.items() if getattr(gpu, k) is None})
+
+
+def _torch(request: Request, say: Progress) -> Iterator[Observation | Gpu]:
+    """Run `perfkit.hardware.torch_bench` and yield what it saw."""
+    command = [sys.executable, "-m", "perfkit.hardware.torch_bench", msgspec.json.encode(request).decode()]
+    environment = {**thread_settings(request.threads), **import_path()}
+    yield from _decoded(json_lines(command, environment, TIME_LIMIT, "torch's measurement"), say)
+
+
+def _decoded(lines: Iterable[dict], say: Progress) -> Iterator[Observation | Gpu]:
+    for line in lines:
+        if "progress" in line:
+            say(line["progress"])
+        elif "unavailable" in line:
+            raise Unavailable(line["unavailable"], "Use --device cpu, or look at `perfkit doctor`.")
+        elif "gpu" in line:
+            yield msgspec.convert(line["gpu"], Gpu)
+        else:
+            yield msgspec.convert(line, Observation)
+
+
+def cache_bytes(cpu: Cpu, threads: int) -> dict[str, float]:
+    """Bytes of each level of data cache that `threads` threads, one a core, have together."""
+    cores = max(1, cpu.physical or cpu.logical)
+    return {c.level: float(c.size * max(1, round(c.instances * min(1.0, threads / cores)))) for c in cpu.caches}
+
+
+def check_device(device: str) -> str:
+    """The device's full name: "cuda" means "cuda:0". Raises `UsageError` for anything but cpu and cuda[:N]."""
+    kind, _, index = device.partition(":")
+    if device == "cpu" or (kind == "cuda" and (index.isdigit() or device == "cuda")):
+        return "cuda:0" if device == "cuda" else device
+    raise UsageError(f"{device!r} is not a device.", "Use cpu, cuda, or cuda:N.")
+
+
+def _software() -> dict[str, str]:
+    compiler = find_compiler()
+    return {
+        "perfkit": perfkit.__version__,
+        "torch": version_of("torch") or "",
+        "compiler": compiler.version if compiler else "",
+    }
+
+
+def _load_a_core() -> float:
+    try:
+        return os.getloadavg()[0] / max(1, read_cpu().logical)
+    except OSError:
+        return 0.0
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

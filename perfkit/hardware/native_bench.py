@@ -1,0 +1,59 @@
+"""The memory and the vector units as the compiled programs in `native/` measure them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from perfkit.hardware.compiler import build_program
+from perfkit.hardware.observation import Observation, Plan
+from perfkit.hardware.subprocesses import json_lines, thread_settings
+
+NATIVE = Path(__file__).with_name("native")
+_TIME_LIMIT = 60.0
+
+
+def bandwidth(plan: Plan, threads: int, stream_from: int, number: int) -> Iterator[Observation]:
+    """One round over all working sets. Stores that bypass the cache are tried from `stream_from` bytes on.
+
+    Raises `Unavailable` without a compiler and `RunFailed` where the program cannot be built or run.
+    """
+    yield from _bandwidth(plan, threads, "zigzag", stream_from, plan.sizes, number)
+    if plan.main_memory:
+        yield from _bandwidth(plan, threads, "ascending", 0, [plan.main_memory], number)
+
+
+def vector(plan: Plan, threads: int, number: int) -> Iterator[Observation]:
+    """One round of multiply-add (and integer add and xor) chains in registers; raises like `bandwidth`."""
+    command = [str(build_program(NATIVE / "vector.c")), str(plan.vector_s)]
+    for line in json_lines(command, thread_settings(threads), _TIME_LIMIT, "The vector measurement"):
+        operation = "add and xor" if line["resource"] == "vector_int" else "multiply-add"
+        yield Observation(
+            resource=line["resource"],
+            what=operation,
+            how=f"C, OpenMP, chains of {line['bits']}-bit {operation} in registers",
+            rate=line["best"],
+            by="c",
+            round=number,
+            ok=line["ok"],
+        )
+
+
+def _bandwidth(
+    plan: Plan, threads: int, order: str, stream_from: int, sizes: Sequence[int], number: int
+) -> Iterator[Observation]:
+    if not sizes:
+        return
+    program = build_program(NATIVE / "bandwidth.c")
+    command = [str(program), str(plan.pattern_s), order, str(stream_from), *map(str, sizes)]
+    for line in json_lines(command, thread_settings(threads), _TIME_LIMIT, "The bandwidth measurement"):
+        yield Observation(
+            resource="memory",
+            what=line["pattern"],
+            how=f"C, OpenMP, {line['stores']} stores, {order}",
+            rate=line["best"],
+            by="c",
+            round=number,
+            working_set=line["bytes"],
+            ok=line["ok"],
+        )

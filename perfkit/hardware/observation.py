@@ -1,0 +1,77 @@
+"""One best rate seen while measuring, and the plan of what to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+Progress = Callable[[str], object]
+
+AGREE = 0.15  # the two best rounds of a ceiling should lie within this share of each other
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """The best rate of one round of one thing that was run.
+
+    `resource` is "memory" (rate in bytes/s, `working_set` in bytes) or an arithmetic unit (FLOP/s). `what` names the
+    pattern or product ("triad", "matmul 256×768×3072"), `how` says what ran it. `ok` is whether the results were right.
+    """
+
+    resource: str
+    what: str
+    how: str
+    rate: float
+    by: str  # "c" or "torch": who ran it
+    round: int = 0
+    working_set: float | None = None
+    ok: bool = True
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How much to measure. Times are per item and round, in seconds; sizes in bytes; `matmul_s` is per precision."""
+
+    sizes: tuple[int, ...]
+    main_memory: int | None  # a working set far beyond the caches; None where there is no room for one
+    pattern_s: float = 0.010
+    vector_s: float = 0.25
+    matmul_s: float = 1.2
+    rounds: int = 2
+    more_rounds: int = 2  # for working sets whose rounds disagree
+    more_until_s: float = 20.0  # none of these starts later
+    shapes: tuple[tuple[int, int, int], ...] = ()
+
+
+# Products of GPT-2's training step (rows × C × 3C, C × 4C, 4C × C, C × V at B=4, T=64), and squares.
+GPT2_SHAPES = ((256, 768, 2304), (256, 768, 3072), (256, 3072, 768), (256, 768, 50257))
+CPU_SHAPES = ((512,) * 3, *GPT2_SHAPES[:3], (1024,) * 3, (2048,) * 3, GPT2_SHAPES[3], (4096,) * 3)
+GPU_SHAPES = ((2048,) * 3, (16384, 768, 3072), (4096,) * 3, (16384, 768, 50304), (8192,) * 3)
+
+
+def cpu_plan(last_cache: int | None, memory: int | None) -> Plan:
+    """Working sets from 64 KiB by √2 to four times the last cache (256 MiB at least), within a sixteenth of memory."""
+    room = (memory or 4 * GIB) // 16
+    largest = min(max(256 * MIB, 4 * (last_cache or 0)), max(room, 64 * MIB))
+    beyond = min(2 * largest, room)
+    return Plan(
+        sizes=_sizes(64 * KIB, largest, 2),
+        main_memory=beyond if beyond >= 2 * largest else None,
+        shapes=CPU_SHAPES,
+    )
+
+
+def gpu_plan(memory: int) -> Plan:
+    """Working sets from 1 MiB by factors of 2 to an eighth of the GPU's memory, 4 GiB at most."""
+    largest = min(4 * GIB, memory // 8)
+    return Plan(sizes=_sizes(MIB, largest, 1), main_memory=None, pattern_s=0.05, matmul_s=1.0, shapes=GPU_SHAPES)
+
+
+def _sizes(first: int, last: int, per_octave: int) -> tuple[int, ...]:
+    """From `first` up to `last` inclusive in steps of 2^(1/per_octave), rounded to whole KiB."""
+    sizes, index = [], 0
+    while (size := first * 2 ** (index / per_octave)) < last * 0.99:
+        sizes.append(round(size / KIB) * KIB)
+        index += 1
+    return (*sizes, last)

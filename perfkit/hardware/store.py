@@ -1,0 +1,81 @@
+"""Ceilings are measured once and kept: a JSON file a device, fingerprint and number of threads in the user's cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfkit.errors import PerfkitError
+from perfkit.hardware.cache import cache_dir
+from perfkit.hardware.ceilings import Ceilings, from_json, to_json
+from perfkit.hardware.compiler import find_compiler
+from perfkit.hardware.identity import fingerprint, usable_threads, version_of
+from perfkit.hardware.observation import Plan, Progress
+from perfkit.run_folder import write_whole
+
+
+def load_or_measure(
+    device: str = "cpu",
+    refresh: bool = False,
+    progress: Progress | None = None,
+    threads: int | None = None,
+    plan: Plan | None = None,
+) -> Ceilings:
+    """The ceilings of `device`, from the cache if they are there and still hold, else measured and kept.
+
+    `progress` gets a few words before each part of the measurement. Loading needs no torch. A damaged cache file is
+    measured again and mentioned in `warnings`. Raises `UsageError` for an unknown device, `Unavailable` where measuring
+    is impossible, `RunFailed` when it fails.
+    """
+    from perfkit.hardware.measure import check_device, measure
+
+    device = check_device(device)
+    threads = usable_threads() if threads is None else threads
+    path = cache_path(device, threads)
+    kept, complaint = (None, "") if refresh else _load(path)
+    if kept is not None and not outdated(kept):
+        return kept
+    ceilings = measure(device, threads, progress, plan)
+    _keep(path, ceilings)
+    if complaint:
+        ceilings.warnings.append(complaint)
+    return ceilings
+
+
+def cache_path(device: str, threads: int) -> Path:
+    """Where the ceilings of `device` with `threads` threads are kept."""
+    return cache_dir() / "ceilings" / f"{fingerprint(threads)}-{device.replace(':', '')}-{threads}.json"
+
+
+def outdated(ceilings: Ceilings) -> str:
+    """Why kept ceilings no longer hold, or "": torch has changed, or there is a compiler that was not there then.
+
+    Without torch nothing can be measured again, so what is kept serves.
+    """
+    torch = version_of("torch")
+    if torch is None:
+        return ""
+    if ceilings.software.get("torch") != torch:
+        return f"torch is {torch} now; they were measured with {ceilings.software.get('torch') or 'another'}"
+    if ceilings.device == "cpu" and not ceilings.software.get("compiler") and find_compiler():
+        return "there is a C compiler now; they were measured without"
+    return ""
+
+
+def _load(path: Path) -> tuple[Ceilings | None, str]:
+    """What is kept, and a complaint when there is something that cannot be used."""
+    try:
+        return from_json(path.read_bytes()), ""
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError) as error:
+        return None, f"the ceilings kept in {path} could not be used ({error}) and were measured again"
+
+
+def _keep(path: Path, ceilings: Ceilings) -> None:
+    """Write the cache file whole or not at all; a cache that cannot be written costs a warning only."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, to_json(ceilings))
+    except (OSError, PerfkitError) as error:
+        reason = error.message if isinstance(error, PerfkitError) else f"{path.parent}: {error.strerror}."
+        ceilings.warnings.append(f"the ceilings could not be kept: {reason} Set PERFKIT_CACHE to a folder for them")

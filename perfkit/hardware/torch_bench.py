@@ -1,0 +1,193 @@
+"""What torch's own operators reach: run as `python -m perfkit.hardware.torch_bench`, a process of its own.
+
+It reads a JSON object {"device", "threads", "plan", "patterns"} from its one argument and prints one JSON line an
+observation (`perfkit.hardware.observation.Observation`); lines {"progress": …}, {"device_name": …, …} lie between.
+A process of its own, so that memory and settings of the program that asks stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from perfkit.hardware.observation import AGREE, Observation, Plan
+
+# Relative error that a product of this precision may have against fp64, for matrices of N(0, 1) with inner size 128.
+TOLERANCE = {"fp64": 1e-13, "fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.5e-2}
+PRECISIONS = ("fp32", "bf16", "fp64", "fp16")
+
+Timer = Callable[[Callable[[], object], float], float]  # (call, seconds to spend) → best seconds of one call
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parent asks for. `patterns`: "check" (every other size, beside the C program) or "all" (in its place)."""
+
+    device: str
+    threads: int
+    plan: Plan
+    patterns: str = "check"
+
+
+def say(**facts: Any) -> None:
+    """Print one line that is not an observation."""
+    sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
+    sys.stdout.flush()
+
+
+def patterns(device: str, size: int) -> dict[str, Callable[[], object]]:
+    """Operators over a working set of `size` bytes of fp32, each touching all of it once a call."""
+    import torch
+
+    def tensors(count: int) -> list[Any]:
+        return [torch.full((max(1, size // 4 // count),), 1.0, device=device) for _ in range(count)]
+
+    (a, b, c), (x, y), (s,) = tensors(3), tensors(2), tensors(1)
+    return {
+        "torch add": lambda: torch.add(b, c, out=a),
+        "torch triad": lambda: torch.add(b, c, alpha=3.0, out=a),
+        "torch mul": lambda: torch.mul(b, c, out=a),
+        "torch copy": lambda: x.copy_(y),
+        "torch sum": lambda: s.sum(),
+        "torch fill": lambda: s.fill_(1.0),
+    }
+
+
+def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, best_of: Timer) -> Iterator[Observation]:
+    """Bandwidth of torch's operators at each size."""
+    for size in sizes:
+        for name, call in patterns(device, size).items():
+            yield Observation(
+                resource="memory",
+                what=name,
+                how="torch, fp32",
+                rate=size / best_of(call, seconds),
+                by="torch",
+                working_set=size,
+            )
+
+
+def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer) -> Iterator[Observation]:
+    """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats."""
+    ok = _product_is_right(device, precision)
+    end = time.perf_counter() + plan.matmul_s
+    seen: dict[tuple[int, int, int], float] = {}
+    for shape in plan.shapes:
+        guess = 2.5 * _flop(shape) / max(seen.values(), default=1e10)  # one call to warm up, one to time
+        if guess > end - time.perf_counter():
+            continue
+        seen[shape] = _rate(device, precision, shape, plan.matmul_s / 2 / len(plan.shapes), best_of)
+        yield _matmul(precision, shape, seen[shape], ok, 0)
+    if seen:
+        best = max(seen, key=lambda shape: seen[shape])
+        for number in range(1, 4):
+            again = _rate(device, precision, best, plan.matmul_s / 6, best_of)
+            yield _matmul(precision, best, again, ok, number)
+            if abs(again / seen[best] - 1) < AGREE:
+                break
+            seen[best] = max(seen[best], again)
+
+
+def _matmul(precision: str, shape: tuple[int, int, int], rate: float, ok: bool, number: int) -> Observation:
+    return Observation(
+        resource=f"matrix_{precision}",
+        what="matmul " + "×".join(map(str, shape)),
+        how=f"torch.mm, {precision}",
+        rate=rate,
+        by="torch",
+        round=number,
+        ok=ok,
+    )
+
+
+def _rate(device: str, precision: str, shape: tuple[int, int, int], seconds: float, best_of: Timer) -> float:
+    """FLOP/s of (m, k) × (k, n), the second operand stored as (n, k) as a linear layer's weight is."""
+    import torch
+
+    m, k, n = shape
+    a, w = _operand(device, precision, m, k), _operand(device, precision, n, k)
+    out = torch.empty(m, n, device=device, dtype=a.dtype)
+    return _flop(shape) / best_of(lambda: torch.mm(a, w.t(), out=out), seconds)
+
+
+def _product_is_right(device: str, precision: str) -> bool:
+    import torch
+
+    a, b = _operand(device, precision, 128, 128), _operand(device, precision, 128, 128)
+    exact = a.double().cpu() @ b.double().cpu()
+    error = (torch.mm(a, b).double().cpu() - exact).norm() / exact.norm()
+    return bool(error < TOLERANCE[precision])
+
+
+def _operand(device: str, precision: str, rows: int, columns: int) -> Any:
+    import torch
+
+    dtype = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    generator = torch.Generator(device).manual_seed(rows * 7919 + columns)
+    return torch.randn(rows, columns, device=device, generator=generator).to(dtype)
+
+
+def _flop(shape: tuple[int, int, int]) -> float:
+    m, k, n = shape
+    return 2.0 * m * k * n
+
+
+def cpu_best_of(call: Callable[[], object], seconds: float) -> float:
+    """Best time of one call, in s: two calls at least after two to warm up; short calls are timed in batches."""
+    call()
+    begin = time.perf_counter()
+    call()
+    batch = max(1, int(1e-4 / max(time.perf_counter() - begin, 1e-7)))
+    best, count = float("inf"), 0
+    while count < 2 or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        for _ in range(batch):
+            call()
+        best = min(best, (time.perf_counter() - start) / batch)
+        count += 1
+    return best
+
+
+def run_cpu(request: Request) -> Iterator[Observation]:
+    """All that torch is asked for on the CPU."""
+    import torch
+
+    torch.set_num_threads(request.threads)
+    plan = request.plan
+    say(progress="memory, torch's operators")
+    sizes = plan.sizes if request.patterns == "all" else plan.sizes[::2]
+    yield from memory_observations("cpu", sizes, plan.pattern_s, cpu_best_of)
+    if request.patterns == "all" and plan.main_memory:
+        yield from memory_observations("cpu", (plan.main_memory,), plan.pattern_s, cpu_best_of)
+    for precision in PRECISIONS:
+        say(progress=f"matrix product, {precision}")
+        yield from matmul_observations("cpu", plan, precision, cpu_best_of)
+
+
+def main() -> None:
+    """Answer the request in the one argument."""
+    import torch
+
+    request = msgspec.json.decode(sys.argv[1], type=Request)
+    if request.device == "cpu":
+        observations = run_cpu(request)
+    elif not torch.cuda.is_available():
+        return say(unavailable="torch finds no CUDA GPU on this machine.")
+    elif int(request.device.partition(":")[2]) >= torch.cuda.device_count():
+        return say(unavailable=f"This machine has no {request.device}: torch finds {torch.cuda.device_count()} GPU(s).")
+    else:
+        from perfkit.hardware.torch_cuda import run_cuda
+
+        observations = run_cuda(request)
+    with torch.inference_mode():
+        for observation in observations:
+            sys.stdout.write(msgspec.json.encode(observation).decode() + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
