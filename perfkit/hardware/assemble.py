@@ -34,7 +34,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assemble(observations: Iterable[Observation], machine: Machine, measured_at: str) -> Ceilings:
-    """Ceilings from everything seen; wrong results are left out and reported. Raises `ValueError` without a bandwidth."""
+    """Ceilings from everything seen; wrong results are left out and reported. Raises `ValueError` for no bandwidth."""
     seen = list(observations)
     right = [o for o in seen if o.ok and o.rate > 0]
     memory = _memory(right)

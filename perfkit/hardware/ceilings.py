@@ -65,6 +65,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     datasheet: dict[str, float] = {}
     datasheet_source: str = ""
     software: dict[str, str] = {}  # what measured: torch, compiler, perfkit
+    load: float | None = None  # load average a core when it began: a busy machine shows too little
     duration_s: float | None = None
     warnings: list[str] = []
     checks: list[SelfCheck] = []

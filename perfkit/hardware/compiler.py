@@ -58,6 +58,18 @@ def build_program(source: Path) -> Path:
     return program
 
 
+def has_openmp(compiler: Compiler) -> bool:
+    """Whether `compiler` builds an OpenMP program, tried on a small one."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "openmp.c"
+        source.write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")
+        try:
+            _first_that_compiles(compiler, source, Path(folder) / "openmp")
+        except RunFailed:
+            return False
+    return True
+
+
 @functools.lru_cache(maxsize=8)
 def _find(named: str, path: str) -> Compiler | None:
     commands = [tuple(shlex.split(named))] if named else [("cc",), ("gcc",), ("clang",)]
@@ -103,4 +115,4 @@ def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> Pat
             if done.returncode == 0:
                 return program
             complaint = complaint or next((ln for ln in done.stderr.splitlines() if "error" in ln), done.stderr.strip())
-    raise RunFailed(f"{compiler.version} could not compile {source.name}: {complaint}.", "OpenMP is needed.")
+    raise RunFailed(f"{compiler.version} could not compile {source.name} with OpenMP: {complaint}.", HOW_TO_GET)

@@ -1,7 +1,7 @@
 """What GPUs there are, how they are clocked now, and whether their counters may be read.
 
-NVML (package nvidia-ml-py) tells most; without it, torch where the program has loaded it anyway; without that, the names
-in /proc. What none of them tells is None.
+NVML (package nvidia-ml-py) tells most; without it, torch where the program has loaded it anyway; without that, the
+names in /proc. What none of them tells is None.
 """
 
 from __future__ import annotations

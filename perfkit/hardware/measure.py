@@ -36,10 +36,10 @@ def measure(device: str, threads: int, progress: Progress | None = None, plan: P
     if version_of("torch") is None:
         raise Unavailable("Measuring ceilings needs torch.", "Install it: pip install 'perfkit[run]'.")
     say = progress or (lambda text: None)
-    start, load = time.monotonic(), _load_a_core()
+    start, load = time.monotonic(), load_a_core()
     ceilings = _measure_cpu(threads, say, plan) if device == "cpu" else _measure_gpu(device, threads, say)
-    ceilings.duration_s = time.monotonic() - start
-    if load > BUSY:
+    ceilings.duration_s, ceilings.load = time.monotonic() - start, load
+    if load is not None and load > BUSY:
         ceilings.warnings.append(
             f"the machine was busy when its ceilings were measured (load {load:.1f} a core): they may be too low"
         )
@@ -178,11 +178,12 @@ def _software() -> dict[str, str]:
     }
 
 
-def _load_a_core() -> float:
+def load_a_core() -> float | None:
+    """Load average of the last minute over the usable CPUs; None where the system has none."""
     try:
-        return os.getloadavg()[0] / max(1, read_cpu().logical)
+        return os.getloadavg()[0] / read_cpu().logical
     except OSError:
-        return 0.0
+        return None
 
 
 def _now() -> str:

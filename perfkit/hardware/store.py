@@ -9,6 +9,7 @@ from perfkit.hardware.cache import cache_dir
 from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of
+from perfkit.hardware.measure import BUSY, check_device, load_a_core, measure
 from perfkit.hardware.observation import Plan, Progress
 from perfkit.run_folder import write_whole
 
@@ -26,14 +27,15 @@ def load_or_measure(
     measured again and mentioned in `warnings`. Raises `UsageError` for an unknown device, `Unavailable` where measuring
     is impossible, `RunFailed` when it fails.
     """
-    from perfkit.hardware.measure import check_device, measure
-
     device = check_device(device)
     threads = usable_threads() if threads is None else threads
     path = cache_path(device, threads)
     kept, complaint = (None, "") if refresh else _load(path)
-    if kept is not None and not outdated(kept):
+    reason = outdated(kept) if kept else ""
+    if kept is not None and not reason:
         return kept
+    if reason and progress:
+        progress(f"measured again: {reason}")
     ceilings = measure(device, threads, progress, plan)
     _keep(path, ceilings)
     if complaint:
@@ -47,7 +49,7 @@ def cache_path(device: str, threads: int) -> Path:
 
 
 def outdated(ceilings: Ceilings) -> str:
-    """Why kept ceilings no longer hold, or "": torch has changed, or there is a compiler that was not there then.
+    """Why kept ceilings no longer hold, or "": another torch, a compiler that was not there, a machine then busy.
 
     Without torch nothing can be measured again, so what is kept serves.
     """
@@ -58,6 +60,9 @@ def outdated(ceilings: Ceilings) -> str:
         return f"torch is {torch} now; they were measured with {ceilings.software.get('torch') or 'another'}"
     if ceilings.device == "cpu" and not ceilings.software.get("compiler") and find_compiler():
         return "there is a C compiler now; they were measured without"
+    load = load_a_core()
+    if load is not None and ceilings.load is not None and ceilings.load > BUSY and load < ceilings.load / 2:
+        return "the machine was busy when they were measured, and is calmer now"
     return ""
 
 

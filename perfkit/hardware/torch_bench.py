@@ -24,7 +24,7 @@ Timer = Callable[[Callable[[], object], float], float]  # (call, seconds to spen
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parent asks for. `patterns`: "check" (every other size, beside the C program) or "all" (in its place)."""
+    """What the parent asks for. `patterns`: "check" (each other size, beside the C program) or "all" (in its stead)."""
 
     device: str
     threads: int

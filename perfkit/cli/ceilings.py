@@ -1,0 +1,102 @@
+"""`perfkit ceilings`: the roofs of this machine, as measured here."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from perfkit.hardware import Ceilings
+
+
+def ceilings(
+    device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:N.")] = "cpu",
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again, even if kept figures still hold.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Show what this machine can do: bandwidth by working set, FLOP/s by arithmetic unit, and how sure that is.
+
+    Measured once (about 20 seconds) and kept. Every efficiency that perfkit prints is against these figures.
+    """
+    from perfkit.cli.shown import progress
+    from perfkit.hardware import load_or_measure, to_json
+
+    with progress() as say:
+        found = load_or_measure(device, refresh=refresh, progress=lambda text: say("ceilings", text))
+    if as_json:
+        sys.stdout.write(to_json(found).decode() + "\n")
+    else:
+        from rich.console import Console
+
+        _print(found, Console(highlight=False))
+
+
+def _print(found: Ceilings, console: Console) -> None:
+    took = f", {found.duration_s:.0f} s" if found.duration_s else ""
+    console.print(f"[bold]{found.device_name or found.device}[/bold], {found.threads} threads")
+    console.print(f"measured {found.measured_at}{took}; fingerprint {found.fingerprint}", style="dim")
+    console.print()
+    _print_memory(found, console)
+    _print_compute(found, console)
+    for check in found.checks:
+        mark = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "[dim]–[/dim]"}[check.ok]
+        console.print(f"{mark} {check.name}: {check.text}")
+    told = {check.text for check in found.checks}
+    for warning in found.warnings:
+        if warning not in told:
+            console.print(f"[yellow]![/yellow] {warning}")
+
+
+def _print_memory(found: Ceilings, console: Console) -> None:
+    """One row a working set: what was reached there, and the roof that follows (never below a larger set's)."""
+    from rich.table import Table
+
+    from perfkit import units
+
+    table = Table(title="Memory", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for column in ("working set", "fits", "measured", "roof", "spread"):
+        table.add_column(column, justify="left" if column == "fits" else "right")
+    table.add_column("reached by")
+    scale = units.scale_for([rate for _, rate in found.bandwidth], "B/s")
+    for (size, rate), (_, roof) in zip(found.bandwidth, found.envelope(), strict=True):
+        made = next((c for c in found.details if c.working_set == size), None)
+        level = found.level_of(size)
+        table.add_row(
+            units.text(size, "iB"),
+            level if level in found.caches else "–",
+            scale.text(rate),
+            scale.text(roof),
+            units.text(made.spread, "%") if made else units.ABSENT,
+            f"{made.name}: {made.how}" if made else units.ABSENT,
+        )
+    console.print(table)
+    paper = found.datasheet.get("memory")
+    beside = scale.text(paper) if paper else "unknown"
+    console.print(f"main memory {scale.text(found.dram_bandwidth)}, datasheet {beside}\n")
+
+
+def _print_compute(found: Ceilings, console: Console) -> None:
+    from rich.table import Table
+
+    from perfkit import units
+
+    table = Table(title="Arithmetic", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for column in ("unit", "measured", "datasheet", "of it", "spread"):
+        table.add_column(column, justify="left" if column == "unit" else "right")
+    table.add_column("reached by")
+    scale = units.scale_for(found.compute.values(), "FLOP/s")
+    for resource, rate in found.compute.items():
+        made, datasheet = found.compute_for(resource), found.datasheet.get(resource)
+        table.add_row(
+            resource.replace("_", " "),
+            scale.text(rate),
+            scale.text(datasheet) if datasheet else "unknown",
+            units.text(rate / datasheet if datasheet else None, "%"),
+            units.text(made.spread, "%") if made else units.ABSENT,
+            f"{made.name}: {made.how}" if made else units.ABSENT,
+        )
+    console.print(table, "")
