@@ -1,7 +1,7 @@
 """Renderers: a `Report` in, text out. Each is one short file; none computes anything but a scale or a colour.
 
-`FORMATS` holds them by name. A renderer's module is imported when it is first used, so that a report in one format loads
-no other's libraries.
+`FORMATS` holds them by name. A renderer's module is imported when it is first used, so that a report in one format
+loads no other's libraries.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def safe_name(text: str) -> str:
 
 
 def print_terminal(report: Report, limit: int | None = None) -> None:
-    """Print the report on stdout, coloured on a terminal only; `limit` rows a table, 0 for all, None for a short form."""
+    """Print the report on stdout, coloured on a terminal only; `limit` rows a table: 0 for all, None for few."""
     from rich.console import Console
 
     from perfkit.render import terminal

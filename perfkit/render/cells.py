@@ -123,10 +123,10 @@ def table(title: str, *columns: Column, notes: Iterable[str] = (), total: bool =
 
 
 def efficiency_tone(value: float | None) -> str:
-    """How near to its roof: good from 70 %, fair from 40 %, else poor; bad above 100 %, which no true figure is."""
+    """How near to its roof: good from 70 %, fair from 40 %, else poor; bad above 105 %, which is no true figure."""
     if value is None or value != value:
         return ""
-    if value > 1.0:
+    if value > 1.05:
         return "bad"
     return "good" if value >= 0.7 else "fair" if value >= 0.4 else "poor"
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: data, charts, style and script are inside, the network is barred.
+"""The report as one HTML file that needs nothing else: data, charts, style and script inside, the network barred.
 
 The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{style FILE}}`,
 `{{script FILE…}}`, `{{plotly}}`, `{{data}}`, `{{title}}`, `{{csp}}`. The charts are drawn by plotly's own

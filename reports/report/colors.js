@@ -1,12 +1,14 @@
 // One colour a family and a pass, the same in every chart and table; families unknown here take the spare ones in turn.
 
 const FAMILY_COLORS = {
-  matmul: "#3d73d9", attention: "#8a5fd3", normalization: "#16a394", activation: "#ee9a2e", elementwise: "#c7a424",
-  softmax: "#dd5795", reduction: "#63ad47", embedding: "#a8744c", optimizer: "#dc5646", copy: "#8b98a9", loss: "#4db3e6",
-  fused: "#5d62cf", memory: "#8b98a9", communication: "#b5407a", convolution: "#2f8f5b", other: "#9aa5b4",
+  matmul: "#3d73d9", attention: "#8a5fd3", normalization: "#16a394", elementwise: "#ee9a2e", softmax: "#dd5795",
+  reduction: "#63ad47", embedding: "#a8744c", optimizer: "#dc5646", copy: "#8b98a9", loss: "#4db3e6", fill: "#b3bcc7",
+  index: "#c7a424", random: "#7d8b2f", convolution: "#2f8f5b", sort: "#b06a3b", collective: "#b5407a", fused: "#5d62cf",
+  other: "#9aa5b4",
 };
 const PASS_COLORS = {
   encoder: "#4db3e6", forward: "#3d73d9", classifier: "#8a5fd3", backward: "#ee9a2e", optimizer: "#dc5646",
+  "several passes": "#16a394", unknown: "#9aa5b4",
 };
 const SPARE_COLORS = ["#5d62cf", "#2f8f5b", "#b5407a", "#7d8b2f", "#3a8fa3", "#b06a3b", "#7a5195", "#5b7083"];
 const spareTaken = new Map();
@@ -23,7 +25,7 @@ const dot = (name, kind) => el("span", { class: "dot", "aria-hidden": "true", st
 // What an efficiency means, as a class; the limits are those of perfkit/render/cells.py.
 function tone(efficiency, broken) {
   if (!known(efficiency)) return "unknown";
-  if (broken || efficiency > 1) return "bad";
+  if (broken || efficiency > 1.05) return "bad";
   return efficiency >= 0.7 ? "good" : efficiency >= 0.4 ? "fair" : "poor";
 }
 

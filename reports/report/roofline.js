@@ -38,7 +38,7 @@ function onPoint(node, pick) {
 
 function rooflineFigure(points, roofs, { by, size, roofs: shown }) {
   const longest = Math.max(...points.map((p) => p.time_ns));
-  const nameOf = (p) => (by === "pass" ? p.pass_ : p.family) || "other";
+  const nameOf = (p) => (by === "family" ? p.family || "other" : p.pass_.includes(", ") ? "several passes" : p.pass_ || "unknown");
   const total = (name) => points.filter((p) => nameOf(p) === name).reduce((sum, p) => sum + p.time_ns, 0);
   const names = [...new Set(points.map(nameOf))].sort((a, b) => total(b) - total(a));
   const range = rooflineRange(points, roofs);

@@ -1,0 +1,74 @@
+"""`perfkit tensorboard`: look at a run in TensorBoard."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.errors import InputError, PerfkitError, Unavailable
+from perfkit.run_folder import MANIFEST, is_run_folder
+
+# This machine only: the pages show file names and code of whoever made the run.
+HOST = "127.0.0.1"
+
+
+def tensorboard(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a folder of run folders.")],
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; a free one from 6006 on when left out, any free for 0.")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Show a run in TensorBoard: scalars per step, and the report's tables as text. Ctrl-C ends it.
+
+    It listens on this machine only.
+    """
+    check(run)
+    url = launch(run, port)
+    print(f"TensorBoard shows {run} at {url}", flush=True)
+    print("Press Ctrl-C to stop.", flush=True)
+    if open_page:
+        webbrowser.open(url)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        print("\nTensorBoard stopped.", file=sys.stderr)
+
+
+def check(run: Path) -> None:
+    """Raise `InputError` unless `run` is a run folder or holds some, `Unavailable` where TensorBoard is missing."""
+    if not run.is_dir():
+        raise InputError(f"{run} is not a folder.", "Give the folder that `perfkit run` printed.")
+    if not is_run_folder(run) and not any(is_run_folder(child) for child in run.iterdir() if child.is_dir()):
+        raise InputError(
+            f"{run} is no run folder and holds none: there is no {MANIFEST}.",
+            "Give the folder that `perfkit run` printed.",
+        )
+    if find_spec("tensorboard") is None:
+        raise Unavailable("TensorBoard is not installed.", "Run: pip install tensorboard")
+
+
+def launch(run: Path, port: int | None) -> str:
+    """Start TensorBoard's server in a thread of this process and return its address.
+
+    Raises `PerfkitError` when the port is taken.
+    """
+    from tensorboard import program
+
+    board = program.TensorBoard()
+    # The fast loader is a second process, which a run's few events do not need.
+    arguments = ["perfkit tensorboard", "--logdir", str(run.resolve()), "--host", HOST, "--load_fast", "false"]
+    board.configure(argv=[*arguments, "--port", str(port)] if port is not None else arguments)
+    try:
+        return str(board.launch())
+    except program.TensorBoardPortInUseError as error:
+        taken = f"Port {port} is in use." if port else "The ports from 6006 on are in use."
+        raise PerfkitError(taken, "Choose another with --port; --port 0 takes any that is free.") from error
+    except program.TensorBoardServerException as error:
+        raise PerfkitError(f"TensorBoard could not start: {' '.join(str(error).split())}") from error
