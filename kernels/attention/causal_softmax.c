@@ -47,11 +47,13 @@ static inline void fill_zero(scalar *p, int64_t n) {
     memset(p, 0, (size_t)n * sizeof(scalar));
 }
 
-/* exp(c s - largest), from memory where the row already keeps it in full precision. */
+#define LOG2_E 1.4426950408889634 /* exp(x) = 2^(x LOG2_E), which the scale takes in */
+
+/* 2^(c s - largest), from memory where the row already keeps it in full precision. */
 static inline vec again(vec kept, vec s, float c, float largest) {
 #ifdef PERFKIT_BF16
     (void)kept;
-    return v_exp(s * c - largest);
+    return v_exp2(s * c - largest);
 #else
     (void)s, (void)c, (void)largest;
     return kept;
@@ -67,13 +69,13 @@ static inline void softmax_row(const scalar *s, scalar *a, int64_t n, float c) {
 
     vec sums = v_all(0.0f);
     for (int64_t j = 0; j < whole; j += WIDTH) {
-        vec e = v_exp(v_load(s + j) * c - largest);
+        vec e = v_exp2(v_load(s + j) * c - largest);
         v_store(a + j, e);
         sums += e;
     }
     ivec inside = v_lanes_below(rest);
     vec last = v_load_part(s + whole, rest, 0.0f);
-    vec e = v_exp(last * c - largest);
+    vec e = v_exp2(last * c - largest);
     float inverse = 1.0f / v_sum(sums + v_where(inside, e, v_all(0.0f)));
 
     for (int64_t j = 0; j < whole; j += WIDTH)
@@ -82,11 +84,13 @@ static inline void softmax_row(const scalar *s, scalar *a, int64_t n, float c) {
 }
 
 int causal_softmax_forward_v2(const scalar *scores, scalar *att, int64_t N, int64_t T, double scale) {
+    float c = (float)(scale * LOG2_E);
+    will_write(att, N * T * T);
     /* Rows grow with their number: small chunks dealt in turn give every thread the same work. */
 #pragma omp parallel for schedule(static, 16) if (N * T * T >= PARALLEL_FROM)
     for (int64_t row = 0; row < N * T; row++) {
         int64_t n = row % T + 1;
-        softmax_row(scores + row * T, att + row * T, n, (float)scale);
+        softmax_row(scores + row * T, att + row * T, n, c);
         fill_zero(att + row * T + n, T - n);
     }
     return KERNEL_DONE;
@@ -104,6 +108,7 @@ static inline void softmax_gradient_row(const scalar *da, const scalar *a, scala
 
 int causal_softmax_backward_v2(const scalar *datt, const scalar *att, scalar *dscores, int64_t N, int64_t T,
                                double scale) {
+    will_write(dscores, N * T * T);
 #pragma omp parallel for schedule(static, 16) if (N * T * T >= PARALLEL_FROM)
     for (int64_t row = 0; row < N * T; row++) {
         int64_t n = row % T + 1;

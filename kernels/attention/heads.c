@@ -59,31 +59,39 @@ int merge_heads_backward_v1(const scalar *dy, scalar *dx, int64_t B, int64_t T, 
     return KERNEL_DONE;
 }
 
-/* ---- version 2: whole head rows, threads over (batch, time) ---------------------------------------------------- */
+/* ---- version 2: whole head rows, threads, writes in the order of memory ---------------------------------------- */
 
+/* A head row is short (256 bytes in GPT-2): calling memcpy for it would cost more than the copy. */
 static inline void copy_row(scalar *to, const scalar *from, int64_t n) {
-    memcpy(to, from, (size_t)n * sizeof(scalar));
+    const int64_t chunk = 64 / sizeof(scalar);
+    int64_t i = 0;
+    for (; i + chunk <= n; i += chunk) memcpy(to + i, from + i, 64);
+    for (; i < n; i++) to[i] = from[i];
 }
 
-/* One token: its NH head rows of HS lie `stride` apart on the other side. */
-static inline void scatter_heads(scalar *heads, const scalar *token, int64_t NH, int64_t HS, int64_t stride) {
-    for (int64_t h = 0; h < NH; h++) copy_row(heads + h * stride, token + h * HS, HS);
+/* (B, T, C), with `stride` elements from one token to the next, into (B, NH, T, HS). */
+static inline void heads_from_tokens(scalar *heads, const scalar *tokens, int64_t stride, int64_t B, int64_t T,
+                                     int64_t NH, int64_t HS) {
+#pragma omp for schedule(static) collapse(3) nowait
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t h = 0; h < NH; h++)
+            for (int64_t t = 0; t < T; t++)
+                copy_row(heads + ((b * NH + h) * T + t) * HS, tokens + (b * T + t) * stride + h * HS, HS);
 }
 
-static inline void gather_heads(scalar *token, const scalar *heads, int64_t NH, int64_t HS, int64_t stride) {
-    for (int64_t h = 0; h < NH; h++) copy_row(token + h * HS, heads + h * stride, HS);
+/* The way back: one token's head rows lie T * HS elements apart. */
+static inline void token_from_heads(scalar *token, const scalar *heads, int64_t T, int64_t NH, int64_t HS) {
+    for (int64_t h = 0; h < NH; h++) copy_row(token + h * HS, heads + h * T * HS, HS);
 }
 
 int split_heads_forward_v2(const scalar *qkv, scalar *q, scalar *k, scalar *v, int64_t B, int64_t T, int64_t NH,
                            int64_t HS) {
     int64_t C = NH * HS;
-#pragma omp parallel for schedule(static) if (B * T * C >= PARALLEL_FROM)
-    for (int64_t n = 0; n < B * T; n++) {
-        const scalar *token = qkv + n * 3 * C;
-        int64_t head = (n / T * NH * T + n % T) * HS;
-        scatter_heads(q + head, token, NH, HS, T * HS);
-        scatter_heads(k + head, token + C, NH, HS, T * HS);
-        scatter_heads(v + head, token + 2 * C, NH, HS, T * HS);
+#pragma omp parallel if (B * T * C >= PARALLEL_FROM)
+    {
+        heads_from_tokens(q, qkv, 3 * C, B, T, NH, HS);
+        heads_from_tokens(k, qkv + C, 3 * C, B, T, NH, HS);
+        heads_from_tokens(v, qkv + 2 * C, 3 * C, B, T, NH, HS);
     }
     return KERNEL_DONE;
 }
@@ -91,27 +99,28 @@ int split_heads_forward_v2(const scalar *qkv, scalar *q, scalar *k, scalar *v, i
 int split_heads_backward_v2(const scalar *dq, const scalar *dk, const scalar *dv, scalar *dqkv, int64_t B, int64_t T,
                             int64_t NH, int64_t HS) {
     int64_t C = NH * HS;
-#pragma omp parallel for schedule(static) if (B * T * C >= PARALLEL_FROM)
-    for (int64_t n = 0; n < B * T; n++) {
-        scalar *token = dqkv + n * 3 * C;
-        int64_t head = (n / T * NH * T + n % T) * HS;
-        gather_heads(token, dq + head, NH, HS, T * HS);
-        gather_heads(token + C, dk + head, NH, HS, T * HS);
-        gather_heads(token + 2 * C, dv + head, NH, HS, T * HS);
-    }
+#pragma omp parallel for schedule(static) collapse(2) if (B * T * C >= PARALLEL_FROM)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++) {
+            scalar *token = dqkv + (b * T + t) * 3 * C;
+            int64_t head = (b * NH * T + t) * HS;
+            token_from_heads(token, dq + head, T, NH, HS);
+            token_from_heads(token + C, dk + head, T, NH, HS);
+            token_from_heads(token + 2 * C, dv + head, T, NH, HS);
+        }
     return KERNEL_DONE;
 }
 
 int merge_heads_forward_v2(const scalar *x, scalar *y, int64_t B, int64_t T, int64_t NH, int64_t HS) {
-#pragma omp parallel for schedule(static) if (B * T * NH * HS >= PARALLEL_FROM)
-    for (int64_t n = 0; n < B * T; n++)
-        gather_heads(y + n * NH * HS, x + (n / T * NH * T + n % T) * HS, NH, HS, T * HS);
+#pragma omp parallel for schedule(static) collapse(2) if (B * T * NH * HS >= PARALLEL_FROM)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++)
+            token_from_heads(y + (b * T + t) * NH * HS, x + (b * NH * T + t) * HS, T, NH, HS);
     return KERNEL_DONE;
 }
 
 int merge_heads_backward_v2(const scalar *dy, scalar *dx, int64_t B, int64_t T, int64_t NH, int64_t HS) {
-#pragma omp parallel for schedule(static) if (B * T * NH * HS >= PARALLEL_FROM)
-    for (int64_t n = 0; n < B * T; n++)
-        scatter_heads(dx + (n / T * NH * T + n % T) * HS, dy + n * NH * HS, NH, HS, T * HS);
+#pragma omp parallel if (B * T * NH * HS >= PARALLEL_FROM)
+    heads_from_tokens(dx, dy, NH * HS, B, T, NH, HS);
     return KERNEL_DONE;
 }

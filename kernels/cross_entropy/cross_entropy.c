@@ -58,6 +58,13 @@ int cross_entropy_backward_v1(const scalar *dloss, const scalar *logits, const i
 
 /* ---- version 2: threads over rows, one pass over the logits ----------------------------------------------------- */
 
+#define LOG2_E 1.4426950408889634f
+
+/* exp(x - shift). The difference is taken first: large logits lose no digits. */
+static inline vec exp_of(vec x, float shift) {
+    return v_exp2((x - shift) * LOG2_E);
+}
+
 #define BLOCK 2048 /* elements of a row that stay in the first-level cache between their maximum and their sum */
 
 static inline float block_largest(const scalar *x, int64_t n) {
@@ -76,11 +83,11 @@ static inline float block_sum(const scalar *x, int64_t n, float largest) {
     vec sums[2] = {v_all(0.0f), v_all(0.0f)};
     int64_t v = 0;
     for (; v + 2 * WIDTH <= n; v += 2 * WIDTH) {
-        sums[0] += v_exp(v_load(x + v) - largest);
-        sums[1] += v_exp(v_load(x + v + WIDTH) - largest);
+        sums[0] += exp_of(v_load(x + v), largest);
+        sums[1] += exp_of(v_load(x + v + WIDTH), largest);
     }
-    for (; v + WIDTH <= n; v += WIDTH) sums[0] += v_exp(v_load(x + v) - largest);
-    vec last = v_exp(v_load_part(x + v, n - v, 0.0f) - largest);
+    for (; v + WIDTH <= n; v += WIDTH) sums[0] += exp_of(v_load(x + v), largest);
+    vec last = exp_of(v_load_part(x + v, n - v, 0.0f), largest);
     sums[1] += v_where(v_lanes_below(n - v), last, v_all(0.0f));
     return v_sum(sums[0] + sums[1]);
 }
@@ -128,14 +135,15 @@ int cross_entropy_forward_v2(const scalar *logits, const int64_t *targets, scala
 
 static inline void gradient_row(const scalar *x, scalar *dx, int64_t V, float lse, float factor) {
     int64_t whole = V - V % WIDTH;
-    for (int64_t v = 0; v < whole; v += WIDTH) v_store(dx + v, v_exp(v_load(x + v) - lse) * factor);
-    v_store_part(dx + whole, V - whole, v_exp(v_load_part(x + whole, V - whole, 0.0f) - lse) * factor);
+    for (int64_t v = 0; v < whole; v += WIDTH) v_store(dx + v, exp_of(v_load(x + v), lse) * factor);
+    v_store_part(dx + whole, V - whole, exp_of(v_load_part(x + whole, V - whole, 0.0f), lse) * factor);
 }
 
 int cross_entropy_backward_v2(const scalar *dloss, const scalar *logits, const int64_t *targets, const float *lse,
                               scalar *dlogits, int64_t N, int64_t V, int64_t ignore_index) {
     int64_t counted = counted_rows(targets, N, V, ignore_index);
     if (counted < 0) return BAD_TARGET;
+    will_write(dlogits, N * V);
     float factor = get(dloss) / (float)counted;
 #pragma omp parallel for schedule(static) if (N * V >= PARALLEL_FROM)
     for (int64_t n = 0; n < N; n++) {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from perfkit.errors import InputError
 from perfkit.kernels import selection
@@ -19,11 +19,12 @@ from perfkit.kernels.shapes import mismatch
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call with given shapes, types and numbers needs."""
+    """What every call with given shapes, types and numbers needs; `outputs` are the shape and type of each output."""
 
     implementation: Implementation
     launch: Launch
     scalars: tuple[int | float, ...]
+    outputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
 
 class Runner:
@@ -33,24 +34,27 @@ class Runner:
         self.operation = operation
         self.device = device
         self._tensors = operation.signature.tensors
+        self._numbers = operation.signature.numbers
         self._single = len(operation.signature.outputs) == 1
         self._launchers: dict[tuple[Implementation, str], Launch] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
-        outputs = self.operation.allocate(*arguments)
-        tensors = [arguments[i].contiguous() for i in self._tensors]
-        tensors += (outputs,) if self._single else outputs
-        plan.launch(tensors, plan.scalars)
-        return outputs
+        outputs = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in plan.outputs]
+        plan.launch([arguments[i].contiguous() for i in self._tensors] + outputs, plan.scalars)
+        return outputs[0] if self._single else tuple(outputs)
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
         """The plan for these arguments. Raises `InputError` when they do not fit the operation, and what building raises."""
-        key = (selection.forced_version(), *((a.shape, a.dtype) if isinstance(a, Tensor) else a for a in arguments))
-        plan = self._plans.get(key)
+        key: list[Any] = [selection.forced_version()]
+        for i in self._tensors:
+            tensor = arguments[i]
+            key += (tensor.shape, tensor.dtype)
+        key += [arguments[i] for i in self._numbers]
+        plan = self._plans.get(tuple(key))
         if plan is None:
-            plan = self._plans[key] = self._make(arguments)
+            plan = self._plans[tuple(key)] = self._make(arguments)
         return plan
 
     def prepare(self, dtype: str) -> Implementation:
@@ -62,7 +66,10 @@ class Runner:
     def _make(self, arguments: Sequence[Any]) -> Plan:
         dtype = self._check(arguments)
         chosen = selection.choose(self.operation, self.device, dtype, selection.forced_version())
-        return Plan(chosen, self._launcher(chosen, dtype), tuple(self.operation.scalars(*arguments)))
+        allocated = self.operation.allocate(*arguments)
+        outputs = (allocated,) if self._single else allocated
+        specs = tuple((tuple(o.shape), o.dtype) for o in outputs)
+        return Plan(chosen, self._launcher(chosen, dtype), tuple(self.operation.scalars(*arguments)), specs)
 
     def _launcher(self, chosen: Implementation, dtype: str) -> Launch:
         key = (chosen, dtype)

@@ -13,6 +13,7 @@ from perfkit.content import content_dir
 from perfkit.errors import Unavailable
 from perfkit.kernels.autograd import register_gradient
 from perfkit.kernels.families import catalog
+from perfkit.kernels import selection
 from perfkit.kernels.declare import NAMESPACE, Implementation, Operation
 from perfkit.kernels.dispatch import Runner
 from perfkit.kernels.languages import LANGUAGES, candidates, device_unavailable
@@ -34,6 +35,7 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     name until the process ends. Raises `Unavailable` when no kernel can run on this machine, `RunFailed` when a source
     does not compile, and `InputError` for a broken family.
     """
+    selection.read_environment()
     families = catalog(extra_dirs)
     devices = [d for d in sorted({x.device for x in LANGUAGES.values()}) if device_unavailable(families, d) is None]
     if not devices:

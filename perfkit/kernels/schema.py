@@ -24,6 +24,11 @@ class Schema:
         """The positions of the tensors among the arguments."""
         return tuple(i for i, kind in enumerate(self.kinds) if kind == "Tensor")
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The positions of the other arguments."""
+        return tuple(i for i, kind in enumerate(self.kinds) if kind != "Tensor")
+
     @classmethod
     def parse(cls, operation: str, text: str) -> Schema:
         """Parse `(Tensor x, int heads) -> (Tensor q, Tensor k)`. Raises `InputError` naming `operation`."""

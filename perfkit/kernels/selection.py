@@ -10,19 +10,21 @@ from perfkit.errors import Unavailable, UsageError
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.languages import candidates
 
-_forced: list[int] = []
+# What every operation must use: what the environment says, and above it what `use_version` blocks say.
+_forced: list[int | None] = [None]
 
 
 def forced_version() -> int | None:
-    """The version that every operation must use: of the innermost `use_version`, else of PERFKIT_KERNEL_VERSION."""
-    if _forced:
-        return _forced[-1]
+    """The version asked for by the innermost `use_version`, else by PERFKIT_KERNEL_VERSION when kernels were loaded."""
+    return _forced[-1]
+
+
+def read_environment() -> None:
+    """Take over PERFKIT_KERNEL_VERSION. Raises `UsageError` when it is no number."""
     text = os.environ.get("PERFKIT_KERNEL_VERSION")
-    if not text:
-        return None
-    if not text.isdigit():
+    if text and not text.isdigit():
         raise UsageError(f"PERFKIT_KERNEL_VERSION is {text!r}.", "Set it to a version number such as 1, or unset it.")
-    return int(text)
+    _forced[0] = int(text) if text else None
 
 
 @contextmanager

@@ -31,11 +31,13 @@ def launcher(operation: Operation, implementation: Implementation, dtype: str) -
     """Build and bind `implementation` for `dtype`. Raises `Unavailable` or `RunFailed` (see `build.library`)."""
     source = operation.source_path(implementation)
     function = _symbol(build.library(source, dtype), implementation.symbol, source)
+    signature = operation.signature
+    pointers = [ctypes.c_void_p] * (len(signature.tensors) + len(signature.outputs))
 
     def launch(tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None:
-        pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
-        numbers = [ctypes.c_double(s) if isinstance(s, float) else ctypes.c_int64(s) for s in scalars]
-        code = function(*pointers, *numbers)
+        if function.argtypes is None:  # the same for every call of one operation
+            function.argtypes = [*pointers, *(ctypes.c_double if isinstance(s, float) else ctypes.c_int64 for s in scalars)]
+        code = function(*[t.data_ptr() for t in tensors], *scalars)
         if code:
             raise _failed(operation, code)
 

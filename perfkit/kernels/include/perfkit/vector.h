@@ -12,6 +12,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 #include <immintrin.h>
@@ -121,9 +124,25 @@ static inline void v_store_float(float *p, vec value) {
     memcpy(p, &value, sizeof value);
 }
 
+/* A large result is fresh memory from the system: touching it page by page for the first time takes longer than computing
+ * it. Huge pages, where the system grants them on request, cut that to a fraction; elsewhere this does nothing. */
+static inline void will_write(scalar *p, int64_t n) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const uintptr_t page = 1 << 21;
+    uintptr_t start = ((uintptr_t)p + page - 1) & -page, end = (uintptr_t)(p + n) & -page;
+    if ((uint64_t)n * sizeof(scalar) >= 16 << 20) madvise((void *)start, end - start, MADV_HUGEPAGE);
+#else
+    (void)p, (void)n;
+#endif
+}
+
 /* ---- lanes ---------------------------------------------------------------------------------------------------- */
 
-/* Lane by lane, a NaN in `value` survives. */
+static inline vec v_where(ivec condition, vec yes, vec no) {
+    return (vec)((condition & (ivec)yes) | (~condition & (ivec)no));
+}
+
+/* Lane by lane; a NaN in `value` survives: the instructions return their second operand when either is one. */
 static inline vec v_at_least(vec value, float low) {
     vec bound = v_all(low);
 #if defined(PERFKIT_AVX512)
@@ -131,13 +150,19 @@ static inline vec v_at_least(vec value, float low) {
 #elif defined(PERFKIT_AVX2)
     return (vec)_mm256_max_ps((__m256)bound, (__m256)value);
 #else
-    ivec below = value < bound;
-    return (vec)((below & (ivec)bound) | (~below & (ivec)value));
+    return v_where(value < bound, bound, value);
 #endif
 }
 
 static inline vec v_at_most(vec value, float high) {
-    return -v_at_least(-value, -high);
+    vec bound = v_all(high);
+#if defined(PERFKIT_AVX512)
+    return (vec)_mm512_min_ps((__m512)bound, (__m512)value);
+#elif defined(PERFKIT_AVX2)
+    return (vec)_mm256_min_ps((__m256)bound, (__m256)value);
+#else
+    return v_where(value > bound, bound, value);
+#endif
 }
 
 /* The larger of two; NaN lanes are not promised to survive. */
@@ -147,13 +172,8 @@ static inline vec v_max(vec a, vec b) {
 #elif defined(PERFKIT_AVX2)
     return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 #else
-    ivec less = a < b;
-    return (vec)((less & (ivec)b) | (~less & (ivec)a));
+    return v_where(a < b, b, a);
 #endif
-}
-
-static inline vec v_where(ivec condition, vec yes, vec no) {
-    return (vec)((condition & (ivec)yes) | (~condition & (ivec)no));
 }
 
 /* All bits set in the first n lanes. */
@@ -165,55 +185,77 @@ static inline ivec v_lanes_below(int64_t n) {
     return number < (int32_t)n;
 }
 
+#if defined(PERFKIT_AVX2)
+static inline __m128 v_halves_added(__m256 v) {
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+}
+
+static inline __m128 v_halves_largest(__m256 v) {
+    return _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+}
+#endif
+
 /* The sum over lanes, always in the same order. */
 static inline float v_sum(vec value) {
-    float lanes[WIDTH];
-    memcpy(lanes, &value, sizeof value);
-    for (int half = WIDTH / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
+#if defined(PERFKIT_AVX512)
+    return _mm512_reduce_add_ps((__m512)value);
+#elif defined(PERFKIT_AVX2)
+    __m128 four = v_halves_added((__m256)value);
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
+    return (value[0] + value[2]) + (value[1] + value[3]);
+#endif
 }
 
 static inline float v_largest(vec value) {
-    float lanes[WIDTH];
-    memcpy(lanes, &value, sizeof value);
-    for (int half = WIDTH / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] = lanes[i] < lanes[i + half] ? lanes[i + half] : lanes[i];
-    return lanes[0];
+#if defined(PERFKIT_AVX512)
+    return _mm512_reduce_max_ps((__m512)value);
+#elif defined(PERFKIT_AVX2)
+    __m128 four = v_halves_largest((__m256)value);
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#else
+    return fmaxf(fmaxf(value[0], value[2]), fmaxf(value[1], value[3]));
+#endif
 }
 
 /* ---- functions ------------------------------------------------------------------------------------------------ */
 
-/* e^x for x <= 0 (and up to 88), NaN for NaN, 0 for -inf; relative error below 2e-7. x = n ln 2 + r with |r| <= ln 2 / 2,
- * 2^n by exponent arithmetic, e^r by the minimax polynomial of degree 6 (own fit). Without AVX-512, results below the
- * smallest normal number become 0. */
-static inline vec v_exp(vec x) {
-    x = v_at_least(x, -105.0f); /* -inf - -inf would be NaN below; e^-105 is 0 in fp32 */
+/* 2^t = 2^n 2^f with n the integer nearest to t and |f| <= 1/2: exponent arithmetic, and a minimax polynomial of degree 5
+ * (own fit, exact at f = 0). Relative error below 2e-7. For |t| <= 126. */
+static inline vec v_exp2_within(vec t) {
 #if defined(PERFKIT_AVX512)
-    vec n = (vec)_mm512_roundscale_ps((__m512)(x * 1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vec n = (vec)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
     /* Adding 1.5 * 2^23 leaves the integer nearest to the sum in the low bits of the mantissa. */
     const vec magic = v_all(12582912.0f);
-    vec shifted = x * 1.44269504f + magic;
+    vec shifted = t + magic;
     vec n = shifted - magic;
 #endif
-    vec r = x - n * 0.693359375f; /* ln 2 in two parts, the first exact in few bits */
-    r = r - n * -2.12194440e-4f;
-    vec p = r * 1.3836799e-3f + 8.3748568e-3f;
-    p = p * r + 4.1668228e-2f;
-    p = p * r + 1.6666420e-1f;
-    p = p * r + 4.9999991e-1f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
+    vec f = t - n;
+    vec p = f * 1.326464582e-3f + 9.671576321e-3f;
+    p = p * f + 5.550734699e-2f;
+    p = p * f + 2.402224094e-1f;
+    p = p * f + 6.931470037e-1f;
+    p = p * f + 1.0f;
 #if defined(PERFKIT_AVX512)
-    return (vec)_mm512_scalef_ps((__m512)p, (__m512)n);
+    return (vec)_mm512_scalef_ps((__m512)p, (__m512)n); /* right for every finite t, denormal results included */
 #else
-    ivec exponent = ((ivec)shifted - (ivec)magic + 127) << 23;
-    return v_where(x < -87.33f, v_all(0.0f), p * (vec)exponent);
+    return p * (vec)(((ivec)shifted - (ivec)magic + 127) << 23);
 #endif
 }
 
-/* 1 / x for x in [1, 2]: there an estimate and one Newton step serve, far cheaper than a division. */
+/* 2^t for t <= 126: 0 for -inf, NaN for NaN. Without AVX-512, results below the smallest normal number become 0. */
+static inline vec v_exp2(vec t) {
+#if defined(PERFKIT_AVX512)
+    return v_exp2_within(v_at_least(t, -160.0f)); /* n - n is NaN for -inf */
+#else
+    return v_where(t < -126.0f, v_all(0.0f), v_exp2_within(v_at_least(t, -126.0f)));
+#endif
+}
+
+/* 1 / x for normal x whose reciprocal is normal too: an estimate and one Newton step, far cheaper than a division. */
 static inline vec v_reciprocal(vec x) {
 #if defined(PERFKIT_AVX512)
     vec guess = (vec)_mm512_rcp14_ps((__m512)x);
