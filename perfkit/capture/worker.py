@@ -37,6 +37,7 @@ class Worker:
     workload: Workload
     settings: Settings
     program: Program
+    _dtype: torch.dtype
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         self._progress = progress
@@ -60,7 +61,8 @@ class Worker:
         model = self.workload.build(settings)
         parameters = sum(p.numel() for p in model.parameters())
         precision = self._reference_precision(parameters) if reference else settings.dtype
-        model = model.to(device=settings.device, dtype=_dtype(precision)).train(settings.training)
+        self._dtype = _dtype(precision)
+        model = model.to(device=settings.device, dtype=self._dtype).train(settings.training)
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         started = time.perf_counter_ns()
         self.program = backends.get(backend).prepare(self.workload, model, settings)
@@ -157,11 +159,14 @@ class Worker:
         return self.program.forward(batches[0])
 
     def _batches(self, step: int) -> list[Batch]:
-        """The micro-batches of a step, on the device before the step begins."""
+        """The micro-batches of a step, on the device and in the model's precision before the step begins."""
         settings = self.settings
         count = settings.grad_accumulation if settings.training else 1
         made = (self.workload.batch(settings, step * count + i) for i in range(count))
-        return [tuple(t.to(settings.device) for t in batch) for batch in made]
+        return [tuple(self._placed(tensor) for tensor in batch) for batch in made]
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.settings.device, self._dtype if tensor.is_floating_point() else tensor.dtype)
 
     def reset_peak_memory(self) -> None:
         """Begin a new peak: what came before (building, checking) does not count."""
