@@ -126,6 +126,14 @@ def adaptive_pool(call: Call) -> Cost:
     return work({vector_unit(x.dtype): float(x.numel + out.numel)}, (x,), (out,))
 
 
+def adaptive_max_pool(call: Call) -> Cost:
+    """adaptive_max_pool(x, output sizes) with indices (int64): one comparison an input element."""
+    x = call.tensor(0)
+    sizes = integers_at(call, 1)
+    out = dense((*x.shape[: -len(sizes)], *sizes), x.dtype)
+    return work({vector_unit(x.dtype): float(x.numel)}, (x,), (out, dense(out.shape, "int64")))
+
+
 def pool_backward(call: Call) -> Cost:
     """pool_backward(grad, x, …[, indices]): one operation an element of the larger side; x itself is not read."""
     grad, x = call.tensor(0), call.tensor(1)
@@ -154,6 +162,8 @@ def operators() -> list[Operator]:
             "2·N·S·O·(I/G)·K for each of input and weight gradient + output elements for the bias gradient",
             "output gradient, and input or weight where needed; the gradients wanted",
         ),
+        *same("adaptive_max_pool2d adaptive_max_pool3d", "reduction", adaptive_max_pool, "1 an input",
+              "input; output and int64 indices"),
         *same("max_pool2d_with_indices max_pool3d_with_indices", "reduction", max_pool, "K an output",
               "input; output and int64 indices"),
         *same("avg_pool2d avg_pool3d", "reduction", average_pool, "K + 1 an output", "input; output"),
@@ -161,7 +171,7 @@ def operators() -> list[Operator]:
               "input; output"),
         *same(
             "max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward "
-            "_adaptive_avg_pool2d_backward",
+            "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward",
             "reduction", pool_backward, "1 an element of the gradient (with indices) or of the larger side",
             "gradient and indices; input gradient",
         ),

@@ -140,7 +140,7 @@ _BINARY = {
     **_each("atan2 logaddexp", Formula(2, 1, "1 function", "real")),
     "hypot": Formula(2, 4, "4 (two squares, sum, √)"),
     "xlogy": Formula(2, 2, "2 (log, multiply)", "real"),
-    "prelu": Formula(2, 2, "2 (compare, multiply)"),
+    **_each("prelu _prelu_kernel", Formula(2, 2, "2 (compare, multiply)", delegates=("_prelu_kernel",))),
     **_each("eq ne lt le gt ge logical_and logical_or logical_xor", Formula(2, 1, "1", "bool")),
     "sigmoid_backward": Formula(2, 3, "3 (1−y, ·y, ·grad)"),
     "tanh_backward": Formula(2, 3, "3 (y², 1−, ·grad)"),
@@ -190,7 +190,7 @@ def operators() -> list[Operator]:
 
 def _operator(name: str, formula: Formula, in_place: bool) -> Operator:
     # An in-place form may call its own like (`square_` → `pow_`) or the form that is not in place.
-    called = {name.removesuffix("_") if in_place else name, *formula.delegates}
+    called = {name.removesuffix("_") if in_place and not name.endswith("__") else name, *formula.delegates}
     called |= {f"{other.removesuffix('_')}_" for other in formula.delegates} if in_place else set()
     delegates = [f"aten::{other}" for other in sorted(called - {name})]
     cost = elementwise(formula, in_place)

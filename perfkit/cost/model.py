@@ -3,8 +3,8 @@
 The model works from a call's name and the shapes and dtypes of its arguments alone, so that it serves a profiler trace,
 an FX node and a formula in a test alike. It never touches torch.
 
-Conventions (docs/numbers.md has every formula):
-- A multiply-add is 2 FLOP; every other arithmetic operation, comparison, or transcendental function (exp, tanh, sqrt, …)
+Conventions (docs/costs.md has every formula):
+- A multiply-add is 2 FLOP; every other arithmetic operation, comparison, or transcendental function (exp, tanh, …)
   counts 1.
 - Each distinct input is read once and each output written once; a dimension of stride 0 counts once; a gather reads the
   rows it needs, not the table; an in-place operator reads and writes the same storage.

@@ -132,6 +132,12 @@ def upsample(call: Call) -> Cost:
     return movement((x,), (dense((*x.shape[: -len(sizes)], *sizes), x.dtype),))
 
 
+def upsample_backward(call: Call) -> Cost:
+    """upsample_nearest2d_backward(grad, output sizes, input sizes, …): each gradient element added once."""
+    grad = call.tensor(0)
+    return work({vector_unit(grad.dtype): float(grad.numel)}, (grad,), (dense(integers_at(call, 2), grad.dtype),))
+
+
 def slice_gradient(call: Call) -> Cost:
     """select_backward / slice_backward(grad, input sizes, …): the gradient copied into zeros."""
     grad = call.tensor(0)
@@ -151,12 +157,16 @@ def operators() -> list[Operator]:
         *same("_to_copy", "copy", convert, "0", _COPY, kind="dispatch"),
         *same("flip roll", "copy", copy_out, "0", _COPY, delegates=("cat",)),
         *same("cat _cat concat", "copy", join, "0", "every part once; result once", delegates=("cat",)),
-        *same("stack", "copy", join, "0", "every part once; result once", delegates=("cat", "_stack")),
+        *same("stack", "copy", join, "0", "every part once; result once", delegates=("cat",)),
         *same("constant_pad_nd", "copy", pad, "0", "input; padded output", delegates=("copy_",)),
         *same("repeat", "copy", repeat, "0", "input; tiled output", kind="dispatch"),
         *same("select_backward slice_backward", "copy", slice_gradient, "0", "gradient; the whole input gradient",
               delegates=(ANY,)),
         *same("upsample_nearest1d upsample_nearest2d upsample_nearest3d", "copy", upsample, "0", "input; output"),
+        *same("upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward", "copy",
+              upsample_backward, "1 an output gradient element", "output gradient; input gradient"),
+        *same("reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d", "copy", pad, "0",
+              "input; padded output"),
         *same("fill_", "fill", fill, "0", "written once"),
         *same("zero_", "fill", fill, "0", "written once", delegates=("fill_",)),
         *same("arange range", "fill", sequence, "1 an element", "written once", delegates=("arange",)),

@@ -27,9 +27,9 @@ _KERNELS: tuple[tuple[str, str], ...] = (
                r"(^|_)(add|b)?mm(_|$)|Cijk_|s?16816|wmma|triton_(mm|tem)"),
     ("sort", r"sort|topk|radix|bitonic|unique"),
     ("random", r"philox|distribution_|bernoulli|dropout|random|curand|normal_kernel|uniform_kernel"),
-    ("index", r"index|gather|scatter|nonzero|DeviceSelect"),
+    ("index", r"index|indices|gather|scatter|nonzero|DeviceSelect"),
     ("reduction", r"reduce|triton_(red|per)|(^|_)(sum|mean|norm|max|argmax)(_|$)|scan|cumsum|global_norm|pool"),
-    ("copy", r"permute|transpose|(^|_)(copy|clone|cat|contiguous)(_|$)"),
+    ("copy", r"permute|transpose|nchwToNhwc|nhwcToNchw|(^|_)(copy|clone|cat|contiguous)(_|$)"),
     ("elementwise", r"elementwise|triton_poi|cpp_fused|pointwise|gelu|silu|relu|sigmoid|tanh|residual|"
                     r"(^|_)(add|mul|div)"),
 )  # fmt: skip

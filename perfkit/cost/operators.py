@@ -13,14 +13,15 @@ from perfkit.cost import (
     movement,
     normalization,
     optimizer,
+    recurrent,
     reduction,
     structure,
 )
 from perfkit.cost.registry import Operator
 
 _ROOMS = (
-    matmul, attention, convolution, normalization, elementwise, reduction, embedding, loss, optimizer, movement, index,
-    structure,
+    matmul, recurrent, attention, convolution, normalization, elementwise, reduction, embedding, loss, optimizer,
+    movement, index, structure,
 )  # fmt: skip
 
 

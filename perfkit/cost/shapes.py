@@ -26,11 +26,14 @@ SCALAR_TYPES = {
 
 
 def vector_unit(dtype: str) -> str:
-    """The vector resource that computes in `dtype`; fp8 is computed in fp16. Complex arithmetic is not modelled."""
-    if dtype in _COMPLEX:
-        raise ValueError("complex arithmetic has no cost formula")
+    """The vector resource that computes in `dtype`; fp8 is computed in fp16.
+
+    Raises `ValueError` for complex and unknown dtypes: their arithmetic is not modelled.
+    """
     if dtype in _INTEGERS:
         return "vector_int"
+    if dtype not in (*_FLOATS, "tf32"):
+        raise ValueError(f"no cost formula for arithmetic in {dtype}")
     return {"fp8": "vector_fp16", "tf32": "vector_fp32"}.get(dtype, f"vector_{dtype}")
 
 

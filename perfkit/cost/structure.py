@@ -7,37 +7,40 @@ from perfkit.cost.registry import Operator, full_name, same
 from perfkit.cost.shapes import vector_unit, work
 
 VIEWS = """
-alias as_strided as_strided_ chunk conj detach detach_ diagonal expand expand_as flatten imag lift lift_fresh
-lift_fresh_copy movedim moveaxis mT mH narrow numpy_T permute positive ravel real _reshape_alias reshape_as
-resolve_conj resolve_neg select _conj _neg_view slice split split_with_sizes squeeze squeeze_ swapaxes swapdims T t t_
-tensor_split hsplit vsplit dsplit transpose transpose_ unbind unflatten unfold unsafe_chunk unsafe_split
-unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ view view_as view_as_complex view_as_real _values values
-indices _indices
+alias as_strided as_strided_ chunk _conj conj detach detach_ diagonal dsplit expand expand_as flatten hsplit imag
+_indices indices lift lift_fresh lift_fresh_copy mH moveaxis movedim mT narrow _neg_view numpy_T permute positive
+ravel real _reshape_alias reshape_as resolve_conj resolve_neg select slice split split_with_sizes squeeze squeeze_
+swapaxes swapdims T t t_ tensor_split transpose transpose_ unbind unflatten unfold unsafe_chunk unsafe_split
+unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ _values values view view_as view_as_complex view_as_real
+vsplit
 """
 
 COMPOSITES = """
-adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d alpha_dropout atleast_1d atleast_2d
-atleast_3d _autocast_to_full_precision _autocast_to_reduced_precision _backward batch_norm _batch_norm_impl_index
-_batch_norm_impl_index_backward bilinear binary_cross_entropy_with_logits block_diag broadcast_tensors broadcast_to
-can_cast cdist _euclidean_dist celu celu_ chain_matmul clip clip_ combinations concatenate conv1d conv2d conv3d
-conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity cpu cross_entropy_loss
-ctc_loss cuda data diag_embed diff divide divide_ dropout dropout_ einsum eye embedding_backward
-_embedding_bag_backward _embedding_bag_sparse_backward embedding_sparse_backward feature_dropout float_power full
-full_like gather_backward _fused_sdp_choice greater greater_equal group_norm gru hinge_embedding_loss
-index_select_backward inner instance_norm is_complex is_floating_point is_pinned is_same_size isclose allclose
-isfinite isinf kl_div kron l1_loss less less_equal linalg_matrix_norm linalg_multi_dot linalg_norm linalg_vecdot
-log_sigmoid lstm max_pool1d max_pool1d_with_indices max_pool2d max_pool3d meshgrid pad multi_head_attention_forward
-multiply multiply_ negative negative_ absolute new_full new_ones new_zeros nll_loss nll_loss2d nll_loss_nd not_equal
-numel ones ones_like outer pairwise_distance pin_memory _pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss
-promote_types rand rand_like randint randint_like randn randn_like relu6 relu6_ repeat_interleave requires_grad_
-reshape result_type retain_grad rms_norm rnn_relu rnn_tanh selu selu_ set_ size softmin special_softmax
-stride subtract subtract_ sym_numel sym_size sym_storage_offset sym_stride tensordot thnn_conv2d tile to to_dense
-triplet_margin_loss type_as value_selecting_reduction_backward vander vstack hstack dstack column_stack row_stack
-_version _weight_norm zeros zeros_like _has_compatible_shallow_copy_type output_nr storage_offset
+absolute adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d allclose alpha_dropout
+atleast_1d atleast_2d atleast_3d _autocast_to_full_precision _autocast_to_reduced_precision avg_pool1d _backward
+batch_norm _batch_norm_impl_index _batch_norm_impl_index_backward bilinear binary_cross_entropy_with_logits block_diag
+broadcast_tensors broadcast_to can_cast cdist celu celu_ chain_matmul clip clip_ column_stack combinations concatenate
+conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity cpu
+cross_entropy_loss ctc_loss cuda cudnn_is_acceptable data diag diag_embed diff divide divide_ dropout dropout_ dstack
+einsum embedding_backward _embedding_bag_backward _embedding_bag_sparse_backward embedding_sparse_backward
+_euclidean_dist eye feature_dropout fft_fft fft_rfft float_power full full_like _fused_sdp_choice gather_backward
+greater greater_equal group_norm gru _has_compatible_shallow_copy_type hinge_embedding_loss hstack
+index_select_backward inner instance_norm is_complex is_floating_point is_pinned is_same_size isclose isfinite isinf
+kl_div kron l1_loss less less_equal _linalg_check_errors linalg_matrix_norm linalg_multi_dot linalg_norm linalg_solve
+linalg_solve_ex linalg_vecdot log_sigmoid lstm max_pool1d max_pool1d_with_indices max_pool2d max_pool3d meshgrid
+multi_head_attention_forward multiply multiply_ _native_multi_head_attention negative negative_ new_full new_ones
+new_zeros nll_loss nll_loss2d nll_loss_nd not_equal numel ones ones_like outer output_nr pad pairwise_distance
+_pin_memory pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss promote_types quantile rand rand_like randint
+randint_like randn randn_like record_stream relu6 relu6_ repeat_interleave requires_grad_ reshape result_type
+retain_grad rms_norm rnn_relu rnn_tanh row_stack selu selu_ set_ size softmin special_softmax storage_offset stride
+subtract subtract_ sym_numel sym_size sym_storage_offset sym_stride tensordot thnn_conv2d tile to to_dense
+_transformer_encoder_layer_fwd triplet_margin_loss type_as value_selecting_reduction_backward vander _version vstack
+_weight_norm zeros zeros_like
 """
 
 ALLOCATIONS = """
-empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_ scalar_tensor _resize_output_
+empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_ _resize_output_
+scalar_tensor
 """
 
 SYNCS = "item _local_scalar_dense is_nonzero _assert_async _assert_scalar _is_all_true _is_any_true"

@@ -179,6 +179,31 @@ def products() -> None:
     torch.addbmm(torch.zeros(4, 4), a.expand(2, 4, 6), b.expand(2, 6, 4)), a.double() @ b.double()
 
 
+def layers() -> None:
+    """PyTorch's own encoder layer (training, and its fused inference) and an LSTM."""
+    encoder, x = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), torch.randn(2, 5, 16)
+    encoder(x).sum().backward()
+    with torch.no_grad():
+        encoder.eval()(x)
+    nn.LSTM(8, 8)(torch.randn(3, 2, 8))[0].sum().backward()
+
+
+def optimizers() -> None:
+    """The optimizers in their forms."""
+    parameters = [torch.randn(5, 4, requires_grad=True) for _ in range(2)]
+    for p in parameters:
+        p.grad = torch.randn(5, 4)
+    for kind, flags in (
+        (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+        (torch.optim.Adam, {"fused": True}),
+        (torch.optim.SGD, {"fused": True, "momentum": 0.9}),
+        (torch.optim.SGD, {"foreach": True}),
+        (torch.optim.RMSprop, {}),
+        (torch.optim.Adagrad, {}),
+    ):
+        kind(parameters, lr=0.1, **flags).step()
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "gpt explicit, plain optimizer": gpt(False, "plain"),
     "gpt fused attention, foreach optimizer": gpt(True, "foreach"),
@@ -191,4 +216,6 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "reductions": reductions,
     "indexing": indexing,
     "products": products,
+    "layers": layers,
+    "optimizers": optimizers,
 }

@@ -328,3 +328,12 @@ class TestMovement:
     def test_sorting(self) -> None:
         assert cost("aten::sort", t(2, 8), -1, False) == Cost({"vector_fp32": 48.0}, 64, 64 + 128)
         assert cost("aten::topk", t(2, 8), 2, -1, True, True) == Cost({"vector_fp32": 20.0}, 64, 16 + 32)
+
+
+def test_recurrent_layers() -> None:
+    # 3 steps, batch 2, 8 inputs, 5 hidden: 20 gate rows.
+    weights = t(20, 8), t(20, 5), t(20), t(20), t(2, 5), t(2, 5)
+    found = cost("aten::mkldnn_rnn_layer", t(3, 2, 8), *weights, False, (), 2, 5)
+    assert found.flop == {"matrix_fp32": 2.0 * 6 * 20 * 13, "vector_fp32": 7.0 * 6 * 20}
+    backward = cost("aten::mkldnn_rnn_layer_backward", t(3, 2, 8), *weights, t(3, 2, 5))
+    assert backward.flop["matrix_fp32"] == 2 * found.flop["matrix_fp32"]
