@@ -74,17 +74,18 @@ def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer)
     """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats."""
     ok = _product_is_right(device, precision)
     end = time.perf_counter() + plan.matmul_s
+    share = plan.matmul_s / len(plan.shapes)
     seen: dict[tuple[int, int, int], float] = {}
     for shape in plan.shapes:
         guess = 2.5 * _flop(shape) / max(seen.values(), default=1e10)  # one call to warm up, one to time
         if guess > end - time.perf_counter():
             continue
-        seen[shape] = _rate(device, precision, shape, plan.matmul_s / 2 / len(plan.shapes), best_of)
+        seen[shape] = _rate(device, precision, shape, share, best_of)
         yield _matmul(precision, shape, seen[shape], ok, 0)
     if seen:
         best = max(seen, key=lambda shape: seen[shape])
         for number in range(1, 4):
-            again = _rate(device, precision, best, plan.matmul_s / 6, best_of)
+            again = _rate(device, precision, best, share, best_of)
             yield _matmul(precision, best, again, ok, number)
             if abs(again / seen[best] - 1) < AGREE:
                 break
@@ -128,7 +129,10 @@ def _operand(device: str, precision: str, rows: int, columns: int) -> Any:
     dtype = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     generator = torch.Generator(device).manual_seed(rows * 7919 + columns)
-    return torch.randn(rows, columns, device=device, generator=generator).to(dtype)
+    # Drawing millions of normals would take longer than multiplying them: a long block is repeated.
+    count = rows * columns
+    block = torch.randn(min(count, 2**18 + 1), device=device, generator=generator).to(dtype)
+    return block.repeat(-(-count // block.numel()))[:count].view(rows, columns)
 
 
 def _flop(shape: tuple[int, int, int]) -> float:
@@ -137,13 +141,13 @@ def _flop(shape: tuple[int, int, int]) -> float:
 
 
 def cpu_best_of(call: Callable[[], object], seconds: float) -> float:
-    """Best time of one call, in s: two calls at least after two to warm up; short calls are timed in batches."""
+    """Best time of one call, in s, after two to warm up; short calls are timed in batches, long ones once at least."""
     call()
     begin = time.perf_counter()
     call()
     batch = max(1, int(1e-4 / max(time.perf_counter() - begin, 1e-7)))
     best, count = float("inf"), 0
-    while count < 2 or time.perf_counter() - begin < seconds:
+    while count < 1 or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
         for _ in range(batch):
             call()
@@ -158,12 +162,15 @@ def run_cpu(request: Request) -> Iterator[Observation]:
 
     torch.set_num_threads(request.threads)
     plan = request.plan
+    end = time.perf_counter() + plan.torch_s
     say(progress="memory, torch's operators")
     sizes = plan.sizes if request.patterns == "all" else plan.sizes[::2]
     yield from memory_observations("cpu", sizes, plan.pattern_s, cpu_best_of)
     if request.patterns == "all" and plan.main_memory:
         yield from memory_observations("cpu", (plan.main_memory,), plan.pattern_s, cpu_best_of)
     for precision in PRECISIONS:
+        if time.perf_counter() > end:
+            return
         say(progress=f"matrix product, {precision}")
         yield from matmul_observations("cpu", plan, precision, cpu_best_of)
 
