@@ -30,7 +30,16 @@ from perfkit.cost import (
 from tests.cost.programs import PROGRAMS, TinyGPT
 
 # Composites that do nothing but dispatch when there is nothing to do (a conversion to the same dtype, for example).
-_MAY_BE_EMPTY = {"to", "type_as", "dropout", "result_type", "is_same_size", "broadcast_tensors", "contiguous"}
+_MAY_BE_EMPTY = {
+    "to",
+    "type_as",
+    "dropout",
+    "result_type",
+    "is_same_size",
+    "broadcast_tensors",
+    "contiguous",
+    "cudnn_is_acceptable",
+}
 
 
 @dataclass
