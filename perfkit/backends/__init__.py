@@ -1,7 +1,7 @@
 """The backends: one file each, found by looking into this folder.
 
-A file here that defines a subclass of `Backend` is a backend; the others are its helpers. A user's own file serves in the
-same way: `get("./my_backend.py")` (docs/writing-a-backend.md). Looking for backends imports no torch.
+A file here that defines a subclass of `Backend` is a backend; the others are its helpers. A user's own file serves in
+the same way: `get("./my_backend.py")` (docs/writing-a-backend.md). Looking for backends imports no torch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def names() -> list[str]:
 def get(name: str) -> Backend:
     """The backend called `name`, or the one that the Python file at the path `name` defines.
 
-    Raises `UsageError` for an unknown name (it names the nearest one and all), `InputError` for a file that is missing,
-    fails to load, or does not define exactly one backend.
+    Raises `UsageError` for an unknown name (it names the nearest one and all), `InputError` for a file that is
+    missing, fails to load, or does not define exactly one backend.
     """
     if name in _built_in():
         return _built_in()[name]()

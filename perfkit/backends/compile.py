@@ -1,11 +1,11 @@
 """torch.compile: Dynamo captures the model's graph, Inductor fuses it and generates C++ (CPU) or Triton (CUDA) kernels.
 
 Two of Inductor's options are set, and nothing else that changes what runs:
-- `cpp.enable_kernel_profile`: each fused C++ kernel opens a profiler record of its own name. Without a profiler that is a
-  flag test a kernel call.
-- `fx_graph_cache` off: a graph out of that cache comes without its scheduler, so nothing would be known of its kernels'
-  work. The cache of compiled objects stays on; so the time to prepare holds tracing and code generation always, and the C++
-  compiler only where the code is new.
+- `cpp.enable_kernel_profile`: each fused C++ kernel opens a profiler record of its own name. Without a profiler that
+  is a flag test a kernel call.
+- `fx_graph_cache` off: a graph out of that cache comes without its scheduler, so nothing would be known of its
+  kernels' work. The cache of compiled objects stays on; so the time to prepare holds tracing and code generation
+  always, and the C++ compiler only where the code is new.
 
 Never run a compiled callable under a TorchDispatchMode: it would silently run eagerly.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.backends.eager import NO_TORCH, torch_installed
-from perfkit.backends.inductor_private import FusedKernel, Recording, recording
+from perfkit.backends.inductor.recording import FusedKernel, Recording, recording
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.run_folder import DeclaredKernel, Settings
 from perfkit.workloads.choices import unknown
@@ -63,7 +63,8 @@ class CompiledProgram(AutogradProgram):
         found = list(self.recorded.warnings)
         for reason, count in _graph_breaks().items():
             if (times := count - self._breaks_before.get(reason, 0)) > 0:
-                found.append(f"The graph breaks {times} × ({reason.splitlines()[0]}): no fusion reaches across a break.")
+                cause = reason.splitlines()[0]
+                found.append(f"The graph breaks {times} × ({cause}): no fusion reaches across a break.")
         return found
 
 
@@ -84,7 +85,8 @@ class Compile(Backend):
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CompiledProgram:
         import torch
 
-        call = torch.compile(model, fullgraph=False, dynamic=False, options=OPTIONS | mode_options(settings.compile_mode))
+        options = OPTIONS | mode_options(settings.compile_mode)
+        call = torch.compile(model, fullgraph=False, dynamic=False, options=options)
         optimizer = workload.optimizer(model, settings) if settings.training else None
         return CompiledProgram(model, call, optimizer)
 
@@ -123,7 +125,7 @@ def _graph_breaks() -> dict[str, int]:
 
 
 def _declared(kernel: FusedKernel) -> DeclaredKernel:
-    """A fused kernel's FLOP by the cost model of its operations; one that the model does not know counts 1 an element."""
+    """A fused kernel with the work of its operations by the cost model; 1 an element for one that it has not."""
     from perfkit.cost import CostModel
     from perfkit.cost.shapes import vector_unit
 
@@ -131,14 +133,13 @@ def _declared(kernel: FusedKernel) -> DeclaredKernel:
     flop: dict[str, float] = {}
     for call in kernel.calls:
         cost = model.cost(call)
-        unknown_work = {vector_unit(call.tensor(0).dtype): float(call.tensor(0).numel)} if cost is None else cost.flop
-        for unit, amount in unknown_work.items():
+        one_each = {vector_unit(call.tensor(0).dtype): float(call.tensor(0).numel)} if call.tensors else {}
+        for unit, amount in (one_each if cost is None else cost.flop).items():
             flop[unit] = flop.get(unit, 0.0) + amount
-    family = "matmul" if any(unit.startswith("matrix") for unit in flop) else "fused"
     return DeclaredKernel(
         flop=flop,
         bytes_read=kernel.bytes_read,
         bytes_written=kernel.bytes_written,
-        operators=kernel.operators,
-        family=family,
+        operators=tuple(name for name in kernel.operators if model.kind(name) == "work"),
+        family="matmul" if any(unit.startswith("matrix") for unit in flop) else "fused",
     )

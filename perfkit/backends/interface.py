@@ -52,6 +52,10 @@ class Program(ABC):
         """The program as the backend made it (a Thunder trace, Inductor's code), as text; "" for none."""
         return ""
 
+    def warnings(self) -> list[str]:
+        """What a reader of the report should know of the program (graph breaks, kernels that nothing is known of)."""
+        return []
+
     def problems(self) -> list[str]:
         """What makes the program other than promised (an expected kernel that did not run): each is a failure."""
         return []

@@ -2,11 +2,11 @@
 
 How it is called, and why so:
 - `thunder.jit(model)` alone would do; `settings.executors` gives the priority list instead of Thunder's default one.
-- The cache stays at "constant values": a prologue checks shapes, dtypes and the like of every argument and parameter at
-  each call. "same input" would skip choosing between traces, but takes whatever trace came first, so that an inference call
-  would run the trace of training; in 0.2.6 it fails at the second call besides. "no caching" traces at every call.
-- The model returns outputs and loss, and only the loss is differentiated: autograd hands the trace zeros for the outputs'
-  gradient, and Thunder adds them, as it does for any model that returns both.
+- The cache stays at "constant values": a prologue checks shapes, dtypes and the like of every argument and parameter
+  at each call. "same input" would skip that, but Thunder 0.2.6 refuses it ("not supported"); "no caching" traces at
+  every call.
+- The model returns outputs and loss, and only the loss is differentiated: autograd hands the trace zeros for the
+  outputs' gradient, and Thunder adds them, as it does for any model that returns both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traces:
-    """What Thunder made of the model for one kind of call: `computation` and `backward` hold all stages, executed last."""
+    """What Thunder made of one kind of call: all stages of computation and backward, the executed ones last."""
 
     computation: Sequence[Any]
     backward: Sequence[Any]
@@ -41,7 +41,7 @@ class Traces:
 
 
 class ThunderProgram(AutogradProgram):
-    """A model compiled by Thunder. Its traces are known after the first call; those of training stand for the program."""
+    """A model compiled by Thunder, known by its traces after the first call; those of training stand for it."""
 
     def __init__(self, model: torch.nn.Module, call: Any, optimizer: torch.optim.Optimizer | None) -> None:
         super().__init__(model, call, optimizer)
@@ -59,7 +59,7 @@ class ThunderProgram(AutogradProgram):
         return result
 
     def _look(self, training: bool) -> None:
-        """Keep the traces of a call that made new ones (a call that hits the cache leaves the last backward in place)."""
+        """Keep the traces of a call that made new ones; a cache hit would show an older backward."""
         thunder = thunder_support.load()
         misses = thunder.cache_misses(self.call)
         if misses != self._seen_misses:
@@ -70,7 +70,8 @@ class ThunderProgram(AutogradProgram):
     def symbols(self) -> list[Symbol]:
         if self.traces is None:
             return []
-        return [symbol for direction, trace in self.traces.executed.items() for symbol in executed_symbols(direction, trace)]
+        traces = self.traces.executed.items()
+        return [symbol for direction, trace in traces for symbol in executed_symbols(direction, trace)]
 
     def generated(self) -> str:
         if self.traces is None:
@@ -79,7 +80,7 @@ class ThunderProgram(AutogradProgram):
 
 
 def executed_symbols(direction: str, trace: Any) -> list[Symbol]:
-    """Each symbol of an executed trace with the executor that runs it and how often; Python's own (del, return) left out."""
+    """Each symbol of an executed trace with its executor and how often it runs, without Python's own (del, return)."""
     ran = [b.sym for b in trace.bound_symbols if b.sym.executor is not None and b.sym.executor.name != "python"]
     counts = Counter((symbol.name, str(symbol.executor.name)) for symbol in ran)
     return [Symbol(name=n, kernel=executor, trace=direction, count=c) for (n, executor), c in counts.items()]

@@ -1,8 +1,8 @@
 """Thunder with hand-written kernels: the executor `perfkit_llmc` stands before the others and claims what it can.
 
 What must run on a kernel is not a list in this file: it follows from the model. Every symbol of the trace as it was
-captured, before any executor saw it, that the executor's checkers accept is expected once forward and, where its gradient
-is needed, once backward; `problems` names each kernel that the executed traces call less often.
+captured, before any executor saw it, that the executor's checkers accept is expected once forward and, where its
+gradient is needed, once backward; `problems` names each kernel that the executed traces call less often.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class LlmcProgram(ThunderProgram):
         found = []
         for (direction, name, kernel), count in expected_kernels(self.traces).items():
             if ran[direction, kernel] < count:
-                times = "not at all" if not ran[direction, kernel] else f"{ran[direction, kernel]} times"
-                found.append(f"{name} should run {count} × on perfkit::{kernel} in the {direction} trace; it ran {times}.")
+                expected = f"{name} should run {count} × on perfkit::{kernel} in the {direction} trace"
+                found.append(f"{expected}; it ran {ran[direction, kernel]} ×.")
         return found
 
 
@@ -127,7 +127,7 @@ class ThunderLlmc(Backend):
         kernels.load(settings.kernel_dirs)
         from perfkit.backends.llmc.executor import executor
 
-        others = thunder_support.executors(settings.executors) if settings.executors else thunder.get_default_executors()
-        first = [executor, *(e for e in others if e is not executor)]
+        named = thunder_support.executors(settings.executors)
+        first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
         optimizer = workload.optimizer(model, settings) if settings.training else None
         return LlmcProgram(model, thunder.jit(model, executors=first), optimizer)

@@ -1,8 +1,9 @@
 """Importing Thunder, and why it may not be possible.
 
-lightning-thunder 0.2.6 (its newest release) lists five methods of `torch.Tensor` for named tensors, and torch 2.13 has
-dropped them: the import fails with an AttributeError. Thunder only wants to register them by name, and no workload calls
-them, so `load` defines those that are missing, once, before the import. On a torch that has them nothing is touched.
+lightning-thunder 0.2.6 (its newest release) lists five methods of `torch.Tensor` for named tensors, and torch 2.13
+has dropped them: the import fails with an AttributeError. Thunder only wants to register them by name, and no
+workload calls them, so `load` defines those that are missing, once, before the import. On a torch that has them
+nothing is touched.
 """
 
 from __future__ import annotations

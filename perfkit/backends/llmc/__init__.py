@@ -1,1 +1,1 @@
-"""What the backend thunder-llmc adds to Thunder; importing its modules needs Thunder, so nothing does before it runs."""
+"""What the backend thunder-llmc adds to Thunder. Its modules need Thunder: nothing imports them before it runs."""

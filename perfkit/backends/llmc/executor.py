@@ -8,10 +8,11 @@
     torch.nn.functional.gelu (tanh)            perfkit::gelu_forward            perfkit::gelu_backward
     torch.nn.functional.cross_entropy (mean)   perfkit::cross_entropy_forward   perfkit::cross_entropy_backward
 
-Each kernel is a symbol of its own in the executed trace, called as `torch.ops.perfkit.NAME`, so that it shows in the trace
-and in any profiler. A checker says where a kernel applies: dtype and device for which it exists, and the form of the
-operator. Elsewhere the symbol falls through to Thunder's other executors. The forward saves what the backward kernel takes
-(mean and rstd, the softmax's result, the logsumexp), and every backward gets the gradient from above, the loss's too.
+Each kernel is a symbol of its own in the executed trace, called as `torch.ops.perfkit.NAME`, so that it shows in the
+trace and in any profiler. A checker says where a kernel applies: dtype and device for which it exists, and the form
+of the operator. Elsewhere the symbol falls through to Thunder's other executors. The forward saves what the backward
+kernel takes (mean and rstd, the softmax's result, the logsumexp), and every backward gets the gradient from above,
+the loss's too.
 
 Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
 """
@@ -48,6 +49,11 @@ KERNELS: dict[str, tuple[str, str]] = {}
 def _kernel(name: str) -> Any:
     """Register the operator `torch.ops.perfkit.NAME` as a symbol of the executor."""
     return executor.register_operator(name, meta=META[name], fn=getattr(torch.ops.perfkit, name).default)
+
+
+def _composite(function: Callable[..., Any], plain: Any) -> Any:
+    """A symbol in the place of the model's `function`; `plain` is the same in Thunder's operators, its fallback."""
+    return executor.register_operator(function.__name__, like=plain, fn=function, replaces=function)
 
 
 def _claim(
@@ -104,12 +110,8 @@ def _merge_training(x: Any) -> Any:
     return y
 
 
-_split = executor.register_operator(
-    "split_heads", like=_split_plain, fn=functional.split_heads, replaces=functional.split_heads
-)
-_merge = executor.register_operator(
-    "merge_heads", like=_merge_plain, fn=functional.merge_heads, replaces=functional.merge_heads
-)
+_split = _composite(functional.split_heads, _split_plain)
+_merge = _composite(functional.merge_heads, _merge_plain)
 _claim(_split, "split_heads", lambda qkv, heads: _fits("split_heads", qkv), _split_forward, _split_training)
 _claim(_merge, "merge_heads", lambda x: _fits("merge_heads", x), _merge_forward, _merge_training)
 
@@ -126,18 +128,19 @@ def _softmax_plain(scores: Any, scale: float) -> Any:
     return ltorch.softmax(ltorch.masked_fill(scores * scale, hidden, float("-inf")), dim=-1)
 
 
+def _softmax_applies(scores: Any, scale: float) -> bool:
+    """On square scores, whose rows and columns are the same positions."""
+    return scores.ndim == 4 and scores.shape[-1] == scores.shape[-2] and _fits("causal_softmax", scores)
+
+
 def _softmax_training(scores: Any, scale: float) -> Any:
     weights = _softmax_forward(scores, scale)
     put_grad(scores, _softmax_backward(get_grad(weights), weights, scale))
     return weights
 
 
-_softmax = executor.register_operator(
-    "causal_softmax", like=_softmax_plain, fn=functional.causal_softmax, replaces=functional.causal_softmax
-)
-_claim(
-    _softmax, "causal_softmax", lambda scores, scale: _fits("causal_softmax", scores), _softmax_forward, _softmax_training
-)
+_softmax = _composite(functional.causal_softmax, _softmax_plain)
+_claim(_softmax, "causal_softmax", _softmax_applies, _softmax_forward, _softmax_training)
 
 
 # ---- LayerNorm ------------------------------------------------------------------------------------------------------

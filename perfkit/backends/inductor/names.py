@@ -1,0 +1,23 @@
+"""Inductor's sizes, precisions and operators in perfkit's terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def dtype_name(dtype: Any) -> str:
+    """perfkit's name of a torch dtype: `fp32` for torch.float32."""
+    name = str(dtype).removeprefix("torch.")
+    names = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    return "fp8" if name.startswith("float8") else names.get(name, name)
+
+
+def number(size: Any) -> float:
+    """A size as a number; sizes are constants, since the backend compiles with static shapes."""
+    return float(int(size))
+
+
+def operator_name(node: Any) -> str:
+    """`aten::add` for an FX node that calls `aten.add.Tensor`; "" for what is no operator."""
+    schema = getattr(node.target, "_schema", None)
+    return str(schema.name) if schema is not None else ""

@@ -1,0 +1,130 @@
+"""Recording the C++ kernels that Inductor fuses, by the names that a profiler shows."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfkit.backends.inductor.loops import calls_of, operators_of
+from perfkit.backends.inductor.traffic import Traffic
+from perfkit.cost.model import Call
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """A generated kernel: its minimal traffic in bytes, the operations of its loops, and the operators they come from.
+
+    Each call stands for one operation over all iterations of its loop; `operators` are aten names, as Inductor says.
+    """
+
+    bytes_read: float
+    bytes_written: float
+    calls: tuple[Call, ...]
+    # Apart from where it stems from, one source serves several places of the model: the first one is told.
+    operators: tuple[str, ...] = field(compare=False)
+
+
+@dataclass
+class Recording:
+    """Fused kernels by the name that a profiler shows, the generated code, and why something may be missing."""
+
+    kernels: dict[str, FusedKernel] = field(default_factory=dict)
+    code: list[str] = field(default_factory=list)
+    ambiguous: set[str] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, name: str, kernel: FusedKernel) -> None:
+        """Keep `kernel`; a name that forward and backward use for different kernels tells nothing and is dropped."""
+        if self.kernels.setdefault(name, kernel) != kernel:
+            self.ambiguous.add(name)
+            self.warn(f"Two different fused kernels are called {name}: their FLOP and bytes are left out.")
+
+    def known(self) -> dict[str, FusedKernel]:
+        """The kernels that their names identify."""
+        return {name: kernel for name, kernel in self.kernels.items() if name not in self.ambiguous}
+
+    def warn(self, text: str) -> None:
+        """Add a warning once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+@contextlib.contextmanager
+def recording(into: Recording) -> Iterator[None]:
+    """Record into `into` each C++ kernel and each graph's code that Inductor generates while the block runs."""
+    try:
+        from torch._inductor.codegen.cpp import CppScheduling
+        from torch._inductor.graph import GraphLowering
+    except ImportError as error:
+        into.warn(f"The fused kernels have no FLOP and bytes: this torch's Inductor differs ({error}).")
+        yield
+        return
+    with (
+        _replaced(CppScheduling, "define_kernel", functools.partial(_recording_kernels, into), into),
+        _replaced(GraphLowering, "save_output_code", functools.partial(_recording_code, into), into),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: type, name: str, wrap: Callable[[Any], Any], into: Recording) -> Iterator[None]:
+    """Put `wrap(attribute)` in the place of a class's attribute while the block runs; warn where there is none."""
+    if name not in vars(owner):
+        into.warn(f"The fused kernels are not fully described: this torch's Inductor has no {owner.__name__}.{name}.")
+        yield
+        return
+    original = vars(owner)[name]
+    setattr(owner, name, wrap(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _recording_kernels(into: Recording, original: Any) -> Any:
+    def define_kernel(self: Any, src_code: str, nodes: Any, kernel_args: Any = None) -> str:
+        from torch._inductor.virtualized import V
+
+        name: str = original(self, src_code, nodes, kernel_args)
+        try:
+            args = self.kernel_group.args if kernel_args is None else kernel_args
+            into.add(profiled_name(src_code, name), describe(nodes, args, V.graph))
+        except Exception as error:  # a private structure that changed must never break the user's compilation
+            into.warn(f"Some fused kernels have no FLOP and bytes: {name}: {type(error).__name__}: {error}.")
+        return name
+
+    return define_kernel
+
+
+def _recording_code(into: Recording, original: Any) -> Any:
+    before = original.__func__ if isinstance(original, staticmethod) else original  # Inductor's own hook: mostly None
+
+    def save_output_code(code: str) -> None:
+        into.code.append(code)
+        if before is not None:
+            before(code)
+
+    return staticmethod(save_output_code)
+
+
+def profiled_name(source: str, name: str) -> str:
+    """What a profiler shows for the kernel called `name`: the text that its source records.
+
+    Fused loops record `graph_N_` and their name, a template (a matrix product) a name of its own.
+    """
+    found = re.search(r'RAIIAtenRecordFunctionHandle [^("]+\("([^"]+)"', source)
+    if found is None:
+        return name
+    return found.group(1).replace("Placeholder.DESCRIPTIVE_NAME", name).replace("Placeholder.KERNEL_NAME", "kernel")
+
+
+def describe(nodes: Any, args: Any, graph: Any) -> FusedKernel:
+    """Describe the kernel made of the scheduler's `nodes`, whose arguments are `args`, in Inductor's `graph`."""
+    leaves = [leaf for node in nodes for leaf in node.get_nodes()]
+    traffic = Traffic(leaves, args, graph)
+    calls = tuple(call for leaf in leaves for call in calls_of(leaf, graph))
+    return FusedKernel(traffic.read(), traffic.written(), calls, operators_of(leaves))
