@@ -38,10 +38,9 @@ def _share(time: np.ndarray, known: Booleans, total: float) -> float:
 
 
 def _text(shares: dict[str, float]) -> str:
-    words = {"pass": "a pass", "module": "a module", "FLOP": "FLOP", "bytes": "bytes"}
-    said = ", ".join(f"{_percent(shares[what])} {text}" for what, text in words.items())
-    counters = f"{_percent(shares['counters'])} hardware counters" if shares["counters"] else "no hardware counters"
-    return f"Known of the kernel time: {said}; {counters}."
+    said = ", ".join(f"{what} {_percent(shares[what])}" for what in ("pass", "module", "FLOP", "bytes"))
+    counters = _percent(shares["counters"]) if shares["counters"] else "none"
+    return f"Known of the kernel time: {said}, hardware counters {counters}."
 
 
 def _percent(share: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.analysis.aggregate import Rows
 from perfkit.analysis.results import Group, Point, Roof
-from perfkit.analysis.roofline import Integers, compute_name
+from perfkit.analysis.roofline import Integers, unit_name
 from perfkit.table import RESOURCES
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _bandwidths(ceilings: Ceilings) -> list[Roof]:
     words = {"memory": "main memory"}
     return [
         Roof(
-            label=f"triad, {words.get(level, level)}",
+            label=f"{words.get(level, level)} bandwidth",
             kind="bandwidth",
             value=rate,
             resource="memory",
@@ -72,7 +72,7 @@ def _bandwidths(ceilings: Ceilings) -> list[Roof]:
 
 def _rates(ceilings: Ceilings) -> list[Roof]:
     return [
-        Roof(label=compute_name(ceilings, resource), kind="compute", value=rate, resource=resource)
+        Roof(label=unit_name(resource), kind="compute", value=rate, resource=resource)
         for resource, rate in ceilings.compute.items()
         if rate
     ]

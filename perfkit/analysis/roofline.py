@@ -142,11 +142,11 @@ def _compute_roofs(roofs: Reals, by_unit: Reals, ceilings: Ceilings, texts: list
     return index
 
 
-def compute_name(ceilings: Ceilings, resource: str) -> str:
-    """The ceiling of an arithmetic unit in words, such as `matmul fp32`."""
-    source = ceilings.compute_for(resource)
-    return source.name if source else resource.replace("_", " ")
+def unit_name(resource: str) -> str:
+    """An arithmetic unit in words: `matrix_fp32` → fp32 matmul, `vector_int` → int vector."""
+    kind, _, dtype = resource.partition("_")
+    return f"{dtype} {'matmul' if kind == 'matrix' else kind}"
 
 
 def _compute_text(ceilings: Ceilings, resource: str) -> str:
-    return f"{compute_name(ceilings, resource)}, {units.text(ceilings.compute[resource], 'FLOP/s')}"
+    return f"{unit_name(resource)}, {units.text(ceilings.compute[resource], 'FLOP/s')}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perfkit import statistics, units
 from perfkit.analysis.results import Interval
+from perfkit.analysis.roofline import unit_name
 from perfkit.run_folder import BackendRun, Manifest
 
 if TYPE_CHECKING:
@@ -60,5 +61,5 @@ def model_flops_utilization(
     step = step_time(run.samples_ns)
     if flop is None or not ceiling or step is None or not trusted(run):
         return None, flop, ""
-    words = f"the measured {resource.removeprefix('matrix_')} matmul ceiling ({units.text(ceiling, 'FLOP/s')})"
+    words = f"the measured {unit_name(resource)} ceiling ({units.text(ceiling, 'FLOP/s')})"
     return flop / (step.value / 1e9) / ceiling, flop, words

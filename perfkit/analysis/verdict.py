@@ -76,9 +76,7 @@ def _where(report: BackendReport) -> str:
         return ""
     passes = sorted(report.passes, key=lambda g: -g.time_ns)[:2]
     families = report.families[:2]
-    text = f"In {report.name} {_shares(passes)} of the kernel time are spent in {_listed(_keys(passes))}"
-    text = text if len(passes) > 1 else text.replace(" are spent", " is spent")
-    said = f"{text}; by kind of kernel, {' and '.join(f'{g.key} takes {_percent(g.share)}' for g in families)}."
+    said = f"In {report.name} the kernel time goes to {_shares(passes)}; by kind of kernel to {_shares(families)}."
     account = report.accounting
     if account is None or not account.profiled_step_ns:
         return said
@@ -128,12 +126,8 @@ def _ratio(ratio: Interval) -> str:
     return f"{ratio.value:.2f} times ({ratio.low:.2f}–{ratio.high:.2f})"
 
 
-def _keys(groups: Iterable[Group]) -> list[str]:
-    return [g.key for g in groups]
-
-
 def _shares(groups: Iterable[Group]) -> str:
-    return " and ".join(_percent(g.share) for g in groups)
+    return " and ".join(f"{g.key} ({_percent(g.share)})" for g in groups)
 
 
 def _percent(share: float | None) -> str:

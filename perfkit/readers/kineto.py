@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from perfkit import table
 from perfkit.cost import CostModel
 from perfkit.readers import kineto_columns, kineto_gpu, kineto_json
@@ -74,8 +72,9 @@ def _warnings(
         found.append("the trace marks no steps: the whole capture counts as one step")
     if host.clipped:
         found.append(f"{host.clipped} events outlast the event around them and were cut to it")
-    outside = int(np.sum(np.asarray(columns["step"]) < 0)) if steps.marked else 0
+    outside = int(columns["step"].isna().sum()) if steps.marked else 0
     if outside:
-        found.append(f"{outside} rows lie outside the marked steps and count in no step")
+        rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
+        found.append(f"{rows} outside the marked steps and count in none")
     found += kineto_columns.uncosted(columns)
     return found

@@ -17,6 +17,7 @@ from perfkit.run_folder import DeclaredKernel
 from perfkit.table import FLOP_COLUMNS, RESOURCES
 
 _NAMED = 5  # operators without a cost that a warning names
+_WORTH_SAYING = 0.001  # of the kernel time
 
 
 def host_rows(host: HostEvents, places: Place, rows: Rows) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def uncosted(columns: Mapping[str, Any]) -> list[str]:
     """A warning that names the operators without a cost and their share of the time, if there are any."""
     time = np.asarray(columns["duration_ns"], dtype=float)
     unknown = np.isnan(np.asarray(columns["bytes_read"], dtype=float))
-    if not unknown.any() or not time.sum():
+    if time[unknown].sum() < _WORTH_SAYING * time.sum() or not time.sum():
         return []
     total: dict[str, float] = {}
     for name, ns in zip(np.asarray(columns["name"], dtype=object)[unknown], time[unknown], strict=True):

@@ -92,13 +92,19 @@ def decode(data: bytes, path: Path) -> tuple[Trace, list[str]]:
     bare = data.lstrip()[:1] == b"["
     with _collector_off():
         try:
-            if bare:
-                return Trace(msgspec.json.decode(data, type=list[Event])), []
-            return msgspec.json.decode(data, type=Trace), []
-        except msgspec.ValidationError:
-            return _leniently(data, path)
+            return _typed(data, bare) or _leniently(data, path)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
+
+
+def _typed(data: bytes, bare: bool) -> tuple[Trace, list[str]] | None:
+    """The events, all at once; None when a field has an unexpected type."""
+    try:
+        if bare:
+            return Trace(msgspec.json.decode(data, type=list[Event])), []
+        return msgspec.json.decode(data, type=Trace), []
+    except msgspec.ValidationError:
+        return None
 
 
 def _leniently(data: bytes, path: Path) -> tuple[Trace, list[str]]:
