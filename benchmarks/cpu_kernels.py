@@ -2,8 +2,8 @@
 
     python benchmarks/cpu_kernels.py [--batch 4] [--time 64] [--dtype fp32] [--seconds 1.0] [--json FILE]
 
-Prints median times in microseconds, the ratio ours / PyTorch (below 1: ours is faster), and the geometric mean. Both sides
-allocate their results, as they do in a training step. PyTorch's side is what its own autograd runs for the same
+Prints median times in microseconds, the ratio ours / PyTorch (below 1: ours is faster), and the geometric mean. Both
+sides allocate their results, as they do in a training step. PyTorch's side is what its own autograd runs for the same
 function: several operators where it has no single one.
 """
 
@@ -29,7 +29,7 @@ Case = tuple[str, Callable[[], Any], Callable[[], Any]]
 
 
 def attention_cases(batch: int, length: int, dtype: torch.dtype) -> Iterator[Case]:
-    """Split, causal softmax and merge. PyTorch splits into views: the copies are what its matmuls would make of them."""
+    """Split, causal softmax and merge. PyTorch splits into views; the copies are what its matmuls make of them."""
     ours, aten = torch.ops.perfkit, torch.ops.aten
     size = CHANNELS // HEADS
     qkv = torch.randn(batch, length, 3 * CHANNELS, dtype=dtype)

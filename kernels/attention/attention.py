@@ -257,7 +257,7 @@ FAMILY = Family(
             name="causal_softmax_backward",
             category="softmax",
             schema="(Tensor datt, Tensor att, float scale) -> (Tensor dscores)",
-            formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' ≤ i of datt[i,j']·att[i,j']) for j ≤ i, else 0",
+            formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' ≤ i of datt[i,j']·att[i,j']), j ≤ i, else 0",
             shapes={"datt": "B NH T T", "att": "B NH T T", "dscores": "B NH T T"},
             reference=softmax_backward_reference,
             allocate=lambda datt, att, scale: att.new_empty(att.shape),
@@ -265,6 +265,8 @@ FAMILY = Family(
             inputs=softmax_backward_inputs,
             cases=SOFTMAX_CASES,
             cost=softmax_backward_cost,
+            # datt − Σ loses digits where att is near 1, and most of the result is far smaller than that.
+            tolerance={"fp32": 5e-5, "bf16": 1e-2},
             implementations=softmaxes("causal_softmax_backward"),
         ),
     ),

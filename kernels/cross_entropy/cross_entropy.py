@@ -23,9 +23,7 @@ def forward_reference(logits: Tensor, targets: Tensor, ignore_index: int) -> tup
     return cross_entropy(logits, targets, ignore_index=ignore_index), logits.logsumexp(dim=-1)
 
 
-def backward_reference(
-    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int
-) -> Tensor:
+def backward_reference(dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int) -> Tensor:
     import torch
 
     with torch.enable_grad():

@@ -73,9 +73,9 @@ def backward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
     return make.normal(B, T, C), x, weight, mean.float(), rstd.float()
 
 
-# C below and beside a multiple of the vector width, one row, fewer rows than a part, many parts, GPT-2's width.
+# C below and beside a multiple of the vector width, fewer rows than a part, many parts, GPT-2's width.
 CASES = (
-    {"B": 1, "T": 1, "C": 5},
+    {"B": 1, "T": 6, "C": 5},
     {"B": 2, "T": 3, "C": 33},
     {"B": 3, "T": 37, "C": 100},
     {"B": 4, "T": 301, "C": 48},

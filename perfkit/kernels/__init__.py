@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import Unavailable
-from perfkit.kernels.families import catalog, costs, find
 from perfkit.kernels.declare import Family, Gradient, Implementation, Operation
+from perfkit.kernels.families import catalog, costs, find
 from perfkit.kernels.languages import device_unavailable
 from perfkit.kernels.selection import use_version
 
 if TYPE_CHECKING:
-    from perfkit.kernels.checking import CheckResult, Inputs
+    from perfkit.kernels.checking import CheckResult
 
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",

@@ -1,4 +1,4 @@
-"""Is an implementation right? Its results against the reference in fp64, on fresh random inputs, outputs poisoned before."""
+"""Is an implementation right? Its results, into poisoned outputs, against the fp64 reference on fresh random inputs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from perfkit.errors import CheckFailed
 from perfkit.kernels import selection
-from perfkit.kernels.families import find
 from perfkit.kernels.declare import Operation
 from perfkit.kernels.dtypes import TORCH_DTYPES
+from perfkit.kernels.families import find
 from perfkit.kernels.register import runner
 from perfkit.kernels.selection import use_version
 
@@ -39,7 +39,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class OutputError:
-    """The largest error of one output, |y - reference| / (|reference| + rms of the reference), beside what is allowed."""
+    """The largest error of one output, |y - reference| / (|reference| + rms of the reference), and what is allowed."""
 
     output: str
     error: float
@@ -71,7 +71,8 @@ class CheckResult:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items()) or "given inputs"
         errors = ", ".join(f"{e.output} {e.error:.1e} (allowed {e.tolerance:.0e})" for e in self.errors)
         verdict = "right" if self.ok else "wrong"
-        return f"{self.operation} version {self.version} in {self.dtype} ({sizes}, seed {self.seed}) is {verdict}: {errors}"
+        what = f"{self.operation} version {self.version} in {self.dtype}"
+        return f"{what} ({sizes}, seed {self.seed}) is {verdict}: {errors}"
 
     def require(self) -> CheckResult:
         """Return self when right; raise `CheckFailed` otherwise."""

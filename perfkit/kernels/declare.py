@@ -1,7 +1,7 @@
 """What a family folder declares: the family, its operations, and the implementations of each in numbered versions.
 
-`kernels/FAMILY/FAMILY.py` (or a folder of the same form in a user's own directory) sets `FAMILY = Family(...)`. The file
-must be readable without torch: functions that need it import it inside. docs/kernels.md shows the form.
+`kernels/FAMILY/FAMILY.py` (or a folder of the same form in a user's own directory) sets `FAMILY = Family(...)`. The
+file must be readable without torch: functions that need it import it inside. docs/kernels.md shows the form.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ NAMESPACE = "perfkit"
 class Implementation:
     """One version of an operation in one language. Versions count from naive (1) upwards; the highest is the fastest.
 
-    `source` is a file beside the family's Python file, `symbol` the function in it, `text` what this version does better
-    than the one before, `dtypes` the precisions it exists in.
+    `source` is a file beside the family's Python file, `symbol` the function in it, `text` what this version does
+    better than the one before, `dtypes` the precisions it exists in.
     """
 
     version: int
@@ -38,9 +38,9 @@ class Implementation:
 class Gradient:
     """Which operation computes the gradients.
 
-    Everything else follows from names. An argument of that operation called `dNAME` is the gradient of the forward output
-    NAME, any other is the forward input or output of that name; its output `dNAME` is the gradient of the forward
-    input NAME. `derive` gives an argument that is neither, as a function of the forward inputs by name.
+    Everything else follows from names. An argument of that operation called `dNAME` is the gradient of the forward
+    output NAME, any other is the forward input or output of that name; its output `dNAME` is the gradient of the
+    forward input NAME. `derive` gives an argument that is neither, as a function of the forward values by name.
     """
 
     operation: str
@@ -56,8 +56,9 @@ class Operation:
     - `formula`: what it computes, as text.
     - `shapes`: tensor name → its dimensions by the family's letters: `B T 3C`, `... C`, "" for a single number.
     - `reference`: the same in plain PyTorch, for any floating-point precision.
-    - `allocate`: arguments → the empty outputs (a tensor or a tuple), by `new_empty` so that it serves fake tensors too.
-    - `scalars`: arguments → the sizes and numbers that the kernel takes after its tensors (int → int64_t, float → double).
+    - `allocate`: arguments → the empty outputs (a tensor or a tuple), by `new_empty`, so that it serves fake tensors.
+    - `scalars`: arguments → the sizes and numbers that the kernel takes after its tensors (int → int64_t, float →
+      double).
     - `inputs`: (`Inputs`, **sizes) → fresh random arguments; `cases`: the sizes that a check tries.
     - `cost`: least FLOP and bytes of one call.
     - `dtypes`: tensors that are not of the working precision: name → "fp32" or "int64".

@@ -46,7 +46,7 @@ class Runner:
         return outputs[0] if self._single else tuple(outputs)
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
-        """The plan for these arguments. Raises `InputError` when they do not fit the operation, and what building raises."""
+        """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""
         key: list[Any] = [selection.forced_version()]
         for i in self._tensors:
             tensor = arguments[i]

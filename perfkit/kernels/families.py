@@ -58,7 +58,7 @@ def _families(directory: Path) -> Iterator[Family]:
     found = [file for file in files if file.is_file()]
     if not found:
         raise InputError(
-            f"{directory} holds no kernel family.", "A family is a folder such as gelu/ with gelu.py in it: docs/kernels.md."
+            f"{directory} holds no kernel family.", "A family is a folder such as gelu/ with gelu.py: docs/kernels.md."
         )
     yield from map(_family, found)
 

@@ -11,18 +11,17 @@ import torch
 
 from perfkit.content import content_dir
 from perfkit.errors import Unavailable
-from perfkit.kernels.autograd import register_gradient
-from perfkit.kernels.families import catalog
 from perfkit.kernels import selection
+from perfkit.kernels.autograd import register_gradient
 from perfkit.kernels.declare import NAMESPACE, Implementation, Operation
 from perfkit.kernels.dispatch import Runner
+from perfkit.kernels.families import catalog
 from perfkit.kernels.languages import LANGUAGES, candidates, device_unavailable
 
 # PyTorch knows an operator once for the whole process; what runs behind it may be replaced by a user's own version.
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operations: dict[str, Operation] = {}
 _runners: dict[tuple[str, str], Runner] = {}
-_chosen: dict[str, Implementation] = {}
 
 # Kernels in the usual precision are built at once, those in others at their first call.
 _PREPARED_DTYPE = "fp32"
@@ -44,11 +43,10 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     runners = [Runner(o, d) for o in operations for d in devices if candidates(o, d, _PREPARED_DTYPE)]
     # Compilers are processes of their own: a few at a time. Any failure is raised here, before anything is registered.
     with ThreadPoolExecutor(max_workers=4) as pool:
-        chosen = list(pool.map(lambda runner: runner.prepare(_PREPARED_DTYPE), runners))
-    for runner, implementation in zip(runners, chosen, strict=True):
+        list(pool.map(lambda runner: runner.prepare(_PREPARED_DTYPE), runners))
+    for runner in runners:
         _put(runner)
-        _chosen[runner.operation.qualified_name] = implementation
-    return dict(_chosen)
+    return {runner.operation.qualified_name: runner.prepare(_PREPARED_DTYPE) for runner in _runners.values()}
 
 
 def runner(operation: Operation, device: str) -> Runner:

@@ -38,7 +38,7 @@ def use_version(version: int) -> Iterator[None]:
 
 
 def choose(operation: Operation, device: str, dtype: str, version: int | None) -> Implementation:
-    """The implementation to run; the highest version when `version` is None. Raises `Unavailable` when it is missing."""
+    """The implementation to run; the highest version when `version` is None. Raises `Unavailable` if missing."""
     found = candidates(operation, device, dtype)
     if version is None and found:
         return found[-1]

@@ -14,8 +14,8 @@ _TERM = re.compile(r"(\d*)([A-Za-z]+)")
 def match(legend: str, shape: Sequence[int], known: dict[str, int | tuple[int, ...]]) -> bool:
     """Whether `shape` fits `legend`; the letters met are entered into `known`, and must agree with what it holds.
 
-    A term is a letter or word (`C`, `NH`), with a factor (`3C`), or a number. A leading `...` takes any dimensions; it is
-    one thing too, the same wherever it stands.
+    A term is a letter or word (`C`, `NH`), with a factor (`3C`), or a number. A leading `...` takes any dimensions; it
+    is one thing too, the same wherever it stands.
     """
     terms = legend.split()
     if terms[:1] == ["..."]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 import perfkit.kernels
 
@@ -17,3 +18,8 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("PERFKIT_KERNEL_ISA", raising=False)
         perfkit.kernels.load()
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_each_time() -> None:
+    torch.manual_seed(20240517)

@@ -28,6 +28,7 @@ def test_agrees_with_the_reference(name: str, version: int, dtype: str) -> None:
         result.require()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ["plain", "avx2"])
 def test_other_instruction_sets_agree_too(isa: str) -> None:
     """In a process of its own: an instruction set is chosen when a kernel is built and bound."""

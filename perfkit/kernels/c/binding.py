@@ -30,13 +30,14 @@ class Launch(Protocol):
 def launcher(operation: Operation, implementation: Implementation, dtype: str) -> Launch:
     """Build and bind `implementation` for `dtype`. Raises `Unavailable` or `RunFailed` (see `build.library`)."""
     source = operation.source_path(implementation)
-    function = _symbol(build.library(source, dtype), implementation.symbol, source)
+    function = _symbol(source, dtype, implementation.symbol)
     signature = operation.signature
     pointers = [ctypes.c_void_p] * (len(signature.tensors) + len(signature.outputs))
 
     def launch(tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None:
         if function.argtypes is None:  # the same for every call of one operation
-            function.argtypes = [*pointers, *(ctypes.c_double if isinstance(s, float) else ctypes.c_int64 for s in scalars)]
+            numbers = [ctypes.c_double if isinstance(s, float) else ctypes.c_int64 for s in scalars]
+            function.argtypes = [*pointers, *numbers]
         code = function(*[t.data_ptr() for t in tensors], *scalars)
         if code:
             raise _failed(operation, code)
@@ -44,22 +45,32 @@ def launcher(operation: Operation, implementation: Implementation, dtype: str) -
     return launch
 
 
-def _symbol(path: Path, symbol: str, source: Path) -> ctypes._CFuncPtr:  # type: ignore[name-defined]
-    function = getattr(_open(path), symbol, None)
+def _symbol(source: Path, dtype: str, symbol: str) -> ctypes._CFuncPtr:  # type: ignore[name-defined]
+    function = getattr(open_library(source, dtype), symbol, None)
     if function is None:
-        raise RunFailed(f"{source} defines no function called {symbol}.", "Correct the name in the family's Python file.")
+        raise RunFailed(f"{source} defines no function called {symbol}.", "Correct its symbol in the Python file.")
     function.restype = ctypes.c_int
     return function
 
 
+def open_library(source: Path, dtype: str) -> ctypes.CDLL:
+    """The built library of `source`, loaded; one that the cache holds damaged is built again."""
+    path = build.library(source, dtype)
+    try:
+        return _load(path)
+    except OSError:
+        path.unlink(missing_ok=True)
+    try:
+        return _load(build.library(source, dtype))
+    except OSError as error:
+        raise RunFailed(f"The library built from {source} does not load: {error}.", "Try another compiler.") from error
+
+
 @functools.cache
-def _open(path: Path) -> ctypes.CDLL:
+def _load(path: Path) -> ctypes.CDLL:
     import torch  # noqa: F401  its OpenMP runtime must be there first: ours then joins its threads instead of a second pool
 
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise RunFailed(f"The built kernel {path} cannot be loaded: {error}.", "Delete it; it is built again.") from error
+    return ctypes.CDLL(str(path))
 
 
 def _failed(operation: Operation, code: int) -> RunFailed:

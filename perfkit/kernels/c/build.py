@@ -73,7 +73,7 @@ def _build(source: Path, dtype: str, compiler: Compiler, isa: str, path: Path) -
 
 def _cache_failed(error: OSError) -> RunFailed:
     reason = error.strerror or str(error)
-    return RunFailed(f"The kernels cannot be written to {kernel_cache()}: {reason}.", "Set PERFKIT_CACHE to another folder.")
+    return RunFailed(f"The kernels cannot be written to {kernel_cache()}: {reason}.", "Set PERFKIT_CACHE elsewhere.")
 
 
 def _compile(source: Path, dtype: str, compiler: Compiler, isa: str, output: Path) -> None:

@@ -11,7 +11,7 @@ from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.compiler import HOW_TO_GET, Compiler, find_compiler
 from perfkit.hardware.cpu import read_cpu
 
-# What each instruction set needs of the processor (names as in /proc/cpuinfo), which are also the options that choose it.
+# What each instruction set needs of the processor (names as in /proc/cpuinfo); the same names are the options for it.
 ISA_FEATURES = {
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"),
     "avx2": ("avx2", "fma"),
@@ -48,7 +48,7 @@ def isa() -> str:
     if name == "native":
         return name
     if name not in ISA_FEATURES:
-        raise UsageError(f"PERFKIT_KERNEL_ISA is {name!r}.", f"Set it to native, {', '.join(ISA_FEATURES)}, or unset it.")
+        raise UsageError(f"PERFKIT_KERNEL_ISA is {name!r}.", f"Set it to native, {', '.join(ISA_FEATURES)}, or not.")
     if not set(ISA_FEATURES[name]) <= set(_cpu_features().split()):
         raise Unavailable(f"This processor lacks the instruction set {name}.", "Unset PERFKIT_KERNEL_ISA.")
     return name

@@ -1,0 +1,235 @@
+"""What is found in kernels/ and in a user's directories, and what is said of broken ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import perfkit.kernels
+from perfkit.cost.model import Call, TensorSpec
+from perfkit.errors import InputError, PerfkitError, RunFailed, UsageError
+from perfkit.kernels import catalog, check, costs, find, load
+from perfkit.kernels.schema import Schema
+from perfkit.kernels.shapes import mismatch
+
+FOUND = {
+    f"perfkit::{name}_{direction}"
+    for name in ("split_heads", "merge_heads", "causal_softmax", "layernorm", "gelu", "cross_entropy")
+    for direction in ("forward", "backward")
+}
+
+FAMILY = """
+from perfkit.cost.model import Cost
+from perfkit.kernels import Family, Implementation, Operation
+
+FAMILY = Family(
+    name="{name}", text="", legend={{}},
+    operations=(
+        Operation(
+            name="{operation}", category="elementwise", schema="{schema}", formula="", shapes={shapes},
+            reference=lambda x: x + 1, allocate=lambda x: x.new_empty(x.shape), scalars=lambda x: (x.numel(),),
+            inputs=lambda make, N: (make.normal(N),), cases=({{"N": 5}},), cost=lambda call: Cost(),
+            implementations=(Implementation(1, "{language}", "{name}.c", "{name}", "a loop"),),
+        ),
+    ),
+)
+"""
+SOURCE = """
+#include <perfkit/vector.h>
+int {name}(const scalar *x, scalar *y, int64_t n) {{
+    for (int64_t i = 0; i < n; i++) put(y + i, get(x + i) + {added});
+    return KERNEL_DONE;
+}}
+"""
+
+
+def write_family(directory: Path, name: str, added: str = "1.0f", **changed: str) -> Path:
+    """A family with one operation, y = x + `added`; its reference adds 1. Returns `directory`."""
+    fields = {"operation": f"{name}_op", "schema": "(Tensor x) -> (Tensor y)", "language": "c"}
+    fields["shapes"] = '{"x": "...", "y": "..."}'
+    folder = directory / name
+    folder.mkdir(parents=True)
+    (folder / f"{name}.py").write_text(FAMILY.format(name=name, **{**fields, **changed}))
+    (folder / f"{name}.c").write_text(SOURCE.format(name=name, added=added))
+    return directory
+
+
+def test_the_built_in_families_are_found_without_torch() -> None:
+    program = (
+        "import sys, perfkit.kernels as k\n"
+        "print(*sorted(k.costs()), k.unavailable('cuda'))\n"
+        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()[: len(FOUND)]) == FOUND
+    assert "no versions for cuda" in done.stdout
+
+
+def test_every_operation_is_fully_described() -> None:
+    for family in catalog():
+        assert family.text
+        assert (family.folder / f"{family.name}.py").is_file()
+        for operation in family.operations:
+            assert operation.formula
+            assert [i.version for i in operation.implementations if i.language == "c"] == [1, 2]
+            assert all(i.text for i in operation.implementations)
+
+
+def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
+    return TensorSpec(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "flop", "read", "written"),
+    [
+        ("gelu_forward", (spec(10, 4),), 360, 160, 160),
+        ("gelu_backward", (spec(10, 4, dtype="bf16"), spec(10, 4, dtype="bf16")), 720, 160, 80),
+        ("split_heads_forward", (spec(2, 3, 12), 2), 0, 288, 288),
+        ("merge_heads_backward", (spec(2, 3, 12), 2), 0, 288, 288),
+        # 2 matrices of 4 × 4, 10 elements each on and below the diagonal.
+        ("causal_softmax_forward", (spec(1, 2, 4, 4), 0.5), 6 * 20, 4 * 20, 4 * 32),
+        ("causal_softmax_backward", (spec(1, 2, 4, 4), spec(1, 2, 4, 4), 0.5), 5 * 20, 4 * 40, 4 * 32),
+        ("layernorm_forward", (spec(5, 8), spec(8), spec(8), 1e-5), 7 * 40 + 25, 4 * 56, 4 * 40 + 8 * 5),
+        (
+            "layernorm_backward",
+            (spec(5, 8), spec(5, 8), spec(8), spec(5), spec(5)),
+            13 * 40 + 10, 4 * (80 + 8 + 10), 4 * (40 + 16),
+        ),
+        ("cross_entropy_forward", (spec(3, 7), spec(3, dtype="int64"), -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
+        (
+            "cross_entropy_backward",
+            (spec(), spec(3, 7), spec(3, dtype="int64"), spec(3), -1),
+            3 * 21 + 4, 4 + 84 + 24 + 12, 84,
+        ),
+    ],
+)  # fmt: skip
+def test_costs_by_hand(name: str, arguments: tuple, flop: int, read: int, written: int) -> None:
+    cost = costs()[f"perfkit::{name}"](Call(f"perfkit::{name}", arguments))
+    assert (cost.total_flop, cost.bytes_read, cost.bytes_written) == (flop, read, written)
+    assert set(cost.flop) == {"vector_bf16" if arguments[0].dtype == "bf16" else "vector_fp32"}
+
+
+def test_find_names_what_there_is() -> None:
+    assert find("perfkit::gelu_forward") == find("gelu_forward")
+    with pytest.raises(UsageError, match=r"no kernel operation called gelu\..*gelu_backward, gelu_forward"):
+        find("gelu")
+
+
+def test_a_users_directory_is_found_checked_and_loaded(tmp_path: Path) -> None:
+    directory = write_family(tmp_path, "plus")
+    assert "perfkit::plus_op" in costs([directory])
+    check("plus_op", extra_dirs=[directory])[0].require()
+    assert "perfkit::plus_op" in load([directory])
+    assert torch.equal(torch.ops.perfkit.plus_op(torch.zeros(3)), torch.ones(3))
+    assert torch.ops.perfkit.plus_op(torch.zeros(3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_a_wrong_kernel_is_found_out(tmp_path: Path) -> None:
+    directory = write_family(tmp_path, "wrong", added="1.001f")
+    (result,) = check("wrong_op", extra_dirs=[directory])
+    assert not result.ok
+    with pytest.raises(PerfkitError, match=r"perfkit::wrong_op version 1 in fp32 .* is wrong: y"):
+        result.require()
+
+
+def test_a_kernel_that_forgets_elements_is_found_out(tmp_path: Path) -> None:
+    """What it does not write is poisoned, even where the right value is 0."""
+    directory = write_family(tmp_path, "forgets")
+    source = directory / "forgets" / "forgets.c"
+    source.write_text(source.read_text().replace("i < n", "i < n - 1"))
+    (result,) = check("forgets_op", extra_dirs=[directory], inputs=(torch.full((5,), -1.0),))
+    assert not result.ok
+
+
+def test_a_users_version_of_a_built_in_operation_replaces_it(tmp_path: Path) -> None:
+    """In a process of its own, since it stays until the process ends."""
+    folder = tmp_path / "mine"
+    write_family(folder, "quick", operation="gelu_forward")
+    program = (
+        "import torch, perfkit.kernels as k\n"
+        "k.load()\n"
+        f"k.load([{str(folder)!r}])\n"
+        "k.load()\n"
+        "print(torch.ops.perfkit.gelu_forward(torch.zeros(2)).tolist())\n"
+        f"print(sum(o.name == 'gelu_forward' for f in k.catalog([{str(folder)!r}]) for o in f.operations))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["[1.0,", "1.0]", "1"], done.stderr
+
+
+def test_a_replacement_with_another_schema_is_refused(tmp_path: Path) -> None:
+    write_family(tmp_path, "quick", operation="gelu_forward", schema="(Tensor x, int n) -> (Tensor y)")
+    with pytest.raises(InputError, match=r"declares gelu_forward\(Tensor x, int n\).*Give the operation another name"):
+        catalog([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"schema": "Tensor x -> Tensor"}, "schema of the operation broken_op cannot be read"),
+        ({"schema": "(Tensor x) -> (int y)"}, "schema of the operation broken_op cannot be read"),
+        ({"schema": "(Tensor x) -> Tensor"}, "every argument and output named"),
+        ({"shapes": '{"x": "..."}'}, "broken_op gives no shape for y"),
+    ],
+)
+def test_a_broken_declaration_is_named(tmp_path: Path, changed: dict[str, str], sentence: str) -> None:
+    write_family(tmp_path, "broken", **changed)
+    with pytest.raises(InputError, match=sentence):
+        catalog([tmp_path])
+
+
+def test_an_unknown_language_is_named(tmp_path: Path) -> None:
+    write_family(tmp_path, "foreign", language="fortran")
+    with pytest.raises(InputError, match=r"foreign.c is written in 'fortran', which perfkit does not know"):
+        load([tmp_path])
+
+
+def test_directories_and_files_that_are_no_families_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a directory of kernels"):
+        catalog([tmp_path / "nowhere"])
+    with pytest.raises(InputError, match="holds no kernel family"):
+        catalog([tmp_path])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "empty.py").write_text("x = 1\n")
+    with pytest.raises(InputError, match="sets no FAMILY"):
+        catalog([tmp_path])
+    (tmp_path / "empty" / "empty.py").unlink()
+    write_family(tmp_path, "bare")
+    (tmp_path / "bare" / "bare.c").unlink()
+    with pytest.raises(InputError, match=r"bare_op names bare.c, which is not there"):
+        catalog([tmp_path])
+
+
+def test_a_symbol_that_is_not_in_the_source_is_named(tmp_path: Path) -> None:
+    directory = write_family(tmp_path, "misnamed")
+    source = directory / "misnamed" / "misnamed.c"
+    source.write_text(source.read_text().replace("int misnamed(", "int other("))
+    with pytest.raises(RunFailed, match=r"misnamed\.c defines no function called misnamed"):
+        check("misnamed_op", extra_dirs=[directory])
+
+
+def test_schemas() -> None:
+    schema = Schema.parse("op", "(Tensor x, int n, float eps) -> (Tensor y, Tensor z)")
+    assert schema == Schema(("x", "n", "eps"), ("Tensor", "int", "float"), ("y", "z"))
+    assert Schema.parse("op", "() -> Tensor y").outputs == ("y",)
+
+
+def test_shapes_by_letters() -> None:
+    legends = {"x": "B T 3C", "w": "C", "y": "... C", "n": "", "k": "2 C"}
+    assert mismatch(legends, {"x": (2, 5, 12), "w": (4,), "y": (7, 8, 4), "n": (), "k": (2, 4)}) is None
+    assert "x has shape (2, 5, 13)" in str(mismatch(legends, {"x": (2, 5, 13)}))
+    assert "w has shape (5,)" in str(mismatch(legends, {"x": (2, 5, 12), "w": (5,)}))
+    assert "n has shape (1,)" in str(mismatch(legends, {"n": (1,)}))
+    assert "k has shape (3, 4)" in str(mismatch(legends, {"k": (3, 4)}))
+    assert mismatch({"a": "... C", "b": "..."}, {"a": (2, 3, 4), "b": (2, 3)}) is None
+    assert "b has shape (3, 2)" in str(mismatch({"a": "... C", "b": "..."}, {"a": (2, 3, 4), "b": (3, 2)}))
+
+
+def test_unavailable_says_nothing_where_kernels_run() -> None:
+    assert perfkit.kernels.unavailable("cpu") is None
+    assert "no versions for cuda" in str(perfkit.kernels.unavailable("cuda:0"))

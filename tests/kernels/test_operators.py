@@ -1,0 +1,151 @@
+"""The operations as PyTorch operators: shapes for tracing, gradients, names in a profile, choice of version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import perfkit.kernels
+from perfkit import functional
+from perfkit.errors import UsageError
+from perfkit.kernels import catalog, find, use_version
+from perfkit.kernels.checking import Inputs
+
+ops = torch.ops.perfkit
+OPERATIONS = [operation.name for family in catalog() for operation in family.operations]
+
+# Name → (inputs, ours, the same in plain PyTorch); gradients flow to every floating-point input.
+DIFFERENTIABLE: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Any], Callable[..., Any]]] = {
+    "split_heads": (
+        lambda: [torch.randn(2, 5, 36)],
+        lambda x: torch.cat([t * (i + 1) for i, t in enumerate(ops.split_heads_forward(x, 3))]),
+        lambda x: torch.cat([t * (i + 1) for i, t in enumerate(functional.split_heads(x, 3))]),
+    ),
+    "merge_heads": (lambda: [torch.randn(2, 3, 5, 4)], lambda x: ops.merge_heads_forward(x), functional.merge_heads),
+    "causal_softmax": (
+        lambda: [torch.randn(2, 3, 9, 9)],
+        lambda x: ops.causal_softmax_forward(x, 0.4),
+        lambda x: functional.causal_softmax(x, 0.4),
+    ),
+    "layernorm": (
+        lambda: [torch.randn(2, 5, 36), torch.randn(36), torch.randn(36)],
+        lambda x, w, b: ops.layernorm_forward(x, w, b, 1e-5)[0],
+        lambda x, w, b: F.layer_norm(x, (36,), w, b, 1e-5),
+    ),
+    "gelu": (lambda: [torch.randn(5, 7) * 3], lambda x: ops.gelu_forward(x), lambda x: F.gelu(x, approximate="tanh")),
+    "cross_entropy": (
+        lambda: [torch.randn(6, 40)],
+        lambda x: ops.cross_entropy_forward(x, torch.tensor([1, -1, 39, 0, 5, -1]), -1)[0],
+        lambda x: F.cross_entropy(x, torch.tensor([1, -1, 39, 0, 5, -1]), ignore_index=-1),
+    ),
+}
+
+
+def gradients(function: Callable[..., Tensor], inputs: list[Tensor], weigh: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    return list(torch.autograd.grad(weigh(function(*leaves)), leaves))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_are_those_of_the_same_function_in_fp64(name: str, version: int) -> None:
+    make, ours, plain = DIFFERENTIABLE[name]
+    inputs = make()
+    weights = torch.randn_like(plain(*inputs))
+    with use_version(version):
+        got = gradients(ours, inputs, lambda y: (y * weights).sum())
+    expected = gradients(plain, [x.double() for x in inputs], lambda y: (y * weights.double()).sum())
+    for g, e in zip(got, expected, strict=True):
+        assert torch.allclose(g.double(), e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operators_pass_the_checks_of_torch_library(name: str) -> None:
+    """Schema, autograd registration, shapes under fake tensors, and tracing with dynamic shapes."""
+    operation = find(name)
+    arguments = operation.inputs(Inputs("fp32", 3), **operation.cases[1 if "V" in operation.cases[0] else 0])
+    floating = [a for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
+    if operation.gradient is not None:
+        for tensor in floating:
+            tensor.requires_grad_()
+    # An output may be exactly symmetric in its inputs only by rounding: compiled and eager agree to fp32.
+    torch.library.opcheck(getattr(ops, name).default, arguments, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_shapes_on_the_meta_device_are_the_real_ones(name: str, dtype: torch.dtype) -> None:
+    operation = find(name)
+    arguments = operation.inputs(Inputs("bf16" if dtype == torch.bfloat16 else "fp32", 5), **operation.cases[0])
+    real = getattr(ops, name)(*arguments)
+    meta = getattr(ops, name)(*(a.to("meta") if isinstance(a, Tensor) else a for a in arguments))
+    pairs = zip(*((o,) if isinstance(o, Tensor) else o for o in (real, meta)), strict=True)
+    for r, m in pairs:
+        assert (r.shape, r.dtype, r.stride()) == (m.shape, m.dtype, m.stride())
+
+
+def test_saved_statistics_take_no_gradient() -> None:
+    x = torch.randn(2, 3, 8, requires_grad=True)
+    y, mean, rstd = ops.layernorm_forward(x, torch.ones(8), torch.zeros(8), 1e-5)
+    assert y.requires_grad
+    assert not mean.requires_grad
+    assert not rstd.requires_grad
+
+
+def test_an_unused_output_counts_as_a_gradient_of_zero() -> None:
+    x = torch.randn(1, 2, 12, requires_grad=True)
+    _, k, _ = ops.split_heads_forward(x, 2)
+    (gradient,) = torch.autograd.grad(k.sum(), x)
+    expected = torch.zeros(1, 2, 12)
+    expected[..., 4:8] = 1
+    assert torch.equal(gradient, expected)
+
+
+def test_the_upstream_gradient_of_the_loss_is_honoured() -> None:
+    logits = torch.randn(4, 30, requires_grad=True)
+    targets = torch.tensor([1, 2, -1, 3])
+    (one,) = torch.autograd.grad(ops.cross_entropy_forward(logits, targets, -1)[0], logits)
+    (three,) = torch.autograd.grad(3 * ops.cross_entropy_forward(logits, targets, -1)[0], logits)
+    assert torch.allclose(3 * one, three)
+
+
+@pytest.mark.slow
+def test_torch_compile_keeps_the_operators() -> None:
+    def step(x: Tensor, w: Tensor) -> Tensor:
+        return ops.gelu_forward(ops.layernorm_forward(x, w, w, 1e-5)[0]).sum()
+
+    x, w = torch.randn(3, 20), torch.randn(20)
+    compiled = torch.compile(step, fullgraph=True)
+    for a, b in zip(gradients(step, [x, w], torch.sum), gradients(compiled, [x, w], torch.sum), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_a_profile_shows_the_operators_by_name() -> None:
+    x = torch.randn(4, 64, requires_grad=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        ops.gelu_forward(x).sum().backward()
+    assert {"perfkit::gelu_forward", "perfkit::gelu_backward"} <= {event.key for event in profile.key_averages()}
+
+
+def test_a_version_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(1000)
+    fast = ops.gelu_forward(x)
+    with use_version(1):
+        naive = ops.gelu_forward(x)
+        assert not torch.equal(fast, naive)  # they round differently
+        with use_version(2):
+            assert torch.equal(ops.gelu_forward(x), fast)
+    monkeypatch.setenv("PERFKIT_KERNEL_VERSION", "1")
+    assert {i.version for i in perfkit.kernels.load().values()} == {1}
+    assert torch.equal(ops.gelu_forward(x), naive)
+    monkeypatch.delenv("PERFKIT_KERNEL_VERSION")
+    assert {i.version for i in perfkit.kernels.load().values()} == {2}
+    assert torch.equal(ops.gelu_forward(x), fast)
+    monkeypatch.setenv("PERFKIT_KERNEL_VERSION", "fast")
+    with pytest.raises(UsageError, match="PERFKIT_KERNEL_VERSION is 'fast'"):
+        perfkit.kernels.load()
