@@ -133,7 +133,7 @@ def _shares(groups: Iterable[Group]) -> str:
 def _percent(share: float | None) -> str:
     if share is None:
         return units.ABSENT
-    return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
 
 
 def _listed(names: Sequence[str]) -> str:

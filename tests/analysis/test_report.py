@@ -1,0 +1,156 @@
+"""Whole runs: speed beside correctness, MFU, the verdict, and runs with missing parts."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from perfkit.analysis.report import analyse, analyse_any
+from perfkit.analysis.results import Report
+from perfkit.run_folder import BackendRun
+from tests.analysis.examples import backend, ceilings, kernel_table, run
+
+
+def test_speed_up_and_mfu_of_correct_backends() -> None:
+    report = analyse(run(backend("eager", 100), backend("fast", 50)))
+    eager, fast = report.backends
+    assert eager.speedup is None
+    assert fast.speedup is not None
+    assert fast.speedup.value == pytest.approx(2)
+    assert fast.speedup.low < 2 < fast.speedup.high
+    assert eager.step is not None and eager.step.value == pytest.approx(100e6) and eager.step.samples == 10
+    assert eager.samples_per_second == pytest.approx(80)
+    assert eager.step_flop == 6e9
+    assert eager.mfu == pytest.approx(6e9 / 0.1 / 100e9)
+    assert eager.mfu_ceiling == "the measured fp32 matmul ceiling (100.0 GFLOP/s)"
+
+
+def test_a_wrong_backend_gets_no_speed_and_stands_first() -> None:
+    report = analyse(run(backend("eager", 100), backend("fast", 10, ok=False)))
+    wrong = report.backends[1]
+    assert (wrong.speedup, wrong.mfu, wrong.status) == (None, None, "wrong")
+    assert report.verdict[0] == "fast is WRONG: logits differ. Its speed means nothing and is not compared."
+    assert "fastest" not in " ".join(report.verdict)
+    assert report.verdict[1].startswith("A step takes 100.0 ms (95 % interval")
+
+
+def test_results_that_were_not_checked_get_no_speed_either() -> None:
+    report = analyse(run(backend("eager", 100), backend("fast", 10, correctness=None)))
+    assert report.backends[1].speedup is None
+    assert "fast" not in " ".join(report.verdict)
+
+
+def test_an_untimed_reference_is_compared_with_nobody() -> None:
+    report = analyse(run(backend("eager", 100, timed=False, samples_ns=[]), backend("compile", 80)))
+    assert report.backends[1].speedup is None
+    assert report.verdict[0] == "A step takes 80.00 ms (95 % interval 79.56–80.44) in compile."
+
+
+def test_a_wrong_eager_is_no_measure() -> None:
+    report = analyse(run(backend("eager", 100, ok=False), backend("compile", 80)))
+    assert report.backends[1].speedup is None
+
+
+def test_the_verdict_names_the_fastest_only_where_the_interval_shows_it() -> None:
+    clear = analyse(run(backend("eager", 100), backend("slow", 150), backend("fast", 50)))
+    assert clear.verdict[0].startswith("fast is the fastest: a step takes 50.00 ms")
+    assert "2.00 times (1.98–2.02) as fast as eager" in clear.verdict[0]
+    level = analyse(run(backend("eager", 100, spread=0.2), backend("other", 99, spread=0.2), backend("slow", 200)))
+    assert level.verdict[0].startswith("No difference in speed is shown between other and eager:")
+    assert "slow" not in level.verdict[0]
+
+
+def test_eager_as_the_fastest_is_set_beside_the_next() -> None:
+    report = analyse(run(backend("eager", 100), backend("compile", 120)))
+    assert "eager is the fastest" in report.verdict[0]
+    assert "as fast as compile, the next" in report.verdict[0]
+
+
+def test_the_verdict_says_where_the_time_goes_and_what_bounds_it() -> None:
+    verdict = analyse(run(backend("eager", 100))).verdict
+    assert verdict[1] == (
+        "In eager the kernel time goes to forward (61 %) and backward (39 %); by kind of kernel to elementwise (67 %) "
+        "and other (28 %). No kernel runs during 14 % of the profiled step, most of it Python (9.5 %)."
+    )
+    assert verdict[2].startswith(
+        "Its kernels run at 85 % of what this machine's ceilings allow; reaching them would save 50.0 µs"
+    )
+    assert "bound by memory bandwidth (triad, 1 MiB working set (fits L2), 50.00 GB/s), now at 80 %" in verdict[2]
+    assert verdict[3].startswith("MFU is 60 %")
+
+
+def test_failed_and_unavailable_backends_are_named_with_their_reasons() -> None:
+    report = analyse(
+        run(
+            backend("eager", 100),
+            BackendRun(name="compile", status="failed", reason="the compiler died."),
+            BackendRun(name="thunder", status="unavailable", reason="lightning-thunder is not installed."),
+            tables={"eager": kernel_table()},
+        )
+    )
+    assert "compile failed: the compiler died." in report.verdict
+    assert "thunder is unavailable here: lightning-thunder is not installed." in report.verdict
+    assert [b.status for b in report.backends] == ["ok", "failed", "unavailable"]
+    assert report.backends[1].kernels == []
+
+
+def test_the_profiled_step_stands_beside_the_timed_one() -> None:
+    account = analyse(run(backend("eager", 0.4))).backends[0].accounting
+    assert account is not None
+    assert account.timed_step_ns == pytest.approx(400e3)
+    assert account.profiler_overhead == pytest.approx(420 / 400 - 1)
+
+
+def test_without_ceilings_nothing_is_judged_and_the_report_says_so() -> None:
+    source = run(backend("eager", 100), ceilings=None, problems={"": ["the run has no ceilings.json"]})
+    report = analyse(source)
+    eager = report.backends[0]
+    assert (eager.efficiency, eager.headroom_ns, eager.mfu, report.roofs) == (None, None, None, [])
+    assert report.warnings == ["the run has no ceilings.json"]
+    assert eager.counted_flop == 3e6  # what the model knows stays
+
+
+@pytest.mark.parametrize("content", [{"bandwidth": "x"}, {}, {**msgspec.to_builtins(ceilings()), "bandwidth": []}])
+def test_damaged_ceilings_are_a_warning(content: dict[str, object]) -> None:
+    report = analyse(run(backend("eager", 100), ceilings=content))
+    assert report.backends[0].efficiency is None
+    assert len(report.warnings) == 1 and "ceilings" in report.warnings[0]
+
+
+def test_no_ceiling_for_the_precision_means_no_mfu() -> None:
+    source = run(backend("eager", 100))
+    source.manifest.settings = msgspec.structs.replace(source.manifest.settings, dtype="bf16")
+    assert analyse(source).backends[0].mfu is None
+
+
+def test_problems_of_a_backend_stand_at_that_backend() -> None:
+    report = analyse(run(backend("eager", 100), tables={}, problems={"eager": ["its table is damaged"]}))
+    assert report.backends[0].warnings == ["its table is damaged"]
+    assert report.backends[0].step is not None
+
+
+def test_an_unfinished_run_says_so() -> None:
+    source = run(backend("eager", 100))
+    source.manifest.complete = False
+    assert "the run was stopped before it was complete" in analyse(source).warnings
+
+
+def test_a_run_without_a_profile_still_reports_speed() -> None:
+    report = analyse(run(backend("eager", 100), backend("fast", 50), tables={}))
+    assert report.backends[1].speedup is not None
+    assert report.backends[1].passes == [] and report.backends[1].accounting is None
+
+
+def test_the_report_survives_json() -> None:
+    report = analyse(run(backend("eager", 100), backend("fast", 10, ok=False)))
+    data = msgspec.json.encode(report)
+    assert b"NaN" not in data
+    again = msgspec.json.decode(data, type=Report)
+    assert again.verdict == report.verdict and again.backends[0].kernels == report.backends[0].kernels
+
+
+def test_a_bare_profile() -> None:
+    report = analyse_any(kernel_table(), "somewhere/my.pt.trace.json.gz")
+    assert (report.title, report.settings, report.backends[0].name) == ("Profile my.pt.trace.json.gz", None, "my")
+    assert report.backends[0].timed is False and report.backends[0].step is None
+    assert report.verdict[0].startswith("In my the kernel time goes to forward")

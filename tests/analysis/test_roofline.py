@@ -1,0 +1,225 @@
+"""The roofline and the sums over it, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from perfkit import table
+from perfkit.analysis.report import analyse_table
+from perfkit.analysis.results import BackendReport, Group, Node
+from perfkit.analysis.roofline import BOUNDS, judge, unit_name
+from tests.analysis.examples import ceilings, kernel_table
+
+
+@pytest.fixture(scope="module")
+def report() -> BackendReport:
+    return analyse_table(kernel_table(), ceilings(), "some/profile.json").backends[0]
+
+
+def test_roof_time_is_the_largest_of_work_over_ceiling() -> None:
+    judged = judge(kernel_table(1).frame, ceilings())
+    # mm: 1 MFLOP / 100 GFLOP/s = 10 µs against 40 kB / 100 GB/s = 0.4 µs.
+    # add: 8 MB / 50 GB/s = 160 µs (8 MB lies between 1 and 64 MiB: the smaller's rate) against 50 µs.
+    # exp: 1 MFLOP / 20 GFLOP/s = 50 µs; its memory takes no time.
+    np.testing.assert_allclose(judged.roof, [10e3, 160e3, np.nan, 50e3])
+    assert [BOUNDS[b] if b >= 0 else None for b in judged.bound] == ["matrix_fp32", "memory", None, "vector_fp32"]
+    np.testing.assert_allclose(judged.headroom, [10e3, 40e3, np.nan, 0])
+    assert judged.above.tolist() == [False, False, False, True]
+    texts = [judged.ceilings[c] if c >= 0 else "" for c in judged.ceiling]
+    assert texts[0] == "fp32 matmul, 100.0 GFLOP/s"
+    assert texts[1] == "triad, 1 MiB working set (fits L2), 50.00 GB/s"
+
+
+def test_efficiency_is_a_ratio_of_sums_over_judged_rows(report: BackendReport) -> None:
+    assert report.efficiency == pytest.approx((10 + 160 + 50) / (20 + 200 + 40))
+    assert report.headroom_ns == pytest.approx(50e3)  # a step; the row above its roof saves nothing
+
+
+def test_a_row_above_its_roof_is_flagged_and_not_clamped(report: BackendReport) -> None:
+    exp = next(g for g in report.kernels if g.key == "exp")
+    assert exp.above_roof and exp.efficiency == pytest.approx(1.25)
+    assert any("2 kernel calls are more than 5% faster than the roof" in w and "exp" in w for w in report.warnings)
+    assert not next(g for g in report.kernels if g.key == "mm").above_roof
+
+
+def test_within_the_tolerance_nothing_is_flagged() -> None:
+    rows = [{"name": "a", "order": 0, "duration_ns": 48e3, "flop_vector_fp32": 1e6}]
+    judged = judge(table.build(rows).frame, ceilings())
+    assert judged.roof.tolist() == [50e3]
+    assert not judged.above.any()
+    assert judged.headroom.tolist() == [0]
+
+
+def test_an_unknown_ceiling_judges_nothing() -> None:
+    rows = [
+        {"name": "a", "order": 0, "duration_ns": 1e3, "flop_vector_fp64": 1e6},
+        {"name": "b", "order": 1, "duration_ns": 1e3, "flop_vector_fp64": 1e6, "bytes_read": 1e3, "bytes_written": 0.0},
+    ]
+    frame = table.build(rows).frame
+    judged = judge(frame, ceilings())
+    assert math.isnan(judged.roof[0]) and judged.roof[1] == pytest.approx(10)  # memory alone judges the second
+    without = judge(frame, None)
+    assert np.isnan(without.roof).all() and np.isnan(without.headroom).all()
+
+
+def test_bytes_that_counters_saw_are_judged_by_main_memory() -> None:
+    row = {
+        "name": "a", "order": 0, "duration_ns": 1e6, "bytes_read": 1e3, "bytes_written": 1e3, "dram_read_bytes": 5e5,
+        "dram_write_bytes": 5e5,
+    }  # fmt: skip
+    judged = judge(table.build([row]).frame, ceilings())
+    assert judged.bytes.tolist() == [1e6]
+    assert judged.roof.tolist() == [1e5]  # 1 MB / 10 GB/s
+    assert judged.counters.tolist() == [True]
+
+
+def test_names_of_units() -> None:
+    assert [unit_name(r) for r in ("matrix_fp32", "vector_int")] == ["fp32 matmul", "int vector"]
+
+
+def test_groups_are_sums_per_step(report: BackendReport) -> None:
+    forward, backward = report.passes
+    assert (forward.key, forward.count, forward.time_ns, forward.share) == (
+        "forward",
+        2,
+        220e3,
+        pytest.approx(220 / 360),
+    )
+    assert (forward.flop, forward.bytes) == (2e6, pytest.approx(8.04e6))
+    assert forward.intensity == pytest.approx(2e6 / 8.04e6)
+    assert forward.flop_rate == pytest.approx(2e6 / 220e-6)
+    assert forward.bandwidth == pytest.approx(8.04e6 / 220e-6)
+    assert (forward.roof_ns, forward.judged_ns, forward.headroom_ns) == (170e3, 220e3, 50e3)
+    assert forward.bound == "memory"
+    assert forward.passes == ("forward",)
+    assert (backward.time_ns, backward.judged_ns, backward.flop_known_ns) == (140e3, 40e3, 40e3)
+    assert backward.flop == 1e6  # of the rows that know
+
+
+def test_what_nobody_knows_is_absent_and_not_zero(report: BackendReport) -> None:
+    unknown = next(g for g in report.kernels if g.key == "op")
+    for value in (
+        unknown.flop,
+        unknown.bytes,
+        unknown.roof_ns,
+        unknown.efficiency,
+        unknown.headroom_ns,
+        unknown.intensity,
+    ):
+        assert value is None
+    assert (unknown.bound, unknown.ceiling, unknown.above_roof) == ("", "", False)
+
+
+def test_kernels_by_time_and_by_headroom(report: BackendReport) -> None:
+    assert [g.key for g in report.kernels] == ["add", "op", "exp", "mm"]
+    assert [g.key for g in report.headroom] == ["add", "mm"]
+    assert [(g.key, g.time_ns) for g in report.families] == [("elementwise", 240e3), ("other", 100e3), ("matmul", 20e3)]
+    assert report.kernels[0].example == "aten::add" and report.kernels[0].shapes == "fp32[4]"
+
+
+def test_passes_and_families_fill_the_stacked_chart(report: BackendReport) -> None:
+    assert report.pass_families == {
+        "forward": {"matmul": 20e3, "elementwise": 200e3},
+        "backward": {"other": 100e3, "elementwise": 40e3},
+    }
+    assert sum(ns for line in report.pass_families.values() for ns in line.values()) == pytest.approx(360e3)
+
+
+def test_coverage(report: BackendReport) -> None:
+    coverage = report.coverage
+    assert coverage is not None
+    assert (coverage.pass_, coverage.module, coverage.counters) == (1, pytest.approx(260 / 360), 0)
+    assert (coverage.flop, coverage.bytes) == (pytest.approx(260 / 360), pytest.approx(260 / 360))
+    assert coverage.uncosted == ["my::op"]
+    assert (
+        coverage.text
+        == "Known of the kernel time: pass 100 %, module 72.2 %, FLOP 72.2 %, bytes 72.2 %, hardware counters none."
+    )
+
+
+def by_path(node: Node) -> dict[str, Group]:
+    return {node.path: node.total, **{k: v for child in node.children for k, v in by_path(child).items()}}
+
+
+def test_the_tree_adds_up(report: BackendReport) -> None:
+    assert report.tree is not None
+    times = {path: group.time_ns for path, group in by_path(report.tree).items()}
+    assert times == {
+        "": 360e3, "h": 260e3, "h.0": 220e3, "h.0.fc": 20e3, "h.1": 40e3, "no module": 100e3,
+    }  # fmt: skip
+    assert [child.name for child in report.tree.children] == ["h", "no module"]
+    assert by_path(report.tree)["h.0"].efficiency == pytest.approx(170 / 220)
+
+
+def test_blocks_stand_in_the_order_of_their_numbers() -> None:
+    rows = [
+        {"name": "a", "order": i, "duration_ns": 1.0, "module": m}
+        for i, m in enumerate(["h.10", "optimizer", "h.2", "(root)", "h.1.x", "embed"])
+    ]
+    tree = analyse_table(table.build(rows), None, "p").backends[0].tree
+    assert tree is not None
+    assert [c.name for c in tree.children] == ["(root)", "embed", "h", "optimizer"]
+    h = next(c for c in tree.children if c.name == "h")
+    assert [c.name for c in h.children] == ["1", "2", "10"]
+
+
+def test_points_of_the_chart(report: BackendReport) -> None:
+    points = {p.label: p for p in report.points}
+    assert set(points) == {"mm fp32[4]", "add fp32[4]"}  # no bytes, no intensity: no point
+    add = points["add fp32[4]"]
+    assert (add.intensity, add.flop_rate, add.resource) == (0.125, pytest.approx(5e9), "vector_fp32")
+    assert (add.pass_, add.family, add.time_ns, add.count) == ("forward", "elementwise", 200e3, 1)
+
+
+def test_roofs_of_the_chart() -> None:
+    roofs = analyse_table(kernel_table(), ceilings(), "p").roofs
+    assert [(r.label, r.kind, r.value) for r in roofs] == [
+        ("L1d bandwidth", "bandwidth", 100e9),
+        ("L2 bandwidth", "bandwidth", 50e9),
+        ("main memory bandwidth", "bandwidth", 10e9),
+        ("fp32 matmul", "compute", 100e9),
+        ("fp32 vector", "compute", 20e9),
+    ]
+    assert analyse_table(kernel_table(), None, "p").roofs == []
+
+
+def test_accounting_adds_up_per_step(report: BackendReport) -> None:
+    account = report.accounting
+    assert account is not None
+    assert (account.profiled_step_ns, account.kernel_ns, account.other_ns) == (420e3, 360e3, 5e3)
+    assert [(g.cause, g.time_ns) for g in account.gaps] == [("Python", 40e3), ("dispatch", 15e3)]
+    assert account.gaps[0].share == pytest.approx(40 / 420)
+    assert account.kernel_ns + sum(g.time_ns for g in account.gaps) + account.other_ns == account.profiled_step_ns
+    assert account.timed_step_ns is None and account.profiler_overhead is None
+
+
+def test_rows_outside_the_steps_do_not_count() -> None:
+    rows = [{"name": "a", "order": i, "duration_ns": 10.0, "step": s} for i, s in enumerate([None, 0, 1, None])]
+    report = analyse_table(table.build(rows), None, "p").backends[0]
+    assert report.kernels[0].time_ns == 10 and report.kernels[0].count == 1
+
+
+def test_a_table_without_rows_says_nothing() -> None:
+    report = analyse_table(table.build({"name": [], "order": []}), ceilings(), "p").backends[0]
+    assert report.kernels == [] and report.tree is None and report.efficiency is None and report.coverage is None
+
+
+def test_ten_thousand_rows_take_less_than_150_ms() -> None:
+    one = kernel_table(1).frame
+    frame = pd.concat([one] * 2500, ignore_index=True)
+    frame["order"] = range(len(frame))
+    frame["shapes"] = [f"fp32[{i % 300}]" for i in range(len(frame))]
+    frame["module"] = [f"h.{i % 48}.mlp.fc" for i in range(len(frame))]
+    big = table.KernelTable(frame)
+
+    def cpu_time() -> float:
+        started = time.process_time()
+        analyse_table(big, ceilings(), "p")
+        return time.process_time() - started
+
+    assert min(cpu_time() for _ in range(5)) < 0.15
