@@ -17,8 +17,11 @@ from perfkit.analysis.roofline import BOUNDS, Booleans, Integers, Judged, Reals
 
 _QUANTITIES = (
     "count", "time", "flop", "flop_time", "bytes", "bytes_time", "both_flop", "both_bytes",
-    "roof", "judged_time", "headroom", "above",
+    "roof", "judged_time", "headroom", "above_time",
 )  # fmt: skip
+# Rows above their roof are a broken measurement where they take more than this share of a group's time; one call of
+# hundreds that a clock misread does not make the sum doubtful.
+NOTABLE = 0.01
 _AT = {name: i for i, name in enumerate(_QUANTITIES)}
 
 
@@ -60,7 +63,7 @@ def _weights(rows: Rows) -> Reals:
     fixed = [
         np.ones(len(j.time)), j.time, _where(flop_known, j.flop), _where(flop_known, j.time),
         _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
-        _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), j.above.astype(float),
+        _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), _where(j.above, j.time),
     ]  # fmt: skip
     roof = _where(judged, j.roof)
     by_pass = [np.where(rows.pass_code == p, j.time, 0.0) for p in range(len(rows.passes))]
@@ -100,7 +103,7 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: str) -> Group:
         headroom_ns=q["headroom"] * per_step if judged else None,
         bound=BOUNDS[int(np.argmax(by_bound))] if judged and by_bound.any() else "",
         ceiling=rows.judged.ceilings[int(np.argmax(by_ceiling))] if judged and by_ceiling.any() else "",
-        above_roof=q["above"] > 0,
+        above_roof=q["above_time"] > NOTABLE * q["time"],
         passes=tuple(p for p, ns in zip(rows.passes, by_pass, strict=True) if ns > 0),
         **labels,
     )

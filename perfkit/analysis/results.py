@@ -27,8 +27,8 @@ class Interval(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, kw_only=True):
     """Rows of the kernel table taken together: a pass, a family, a kernel name, a module, or one row's kind of call.
 
-    Sums are over the rows that know the quantity; `flop_known_ns` and `bytes_known_ns` say how much of `time_ns` that is.
-    All amounts are per step.
+    Sums are over the rows that know the quantity; `flop_known_ns` and `bytes_known_ns` say how much of `time_ns` that
+    is. All amounts are per step.
     """
 
     key: str
@@ -48,7 +48,7 @@ class Group(msgspec.Struct, kw_only=True):
     headroom_ns: float | None = None  # judged_ns − roof_ns, over rows not above their roof
     bound: str = ""  # the resource that sets most of roof_ns, such as "memory" or "matrix_fp32"
     ceiling: str = ""  # the ceiling used, in words
-    above_roof: bool = False  # some row is faster than its ceiling: a broken measurement or model
+    above_roof: bool = False  # rows faster than their ceiling take over 1 % of its time: measurement or model is broken
     family: str = ""
     passes: tuple[str, ...] = ()
     shapes: str = ""

@@ -73,7 +73,7 @@ def test_the_verdict_says_where_the_time_goes_and_what_bounds_it() -> None:
         "and other (28 %). No kernel runs during 14 % of the profiled step, most of it Python (9.5 %)."
     )
     assert verdict[2].startswith(
-        "Its kernels run at 85 % of what this machine's ceilings allow; reaching them would save 50.0 µs"
+        "Its kernels run at 85 % of what this machine's ceilings allow; reaching them would save 50.00 µs"
     )
     assert "bound by memory bandwidth (triad, 1 MiB working set (fits L2), 50.00 GB/s), now at 80 %" in verdict[2]
     assert verdict[3].startswith("MFU is 60 %")
