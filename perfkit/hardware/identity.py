@@ -83,7 +83,7 @@ def environment() -> dict[str, Any]:
 
     cpu, gpus = read_cpu(), read_gpus()
     compiler = find_compiler()
-    return {
+    facts = {
         "perfkit": perfkit.__version__,
         "fingerprint": fingerprint(),
         "python": platform.python_version(),
@@ -91,7 +91,7 @@ def environment() -> dict[str, Any]:
         "versions": {name: version_of(package) for name, package in PACKAGES.items()},
         "os": {"system": platform.system(), "release": platform.release(), "name": _os_name()},
         "compiler": compiler.version if compiler else None,
-        "cpu": {**msgspec.to_builtins(cpu), "usable": cpu.usable},
+        "cpu": {**msgspec.structs.asdict(cpu), "usable": cpu.usable},
         "cpu_clock_hz": current_clock(),
         "memory_class": memory_class(cpu.memory_bytes),
         "threads": {
@@ -100,10 +100,11 @@ def environment() -> dict[str, Any]:
         },
         "load_average": _load(),
         "virtualization": cpu.virtualization,
-        "gpus": msgspec.to_builtins(gpus),
+        "gpus": gpus,
         "gpu_names": sorted(gpu.name for gpu in gpus),
         "driver": next((gpu.driver for gpu in gpus if gpu.driver), driver_version()),
     }
+    return msgspec.json.decode(msgspec.json.encode(facts))
 
 
 def comparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ def json_lines(
             stdout=subprocess.PIPE,
             stderr=complaints,
             env={**os.environ, **environment},
-            text=True,
+            encoding="utf-8",
         )
         expired = threading.Event()
 

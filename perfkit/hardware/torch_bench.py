@@ -34,8 +34,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 def say(**facts: Any) -> None:
     """Print one line that is not an observation."""
-    sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
-    sys.stdout.flush()
+    _write(facts)
+
+
+def _write(line: Any) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def patterns(device: str, size: int) -> dict[str, Callable[[], object]]:
@@ -192,8 +196,7 @@ def main() -> None:
         observations = run_cuda(request)
     with torch.inference_mode():
         for observation in observations:
-            sys.stdout.write(msgspec.json.encode(observation).decode() + "\n")
-            sys.stdout.flush()
+            _write(observation)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+
+from perfkit.hardware.assemble import Machine, assemble, unsettled
+from perfkit.hardware.ceilings import Ceilings
+from perfkit.hardware.observation import MIB, Observation, cpu_plan
+
+WHEN = "2026-01-01T00:00:00+00:00"
+
+
+def machine(**changes):
+    facts = {"fingerprint": "f", "device": "cpu", "device_name": "Fake", "threads": 2, "x86": True}
+    return Machine(**{**facts, **changes})
+
+
+def memory(size, rate, what="triad", by="c", number=0, ok=True):
+    return Observation(resource="memory", what=what, how=by, rate=rate, by=by, round=number, working_set=size, ok=ok)
+
+
+def unit(resource, rate, by="torch", number=0):
+    return Observation(resource=resource, what="matmul", how=by, rate=rate, by=by, round=number)
+
+
+def check(ceilings: Ceilings, name: str):
+    return next(c for c in ceilings.checks if c.name == name)
+
+
+def test_the_best_pattern_of_each_size_is_the_ceiling_and_its_rounds_are_kept():
+    seen = [
+        memory(MIB, 100.0),
+        memory(MIB, 110.0, what="sum"),
+        memory(MIB, 104.5, what="sum", number=1),
+        memory(4 * MIB, 60.0),
+        memory(4 * MIB, 59.0, number=1),
+    ]
+    found = assemble(seen, machine(), WHEN)
+    assert found.bandwidth == [(MIB, 110.0), (4 * MIB, 60.0)]
+    best = found.details[0]
+    assert (best.name, best.samples) == ("sum", (110.0, 104.5))
+    assert best.spread == pytest.approx(0.05)
+    assert check(found, "repeatable").ok
+    assert found.warnings == []
+
+
+def test_rounds_that_disagree_are_a_warning_and_ask_for_more():
+    seen = [memory(MIB, 100.0), memory(MIB, 50.0, number=1), memory(4 * MIB, 40.0), memory(4 * MIB, 39.0, number=1)]
+    found = assemble(seen, machine(), WHEN)
+    repeatable = check(found, "repeatable")
+    assert repeatable.ok is False
+    assert "50%" in repeatable.text
+    assert "--refresh" in repeatable.text
+    assert found.warnings == [repeatable.text]
+    assert unsettled(seen) == [MIB]
+    assert unsettled([*seen, memory(MIB, 95.0, number=2)]) == []
+    assert unsettled(seen[:1]) == [MIB]  # one round proves nothing
+
+
+def test_wrong_results_are_left_out_and_reported():
+    found = assemble([memory(MIB, 900.0, ok=False), memory(MIB, 100.0)], machine(), WHEN)
+    assert found.bandwidth == [(MIB, 100.0)]
+    assert check(found, "results").ok is False
+    assert any("wrong results" in warning for warning in found.warnings)
+    with pytest.raises(ValueError, match="no bandwidth"):
+        assemble([memory(MIB, 900.0, ok=False)], machine(), WHEN)
+
+
+def test_a_faster_torch_raises_the_roof_and_says_so():
+    found = assemble([memory(MIB, 100.0), memory(MIB, 130.0, what="torch add", by="torch")], machine(), WHEN)
+    assert found.bandwidth == [(MIB, 130.0)]
+    below = check(found, "torch below the roof")
+    assert below.ok is False
+    assert "30% faster" in below.text
+
+
+def test_torch_below_the_roof_is_said_with_its_share():
+    found = assemble([memory(MIB, 100.0), memory(MIB, 93.0, what="torch add", by="torch")], machine(), WHEN)
+    below = check(found, "torch below the roof")
+    assert below.ok
+    assert "93%" in below.text
+
+
+def test_without_the_compiled_program_there_is_nothing_to_compare():
+    found = assemble([memory(MIB, 93.0, by="torch"), unit("matrix_fp32", 10.0)], machine(), WHEN)
+    assert check(found, "torch below the roof").ok is None
+    # On x86 fp32 products run on the vector units: the best that is known of them.
+    assert found.compute["vector_fp32"] == 10.0
+    assert "product on the vector units" in found.compute_for("vector_fp32").how
+    other = assemble([memory(MIB, 93.0, by="torch"), unit("matrix_fp32", 10.0)], machine(x86=False), WHEN)
+    assert "vector_fp32" not in other.compute
+
+
+def test_units_take_the_best_and_narrow_types_compute_in_fp32():
+    seen = [
+        memory(MIB, 1.0),
+        unit("matrix_bf16", 400.0),
+        unit("matrix_bf16", 420.0, number=1),
+        unit("vector_fp32", 200.0, "c"),
+    ]
+    found = assemble(seen, machine(), WHEN)
+    assert found.compute == {"matrix_bf16": 420.0, "vector_bf16": 200.0, "vector_fp16": 200.0, "vector_fp32": 200.0}
+    assert "computed in fp32" in found.compute_for("vector_bf16").how
+
+
+def test_a_product_above_the_vector_units_is_suspicious_on_x86():
+    seen = [memory(MIB, 1.0), unit("vector_fp32", 100.0, "c"), unit("matrix_fp32", 150.0)]
+    assert check(assemble(seen, machine(), WHEN), "vector units").ok is False
+    assert check(assemble(seen, machine(x86=False), WHEN), "vector units").ok is None
+    fine = [memory(MIB, 1.0), unit("vector_fp32", 100.0, "c"), unit("matrix_fp32", 88.0)]
+    assert check(assemble(fine, machine(), WHEN), "vector units").text.endswith("88% of the vector units")
+
+
+def test_more_than_the_datasheet_is_a_broken_measurement():
+    seen = [memory(MIB, 90.0), unit("matrix_bf16", 120.0)]
+    found = assemble(seen, machine(datasheet={"memory": 100.0, "matrix_bf16": 100.0}), WHEN)
+    theory = check(found, "within theory")
+    assert theory.ok is False
+    assert "matrix bf16 reaches 120%" in theory.text
+    assert check(assemble(seen, machine(bounds={"matrix_bf16": 130.0}), WHEN), "within theory").ok
+    assert check(assemble(seen, machine(), WHEN), "within theory").ok is None
+
+
+def test_a_rising_curve_is_told_but_is_no_defect():
+    seen = [memory(MIB, 50.0), memory(2 * MIB, 100.0), memory(4 * MIB, 80.0)]
+    found = assemble(seen, machine(), WHEN)
+    rises = check(found, "falls with size")
+    assert rises.ok is None
+    assert "100% faster" in rises.text
+    assert [rate for _, rate in found.envelope()] == [100.0, 100.0, 80.0]
+
+
+def test_the_plan_spans_cache_to_memory_and_stays_within_memory():
+    plan = cpu_plan(32 * MIB, 24 * 2**30)
+    assert plan.sizes[0] == 64 * 1024
+    assert plan.sizes[-1] == 256 * MIB
+    assert plan.main_memory == 512 * MIB
+    ratios = [b / a for a, b in zip(plan.sizes, plan.sizes[1:], strict=False)]
+    assert max(ratios) < 1.5
+    assert cpu_plan(384 * MIB, 2**40).sizes[-1] == 4 * 384 * MIB
+    small = cpu_plan(32 * MIB, 2 * 2**30)
+    assert (small.sizes[-1], small.main_memory) == (128 * MIB, None)

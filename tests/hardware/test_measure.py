@@ -1,0 +1,183 @@
+"""The real measurement with few and small parts, and what happens when something it needs is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from functools import partial
+
+import pytest
+
+from perfkit.errors import RunFailed, Unavailable
+from perfkit.hardware import native_bench
+from perfkit.hardware.compiler import find_compiler
+from perfkit.hardware.cpu import read_cpu
+from perfkit.hardware.measure import cache_bytes, measure
+from perfkit.hardware.observation import MIB, Plan
+from perfkit.hardware.subprocesses import json_lines
+from tests.hardware.fakes import made_ceilings
+
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+SMALL = Plan(
+    sizes=(MIB // 4, 4 * MIB, 64 * MIB),
+    main_memory=None,
+    pattern_s=0.005,
+    vector_s=0.02,
+    matmul_s=0.1,
+    rounds=2,
+    more_rounds=1,
+    shapes=((128,) * 3, (256,) * 3),
+)
+
+
+@needs_compiler
+def test_the_compiled_programs_are_right_and_agree_with_their_threads():
+    seen = list(native_bench.bandwidth(SMALL, 1, 2 * MIB, 0))
+    assert all(o.ok for o in seen)
+    assert {o.working_set for o in seen} == set(SMALL.sizes)
+    assert {"triad", "copy", "sum", "fill"} == {o.what for o in seen}
+    assert all(1e8 < o.rate < 1e13 for o in seen)
+    streaming = {o.working_set for o in seen if "streaming" in o.how}
+    assert MIB // 4 not in streaming
+    units = {o.resource: o for o in native_bench.vector(SMALL, 1, 0)}
+    assert set(units) == {"vector_fp32", "vector_fp64", "vector_int"}
+    assert all(o.ok for o in units.values())
+
+
+@needs_compiler
+@needs_torch
+@pytest.mark.slow
+def test_the_whole_measurement_holds_together():
+    said = []
+    found = measure("cpu", 2, said.append, SMALL)
+    assert [size for size, _ in found.bandwidth] == list(SMALL.sizes)
+    assert {"matrix_fp32", "matrix_fp64", "matrix_bf16", "vector_fp32", "vector_fp64"} <= set(found.compute)
+    assert all(value > 0 for value in found.compute.values())
+    assert found.compute["vector_fp64"] < found.compute["vector_fp32"]
+    assert next(c for c in found.checks if c.name == "results").ok
+    assert "matrix product, fp32" in said
+    assert found.duration_s is not None
+    assert found.device_name == read_cpu().model
+    assert found.software["torch"]
+    # Ratio of the largest to the smallest working set: memory is never faster than cache.
+    rates = [rate for _, rate in found.envelope()]
+    assert rates == sorted(rates, reverse=True)
+
+
+@needs_compiler
+@needs_torch
+@pytest.mark.slow
+def test_torch_operators_of_another_process_stay_below_the_roof():
+    """Measure, then run torch's add, multiply and copy as a workload would: none passes its roof by more than noise."""
+    import torch
+
+    found = measure("cpu", torch.get_num_threads(), None, SMALL)
+    for size in SMALL.sizes:
+        n = size // 12
+        a, b, c = (torch.ones(n) for _ in range(3))
+        for name, call, moved in (
+            ("add", partial(torch.add, a, b, out=c), 12 * n),
+            ("mul", partial(torch.mul, a, b, out=c), 12 * n),
+            ("copy", partial(c.copy_, a), 8 * n),
+        ):
+            best = min(_seconds(call) for _ in range(30))
+            assert moved / best <= found.bandwidth_for(moved).value * 1.15, (size, name)
+
+
+def _seconds(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+@needs_torch
+@pytest.mark.slow
+def test_without_a_compiler_torch_sets_the_roofs_and_a_warning_says_so(monkeypatch):
+    def none(*_, **__):
+        raise Unavailable("There is no C compiler on this machine.")
+        yield
+
+    monkeypatch.setattr(native_bench, "vector", none)
+    found = measure("cpu", 1, None, SMALL)
+    assert [size for size, _ in found.bandwidth] == list(SMALL.sizes)
+    assert all("torch" in c.how for c in found.details if c.resource == "memory")
+    assert any("no C compiler" in warning for warning in found.warnings)
+
+
+@needs_torch
+def test_no_such_gpu(monkeypatch):
+    import torch
+
+    if torch.cuda.is_available():
+        device, words = "cuda:77", "no cuda:77"
+    else:
+        device, words = "cuda:0", "no CUDA GPU"
+    with pytest.raises(Unavailable, match=words):
+        measure(device, 1)
+
+
+def test_no_torch(monkeypatch):
+    monkeypatch.setattr("perfkit.hardware.measure.version_of", lambda name: None)
+    with pytest.raises(Unavailable, match="needs torch"):
+        measure("cpu", 1)
+
+
+def test_cache_bytes_grow_with_threads_up_to_all_cores(tmp_path):
+    from perfkit.hardware.cpu import linux_cpu
+    from tests.hardware.fakes import xeon
+
+    cpu = linux_cpu(xeon(tmp_path), frozenset(range(8)))
+    assert cache_bytes(cpu, 4) == {"L1d": 4 * 48 * 1024.0, "L2": 8.0 * MIB, "L3": 210.0 * MIB}
+    assert cache_bytes(cpu, 8) == cache_bytes(cpu, 4)
+    assert cache_bytes(cpu, 1) == {"L1d": 48 * 1024.0, "L2": 2.0 * MIB, "L3": 105.0 * MIB}
+
+
+class TestJsonLines:
+    def test_lines_come_as_objects_and_noise_is_passed_over(self):
+        code = "print('{\"a\": 1}'); print('noise'); print('[1]'); print('{\"b\": 2}')"
+        assert list(json_lines([sys.executable, "-c", code], {}, 30, "It")) == [{"a": 1}, {"b": 2}]
+
+    def test_a_death_is_one_sentence_with_its_last_words(self):
+        code = "import sys; print('{\"a\": 1}', flush=True); sys.stderr.write('x\\nout of luck\\n'); sys.exit(3)"
+        lines = json_lines([sys.executable, "-c", code], {}, 30, "The thing")
+        assert next(lines) == {"a": 1}
+        with pytest.raises(RunFailed, match="The thing ended with exit code 3: out of luck"):
+            next(lines)
+
+    def test_the_time_limit_ends_it_and_keeps_what_came(self):
+        code = "import time; print('{\"a\": 1}', flush=True); time.sleep(60)"
+        start = time.monotonic()
+        assert list(json_lines([sys.executable, "-c", code], {}, 1.0, "It")) == [{"a": 1}]
+        assert time.monotonic() - start < 20
+
+    def test_leaving_early_ends_the_process(self):
+        code = "import os, time\nprint('{\"pid\": %d}' % os.getpid(), flush=True)\ntime.sleep(60)"
+        lines = json_lines([sys.executable, "-c", code], {}, 60, "It")
+        pid = next(lines)["pid"]
+        lines.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_command_prints_what_is_kept(run_cli, monkeypatch, tmp_path):
+    from perfkit.hardware import store
+    from perfkit.hardware.identity import version_of
+
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    compiler = find_compiler()
+    software = {"torch": version_of("torch") or "", "compiler": compiler.version if compiler else ""}
+    store._keep(store.cache_path("cpu", 2), made_ceilings(software=software, warnings=["busy then"]))
+    done = run_cli(["ceilings"])
+    assert done.rc == 0, done.stderr
+    for words in ("Fake CPU", "main memory 50.0 GB/s", "matrix fp32", "unknown", "256.0 MiB", "busy then"):
+        assert words in done.stdout
+    assert json.loads(run_cli(["ceilings", "--json"]).stdout)["device_name"] == "Fake CPU"
+    wrong = run_cli(["ceilings", "--device", "tpu"])
+    assert wrong.rc == 2
+    assert "not a device" in wrong.stderr
