@@ -1,7 +1,7 @@
 """The report for TensorBoard: scalars a step and a backend, and the report's tables as text, in event files.
 
-The files are written with tensorboard's own protocol buffers; neither TensorFlow nor torch is loaded. An event file is a
-sequence of records: length (8 bytes, little endian), masked CRC-32C of that, the event, masked CRC-32C of it.
+The files are written with tensorboard's own protocol buffers; neither TensorFlow nor torch is loaded. An event file is
+a sequence of records: length (8 bytes, little endian), masked CRC-32C of that, the event, masked CRC-32C of it.
 """
 
 from __future__ import annotations

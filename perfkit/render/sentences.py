@@ -47,10 +47,12 @@ def coverage(backend: BackendReport) -> str:
 
 
 def ceilings(report: Report) -> str:
-    """The measured ceilings, named, on one line."""
+    """The measured ceilings that some kernel is judged by, named, on one line."""
+    used = {group.bound for backend in report.backends for group in backend.kernels}
     known = [
         f"{clean(r.label, 80)} {units.text(r.value, 'B/s' if r.kind == 'bandwidth' else 'FLOP/s')}"
         for r in report.roofs
+        if r.kind == "bandwidth" or r.resource in used
     ]
     return f"Ceilings measured on this device: {'; '.join(known)}." if known else "Ceilings: unknown."
 

@@ -41,7 +41,12 @@ def backends(report: Report) -> Table:
     ratios = units.Scale(1.0, "×", 2)
     return table(
         "Backends",
-        words("backend", [b.name if b.timed else f"{b.name} (reference)" for b in rows], tones, name=True),
+        words(
+            "backend",
+            [b.name if b.timed or not report.settings else f"{b.name} (reference)" for b in rows],
+            tones,
+            name=True,
+        ),
         Column("result", tuple(status(b) for b in rows), numeric=False),
         figures("step", [b.step.value if b.step else None for b in rows], "ns", figure_tones, scale=steps),
         spread("95 % CI", [b.step for b in rows], steps),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 110
 LIMIT = 8  # rows of a table in the short form, which is about two screens
 NAME_WIDTH = 36  # the least that a column of names keeps
+LEAST_WIDTH = 8  # what any column of text keeps
 _GAP = 2
 
 _STYLES = {"good": "green", "fair": "yellow", "poor": "red", "bad": "bold red", "strong": "bold", "dim": "bright_black"}
@@ -42,10 +43,13 @@ def show(report: Report, console: Console, limit: int | None = None) -> None:
     width = min(console.width, 120)
     for part in _parts(report, LIMIT if limit is None else limit or None):
         if isinstance(part, Table):
-            for line in _table_lines(part, width):
-                console.print(line, soft_wrap=True)
+            lines = list(_table_lines(part, width))
         else:
-            console.print(Text(part.text, style=_STYLES.get(part.tone, "")), width=width)
+            lines = [Text(part.text, style=_STYLES.get(part.tone, ""))]
+        for line in lines:
+            for piece in line.wrap(console, width) or [line]:
+                piece.rstrip()
+                console.print(piece, soft_wrap=True)
 
 
 def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
@@ -130,13 +134,7 @@ def _table_lines(table: Table, width: int) -> Iterator[Text]:
             yield Text("─" * (sum(widths) + _GAP * (len(widths) - 1)), style="bright_black")
         yield _line(row, columns, widths)
     for note in table.notes:
-        yield from Text(note, style="bright_black").wrap(_console(), width)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(file=io.StringIO(), _environ={})
+        yield Text(note, style="bright_black")
 
 
 def _fit(table: Table, width: int) -> tuple[list[Column], list[int]]:
@@ -144,16 +142,21 @@ def _fit(table: Table, width: int) -> tuple[list[Column], list[int]]:
     columns = list(table.columns)
     while True:
         widths = [_natural(c) for c in columns]
-        room = width - _GAP * (len(columns) - 1) - sum(w for w, c in zip(widths, columns, strict=True) if not c.name)
-        least = sum(min(w, NAME_WIDTH) for w, c in zip(widths, columns, strict=True) if c.name)
+        least = sum(min(w, NAME_WIDTH) if c.name else w for w, c in zip(widths, columns, strict=True))
         expendable = max((c.priority for c in columns), default=0)
-        if room >= least or not expendable:
-            break
+        if least + _GAP * (len(columns) - 1) <= width or not expendable:
+            return columns, _shrunk(columns, widths, width)
         columns.remove(next(c for c in reversed(columns) if c.priority == expendable))
-    names = sum(c.name for c in columns) or 1
-    return columns, [
-        min(w, max(8, room // names)) if c.name else min(w, width) for w, c in zip(widths, columns, strict=True)
-    ]
+
+
+def _shrunk(columns: list[Column], widths: list[int], width: int) -> list[int]:
+    """Widths that add up to at most `width`: the widest column of text gives way, and figures only at the very last."""
+    shrunk = list(widths)
+    text = [i for i, column in enumerate(columns) if not column.numeric]
+    for _ in range(sum(widths) + _GAP * (len(widths) - 1) - width):
+        wide = [i for i in text if shrunk[i] > LEAST_WIDTH] or range(len(shrunk))
+        shrunk[max(wide, key=shrunk.__getitem__)] -= 1
+    return shrunk
 
 
 def _natural(column: Column) -> int:

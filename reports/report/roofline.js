@@ -3,7 +3,7 @@
 function rooflineCard(backend, roofs, pick) {
   const points = backend.points.filter((p) => p.intensity > 0 && p.flop_rate > 0);
   if (!points.length) return null;
-  const chosen = { by: "family", size: "time", roofs: new Set(roofs) };
+  const chosen = { by: "family", size: "time", roofs: new Set(usedRoofs(points, roofs)) };
   const node = el("div", { class: "chart roofline", role: "img", "aria-label": "Roofline: FLOP/s over FLOP per byte, with the measured ceilings" });
   const draw = () => chart(node, () => rooflineFigure(points, roofs, chosen)).then(() => onPoint(node, pick));
   const controls = el("div", { class: "controls" },
@@ -13,10 +13,17 @@ function rooflineCard(backend, roofs, pick) {
   return { node: card("Roofline", "how far each kernel is from what this device can do", "span-7", controls, roofToggles(roofs, chosen, draw), node, note), draw };
 }
 
+// A unit that sets less than a hundredth of the time would only add a line.
+function usedRoofs(points, roofs) {
+  const time = (chosen) => chosen.reduce((sum, p) => sum + p.time_ns, 0);
+  const matters = (r) => time(points.filter((p) => p.resource === r.resource)) >= time(points) / 100;
+  return roofs.filter((r) => r.kind === "bandwidth" || matters(r));
+}
+
 function roofToggles(roofs, chosen, draw) {
   const toggle = (roof, shown) => { chosen.roofs[shown ? "add" : "delete"](roof); draw(); };
   return el("fieldset", { class: "checks" }, el("legend", {}, "Roofs"), roofs.map((roof) =>
-    el("label", {}, el("input", { type: "checkbox", checked: true, onchange: (e) => toggle(roof, e.target.checked) }), clean(roof.label, 60))));
+    el("label", {}, el("input", { type: "checkbox", checked: chosen.roofs.has(roof), onchange: (e) => toggle(roof, e.target.checked) }), clean(roof.label, 60), el("span", { class: "minor" }, rateText(roof)))));
 }
 
 function rooflineNote(backend, points, roofs) {
@@ -56,7 +63,7 @@ function rooflineFigure(points, roofs, { by, size, roofs: shown }) {
   });
   const log = (bounds) => bounds.map(Math.log10);
   return {
-    data: [...kept.map((r) => roofLine(r, roofs, range)), ...groups, ...kept.map((r) => roofLabel(r, roofs, range))], layout: {
+    data: [...kept.map((r) => roofLine(r, roofs, range)), ...groups, ...roofLabels(kept, roofs, range)], layout: {
       hovermode: "closest", legend: { orientation: "h", x: 0, y: -0.14, yanchor: "top", itemsizing: "constant" },
       xaxis: { type: "log", range: log(range.x), title: { text: "intensity, FLOP/byte", standoff: 6 }, dtick: 1, exponentformat: "SI" },
       yaxis: { type: "log", range: log(range.y), title: { text: "FLOP/s", standoff: 6 }, dtick: 1, exponentformat: "SI" },
@@ -73,7 +80,7 @@ function rooflineRange(points, roofs) {
   const xs = seen.map((p) => p.intensity), ys = seen.map((p) => p.flop_rate);
   const ridge = compute.length && bandwidth.length ? Math.max(...compute) / Math.min(...bandwidth) : Math.max(...xs);
   const top = Math.max(...compute, ...ys) * 2.5;
-  return { x: [Math.max(Math.min(...xs) / 3, ridge / 1e4), Math.max(ridge, ...xs) * 6], y: [Math.max(Math.min(...ys) / 4, top / 1e5), top] };
+  return { x: [Math.max(Math.min(...xs) / 8, ridge / 1e4), Math.max(ridge, ...xs) * 6], y: [Math.max(Math.min(...ys) / 4, top / 1e5), top] };
 }
 
 const rates = (roofs, kind) => roofs.filter((r) => r.kind === kind).map((r) => r.value);
@@ -90,7 +97,8 @@ function roofSpan(roof, roofs, range) {
   return { x: [fastest ? roof.value / fastest : outer.low, outer.high], y: [roof.value, roof.value] };
 }
 
-const roofText = (roof) => `${plotText(roof.label, 60)}  ${amount(roof.value, roof.kind === "bandwidth" ? "B/s" : "FLOP/s")}`;
+const rateText = (roof) => amount(roof.value, roof.kind === "bandwidth" ? "B/s" : "FLOP/s");
+const roofText = (roof) => `${plotText(roof.label, 60)}  ${rateText(roof)}`;
 
 function roofLine(roof, roofs, range) {
   return {
@@ -99,19 +107,31 @@ function roofLine(roof, roofs, range) {
   };
 }
 
-// Labels are drawn over the points. Bandwidths carry theirs along the slope, one after the other; rates where they begin.
-function roofLabel(roof, roofs, range) {
-  const slope = roof.kind === "bandwidth";
-  const order = roofs.filter((r) => r.kind === "bandwidth").sort((a, b) => a.value - b.value);
-  const { x: ends } = roofSpan(roof, roofs, range);
-  let x = Math.max(ends[0], range.x[0]) * 1.1, position = "top right";
-  if (slope) {
-    const start = Math.max(range.x[0], range.y[0] / roof.value), place = order.indexOf(roof);
-    x = start * (Math.min(ends[1], range.x[1]) / start) ** (place ? 0.55 + 0.1 * (place % 4) : 0.2);
-    position = place ? "top left" : "bottom right";
+// Labels are drawn over the points, and only where there is room: on the fastest and the slowest bandwidth, and on rates
+// that keep a line of text between them. The others are named above the chart and under the pointer.
+function roofLabels(kept, roofs, range) {
+  const textLine = Math.log10(range.y[1] / range.y[0]) * 0.055; // decades
+  const falling = (kind) => kept.filter((r) => r.kind === kind).sort((a, b) => b.value - a.value);
+  const slopes = falling("bandwidth"), slowest = slopes.at(-1);
+  const top = Math.max(...rates(roofs, "compute"), range.y[0] * 10) / 10 ** (2 * textLine);
+  const labels = slopes.length > 1 ? [roofLabel(slopes[0], top / slopes[0].value, top, "top left")] : [];
+  if (slowest) {
+    const low = Math.max(range.x[0], range.y[0] / slowest.value), high = Math.min(roofSpan(slowest, roofs, range).x[1], range.x[1]);
+    const x = low * (high / low) ** 0.2;
+    labels.push(roofLabel(slowest, x, x * slowest.value, "bottom right"));
   }
+  let last = Infinity;
+  for (const roof of falling("compute")) {
+    if (Math.log10(last / roof.value) < textLine) continue;
+    last = roof.value;
+    labels.push(roofLabel(roof, Math.max(roofSpan(roof, roofs, range).x[0], range.x[0]) * 1.1, roof.value, "top right"));
+  }
+  return labels;
+}
+
+function roofLabel(roof, x, y, position) {
   return {
-    type: "scatter", mode: "text", x: [x], y: [slope ? x * roof.value : roof.value], text: [roofText(roof)], textposition: position, name: "roof label",
+    type: "scatter", mode: "text", x: [x], y: [y], text: [roofText(roof)], textposition: position, name: "roof label",
     showlegend: false, hoverinfo: "skip", textfont: { size: 11.5, color: cssColor("--muted"), shadow: halo() },
   };
 }

@@ -1,0 +1,233 @@
+"""The HTML report in headless Chromium, which reaches nothing but this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from perfkit.analysis.results import Report
+from perfkit.render import html
+from perfkit.render.cells import column_scale
+from tests.render import sample
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+OpenPage = Callable[[str | Path], "tuple[Page, list[str]]"]
+Show = Callable[[Report], "Page"]
+
+
+@pytest.fixture
+def show(open_page: OpenPage, tmp_path: Path) -> Iterator[Show]:
+    """Open the report's page; whatever happens in the test, its console must have stayed silent."""
+
+    def open_(report: Report) -> Page:
+        path = tmp_path / "report.html"
+        path.write_text(html.render(report), encoding="utf-8")
+        page, found = open_page(path)
+        errors.append(found)
+        page.wait_for_selector("html[data-ready]")
+        page.wait_for_selector(".panel:not([hidden]) .roofline .scatterlayer")
+        return page
+
+    errors: list[list[str]] = []
+    yield open_
+    assert errors == [[] for _ in errors]
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(".panel:not([hidden]) .kernels .name code").all_inner_texts()
+
+
+def test_charts_are_drawn_with_every_point(show: Show) -> None:
+    report = sample.report()
+    page = show(report)
+    panel = ".panel:not([hidden]) "
+    assert page.locator(f"{panel}.roofline .scatterlayer .points path").count() == len(report.backends[0].points)
+    used = [r for r in report.roofs if r.resource != "vector_fp32"]
+    assert page.locator(f"{panel}.roofline .scatterlayer .js-line").count() == len(used)
+    passes = len(report.backends[0].passes)
+    assert page.locator("#where .barlayer .trace").count() == passes
+    assert page.locator("#where .barlayer .point").count() == passes * len(report.backends)
+    assert page.locator("#samples .boxlayer .trace").count() == len(report.backends)
+    assert page.locator(f"{panel}.losses .scatterlayer .trace").count() == 2
+
+
+def test_what_stands_at_the_top(show: Show) -> None:
+    report = sample.report()
+    page = show(report)
+    assert page.locator("#verdict .lead").inner_text() == report.verdict[0]
+    rows = page.locator("#backends tbody tr")
+    assert rows.count() == 3
+    assert "1.21×" in rows.nth(1).inner_text()
+    wrong = rows.nth(2).inner_text()
+    assert "✗ wrong" in wrong
+    assert "×" not in wrong
+    assert "logits differ from the reference" in page.locator("#backends").inner_text()
+
+
+def test_stacked_bars_by_kernel_type_and_share(show: Show) -> None:
+    page = show(sample.report())
+    page.click("#where-controls >> text=By kernel type")
+    families = {g.key for b in sample.report().backends for g in b.families}
+    page.wait_for_function(f"document.querySelectorAll('#where .barlayer .trace').length === {len(families)}")
+    page.click("#where-controls >> text=Share")
+    page.wait_for_function("document.querySelector('#where .xtitle').textContent.includes('%')")
+
+
+def test_table_sorts_by_every_column(show: Show) -> None:
+    report = sample.report()
+    page = show(report)
+    kernels = report.backends[0].kernels
+    page.click(".more >> text=Show all 39")
+    assert names(page) == [g.key for g in kernels]
+    page.click("button[data-key=headroom]")
+    assert names(page)[:5] == [g.key for g in report.backends[0].headroom][:5]
+    assert page.locator("th[aria-sort=descending]").inner_text().startswith("Headroom")
+    page.click("button[data-key=headroom]")
+    assert page.locator("th[aria-sort=ascending]").count() == 1
+    assert names(page)[-1] == "aten::_local_scalar_dense", "what is unknown stands last either way"
+    page.click("button[data-key=name]")
+    assert names(page) == sorted(names(page), key=str.lower)
+    page.keyboard.press("Enter")
+    assert page.locator("th[aria-sort=descending]").inner_text().startswith("Kernel")
+
+
+def test_table_filters_by_text_type_and_pass(show: Show) -> None:
+    page = show(sample.report())
+    page.fill("input[type=search]", "softmax backward")
+    assert set(names(page)) == {"aten::_softmax_backward_data", "aten::_log_softmax_backward_data"}
+    page.fill("input[type=search]", "")
+    page.select_option("select[aria-label='All kernel types']", "embedding")
+    assert all("embedding" in name for name in names(page))
+    page.select_option("select[aria-label='All passes']", "backward")
+    assert names(page) == ["aten::embedding_dense_backward"]
+    assert "1 of 39" in page.locator(".controls [role=status]").first.inner_text()
+    page.click(".kernels .name")
+    assert "Roof time" in page.locator(".kernels .details").inner_text()
+
+
+def test_a_point_leads_to_its_kernel(show: Show) -> None:
+    page = show(sample.report())
+    points = page.locator(".panel:not([hidden]) .roofline .points path")
+    points.first.scroll_into_view_if_needed()
+    point = points.first.bounding_box()
+    assert point
+    page.mouse.move(point["x"], point["y"])
+    page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    page.wait_for_selector(".hoverlayer .hovertext")
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_selector(".kernels .details")
+    assert page.locator("input[type=search]").input_value().startswith("aten::")
+
+
+def test_a_roof_can_be_hidden_and_shown(show: Show) -> None:
+    page = show(sample.report())
+    count = "document.querySelectorAll('.panel:not([hidden]) .roofline .js-line').length"
+    page.uncheck("text=triad, L2")
+    page.wait_for_function(f"{count} === 2")
+    page.check("text=vector fp32")
+    page.wait_for_function(f"{count} === 3")
+
+
+def test_tree_opens_and_closes_by_mouse_and_keyboard(show: Show) -> None:
+    page = show(sample.report())
+    rows = page.locator(".tree tbody tr")
+    start = rows.count()
+    page.click(".tree .twig:has-text('11')")
+    assert rows.count() > start
+    page.keyboard.press("ArrowLeft")
+    assert rows.count() == start
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent.trim()").endswith(("mlp", "attn"))
+    page.click("text=Collapse all")
+    assert rows.count() == 3
+    page.click("text=Expand all")
+    assert rows.count() > 100
+
+
+def test_tabs_switch_by_mouse_and_keyboard(show: Show) -> None:
+    page = show(sample.report())
+    page.click("#tab-1")
+    assert page.locator("#panel-0").is_hidden()
+    assert "perfkit::adamw" in names(page)
+    assert "✓ expected" in page.locator("#panel-1").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#tab-2", "aria-selected") == "true"
+    assert "is wrong" in page.locator("#panel-2 .banner").inner_text()
+    assert page.locator("#panel-2 .roofline .points path").count() > 0
+
+
+def test_hostile_names_stay_text(show: Show) -> None:
+    page = show(sample.hostile())
+    for tab in range(3):
+        page.click(f"#tab-{tab}")
+        page.wait_for_selector(f"#panel-{tab} .roofline .points path")
+    assert page.locator("img").count() == 0
+    assert page.locator("#panel-0 b").count() == 0
+    text = page.locator("body").inner_text()
+    assert not set("\x1b\x07\u202e") & set(text)
+    assert "<img src=x onerror=alert(1)>" in text
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_no_other_script_runs_and_nothing_is_sent(open_page: OpenPage, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(html.render(sample.report()), encoding="utf-8")
+    page, errors = open_page(path)
+    page.wait_for_selector("html[data-ready]")
+    add = "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+    page.evaluate(add)
+    assert page.evaluate("window.ran") is None
+    assert page.evaluate("fetch('http://localhost:9/').then(() => 'sent', () => 'refused')") == "refused"
+    assert len(errors) >= 2
+    assert all("Content Security Policy" in error or "Fetch API" in error for error in errors)
+
+
+@pytest.mark.parametrize("width", [800, 1400])
+def test_nothing_sticks_out_of_the_window(show: Show, width: int) -> None:
+    page = show(sample.report())
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cards = page.locator("section.card:visible")
+    assert all(box["x"] + box["width"] <= width for card in cards.all() if (box := card.bounding_box()))
+
+
+def test_light_and_dark(show: Show) -> None:
+    page = show(sample.report())
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.click("#theme")
+    assert page.evaluate(background) != light
+    ink = page.evaluate("document.querySelector('#where .xtick text').style.fill")
+    page.click("#theme")
+    assert page.evaluate("document.querySelector('#where .xtick text').style.fill") != ink
+
+
+def test_scales_are_those_of_the_other_formats(show: Show) -> None:
+    report = sample.report()
+    page = show(report)
+    page.click(".more >> text=Show all 39")
+    kernels = report.backends[0].kernels
+    scale = column_scale([g.time_ns for g in kernels], "ns")
+    shown = page.locator(".panel:not([hidden]) .kernels .timecell .figure").all_inner_texts()
+    assert shown == [scale.number(g.time_ns) for g in kernels]
+
+
+def test_a_report_that_knows_little(open_page: OpenPage, tmp_path: Path) -> None:
+    from tests.render.test_text import minimal
+
+    path = tmp_path / "minimal.html"
+    path.write_text(html.render(minimal()), encoding="utf-8")
+    page, errors = open_page(path)
+    page.wait_for_selector("html[data-ready]")
+    assert "not checked" in page.locator("#backends").inner_text()
+    assert errors == []

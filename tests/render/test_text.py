@@ -1,0 +1,186 @@
+"""Terminal, Markdown, JSON and CSV: golden files of the sample report, and what holds for any report."""
+
+from __future__ import annotations
+
+import csv as csv_module
+import io
+import math
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from perfkit.analysis.results import BackendReport, Report
+from perfkit.render import csv, json, markdown, terminal
+from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table
+from tests.render import sample
+
+Golden = Callable[[str, str], None]
+
+
+def only(name: str) -> Report:
+    report = sample.report()
+    report.backends = [b for b in report.backends if b.name == name]
+    return report
+
+
+def test_terminal_of_one_backend(golden: Golden) -> None:
+    golden("render/report_one_backend.txt", terminal.render(only("eager")))
+
+
+def test_terminal_of_several_backends(golden: Golden) -> None:
+    golden("render/report_several_backends.txt", terminal.render(sample.report()))
+
+
+def test_markdown(golden: Golden) -> None:
+    golden("render/report.md", markdown.render(sample.report(wrong=False)))
+
+
+def test_csv(golden: Golden) -> None:
+    golden("render/report.csv", csv.render(only("eager")))
+
+
+def test_json(golden: Golden) -> None:
+    golden("render/report_minimal.json", json.render(minimal()))
+
+
+def minimal() -> Report:
+    """A report in which nearly everything is unknown."""
+    return Report(perfkit="0.1.0", title="t", source="s", backends=[BackendReport(name="eager", status="ok")])
+
+
+def test_json_is_the_record_as_it_is() -> None:
+    report = sample.report()
+    assert msgspec.json.decode(json.render(report), type=Report) == report
+    report.backends[0].mfu = math.nan
+    assert msgspec.json.decode(json.render(report))["backends"][0]["mfu"] is None
+
+
+def test_csv_has_every_kernel_of_every_backend_in_base_units() -> None:
+    report = sample.report()
+    rows = list(csv_module.DictReader(io.StringIO(csv.render(report))))
+    groups = [g for b in report.backends for g in b.kernels]
+    assert [row["kernel"] for row in rows] == [g.key for g in groups]
+    assert [float(row["time_ns"]) for row in rows] == [g.time_ns for g in groups]
+    unknown = [row for row in rows if row["kernel"] == "aten::_local_scalar_dense"]
+    assert unknown
+    assert all(row["flop"] == row["efficiency"] == "" for row in unknown)
+
+
+@pytest.mark.parametrize("width", [80, 100, 110, 120])
+@pytest.mark.parametrize("make", [sample.report, sample.hostile, minimal])
+@pytest.mark.parametrize("limit", [None, 0, 3])
+def test_terminal_never_exceeds_its_width(width: int, make: Callable[[], Report], limit: int | None) -> None:
+    lines = terminal.render(make(), width=width, limit=limit).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+
+
+def test_short_form_is_short_and_full_form_complete() -> None:
+    report = only("eager")
+    assert len(terminal.render(report).splitlines()) < 120
+    full = terminal.render(report, width=120, limit=0)
+    assert all(g.key[:20] in full for g in report.backends[0].kernels)
+    assert "(8 of" not in full
+
+
+def test_a_wrong_backend_has_no_speedup_and_stands_out() -> None:
+    report = sample.report()
+    text = terminal.render(report, width=120)
+    row = next(line for line in text.splitlines() if line.startswith("thunder-wrong  "))
+    assert "✗ wrong" in row
+    assert "none" in row
+    assert "×" not in row
+    colored = terminal.render(report, width=120, color=True)
+    red = next(line for line in colored.splitlines() if "✗ wrong" in line)
+    assert "\x1b[1;31m" in red
+    assert "logits differ" in text
+
+
+def test_a_wrong_backend_never_shows_a_speedup_even_when_it_is_given_one() -> None:
+    report = sample.report()
+    report.backends[2].speedup = report.backends[1].speedup
+    row = next(line for line in terminal.render(report, 120).splitlines() if line.startswith("thunder-wrong  "))
+    assert "×" not in row
+
+
+def test_doubt_is_marked_when_the_interval_holds_one() -> None:
+    report = sample.report(wrong=False)
+    speed = report.backends[1].speedup
+    assert speed is not None
+    report.backends[1].speedup = msgspec.structs.replace(speed, value=1.01, low=0.98, high=1.03)
+    assert "~1.01×" in terminal.render(report)
+
+
+def test_colour_only_when_asked() -> None:
+    assert "\x1b" not in terminal.render(sample.report())
+    assert "\x1b[" in terminal.render(sample.report(), color=True)
+
+
+def test_show_prints_on_a_console_without_colour_into_a_pipe() -> None:
+    out = io.StringIO()
+    terminal.show(sample.report(), Console(file=out, width=110))
+    assert "\x1b" not in out.getvalue()
+    assert "Kernels by headroom" in out.getvalue()
+
+
+@pytest.mark.parametrize("render", [terminal.render, markdown.render])
+def test_hostile_names_are_escaped_and_cropped(render: Callable[[Report], str]) -> None:
+    text = render(sample.hostile())
+    assert not set("\x1b\x07\u202e") & set(text)
+    assert "x" * 200 not in text
+
+
+def test_markdown_shows_hostile_names_as_text() -> None:
+    from markdown_it import MarkdownIt
+
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown.render(sample.hostile()))
+    assert "<img" not in page
+    assert "<script" not in page
+    assert "<b>" not in page
+    headings = page.count("<table>")
+    assert headings > 10
+    for rows in page.split("<table>")[1:]:
+        body = rows.split("</table>")[0]
+        assert len({row.count("<td") for row in body.split("<tr>")[2:]}) == 1
+
+
+def test_spreadsheets_run_no_name_as_a_formula() -> None:
+    report = only("eager")
+    report.backends[0].kernels[0].key = "=HYPERLINK(1)"
+    assert "'=HYPERLINK(1)" in csv.render(report)
+
+
+def test_absent_is_a_dash_and_never_zero() -> None:
+    text = terminal.render(minimal())
+    row = next(line for line in text.splitlines() if line.startswith("eager"))
+    assert row.split() == ["eager", "not", "checked", "–"] or "0" not in row
+
+
+def test_crop_keeps_both_ends() -> None:
+    assert crop("abcdefghij", 20) == "abcdefghij"
+    assert crop("abcdefghij", 5) == "abc…j"
+    assert [len(crop("x" * 50, n)) for n in (1, 2, 7)] == [1, 2, 7]
+
+
+def test_clean_makes_every_character_printable() -> None:
+    assert clean("a\x1b[0m\n\u202eb\ud800") == "a\\x1b[0m\\n\\u202eb\\ud800"
+
+
+def test_times_of_a_wide_range_keep_their_small_values() -> None:
+    scale = column_scale([2.0e9, 4e5], "ns")
+    assert (scale.suffix, scale.number(4e5)) == ("ms", "0.4")
+    assert column_scale([2.0e9, 1.8e9], "ns").suffix == "s"
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    assert table("t", figures("a", [None, None], "ns"), figures("b", [1.0, None], "ns")).columns[0].header == "b"
+
+
+@pytest.mark.parametrize(
+    ("value", "tone"),
+    [(None, ""), (math.nan, ""), (0.1, "poor"), (0.4, "fair"), (0.7, "good"), (1.02, "good"), (1.2, "bad")],
+)
+def test_efficiency_tones(value: float | None, tone: str) -> None:
+    assert efficiency_tone(value) == tone
