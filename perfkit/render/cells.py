@@ -116,7 +116,7 @@ def column_scale(values: Iterable[float | None], unit: str) -> units.Scale:
 
 def table(title: str, *columns: Column, notes: Iterable[str] = (), total: bool = False) -> Table:
     """A table of `columns`; columns in which nothing is known are left out. A total row is set strong."""
-    kept = tuple(c for c in columns if not c.numeric or any(cell.text != units.ABSENT for cell in c.cells))
+    kept = tuple(c for c in columns if c.name or any(cell.text not in ("", units.ABSENT) for cell in c.cells))
     if total:
         kept = tuple(replace(c, cells=(*c.cells[:-1], Cell(c.cells[-1].text, "strong"))) for c in kept)
     return Table(clean(title), kept, tuple(clean(note, NOTE_LIMIT) for note in notes), total)

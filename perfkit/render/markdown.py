@@ -54,6 +54,7 @@ def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
         yield table(tables.groups("Kernel types", "type", backend.families))
     if backend.kernels:
         yield table(tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), limit))
+    if backend.headroom:
         yield table(tables.kernels("Kernels by headroom", backend.headroom, None, limit=limit))
     if backend.tree:
         yield table(tables.tree(backend.tree, 2 if limit else 99, limit))

@@ -94,7 +94,8 @@ def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cel
     if whole or backend.status not in tables.FAULTY:
         few = limit if limit is None or whole else max(3, limit // 2)
         yield tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), few)
-        yield tables.kernels("Kernels by headroom", backend.headroom, None, limit=few)
+        if backend.headroom:
+            yield tables.kernels("Kernels by headroom", backend.headroom, None, limit=few)
     if backend.tree and whole:
         yield tables.tree(backend.tree, 2 if limit else 99, limit and limit + 6)
     if backend.symbols and (whole or backend.status not in tables.FAULTY):
