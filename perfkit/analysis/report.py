@@ -16,7 +16,7 @@ from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.analysis.roofline import TOLERANCE, judge
 from perfkit.analysis.tree import module_tree
 from perfkit.hardware.ceilings import Ceilings
-from perfkit.run_folder import BackendRun, Manifest
+from perfkit.run_folder import KERNELS, BackendRun, Manifest
 from perfkit.table import KernelTable
 
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ def analyse(run: Run) -> Report:
 
 def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Path) -> Report:
     """The report of one kernel table that belongs to no run; without ceilings nothing is judged."""
-    name = Path(path).name.split(".")[0] or "profile"
-    report = BackendReport(name=name, status="ok", timed=False, warnings=list(table.warnings))
+    file = Path(path)
+    name = file.parent.name if file.name == KERNELS else file.name.split(".")[0]
+    report = BackendReport(name=name or "profile", status="ok", timed=False, warnings=list(table.warnings))
     _fill(report, table, ceilings, [])
     return Report(
         perfkit=perfkit.__version__,
-        title=f"Profile {Path(path).name}",
+        title=f"Profile {file.name}",
         source=str(path),
         verdict=verdict.of_profile(report),
         backends=[report],

@@ -95,12 +95,14 @@ def classify(
 
 
 def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> int:
-    """Kind of an operator by name. Names without a namespace are functions around operators, written in Python."""
+    """Kind of an operator by name.
+
+    Names without a namespace that the registry does not know are functions around operators (`CompiledFunction`).
+    """
     if name in declared or _GENERATED.match(name):
         return WORK
-    if "::" not in name or name.startswith(("autograd::", "torch::autograd::")):
-        return DISPATCH if name.islower() else PYTHON_CODE
-    return _KINDS[costs.kind(name)]
+    kind = costs.kind(name)
+    return PYTHON_CODE if "::" not in name and kind in ("work", "dispatch") else _KINDS[kind]
 
 
 def _range_causes(names: list[str]) -> list[int]:
