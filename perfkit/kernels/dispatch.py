@@ -14,6 +14,7 @@ from perfkit.kernels.c.binding import Launch
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
 from perfkit.kernels.languages import language
+from perfkit.kernels.memory import WORTH_HUGE_PAGES, advise_huge_pages
 from perfkit.kernels.shapes import mismatch
 
 
@@ -25,6 +26,7 @@ class Plan:
     launch: Launch
     scalars: tuple[int | float, ...]
     outputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    large: bool  # whether some output is worth huge pages
 
 
 class Runner:
@@ -42,6 +44,9 @@ class Runner:
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
         outputs = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in plan.outputs]
+        if plan.large:
+            for output in outputs:
+                advise_huge_pages(output)
         plan.launch([arguments[i].contiguous() for i in self._tensors] + outputs, plan.scalars)
         return outputs[0] if self._single else tuple(outputs)
 
@@ -69,7 +74,8 @@ class Runner:
         allocated = self.operation.allocate(*arguments)
         outputs = (allocated,) if self._single else allocated
         specs = tuple((tuple(o.shape), o.dtype) for o in outputs)
-        return Plan(chosen, self._launcher(chosen, dtype), tuple(self.operation.scalars(*arguments)), specs)
+        large = self.device == "cpu" and any(o.nbytes >= WORTH_HUGE_PAGES for o in outputs)
+        return Plan(chosen, self._launcher(chosen, dtype), tuple(self.operation.scalars(*arguments)), specs, large)
 
     def _launcher(self, chosen: Implementation, dtype: str) -> Launch:
         key = (chosen, dtype)

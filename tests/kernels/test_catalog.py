@@ -11,7 +11,7 @@ import torch
 
 import perfkit.kernels
 from perfkit.cost.model import Call, TensorSpec
-from perfkit.errors import InputError, PerfkitError, RunFailed, UsageError
+from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.kernels import catalog, check, costs, find, load
 from perfkit.kernels.schema import Schema
 from perfkit.kernels.shapes import mismatch
@@ -233,3 +233,12 @@ def test_shapes_by_letters() -> None:
 def test_unavailable_says_nothing_where_kernels_run() -> None:
     assert perfkit.kernels.unavailable("cpu") is None
     assert "no versions for cuda" in str(perfkit.kernels.unavailable("cuda:0"))
+
+
+def test_without_torch_the_catalog_is_there_and_loading_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perfkit.kernels.importlib.util, "find_spec", lambda name: None)
+    assert catalog()
+    assert "PyTorch is not installed" in str(perfkit.kernels.unavailable())
+    for use in (load, lambda: check("gelu_forward")):
+        with pytest.raises(Unavailable, match="PyTorch is not installed"):
+            use()

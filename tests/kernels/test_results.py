@@ -272,3 +272,8 @@ def test_shapes_types_and_heads_that_do_not_fit_are_refused() -> None:
         ops.gelu_forward(x.double())
     with use_version(7), pytest.raises(Unavailable, match="no version 7 for fp32"):
         ops.gelu_forward(x)
+
+
+def test_results_large_enough_for_huge_pages() -> None:
+    x = torch.randn(5_000_003)
+    assert torch.allclose(ops.gelu_forward(x), torch.nn.functional.gelu(x, approximate="tanh"), atol=1e-6)

@@ -12,9 +12,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 #include <immintrin.h>
@@ -122,18 +119,6 @@ static inline vec v_load_float(const float *p) {
 
 static inline void v_store_float(float *p, vec value) {
     memcpy(p, &value, sizeof value);
-}
-
-/* A large result is fresh memory from the system: touching it page by page for the first time takes longer than computing
- * it. Huge pages, where the system grants them on request, cut that to a fraction; elsewhere this does nothing. */
-static inline void will_write(scalar *p, int64_t n) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    const uintptr_t page = 1 << 21;
-    uintptr_t start = ((uintptr_t)p + page - 1) & -page, end = (uintptr_t)(p + n) & -page;
-    if ((uint64_t)n * sizeof(scalar) >= 16 << 20) madvise((void *)start, end - start, MADV_HUGEPAGE);
-#else
-    (void)p, (void)n;
-#endif
 }
 
 /* ---- lanes ---------------------------------------------------------------------------------------------------- */
