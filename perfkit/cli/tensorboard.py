@@ -30,12 +30,12 @@ def tensorboard(
     It listens on this machine only.
     """
     check(run)
-    url = launch(run, port)
-    print(f"TensorBoard shows {run} at {url}", flush=True)
-    print("Press Ctrl-C to stop.", flush=True)
-    if open_page:
-        webbrowser.open(url)
     try:
+        url = launch(run, port)
+        print(f"TensorBoard shows {run} at {url}", flush=True)
+        print("Press Ctrl-C to stop.", flush=True)
+        if open_page:
+            webbrowser.open(url)
         threading.Event().wait()
     except KeyboardInterrupt:
         print("\nTensorBoard stopped.", file=sys.stderr)

@@ -18,7 +18,8 @@ const byId = (id) => document.getElementById(id);
 function clean(text, limit = 300) {
   let shown = String(text === null || text === undefined ? "" : text);
   if (shown.length > limit) shown = `${shown.slice(0, Math.ceil(limit * 0.6))}…${shown.slice(-Math.floor(limit * 0.4))}`;
-  return shown.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+  const escape = (code) => (code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`);
+  return shown.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => escape(c.codePointAt(0)));
 }
 
 // A table from columns {head, right, cell(row)}; `rowClass(row)` may name a class.

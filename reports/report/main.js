@@ -11,7 +11,8 @@ function buildPanel(backend, report) {
     backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null,
     checks && checks.node, symbolsCard(backend));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;
-  return { nodes: [banner, grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
+  const nothing = grid.children.length ? null : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
+  return { nodes: [banner, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
 }
 
 // Tabs as the ARIA practices have them: arrows move, only the chosen one is in the tab order.

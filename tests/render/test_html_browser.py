@@ -174,7 +174,7 @@ def test_hostile_names_stay_text(show: Show) -> None:
     assert page.locator("#panel-0 b").count() == 0
     text = page.locator("body").inner_text()
     assert not set("\x1b\x07\u202e") & set(text)
-    assert "<img src=x onerror=alert(1)>" in text
+    assert "<img src=x onerror=alert(1)>\\x1b[31mred\\x07\\u202eevil" in text
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
@@ -230,4 +230,5 @@ def test_a_report_that_knows_little(open_page: OpenPage, tmp_path: Path) -> None
     page, errors = open_page(path)
     page.wait_for_selector("html[data-ready]")
     assert "not checked" in page.locator("#backends").inner_text()
+    assert page.locator("#panel-0").inner_text() == "Nothing was captured of this backend."
     assert errors == []
