@@ -77,6 +77,8 @@ class Compile(Backend):
     def unavailable(self, settings: Settings | None = None) -> str | None:
         if not torch_installed():
             return NO_TORCH
+        if settings is not None:
+            mode_options(settings.compile_mode)
         if settings is not None and settings.device.startswith("cuda"):
             missing = importlib.util.find_spec("triton") is None
             return "torch.compile needs Triton on a GPU: pip install triton." if missing else None
@@ -96,6 +98,8 @@ def mode_options(mode: str) -> dict[str, Any]:
 
     Raises `UsageError` for an unknown mode.
     """
+    if mode == "default":
+        return {}
     import torch._inductor
 
     modes = torch._inductor.list_mode_options()

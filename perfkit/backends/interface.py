@@ -107,7 +107,10 @@ class Backend(ABC):
     summary: ClassVar[str]
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
-        """One sentence why this backend cannot run here (with these settings, when given), or None when it can."""
+        """One sentence why this backend cannot run here (with these settings, when given), or None when it can.
+
+        Raises `UsageError` for a setting of this backend that names nothing it knows.
+        """
         return None
 
     @abstractmethod

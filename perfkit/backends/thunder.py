@@ -93,7 +93,7 @@ class Thunder(Backend):
     summary = "Thunder: a trace of the model, run by its executors"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
-        return thunder_support.unavailable(importing=settings is not None)
+        return thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
         thunder = thunder_support.load()

@@ -11,18 +11,19 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from perfkit import kernels
 from perfkit.backends import thunder_support
 from perfkit.backends.interface import Backend
 from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
+from perfkit.kernels.languages import candidates
 from perfkit.run_folder import Settings, Symbol
 
 if TYPE_CHECKING:
     import torch
 
     from perfkit.workloads.interface import Workload
-
-DTYPES = ("fp32", "tf32", "bf16")
 
 
 class LlmcProgram(ThunderProgram):
@@ -37,9 +38,9 @@ class LlmcProgram(ThunderProgram):
             Symbol(name=name, kernel=f"perfkit::{kernel}", trace=direction, count=ran[direction, kernel], expected=True)
             for direction, name, kernel in expected_kernels(self.traces)
         ]
-        named = {(s.trace, s.kernel.removeprefix("perfkit::")) for s in hand_written}
-        others = [s for s in super().symbols() if (s.trace, s.name) not in named]
-        return hand_written + others
+        listed = {(s.trace, s.kernel) for s in hand_written}
+        others = [_by_operator(symbol) for symbol in super().symbols()]
+        return hand_written + [s for s in others if (s.trace, s.kernel) not in listed]
 
     def problems(self) -> list[str]:
         if self.traces is None:
@@ -51,6 +52,13 @@ class LlmcProgram(ThunderProgram):
                 expected = f"{name} should run {count} × on perfkit::{kernel} in the {direction} trace"
                 found.append(f"{expected}; it ran {ran[direction, kernel]} ×.")
         return found
+
+
+def _by_operator(symbol: Symbol) -> Symbol:
+    """A kernel's own symbol with the operator that it calls; any other as it is."""
+    from perfkit.backends.llmc.executor import NAME
+
+    return msgspec.structs.replace(symbol, kernel=f"perfkit::{symbol.name}") if symbol.kernel == NAME else symbol
 
 
 def called_kernels(traces: Traces) -> Counter[tuple[str, str]]:
@@ -82,14 +90,17 @@ def expected_kernels(traces: Traces) -> Counter[tuple[str, str, str]]:
 def _live(trace: Any) -> Iterator[tuple[Any, bool]]:
     """The symbols of a captured trace whose results are used, each with whether a gradient flows through it.
 
-    A gradient flows where an argument depends on a parameter that asks for one. Symbols inside a recomputed region
-    (torch.utils.checkpoint) count as if they stood in the trace.
+    A gradient flows where an argument depends on a parameter that asks for one, outside torch.no_grad. Symbols inside a
+    recomputed region (torch.utils.checkpoint) count as if they stood in the trace.
     """
+    from thunder.core.proxies import ProxyTag
+
     symbols = list(_flat(trace.bound_symbols))
     asks = {proxy.name for b in symbols for proxy in b.flat_proxy_args if getattr(proxy, "requires_grad", False)}
     flows: list[bool] = []
     for bound in symbols:
-        flow = any(proxy.name in asks for proxy in bound.flat_proxy_args)
+        detached = any(ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags for proxy in bound.flat_proxy_outs)
+        flow = not detached and any(proxy.name in asks for proxy in bound.flat_proxy_args)
         flows.append(flow)
         if flow:
             asks.update(proxy.name for proxy in bound.flat_proxy_outs)
@@ -118,16 +129,26 @@ class ThunderLlmc(Backend):
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
         device = "cpu" if settings is None else settings.device
-        if settings is not None and settings.dtype not in DTYPES:
-            return f"The hand-written kernels exist in {', '.join(DTYPES)}, not in {settings.dtype}."
-        return kernels.unavailable(device) or thunder_support.unavailable(importing=settings is not None)
+        return kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
         thunder = thunder_support.load()
         kernels.load(settings.kernel_dirs)
-        from perfkit.backends.llmc.executor import executor
+        from perfkit.backends.llmc.executor import executor, use_catalog
 
+        use_catalog(settings.kernel_dirs)
         named = thunder_support.executors(settings.executors)
         first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
         optimizer = workload.optimizer(model, settings) if settings.training else None
         return LlmcProgram(model, thunder.jit(model, executors=first), optimizer)
+
+
+def _dtype_missing(settings: Settings | None) -> str | None:
+    """Why no kernel of the catalog runs in the precision of `settings`, or None. tf32 is stored as fp32."""
+    if settings is None:
+        return None
+    device, dtype = settings.device.split(":")[0], settings.dtype.replace("tf32", "fp32")
+    operations = [o for family in kernels.catalog(settings.kernel_dirs) for o in family.operations]
+    if any(candidates(operation, device, dtype) for operation in operations):
+        return None
+    return f"None of the hand-written kernels exists in {settings.dtype} on {device}."

@@ -17,14 +17,18 @@ from typing import Any
 
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.errors import Unavailable
+from perfkit.run_folder import Settings
 from perfkit.workloads.choices import unknown
 
 DROPPED = ("align_as", "align_to", "has_names", "refine_names", "rename")
 FIRST_PYTHON_WITHOUT = (3, 14)
 
 
-def unavailable(importing: bool) -> str | None:
-    """One sentence why Thunder cannot run here, or None. With `importing` it is imported too, which takes seconds."""
+def unavailable(settings: Settings | None) -> str | None:
+    """One sentence why Thunder cannot run here, or None. With `settings` it is imported too, which takes seconds.
+
+    Raises `UsageError` for an unknown executor in `settings`.
+    """
     if not torch_installed():
         return NO_TORCH
     if sys.version_info >= FIRST_PYTHON_WITHOUT:
@@ -32,9 +36,9 @@ def unavailable(importing: bool) -> str | None:
         return f"lightning-thunder needs a Python before 3.14, and this is {found}: make an environment with 3.13."
     if importlib.util.find_spec("thunder") is None:
         return "lightning-thunder is not installed: pip install 'perfkit[run]'."
-    if importing:
+    if settings is not None:
         try:
-            load()
+            executors(settings.executors)
         except Unavailable as error:
             return error.message
     return None

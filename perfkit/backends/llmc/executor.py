@@ -20,7 +20,7 @@ Import it only after `thunder_support.load()` and `kernels.load()`: it needs bot
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import thunder.clang as clang
@@ -64,11 +64,21 @@ def _claim(
     executor.register_implementation(symbol, checker=applies, execution_transform=forward, grad_transform=training)
 
 
+# A user's own kernel directories, searched besides the built-in catalog.
+_directories: list[str] = []
+
+
+def use_catalog(extra_directories: Sequence[str]) -> None:
+    """Let the checkers ask the built-in catalog and a user's own directories, as `kernels.load` took them."""
+    _directories[:] = extra_directories
+    _exists.cache_clear()
+
+
 @functools.cache
 def _exists(kernel: str, device: str, dtype: str) -> bool:
     """Whether both directions of a kernel are written for a device and a precision."""
-    wanted = [kernels.find(f"{kernel}_{direction}") for direction in ("forward", "backward")]
-    return all(candidates(operation, device, dtype) for operation in wanted)
+    both = [kernels.find(f"{kernel}_{direction}", _directories) for direction in ("forward", "backward")]
+    return all(candidates(operation, device, dtype) for operation in both)
 
 
 def _fits(kernel: str, *tensors: Any) -> bool:

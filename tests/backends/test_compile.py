@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import pytest
+
+from perfkit import backends
+from perfkit.backends import compile as compile_backend
+from perfkit.backends.compile import CompiledProgram, mode_options
+from perfkit.backends.inductor import recording as inductor
+from perfkit.errors import UsageError
+from tests.backends.conftest import errors, worst
+
+torch = pytest.importorskip("torch")
+if missing := backends.get("compile").unavailable():
+    pytest.skip(missing, allow_module_level=True)
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+needs_linux = pytest.mark.skipif(compile_backend.sys.platform != "linux", reason="kernel records exist on Linux only")
+
+
+class Chain(torch.nn.Module):
+    """tanh(2·x + w) with x (64, 96), w (96): three operations an element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.linspace(-1, 1, 96))
+
+    def forward(self, x):
+        return torch.tanh(x * 2 + self.w), None
+
+
+class Gather(torch.nn.Module):
+    """Rows of a table (1000, 32) at i (50), times 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.ones(1000, 32))
+
+    def forward(self, i):
+        return torch.nn.functional.embedding(i, self.table) * 3, None
+
+
+class Normalise(torch.nn.Module):
+    """x (16, 128) less its row's mean: the row's sum, its division by 128 and the subtraction."""
+
+    def forward(self, x):
+        return x - x.sum(-1, keepdim=True) / 128, None
+
+
+class Breaks(torch.nn.Module):
+    def forward(self, x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2, None
+
+
+def compiled(model, mode: str = "default") -> CompiledProgram:
+    options = compile_backend.OPTIONS | mode_options(mode)
+    return CompiledProgram(model, torch.compile(model, dynamic=False, options=options), None)
+
+
+def profiled_names(run) -> set[str]:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run()
+    return {event.name for event in profile.events() if event.name.startswith("graph_")}
+
+
+@needs_linux
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "batch", "flop", "read", "written"),
+    [
+        (Chain(), torch.ones(64, 96), 3 * 64 * 96, 4 * (64 * 96 + 96), 4 * 64 * 96),
+        # Each chosen row once, with its index; never the table.
+        (Gather(), torch.arange(50), 50 * 32, 4 * 50 * 32 + 8 * 50, 4 * 50 * 32),
+        # The row sums are made and used inside the kernel: written, as they have a buffer, but not read from outside.
+        (Normalise(), torch.ones(16, 128), 16 * 128 + 16 * 128 + 16 * 128, 4 * 16 * 128, 4 * (16 * 128 + 16)),
+    ],
+)
+def test_the_work_of_one_kernel_by_hand(model, batch, flop, read, written):
+    program = compiled(model)
+    program.forward((batch,))
+    assert program.warnings() == []
+    ((name, kernel),) = program.declared_kernels().items()
+    assert {name} == profiled_names(lambda: program.forward((batch,)))
+    assert kernel.flop == {"vector_fp32": flop}
+    assert (kernel.bytes_read, kernel.bytes_written) == (read, written)
+    assert kernel.family == "fused"
+
+
+@needs_linux
+@pytest.mark.slow
+def test_a_training_step_agrees_with_fp64_and_declares_what_the_profiler_shows(bench):
+    b = bench(grad_accumulation=2)
+    program = b.program("compile")
+    assert worst(errors(b.step(program), b.reference())) < 1e-5
+    assert program.warnings() == []
+    declared = program.declared_kernels()
+    assert profiled_names(lambda: b.step(program, first=2)) == set(declared)
+    assert all(kernel.bytes_read + kernel.bytes_written > 0 for kernel in declared.values())
+    gelu = next(k for name, k in declared.items() if name.startswith("graph_0_cpp_fused_gelu_view"))
+    rows, width = 2 * 16, 4 * b.workload.presets["tiny"]["channels"]
+    assert gelu.flop == {"vector_fp32": 9.0 * rows * width}  # as many as the cost model counts for aten::gelu
+    assert gelu.bytes_read == gelu.bytes_written == 4 * rows * width
+    assert "cpp_fused" in program.generated()
+
+
+@needs_linux
+@pytest.mark.slow
+def test_what_is_known_of_the_kernels_survives_inductors_caches(fresh_dynamo):
+    first = compiled(Chain())
+    first.forward((torch.ones(64, 96),))
+    torch._dynamo.reset()
+    again = compiled(Chain())
+    again.forward((torch.ones(64, 96),))
+    assert [k.flop for k in again.declared_kernels().values()] == [k.flop for k in first.declared_kernels().values()]
+    assert again.declared_kernels()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"training": False}, {"recompute": True}])
+def test_other_modes_agree_with_fp64(bench, settings):
+    b = bench(**settings)
+    assert worst(errors(b.step(b.program("compile")), b.reference())) < 1e-5
+
+
+@needs_linux
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_the_modes_of_torch_compile_declare_their_kernels_too(mode):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU())
+    model.forward = lambda x, forward=model.forward: (forward(x), None)
+    program = compiled(model, mode)
+    x = torch.ones(32, 64)
+    program.forward((x,))
+    assert profiled_names(lambda: program.forward((x,))) == set(program.declared_kernels()) != set()
+
+
+def test_an_unknown_mode_is_refused_with_those_that_exist(bench):
+    with pytest.raises(UsageError) as caught:
+        backends.get("compile").unavailable(bench(compile_mode="max-autotun").settings)
+    assert "Did you mean max-autotune?" in caught.value.message
+    assert "reduce-overhead" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_graph_breaks_are_counted():
+    program = compiled(Breaks())
+    program.forward((torch.ones(4),))
+    (warning,) = program.warnings()
+    assert warning.startswith("The graph breaks 1 × (")
+
+
+def test_without_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    reason = backends.get("compile").unavailable()
+    assert reason.startswith("torch.compile needs a C++ compiler, and there is no ")
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    assert "there is no no-such-compiler here" in backends.get("compile").unavailable()
+
+
+def test_without_pythons_headers(monkeypatch, tmp_path):
+    monkeypatch.setattr(compile_backend.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "Python.h" in backends.get("compile").unavailable()
+
+
+def test_on_windows(monkeypatch):
+    monkeypatch.setattr(compile_backend.sys, "platform", "win32")
+    assert backends.get("compile").unavailable() == "torch.compile is not supported by perfkit on Windows."
+
+
+@pytest.mark.slow
+def test_an_inductor_without_the_names_is_a_warning_and_nothing_else(monkeypatch):
+    from torch._inductor.codegen.cpp import CppScheduling
+
+    # The name is found on the base class then, as Inductor itself needs it.
+    class Older(CppScheduling):
+        pass
+
+    monkeypatch.setattr("torch._inductor.codegen.cpp.CppScheduling", Older)
+    program = compiled(Chain())
+    outputs, _ = program.forward((torch.ones(64, 96),))
+    assert outputs.shape == (64, 96)
+    assert program.declared_kernels() == {}
+    assert program.warnings() == [
+        "The fused kernels are not fully described: this torch's Inductor has no Older.define_kernel."
+    ]
+
+
+@pytest.mark.slow
+def test_a_structure_that_changed_is_a_warning_and_nothing_else(monkeypatch):
+    def changed(*arguments):
+        raise AttributeError("no such field")
+
+    monkeypatch.setattr(inductor, "describe", changed)
+    program = compiled(Chain())
+    program.forward((torch.ones(64, 96),))
+    (warning,) = program.warnings()
+    assert "AttributeError: no such field" in warning
+
+
+def test_a_name_that_two_different_kernels_share_tells_nothing():
+    def kernel(size: float) -> inductor.FusedKernel:
+        return inductor.FusedKernel(size, size, (), ("aten::add",))
+
+    recorded = inductor.Recording()
+    for size in (8.0, 8.0, 16.0):
+        recorded.add("graph_0_same", kernel(size))
+    recorded.add("graph_0_other", kernel(4.0))
+    assert set(recorded.known()) == {"graph_0_other"}
+    assert len(recorded.warnings) == 1

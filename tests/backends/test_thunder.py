@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+
+from perfkit import backends
+from perfkit.backends import thunder_support
+from perfkit.errors import Unavailable, UsageError
+from tests.backends.conftest import errors, worst
+
+torch = pytest.importorskip("torch")
+if missing := thunder_support.unavailable(None):
+    pytest.skip(missing, allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def stepped(bench):
+    """A bench with two micro-batches, Thunder's program of it, and what its first step gave."""
+    b = bench(grad_accumulation=2)
+    program = b.program("thunder")
+    return b, program, b.step(program)
+
+
+@pytest.mark.slow
+def test_accumulated_training_agrees_with_fp64(stepped):
+    b, program, result = stepped
+    assert worst(errors(result, b.reference())) < 1e-5
+    assert result.gradients.keys() == {name for name, _ in program.model.named_parameters()}
+    assert program.problems() == []
+
+
+@pytest.mark.slow
+def test_symbols_of_both_directions_with_executor_and_count(stepped):
+    _, program, _ = stepped
+    symbols = {(s.trace, s.name): s for s in program.symbols()}
+    layers = 2
+    assert symbols["forward", "linear"].count == 4 * layers + 1
+    assert symbols["forward", "linear"].kernel == "torch"
+    assert symbols["backward", "matmul"].count > symbols["forward", "matmul"].count == 2 * layers
+    assert not any(name in ("del", "python_return", "unpack_trivial") for _, name in symbols)
+
+
+@pytest.mark.slow
+def test_generated_text_holds_both_traces(stepped):
+    _, program, _ = stepped
+    assert "def computation(" in program.generated()
+    assert "def backward_fn(" in program.generated()
+
+
+@pytest.mark.slow
+def test_the_traces_of_training_stand_after_an_inference_call(stepped):
+    b, program, _ = stepped
+    before = program.symbols()
+    outputs, loss = program.forward(b.batches()[0][:1])
+    assert loss is None
+    assert not outputs.requires_grad
+    assert program.symbols() == before
+    b.step(program, first=2)
+    assert program.symbols() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"training": False}, {"recompute": True}, {"variant": "sdpa"}, {"dtype": "bf16"}])
+def test_other_modes_agree_with_fp64(bench, settings):
+    b = bench(**settings)
+    reference = b.reference()
+    eager = worst(errors(b.step(b.program("eager")), reference))
+    program = b.program("thunder")
+    assert worst(errors(b.step(program), reference)) <= 3 * eager
+    assert any(s.trace == "backward" for s in program.symbols()) == b.settings.training
+    if b.settings.recompute:
+        assert any(s.trace == "backward" and s.name == "linear" for s in program.symbols()), "nothing is recomputed"
+
+
+@pytest.mark.parametrize("name", ["thunder", "thunder-llmc"])
+def test_an_unknown_executor_is_refused_with_those_that_exist(bench, name):
+    b = bench(executors=("torhc",))
+    with pytest.raises(UsageError) as caught:
+        backends.get(name).unavailable(b.settings)
+    assert "Thunder executor called 'torhc'" in caught.value.message
+    assert "Did you mean torch?" in caught.value.message
+    assert "sdpa" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_named_executors_are_used_in_their_order(bench):
+    b = bench(executors=("torchcompile_cat", "torch"), training=False)
+    program = b.program("thunder")
+    b.step(program)
+    names = [e.name for e in program.call._lc_cd.executors_list]
+    assert names.index("torchcompile_cat") < names.index("torch")
+
+
+def test_without_thunder(monkeypatch):
+    real = thunder_support.importlib.util.find_spec
+    monkeypatch.setattr(thunder_support.importlib.util, "find_spec", lambda n: None if n == "thunder" else real(n))
+    assert backends.get("thunder").unavailable() == "lightning-thunder is not installed: pip install 'perfkit[run]'."
+
+
+def test_on_a_python_that_thunder_does_not_support(monkeypatch):
+    monkeypatch.setattr(thunder_support.sys, "version_info", (3, 14, 0, "final", 0))
+    assert (
+        backends.get("thunder")
+        .unavailable()
+        .startswith("lightning-thunder needs a Python before 3.14, and this is 3.14")
+    )
+
+
+def test_an_import_that_fails_is_one_sentence(monkeypatch, bench):
+    def broken():
+        raise Unavailable("lightning-thunder cannot be imported with torch 9.9: AttributeError: no such thing.")
+
+    monkeypatch.setattr(thunder_support, "load", broken)
+    assert backends.get("thunder").unavailable(bench().settings).startswith("lightning-thunder cannot be imported")
+
+
+def test_a_broken_package_becomes_unavailable(monkeypatch, tmp_path):
+    (tmp_path / "thunder.py").write_text("raise AttributeError('type object Tensor has no attribute flip')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(thunder_support.sys.modules, "thunder", raising=False)
+    with pytest.raises(Unavailable, match=r"cannot be imported with torch .*: AttributeError: .*flip\.$"):
+        thunder_support.load.__wrapped__()
+    monkeypatch.delitem(thunder_support.sys.modules, "thunder", raising=False)
+
+
+def test_what_torch_dropped_is_defined_only_where_it_is_missing(monkeypatch):
+    thunder_support.load()
+    for name in thunder_support.DROPPED:
+        assert getattr(torch.Tensor, name).__name__ == name
+    if not torch.__version__.startswith("2.13"):
+        pytest.skip("this torch may still have them")
+    with pytest.raises(NotImplementedError, match=r"torch\.Tensor\.rename"):
+        torch.zeros(1).rename("x")

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import pytest
+
+from perfkit import backends, kernels
+from perfkit.backends import thunder_support
+from tests.backends.conftest import errors, relative_error, worst
+
+torch = pytest.importorskip("torch")
+if missing := thunder_support.unavailable(None):
+    pytest.skip(missing, allow_module_level=True)
+if missing := kernels.unavailable("cpu"):
+    pytest.skip(missing, allow_module_level=True)
+
+from torch.nn import functional as F  # noqa: E402
+
+from perfkit import functional  # noqa: E402
+
+LAYERS = 2
+GPT2 = {
+    "split_heads": ("split_heads", LAYERS),
+    "merge_heads": ("merge_heads", LAYERS),
+    "causal_softmax": ("causal_softmax", LAYERS),
+    "layer_norm": ("layernorm", 2 * LAYERS + 1),
+    "gelu": ("gelu", LAYERS),
+    "cross_entropy": ("cross_entropy", 1),
+}
+
+
+def expected_symbols(program) -> dict[tuple[str, str, str], int]:
+    return {(s.trace, s.name, s.kernel): s.count for s in program.symbols() if s.expected}
+
+
+@pytest.fixture(scope="module")
+def stepped(bench):
+    b = bench(grad_accumulation=2)
+    program = b.program("thunder-llmc")
+    return b, program, b.step(program)
+
+
+@pytest.mark.slow
+def test_accumulated_training_agrees_with_fp64(stepped):
+    b, program, result = stepped
+    reference = b.reference()
+    eager = worst(errors(b.step(b.program("eager")), reference))
+    assert worst(errors(result, reference)) <= 3 * eager
+    assert program.problems() == []
+
+
+@pytest.mark.slow
+def test_all_twelve_symbols_of_gpt2_ran_on_their_kernels(stepped):
+    _, program, _ = stepped
+    assert expected_symbols(program) == {
+        (direction, name, f"perfkit::{kernel}_{direction}"): count
+        for direction in ("forward", "backward")
+        for name, (kernel, count) in GPT2.items()
+    }
+
+
+@pytest.mark.slow
+def test_the_profiler_shows_each_kernel_by_name(stepped):
+    b, program, _ = stepped
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        b.step(program)
+    calls = {row.key: row.count for row in profile.key_averages()}
+    micro_batches = b.settings.grad_accumulation
+    for kernel, count in GPT2.values():
+        assert calls[f"perfkit::{kernel}_forward"] == count * micro_batches
+        assert calls[f"perfkit::{kernel}_backward"] == count * micro_batches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "fewer"),
+    [({"training": False}, ["cross_entropy"]), ({"variant": "sdpa"}, ["causal_softmax"]), ({"dtype": "bf16"}, []),
+     ({"recompute": True}, [])],
+)  # fmt: skip
+def test_other_modes_agree_with_fp64_and_expect_what_they_hold(bench, settings, fewer):
+    b = bench(**settings)
+    reference = b.reference()
+    eager = worst(errors(b.step(b.program("eager")), reference))
+    program = b.program("thunder-llmc")
+    assert worst(errors(b.step(program), reference)) <= 3 * eager
+    assert program.problems() == []
+    directions = ("forward", "backward") if b.settings.training else ("forward",)
+    assert {(trace, name) for trace, name, _ in expected_symbols(program)} == {
+        (direction, name) for direction in directions for name in GPT2 if name not in fewer
+    }
+    if b.settings.recompute:
+        recomputed = {s.kernel for s in program.symbols() if s.trace == "backward" and not s.expected}
+        assert "perfkit::layernorm_forward" in recomputed
+
+
+@pytest.mark.slow
+def test_an_expected_kernel_that_did_not_run_is_a_problem(bench, monkeypatch):
+    from perfkit.backends.llmc import executor as llmc
+
+    b = bench()
+    program = b.program("thunder-llmc")
+    claimed = llmc.executor.implmap["torch.nn.functional.gelu"]
+    with monkeypatch.context() as patch:
+        patch.setattr(claimed, "grad_transform", None)  # Thunder then takes its own gradient, and with it its own GELU
+        b.step(program)
+        assert program.problems() == [
+            "gelu should run 2 × on perfkit::gelu_forward in the forward trace; it ran 0 ×.",
+            "gelu should run 2 × on perfkit::gelu_backward in the backward trace; it ran 0 ×.",
+        ]
+        counts = {(s.trace, s.name): s.count for s in program.symbols() if s.expected}
+        assert counts["forward", "gelu"] == counts["backward", "gelu"] == 0
+
+
+def test_before_the_first_step_nothing_is_claimed(bench):
+    program = bench().program("thunder-llmc")
+    assert program.symbols() == []
+    assert len(program.problems()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["gelu_forward", "layernorm_backward", "cross_entropy_backward"])
+def test_a_broken_kernel_gives_results_that_the_reference_tells_apart(stepped, monkeypatch, broken):
+    from perfkit.kernels import register
+
+    b, program, _ = stepped
+    right = register._runners[broken, "cpu"]
+
+    def wrong(*arguments):
+        outputs = right(*arguments)
+        first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
+        first.mul_(1.001)
+        return outputs
+
+    b.workload.build(b.settings)
+    fresh = b.workload.build(b.settings).state_dict()
+    program.model.load_state_dict(fresh)
+    monkeypatch.setitem(register._runners, (broken, "cpu"), wrong)
+    assert worst(errors(b.step(program), b.reference())) > 1e-4
+
+
+# ---- one symbol at a time: where a kernel applies, and where it does not --------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def jit():
+    """`jit(function)` compiles with the executor; `.kernels` of what it returns are those that the last call ran."""
+    thunder = thunder_support.load()
+    kernels.load()
+    from perfkit.backends.llmc.executor import NAME, executor
+
+    def compiled(function):
+        call = thunder.jit(function, executors=[executor, *thunder.get_default_executors()])
+
+        def ran() -> set[str]:
+            traces = [thunder.last_traces(call)[-1], *thunder.last_backward_traces(call)[-1:]]
+            symbols = [b.sym for trace in traces for b in trace.bound_symbols if b.sym.executor is not None]
+            return {symbol.name for symbol in symbols if symbol.executor.name == NAME}
+
+        return call, ran
+
+    return compiled
+
+
+def gradients(function, arguments, upstream):
+    """Result and gradients of `function` at fresh leaves of `arguments`, for the gradient `upstream` of the result."""
+    leaves = [a.detach().clone().requires_grad_(a.is_floating_point()) for a in arguments]
+    result = function(*leaves)
+    result.backward(upstream.to(result.dtype))
+    return result.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def assert_same(jit, function, arguments, expected, tolerance=1e-5):
+    """`function` gives through Thunder what PyTorch gives in fp64, backward included, on exactly these kernels."""
+    generator = torch.Generator().manual_seed(3)
+    double = [a.double() if a.is_floating_point() else a for a in arguments]
+    upstream = torch.randn(function(*double).shape, generator=generator, dtype=torch.float64) + 2.5
+    call, ran = jit(function)
+    result, found = gradients(call, arguments, upstream)
+    reference, right = gradients(function, double, upstream)
+    assert ran() == set(expected)
+    assert len(found) == len(right)
+    for got, want in zip([result, *found], [reference, *right], strict=True):
+        assert relative_error(got, want) < tolerance
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=dtype)
+
+
+def both(kernel: str) -> list[str]:
+    return [f"{kernel}_forward", f"{kernel}_backward"]
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
+def test_layer_norm_takes_eps(jit, eps):
+    arguments = [random(3, 5, 24) * 2 + 1, random(24), random(24)]
+    assert_same(jit, lambda x, w, b: F.layer_norm(x, (24,), w, b, eps), arguments, both("layernorm"))
+
+
+def test_layer_norm_without_weight_or_over_two_dimensions_falls_through(jit):
+    assert_same(jit, lambda x: F.layer_norm(x, (24,)), [random(4, 24)], [])
+    assert_same(jit, lambda x, w, b: F.layer_norm(x, (6, 4), w, b), [random(3, 6, 4), random(6, 4), random(6, 4)], [])
+
+
+def test_gelu_in_its_tanh_form_only(jit):
+    assert_same(jit, lambda x: F.gelu(x, approximate="tanh"), [random(7, 33)], both("gelu"))
+    assert_same(jit, lambda x: F.gelu(x), [random(7, 33)], [])
+
+
+@pytest.mark.parametrize("ignored", [-100, -1, 2])
+def test_cross_entropy_takes_the_gradient_from_above_and_ignore_index(jit, ignored):
+    targets = torch.tensor([0, 4, 2, ignored, 1, ignored])
+    run = lambda x: F.cross_entropy(x, targets_of(x), ignore_index=ignored) * 1.7  # noqa: E731
+    targets_of = lambda x: targets  # noqa: E731
+    assert_same(jit, run, [random(6, 5)], both("cross_entropy"))
+
+
+@pytest.mark.parametrize("options", [{"label_smoothing": 0.1}, {"weight": torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0])}])
+def test_other_forms_of_cross_entropy_fall_through(jit, options):
+    targets = torch.tensor([0, 4, 2, 3, 1, 0])
+    double = {k: v.double() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+
+    def loss(x):
+        return F.cross_entropy(x, targets, **(double if x.dtype == torch.float64 else options))
+
+    assert_same(jit, loss, [random(6, 5)], [])
+
+
+def test_the_sum_of_cross_entropies_is_not_taken_for_the_mean(jit):
+    targets, logits = torch.tensor([0, 4, 2, 3, 1, 0]), random(6, 5)
+    call, ran = jit(lambda x: F.cross_entropy(x, targets, reduction="sum"))
+    with torch.no_grad():
+        assert relative_error(call(logits), F.cross_entropy(logits, targets, reduction="sum")) < 1e-6
+    assert ran() == set()
+
+
+def test_heads_and_causal_softmax(jit):
+    assert_same(jit, lambda x: sum_of(functional.split_heads(x, 4)), [random(2, 6, 96)], both("split_heads"))
+    assert_same(jit, lambda x: functional.merge_heads(x), [random(2, 4, 6, 8)], both("merge_heads"))
+    assert_same(jit, lambda x: functional.causal_softmax(x, 0.4), [random(2, 3, 9, 9)], both("causal_softmax"))
+
+
+def sum_of(heads):
+    q, k, v = heads
+    return q + 2.0 * k + 3.0 * v
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: sum_of(functional.split_heads(x, 4)), (2, 6, 96)),
+        (lambda x: functional.merge_heads(x), (2, 4, 6, 8)),
+        (lambda x: functional.causal_softmax(x, 0.4), (2, 3, 9, 9)),
+        (lambda x: F.gelu(x, approximate="tanh"), (4, 8)),
+    ],
+)
+def test_a_precision_without_kernels_falls_through_to_the_same_result(jit, function, shape):
+    assert_same(jit, function, [random(*shape, dtype=torch.float64)], [], tolerance=1e-12)
+    call, _ = jit(function)
+    with torch.no_grad():
+        x = random(*shape, dtype=torch.float64)
+        assert relative_error(call(x), function(x)) < 1e-12
+
+
+def test_only_the_precisions_of_the_kernels_are_available(monkeypatch, bench):
+    import msgspec
+
+    settings = msgspec.structs.replace(bench().settings, dtype="fp64")
+    assert (
+        backends.get("thunder-llmc").unavailable(settings) == "None of the hand-written kernels exists in fp64 on cpu."
+    )
+
+
+def test_without_a_compiler_the_kernels_reason_is_given(monkeypatch, bench):
+    monkeypatch.setattr(kernels, "unavailable", lambda device: "There is no C compiler on this machine.")
+    assert backends.get("thunder-llmc").unavailable(bench().settings) == "There is no C compiler on this machine."
+    assert backends.get("thunder-llmc").unavailable() == "There is no C compiler on this machine."
+
+
+def test_on_a_device_without_kernels(bench):
+    import msgspec
+
+    settings = msgspec.structs.replace(bench().settings, device="cuda")
+    reason = backends.get("thunder-llmc").unavailable(settings)
+    assert reason is None or reason.endswith(".")
