@@ -8,7 +8,7 @@ TORCH ?=
 
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
-CONTENT := perfkit kernels workloads tools tests benchmarks setup.py
+CONTENT := perfkit kernels workloads examples tools tests benchmarks setup.py
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help

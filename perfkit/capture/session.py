@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,14 +210,14 @@ class Session:
     def _time(self, members: Sequence[_Member]) -> None:
         """Time the members in turns, forwards and backwards, so that drift of the machine meets all alike."""
         for member in members:
-            self._guarded(member, lambda m=member: self._settle(m))
+            self._guarded(member, partial(self._settle, member))
         rounds = min(ROUNDS, self.settings.steps) if len(members) > 1 else 1
         settle = 1 if len(members) > 1 else 0  # the turn before left the caches to somebody else
         for index, steps in enumerate(_shares(self.settings.steps, rounds)):
             for member in members if index % 2 == 0 else list(reversed(members)):
                 if member.alive:
                     self.progress(member.name, f"timing: round {index + 1} of {rounds}")
-                    self._guarded(member, lambda m=member, n=steps: self._time_one(m, n, settle))
+                    self._guarded(member, partial(self._time_one, member, steps, settle))
 
     def _settle(self, member: _Member) -> None:
         assert member.child is not None

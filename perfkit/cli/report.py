@@ -17,9 +17,9 @@ def report(
     ] = None,
     formats: Annotated[
         str,
-        typer.Option("--format", help="File formats, separated by commas: html, md, json, csv, parquet; all; none."),
+        typer.Option("--format", help="File formats: html, md, txt, json, csv, parquet, kernels-csv; all; none."),
     ] = "all",
-    limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
 ) -> None:
     """Report on a run folder or a profile: where the time goes, how far from the roof, what fixing it saves.
@@ -35,7 +35,11 @@ def report(
         source = readers.read(path)
         result = analyse_any(source, path)
         folder = out or (path if path.is_dir() else None)
-        written = render.write_all(result, folder, wanted, tables=readers.tables_of(source)) if folder else []
+        written: list[Path] = []
+        if folder:
+            shown.make_folder(folder)
+            name = "report" if len(paths) == 1 or folder == path else f"report-{render.safe_name(path.name)}"
+            written = render.write_all(result, folder, wanted, readers.tables_of(source), name)
         shown.show(result, as_json, limit)
-        if folder and not as_json:
-            shown.say_where(folder, written)
+        if not as_json:
+            shown.say_where(written, path if path.is_dir() else None)

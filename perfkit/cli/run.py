@@ -160,5 +160,5 @@ def _capture_and_report(
         scalars.write_events(result, folder)
     shown.show(result, as_json)
     if not as_json:
-        shown.say_where(folder, written)
+        shown.say_where(written, folder)
     return 1 if any(b.status in ("wrong", "failed") for b in result.backends) else 0

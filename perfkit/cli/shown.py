@@ -52,13 +52,26 @@ def show(report: Report, as_json: bool, limit: int | None = None) -> None:
         render.print_terminal(report, limit)
 
 
-def say_where(folder: Path, written: list[Path]) -> None:
-    """Print where the run and its report lie, and how to look at them."""
+def make_folder(folder: Path) -> None:
+    """Make `folder` for a report unless it is there; raises `UsageError` when it cannot be one."""
+    from perfkit.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another --out.") from error
+
+
+def say_where(written: list[Path], run: Path | None) -> None:
+    """Print where the report and its run lie, and how to look at them; how to get files when none were written."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
-    page = next((p for p in written if p.suffix == ".html"), None)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    page = next((p for p in written if p.suffix == ".html"), next(iter(written), None))
     if page:
-        console.print(f"Report:      {page}", markup=False)
-    console.print(f"Run folder:  {folder}", markup=False)
-    console.print(f"TensorBoard: perfkit tensorboard {folder}", markup=False)
+        console.print(f"Report:      {page}")
+    if run:
+        console.print(f"Run folder:  {run}")
+        console.print(f"TensorBoard: perfkit tensorboard {run}")
+    elif not written:
+        console.print("No files were written: --out FOLDER writes the report as HTML and more.")

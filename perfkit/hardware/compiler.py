@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.cache import cache_dir
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.hardware.cache import cache_dir
 from perfkit.hardware.cpu import read_cpu
 
 HOW_TO_GET = "Install one: `apt install gcc`, `dnf install gcc`, or `xcode-select --install`; or set CC."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perfkit.cache import cache_dir
 from perfkit.errors import PerfkitError
-from perfkit.hardware.cache import cache_dir
 from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of

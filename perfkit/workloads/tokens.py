@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from perfkit.cache import cache_dir
 from perfkit.errors import InputError, RunFailed
 from perfkit.run_folder import write_whole
 from perfkit.workloads import bytepairs, llmc, text
 from perfkit.workloads.bytepairs import Vocabulary
-from perfkit.workloads.cache import cache_dir
 
 SYNTHETIC = "synthetic"
 

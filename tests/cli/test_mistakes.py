@@ -48,7 +48,7 @@ def test_cuda_without_a_gpu(run_cli, tmp_path):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     sentence = mistake(run_cli(["run", "gpt2", "--device", "cuda"], cwd=tmp_path))
-    assert "--device cuda" in sentence and "cpu" in sentence
+    assert "--device cuda" in sentence and "CPU" in sentence
 
 
 @pytest.mark.parametrize("option", ["--weights", "--data"])
@@ -80,7 +80,7 @@ def test_a_damaged_manifest(run_cli, tmp_path, content):
 
 def test_a_folder_that_is_no_run(run_cli, tmp_path):
     assert "is not a run folder" in mistake(run_cli(["report", tmp_path]))
-    assert "is not a run folder" in mistake(run_cli(["tensorboard", tmp_path]))
+    assert "no run folder" in mistake(run_cli(["tensorboard", tmp_path]))
 
 
 def test_a_run_of_a_newer_version(run_cli, tmp_path):

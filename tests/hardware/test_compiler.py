@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
+from perfkit.cache import cache_dir
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.hardware.cache import cache_dir
 from perfkit.hardware.compiler import build_program, find_compiler, has_openmp
 
 HELLO = '#include <omp.h>\n#include <stdio.h>\n#include "word.h"\nint main(void) { printf("%s", WORD); return 0; }\n'

@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from perfkit.cache import cache_dir
 from perfkit.errors import RunFailed
-from perfkit.hardware.cache import cache_dir
 from perfkit.hardware.compiler import Compiler
 from perfkit.kernels.c import toolchain
 

@@ -1,4 +1,4 @@
-"""Where this room keeps what it can make again: trained vocabularies and tokenised text."""
+"""Where perfkit keeps what it can make again: measured ceilings, compiled programs, trained vocabularies."""
 
 from __future__ import annotations
 
