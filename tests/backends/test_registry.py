@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from perfkit import backends
 from perfkit.errors import InputError, UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 MINE = """
 from perfkit.backends import AutogradProgram, Backend
@@ -36,7 +40,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_known():
 def test_looking_for_backends_imports_no_torch():
     look = "from perfkit import backends; backends.available()"
     code = f"import sys; {look}; print(sorted({{'torch', 'thunder'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
