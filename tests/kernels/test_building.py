@@ -145,3 +145,11 @@ def test_a_compiler_without_openmp_still_builds(cache: Path, tmp_path: Path, mon
     picky.chmod(0o755)
     monkeypatch.setenv("CC", str(picky))
     assert build.library(find("gelu_forward").folder / "gelu.c", "fp32").is_file()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_kernels_and_pytorch_share_one_openmp_runtime() -> None:
+    """Two runtimes would be two pools of threads that wait for work by spinning against each other."""
+    perfkit.kernels.load()
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    assert len([path for path in mapped if "omp" in Path(path).name and ".so" in path]) == 1

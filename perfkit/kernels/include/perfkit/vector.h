@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512F__) && defined(__AVX512BW__)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #include <immintrin.h>
 #define PERFKIT_AVX512 1
 #define WIDTH 16
@@ -76,7 +76,10 @@ static inline vec v_load(const scalar *p) {
 }
 
 static inline void v_store(scalar *p, vec value) {
-#ifdef PERFKIT_BF16
+#if defined(PERFKIT_BF16) && defined(__AVX512BF16__)
+    __m256bh half = _mm512_cvtneps_pbh((__m512)value); /* the same rounding, but denormal numbers become 0 */
+    memcpy(p, &half, sizeof half);
+#elif defined(PERFKIT_BF16)
     uvec bits = (uvec)value;
     uvec rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     uvec nan = (uvec)(value != value);
@@ -87,14 +90,20 @@ static inline void v_store(scalar *p, vec value) {
 #endif
 }
 
-/* The first n < WIDTH elements; the other lanes hold `fill`. */
+/* The first n < WIDTH elements; the other lanes hold `fill`. Nothing else in memory is touched. */
 static inline vec v_load_part(const scalar *p, int64_t n, float fill) {
-#if defined(PERFKIT_AVX512) && !defined(PERFKIT_BF16)
+#if defined(PERFKIT_AVX512) && defined(PERFKIT_BF16)
+    __mmask16 mask = (__mmask16)((1u << n) - 1);
+    __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16);
+    return (vec)_mm512_mask_mov_ps((__m512)v_all(fill), mask, _mm512_castsi512_ps(bits));
+#elif defined(PERFKIT_AVX512)
     return (vec)_mm512_mask_loadu_ps((__m512)v_all(fill), (__mmask16)((1u << n) - 1), p);
 #else
     float lanes[WIDTH];
-    vec value;
-    for (int i = 0; i < WIDTH; i++) lanes[i] = i < n ? get(p + i) : fill;
+    vec value = v_all(fill);
+    if (n == 0) return value;
+    memcpy(lanes, &value, sizeof value);
+    for (int64_t i = 0; i < n; i++) lanes[i] = get(p + i);
     memcpy(&value, lanes, sizeof value);
     return value;
 #endif
@@ -105,6 +114,7 @@ static inline void v_store_part(scalar *p, int64_t n, vec value) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)value);
 #else
     scalar lanes[WIDTH];
+    if (n == 0) return;
     v_store(lanes, value);
     memcpy(p, lanes, (size_t)n * sizeof(scalar));
 #endif
