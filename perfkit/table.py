@@ -25,7 +25,7 @@ SCHEMA_VERSION = 1
 
 ORIGINS = ("counter", "derived", "model", "absent")
 
-# The units of a machine that do arithmetic: matrix units (or matrix-product code paths on a CPU) apart from vector units.
+# The units that do arithmetic: matrix units (on a CPU, the code paths of matrix products) apart from vector units.
 RESOURCES = (
     "vector_fp64",
     "vector_fp32",
@@ -75,7 +75,7 @@ def _column_list() -> tuple[Column, ...]:
         c("module", TEXT, "", "place", "module path in the model, such as transformer.h.0.attn"),
         c("operator", TEXT, "", "place", "the logical operator it serves; for a backward kernel, the forward operator"),
         c("range", TEXT, "", "place", "path of the annotation ranges around it, joined by /"),
-        c("placed_by", CATEGORY, "", "place", "the evidence for module and layer: range, autograd, parameter, symbol, none"),
+        c("placed_by", CATEGORY, "", "place", "evidence for module and layer: range, autograd, parameter, symbol, none"),
     )
     launch = (
         c("grid_x", INTEGER, "", "launch", "thread blocks in x"),

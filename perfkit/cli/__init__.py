@@ -53,6 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     try:
         code = app(args=arguments, standalone_mode=False)
+        if code == INTERRUPTED:  # typer turns Ctrl-C into this code
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except PerfkitError as error:
         return _say(str(error), error.exit_code)

@@ -1,4 +1,4 @@
-"""Whole runs of a small workload: what is left in the folder, what a fault makes of it, what survives an interruption."""
+"""Whole runs of a small workload: what is left in the folder, what a fault or an interruption makes of it."""
 
 import gzip
 import json

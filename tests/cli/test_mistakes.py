@@ -1,4 +1,4 @@
-"""A person's mistakes: one sentence on stderr with the next step, the right exit code, no traceback, nothing left behind."""
+"""A person's mistakes: one sentence on stderr with the next step, the right exit code, nothing left behind."""
 
 import json
 
