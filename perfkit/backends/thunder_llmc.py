@@ -95,11 +95,12 @@ def _live(trace: Any) -> Iterator[tuple[Any, bool]]:
     """
     from thunder.core.proxies import ProxyTag
 
+    tag = ProxyTag.DETACHED_AUTOGRAD_GRAPH  # type: ignore[attr-defined]  # set of a result under torch.no_grad
     symbols = list(_flat(trace.bound_symbols))
     asks = {proxy.name for b in symbols for proxy in b.flat_proxy_args if getattr(proxy, "requires_grad", False)}
     flows: list[bool] = []
     for bound in symbols:
-        detached = any(ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags for proxy in bound.flat_proxy_outs)
+        detached = any(tag in proxy.tags for proxy in bound.flat_proxy_outs)
         flow = not detached and any(proxy.name in asks for proxy in bound.flat_proxy_args)
         flows.append(flow)
         if flow:
