@@ -1,6 +1,6 @@
 """torch.compile: Dynamo captures the model's graph, Inductor fuses it and generates C++ (CPU) or Triton (CUDA) kernels.
 
-Two of Inductor's options are set, and nothing else that changes what runs:
+On the CPU two of Inductor's options are set, and nothing else that changes what runs:
 - `cpp.enable_kernel_profile`: each fused C++ kernel opens a profiler record of its own name. Without a profiler that
   is a flag test a kernel call.
 - `fx_graph_cache` off: a graph out of that cache comes without its scheduler, so nothing would be known of its
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
     from perfkit.workloads.interface import Batch, Workload
 
-OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, "fx_graph_cache": False, "fx_graph_remote_cache": False}
+CPU_OPTIONS: dict[str, Any] = {
+    "cpp.enable_kernel_profile": True,
+    "fx_graph_cache": False,
+    "fx_graph_remote_cache": False,
+}
 
 
 class CompiledProgram(AutogradProgram):
@@ -87,7 +91,8 @@ class Compile(Backend):
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CompiledProgram:
         import torch
 
-        options = OPTIONS | mode_options(settings.compile_mode)
+        described = CPU_OPTIONS if settings.device == "cpu" else {}
+        options = described | mode_options(settings.compile_mode)
         call = torch.compile(model, fullgraph=False, dynamic=False, options=options)
         optimizer = workload.optimizer(model, settings) if settings.training else None
         return CompiledProgram(model, call, optimizer)

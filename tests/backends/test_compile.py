@@ -56,7 +56,7 @@ class Breaks(torch.nn.Module):
 
 
 def compiled(model, mode: str = "default") -> CompiledProgram:
-    options = compile_backend.OPTIONS | mode_options(mode)
+    options = compile_backend.CPU_OPTIONS | mode_options(mode)
     return CompiledProgram(model, torch.compile(model, dynamic=False, options=options), None)
 
 
