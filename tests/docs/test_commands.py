@@ -77,8 +77,9 @@ def test_make_targets_exist(page):
 
 @pytest.fixture
 def workplace(tmp_path):
-    """A folder with the repository's docs in it, and an environment whose `perfkit` is this checkout's."""
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    """A folder with the repository's docs and examples, and an environment whose `perfkit` is this checkout's."""
+    for name in ("docs", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
     shim = tmp_path / ".bin" / "perfkit"
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perfkit "$@"\n')
