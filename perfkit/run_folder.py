@@ -6,6 +6,7 @@
       BACKEND/                 one folder a backend; RUN is a TensorBoard logdir, each backend a run in it
         kernels.parquet        the kernel table
         *.pt.trace.json.gz     the torch.profiler trace
+        generated.txt          the program as the backend made it, where it makes one
         events.out.tfevents.*  scalars a step, and the report's tables as text
         log.txt                what the backend's process printed
 
@@ -27,6 +28,7 @@ SCHEMA_VERSION = 1
 MANIFEST = "run.json"
 CEILINGS = "ceilings.json"
 KERNELS = "kernels.parquet"
+GENERATED = "generated.txt"
 
 DTYPES = ("fp32", "tf32", "bf16")
 
@@ -127,7 +129,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     memory_how: str = ""
     correctness: Correctness | None = None
     symbols: list[Symbol] = []
-    generated: str = ""
+    generated: str = ""  # file with the program as the backend made it: a Thunder trace, generated code
     trace: str = ""
     warnings: list[str] = []
 

@@ -160,6 +160,8 @@ class Session:
         with self._child("reference", folder) as child:
             facts, precision = child.call("prepare", settings=self.settings, backend=REFERENCE, reference=True)
             first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
+            demonstration = child.call("demonstrate")
+            facts.notes += [f"The trained reference continues {demonstration}."] if demonstration else []
         losses = first["losses"]
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
@@ -241,7 +243,7 @@ class Session:
                 steps = min(PROFILED_STEPS, self.settings.steps)
                 found = member.child.call("profile", folder=str(member.folder), steps=steps)
                 member.record.trace, member.record.profiled_ns = found["trace"], found["profiled_ns"]
-            described = member.child.call("describe")
+            described = member.child.call("describe", folder=str(member.folder))
             member.record.symbols, member.record.generated = described["symbols"], described["generated"]
 
         self._guarded(member, finish)

@@ -23,7 +23,7 @@ from perfkit import correctness, ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture import memory, profile
 from perfkit.errors import PerfkitError, RunFailed
-from perfkit.run_folder import KERNELS, Settings, WorkloadFacts
+from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -188,9 +188,12 @@ class Worker:
         table.write(Path(folder) / KERNELS)
         return {"trace": result.trace.name, "profiled_ns": result.step_ns}
 
-    def describe(self) -> dict[str, Any]:
-        """What the program is made of, known after it ran: symbols, generated code, demonstration."""
-        return {"symbols": self.program.symbols(), "generated": self.program.generated()}
+    def describe(self, folder: str) -> dict[str, Any]:
+        """What the program is made of, known after it ran: its symbols, and the file with the program as text."""
+        text = self.program.generated()
+        if text:
+            write_whole(Path(folder) / GENERATED, text)
+        return {"symbols": self.program.symbols(), "generated": GENERATED if text else ""}
 
     def demonstrate(self) -> str:
         """The workload's own sign that the model works."""

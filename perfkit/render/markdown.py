@@ -89,6 +89,7 @@ def code(text: str) -> str:
 def _parts(report: Report, limit: int | None) -> Iterator[str]:
     yield f"# {escape(sentences.heading(report))}"
     yield escape(sentences.settings(report))
+    yield from (escape(line) for line in sentences.data(report))
     yield summary(report)
     shown = [b for b in report.backends if b.kernels]
     if len(shown) > 1:

@@ -31,6 +31,15 @@ def settings(report: Report) -> str:
     return clean(" · ".join(p for p in parts if p), SENTENCE)
 
 
+def data(report: Report) -> list[str]:
+    """What the batches were made of, and what the workload says of itself (its `demonstrate`)."""
+    if report.workload is None:
+        return []
+    source = report.workload.data_source
+    lines = [f"Data: {source}."] if source else []
+    return [clean(text, SENTENCE) for text in lines + report.workload.notes]
+
+
 def verdict(report: Report) -> list[str]:
     """The verdict sentences."""
     return [clean(sentence, SENTENCE) for sentence in report.verdict]

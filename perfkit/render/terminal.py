@@ -56,6 +56,8 @@ def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
     """Paragraphs and tables in the order of reading."""
     yield Cell(sentences.heading(report), "strong")
     yield Cell(sentences.settings(report), "dim")
+    for line in sentences.data(report):
+        yield Cell(line, "dim")
     yield Cell("")
     for sentence in sentences.verdict(report):
         yield Cell(f"▸ {sentence}")

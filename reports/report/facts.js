@@ -12,7 +12,7 @@ function showHeading(report) {
     if (s.grad_accumulation > 1) chips.push(`${s.grad_accumulation} × gradient accumulation`);
     if (s.recompute) chips.push("recompute");
     if (w) chips.push(`${amount(w.parameters, "")} parameters`);
-    if (s.data) chips.push(`data: ${s.data}`);
+    if (s.data) chips.push(`data: ${(w && w.data_source) || s.data}`);
   } else chips.push(report.source);
   byId("settings").append(...chips.filter(Boolean).map((c) => el("span", { class: "chip" }, clean(c, 120))));
   const warnings = allWarnings(report);
@@ -29,6 +29,7 @@ function showFacts(report) {
   byId("warnings").append(...(warnings.length ? warnings : ["None."]).map((w) => el("li", {}, clean(w, 600))));
   const command = clean(report.command.map((w) => (/^[\w@%+=:,./-]+$/.test(w) ? w : `'${w.replaceAll("'", "'\\''")}'`)).join(" "), 2000);
   byId("command").append(command ? el("pre", {}, command) : el("p", { class: "note" }, "unknown"), el("p", { class: "note" }, `Read from ${clean(report.source, 400)}`));
+  if (report.workload) byId("command").append(...report.workload.notes.map((n) => el("p", { class: "note" }, clean(n, 600))));
   byId("environment").append(plainTable([{ head: "Fact", first: true, cell: (f) => clean(f[0], 120) }, { head: "Value", cell: (f) => clean(f[1], 400) }], flat("", report.environment)));
   showCeilings(report);
 }
