@@ -75,7 +75,7 @@ def _column_list() -> tuple[Column, ...]:
         c("module", TEXT, "", "place", "module path in the model, such as transformer.h.0.attn"),
         c("operator", TEXT, "", "place", "the logical operator it serves; for a backward kernel, the forward operator"),
         c("range", TEXT, "", "place", "path of the annotation ranges around it, joined by /"),
-        c("placed_by", CATEGORY, "", "place", "evidence for module and layer: range, autograd, parameter, symbol, none"),
+        c("placed_by", CATEGORY, "", "place", "how its place was found: range, autograd, parameter, symbol, none"),
     )
     launch = (
         c("grid_x", INTEGER, "", "launch", "thread blocks in x"),

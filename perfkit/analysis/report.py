@@ -200,6 +200,6 @@ def _above_roof(rows: aggregate.Rows, kernels: list[Group]) -> list[str]:
     calls = "1 kernel call is" if above.sum() == 1 else f"{above.sum()} kernel calls are"
     return [
         f"{calls} more than {TOLERANCE:.0%} faster than the roof ({share:.1%} of the kernel time: {shown}). That "
-        "cannot be: the ceiling, or the model of their work, is wrong for them. If the ceilings were measured while the "
-        "machine was busy, measure them again: `perfkit ceilings --refresh`"
+        "cannot be: the ceiling, or the model of their work, is wrong for them. Were the ceilings measured while the "
+        "machine was busy? Measure them again: `perfkit ceilings --refresh`"
     ]

@@ -74,7 +74,7 @@ def judge(frame: pd.DataFrame, ceilings: Ceilings | None) -> Judged:
     memory_text = np.full(len(frame), -1, np.int64)
     texts: list[str] = []
     if ceilings is not None:
-        roofs[:, 0], memory_text, texts = _memory_roof(traffic, minimal, counters, ceilings)
+        roofs[:, 0], memory_text, texts = _memory_roof(traffic, _working_set(frame, minimal), counters, ceilings)
         compute_text = _compute_roofs(roofs, by_unit, ceilings, texts)
     else:
         compute_text = np.full(len(BOUNDS), -1, np.int64)
@@ -100,6 +100,13 @@ def _total(frame: pd.DataFrame, read: str, written: str) -> Reals:
     return frame[read].to_numpy(float) + frame[written].to_numpy(float)
 
 
+def _working_set(frame: pd.DataFrame, minimal: Reals) -> Reals:
+    """Distinct bytes a row touches: an in-place operator (by PyTorch's convention its name ends in _) writes into what
+    it read, any other into storage of its own."""
+    in_place = frame["name"].str.endswith("_").to_numpy(bool)
+    return np.where(in_place, frame["bytes_read"].to_numpy(float), minimal)
+
+
 def _row_sum(values: Reals) -> Reals:
     """Sum over known values; NaN where none is."""
     known = np.isfinite(values)
@@ -112,7 +119,7 @@ def _main_unit(by_unit: Reals) -> Integers:
 
 
 def _memory_roof(
-    traffic: Reals, minimal: Reals, counters: Booleans, ceilings: Ceilings
+    traffic: Reals, working_set: Reals, counters: Booleans, ceilings: Ceilings
 ) -> tuple[Reals, Integers, list[str]]:
     """Memory time of each row, the index of its ceiling's text, and the texts.
 
@@ -122,7 +129,7 @@ def _memory_roof(
     if not curve:
         return np.full(len(traffic), np.nan), np.full(len(traffic), -1, np.int64), []
     sizes, rates = np.array([s for s, _ in curve]), np.array([r for _, r in curve])
-    level = np.clip(np.searchsorted(sizes, np.nan_to_num(minimal), side="right") - 1, 0, None)
+    level = np.clip(np.searchsorted(sizes, np.nan_to_num(working_set), side="right") - 1, 0, None)
     level = np.where(counters, len(sizes) - 1, level)
     texts = [f"{ceilings.bandwidth_for(s).name}, {units.text(r, 'B/s')}" for s, r in curve]
     known = np.isfinite(traffic)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -25,7 +24,8 @@ from perfkit.hardware.subprocesses import import_path, json_lines, thread_settin
 from perfkit.hardware.torch_bench import Request
 
 TIME_LIMIT = 120.0  # for torch's part; it plans for far less
-BUSY = 0.5  # load a core above which a warning is due
+BUSY = 0.25  # share of the CPUs' time in other hands above which a warning is due
+SAMPLED_S = 0.3
 
 
 def measure(device: str, threads: int, progress: Progress | None = None, plan: Plan | None = None) -> Ceilings:
@@ -41,7 +41,7 @@ def measure(device: str, threads: int, progress: Progress | None = None, plan: P
     ceilings.duration_s, ceilings.load = time.monotonic() - start, load
     if load is not None and load > BUSY:
         ceilings.warnings.append(
-            f"the machine was busy when its ceilings were measured (load {load:.1f} a core): they may be too low"
+            f"other programs used {load:.0%} of the CPU when its ceilings were measured: they may be too low"
         )
     return ceilings
 
@@ -179,11 +179,15 @@ def _software() -> dict[str, str]:
 
 
 def load_a_core() -> float | None:
-    """Load average of the last minute over the usable CPUs; None where the system has none."""
+    """Share of the CPUs' time that others use just now, 0 to 1; None where nothing tells.
+
+    Sampled rather than read from the load average, which remembers for minutes what ended before (an installation).
+    """
     try:
-        return os.getloadavg()[0] / read_cpu().logical
-    except OSError:
+        import psutil
+    except ImportError:
         return None
+    return float(psutil.cpu_percent(interval=SAMPLED_S)) / 100
 
 
 def _now() -> str:
