@@ -74,7 +74,7 @@ def judge(frame: pd.DataFrame, ceilings: Ceilings | None) -> Judged:
     memory_text = np.full(len(frame), -1, np.int64)
     texts: list[str] = []
     if ceilings is not None:
-        roofs[:, 0], memory_text, texts = _memory_roof(traffic, _working_set(frame, minimal), counters, ceilings)
+        roofs[:, 0], memory_text, texts = _memory_roof(frame, traffic, minimal, counters, ceilings)
         compute_text = _compute_roofs(roofs, by_unit, ceilings, texts)
     else:
         compute_text = np.full(len(BOUNDS), -1, np.int64)
@@ -100,13 +100,6 @@ def _total(frame: pd.DataFrame, read: str, written: str) -> Reals:
     return frame[read].to_numpy(float) + frame[written].to_numpy(float)
 
 
-def _working_set(frame: pd.DataFrame, minimal: Reals) -> Reals:
-    """Distinct bytes a row touches: an in-place operator (by PyTorch's convention its name ends in _) writes into what
-    it read, any other into storage of its own."""
-    in_place = frame["name"].str.endswith("_").to_numpy(bool)
-    return np.where(in_place, frame["bytes_read"].to_numpy(float), minimal)
-
-
 def _row_sum(values: Reals) -> Reals:
     """Sum over known values; NaN where none is."""
     known = np.isfinite(values)
@@ -119,21 +112,35 @@ def _main_unit(by_unit: Reals) -> Integers:
 
 
 def _memory_roof(
-    traffic: Reals, working_set: Reals, counters: Booleans, ceilings: Ceilings
+    frame: pd.DataFrame, traffic: Reals, minimal: Reals, counters: Booleans, ceilings: Ceilings
 ) -> tuple[Reals, Integers, list[str]]:
     """Memory time of each row, the index of its ceiling's text, and the texts.
 
-    Bytes that a counter saw pass main memory are judged by main memory; minimal bytes by the level they fit.
+    Bytes that a counter saw pass main memory are judged by main memory; minimal bytes by the level that the row's
+    distinct bytes fit. An operator in place writes into what it read: its distinct bytes are those it reads, and it has
+    a roof of its own. Any other writes into storage of its own.
     """
-    curve = ceilings.envelope()
-    if not curve:
-        return np.full(len(traffic), np.nan), np.full(len(traffic), -1, np.int64), []
-    sizes, rates = np.array([s for s, _ in curve]), np.array([r for _, r in curve])
-    level = np.clip(np.searchsorted(sizes, np.nan_to_num(working_set), side="right") - 1, 0, None)
-    level = np.where(counters, len(sizes) - 1, level)
-    texts = [f"{ceilings.bandwidth_for(s).name}, {units.text(r, 'B/s')}" for s, r in curve]
+    in_place = _in_place(frame) & ~counters
+    rates, index, texts = np.full(len(traffic), np.nan), np.full(len(traffic), -1, np.int64), list[str]()
     known = np.isfinite(traffic)
-    return np.where(known, traffic / rates[level] * 1e9, np.nan), np.where(known, level, -1), texts
+    for rows, working_set, mode in ((~in_place, minimal, False), (in_place, frame["bytes_read"].to_numpy(float), True)):
+        curve = ceilings.envelope(mode)
+        if not curve:
+            continue
+        sizes, roofs = np.array([s for s, _ in curve]), np.array([r for _, r in curve])
+        level = np.clip(np.searchsorted(sizes, np.nan_to_num(working_set), side="right") - 1, 0, None)
+        level = np.where(counters, len(sizes) - 1, level)
+        rates = np.where(rows, roofs[level], rates)
+        index = np.where(rows & known, level + len(texts), index)
+        texts += [f"{ceilings.bandwidth_for(s, mode).name}, {units.text(r, 'B/s')}" for s, r in curve]
+    return traffic / rates * 1e9, index, texts
+
+
+def _in_place(frame: pd.DataFrame) -> Booleans:
+    """By PyTorch's convention an operator in place ends in _; a copy or a fill overwrites what it does not read."""
+    overwrites = frame["family"].isin(("copy", "fill", "random")).to_numpy(bool)
+    in_place: Booleans = frame["name"].str.endswith("_").to_numpy(bool) & ~overwrites
+    return in_place
 
 
 def _compute_roofs(roofs: Reals, by_unit: Reals, ceilings: Ceilings, texts: list[str]) -> Integers:

@@ -58,10 +58,11 @@ def _print_memory(found: Ceilings, console: Console) -> None:
     from perfkit import units
 
     table = Table(title="Memory", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for column in ("working set", "fits", "measured", "roof", "spread"):
+    for column in ("working set", "fits", "measured", "roof", "in place", "spread"):
         table.add_column(column, justify="left" if column == "fits" else "right")
     table.add_column("reached by")
     scale = units.scale_for([rate for _, rate in found.bandwidth], "B/s")
+    in_place = dict(found.envelope(in_place=True)) if found.in_place else {}
     for (size, rate), (_, roof) in zip(found.bandwidth, found.envelope(), strict=True):
         made = next((c for c in found.details if c.working_set == size), None)
         level = found.level_of(size)
@@ -70,6 +71,7 @@ def _print_memory(found: Ceilings, console: Console) -> None:
             level if level in found.caches else "–",
             scale.text(rate),
             scale.text(roof),
+            scale.text(in_place.get(size)),
             units.text(made.spread, "%") if made else units.ABSENT,
             f"{made.name}: {made.how}" if made else units.ABSENT,
         )

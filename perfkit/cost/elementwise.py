@@ -22,7 +22,8 @@ class Formula:
     """Operations per output element: `operands` leading tensor or number arguments, `count`, and what makes it up.
 
     `result`: "same" (promoted dtype), "bool", or "real" (integers become fp32). The operands in the range `typed`
-    decide the dtype (all by default); a mask does not.
+    decide the dtype (all by default); a mask does not. `square`: the last two operands, where they look alike, may be
+    one tensor (Adam's g·g), and minimal bytes count it once.
     """
 
     operands: int
@@ -31,6 +32,7 @@ class Formula:
     result: str = "same"
     typed: tuple[int, int] = (0, 9)
     delegates: tuple[str, ...] = ()
+    square: bool = False
 
 
 def elementwise(formula: Formula, in_place: bool = False) -> CostFunction:
@@ -49,6 +51,8 @@ def elementwise(formula: Formula, in_place: bool = False) -> CostFunction:
             dtype = floating(dtype)
         count = formula.count if isinstance(formula.count, int) else formula.count(call)
         read = [t for t in inputs if t.shape or not shape]
+        if formula.square and len(read) == formula.operands and read[-1] == read[-2]:
+            read.pop()
         written = call.tensor(0) if in_place else dense(shape, _result_dtype(formula, dtype, out))
         return work({vector_unit(dtype): float(count * product(shape))}, read, [written])
 
@@ -161,7 +165,8 @@ _TERNARY = {
     "where": Formula(3, 1, "1 select", typed=(1, 3)),
     "masked_fill": Formula(3, 1, "1 select", typed=(0, 1), delegates=("masked_fill_",)),
     "clamp": Formula(3, _clamp, "1 a bound"),
-    **_each("addcmul addcdiv", Formula(3, _with_value, "2, or 3 where value ≠ 1")),
+    "addcdiv": Formula(3, _with_value, "2, or 3 where value ≠ 1"),
+    "addcmul": Formula(3, _with_value, "2, or 3 where value ≠ 1", square=True),
     "lerp": Formula(3, 3, "3 (subtract, ·weight, add)"),
 }
 
@@ -172,6 +177,7 @@ _NO_IN_PLACE = {"where", "log_sigmoid_forward", "maximum", "minimum", "fmax", "f
 _SYMBOLS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 
 _TRAFFIC = "each operand once; result once"
+_SQUARED = "each operand once, two alike factors as one (g·g); result once"
 
 
 def operators() -> list[Operator]:
@@ -195,4 +201,5 @@ def _operator(name: str, formula: Formula, in_place: bool) -> Operator:
     delegates = [f"aten::{other}" for other in sorted(called - {name})]
     cost = elementwise(formula, in_place)
     text = f"per element: {formula.text}"
-    return Operator(f"aten::{name}", "work", "elementwise", cost, text, _TRAFFIC, tuple(delegates))
+    traffic = _SQUARED if formula.square else _TRAFFIC
+    return Operator(f"aten::{name}", "work", "elementwise", cost, text, traffic, tuple(delegates))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from perfkit import units
-from perfkit.hardware.ceilings import Ceiling, Ceilings, SelfCheck
+from perfkit.hardware.ceilings import IN_PLACE, MEMORY, Ceiling, Ceilings, SelfCheck
 from perfkit.hardware.observation import AGREE, Observation
 
 TOLERANCE = 0.05  # by how much a check may be missed through noise alone
@@ -37,7 +37,7 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
     """Ceilings from everything seen; wrong results are left out and reported. Raises `ValueError` for no bandwidth."""
     seen = list(observations)
     right = [o for o in seen if o.ok and o.rate > 0]
-    memory = _memory(right)
+    memory, in_place = _memory(right, MEMORY), _memory(right, IN_PLACE)
     compute = _compute(right, machine)
     if not memory:
         raise ValueError("no bandwidth was measured")
@@ -48,8 +48,9 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
         measured_at=measured_at,
         threads=machine.threads,
         bandwidth=[(c.working_set or 0.0, c.value) for c in memory],
+        in_place=[(c.working_set or 0.0, c.value) for c in in_place],
         compute={c.resource: c.value for c in compute},
-        details=[*memory, *compute],
+        details=[*memory, *in_place, *compute],
         caches=dict(machine.caches),
         datasheet=dict(machine.datasheet),
         datasheet_source=machine.datasheet_source,
@@ -69,15 +70,15 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
 
 def unsettled(observations: Iterable[Observation]) -> list[int]:
     """Working sets (bytes) whose two best rounds do not agree yet, or that had one round only."""
-    memory = _memory([o for o in observations if o.ok])
+    memory = _memory([o for o in observations if o.ok], MEMORY)
     return [int(c.working_set or 0) for c in memory if c.spread is None or c.spread > AGREE]
 
 
-def _memory(seen: Sequence[Observation]) -> list[Ceiling]:
-    """The best pattern of each working set, by rising size."""
+def _memory(seen: Sequence[Observation], resource: str) -> list[Ceiling]:
+    """The best pattern of each working set for `MEMORY` or `IN_PLACE`, by rising size."""
     sizes: dict[float, list[Observation]] = defaultdict(list)
     for o in seen:
-        if o.resource == "memory" and o.working_set:
+        if o.resource == resource and o.working_set:
             sizes[o.working_set].append(o)
     return [_best(group) for _, group in sorted(sizes.items())]
 
@@ -85,7 +86,7 @@ def _memory(seen: Sequence[Observation]) -> list[Ceiling]:
 def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
     groups: dict[str, list[Observation]] = defaultdict(list)
     for o in seen:
-        if o.resource != "memory":
+        if o.resource not in (MEMORY, IN_PLACE):
             groups[o.resource].append(o)
     ceilings = {resource: _best(group) for resource, group in groups.items()}
     if machine.x86:
@@ -117,7 +118,7 @@ def _best(group: Sequence[Observation]) -> Ceiling:
     return Ceiling(
         name=best.what,
         resource=best.resource,
-        unit="B/s" if best.resource == "memory" else "FLOP/s",
+        unit="B/s" if best.resource in (MEMORY, IN_PLACE) else "FLOP/s",
         value=best.rate,
         how=best.how,
         samples=samples,
@@ -166,7 +167,7 @@ def _torch_below(seen: Sequence[Observation]) -> SelfCheck:
     """torch's operators against the compiled program, at the sizes where both ran."""
     best: dict[tuple[float, str], float] = defaultdict(float)
     for o in seen:
-        if o.resource == "memory" and o.working_set:
+        if o.resource == MEMORY and o.working_set:
             best[o.working_set, o.by] = max(best[o.working_set, o.by], o.rate)
     ratios = {
         size: rate / best[size, "c"] for (size, by), rate in best.items() if by == "torch" and (size, "c") in best
@@ -213,6 +214,6 @@ def _within_bounds(ceilings: Ceilings, machine: Machine) -> SelfCheck:
 
 
 def _words(ceiling: Ceiling) -> str:
-    if ceiling.resource == "memory":
+    if ceiling.resource in (MEMORY, IN_PLACE):
         return f"{ceiling.name} at {units.text(ceiling.working_set, 'iB')}"
     return ceiling.resource.replace("_", " ")

@@ -12,16 +12,20 @@ from bisect import bisect_right
 
 import msgspec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 CACHE_LEVELS = ("L1d", "L2", "L3")
+
+# Memory read and written by kernels whose results are storage of their own, and by kernels that work in place: these
+# move twice the bytes a line that they fetch, so that inside the caches their roof is about twice as high.
+MEMORY, IN_PLACE = "memory", "memory in place"
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof: the best rate of several samples.
 
-    `resource` is "memory" or one of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what was run to
-    reach it. `samples` are the best rates of the separate rounds, the best first; `spread` is the share by which the
+    `resource` is `MEMORY`, `IN_PLACE` or one of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what
+    was run to reach it. `samples` are the best rates of the separate rounds, the best first; `spread` is the share by which the
     second best stays behind (None for one round): a rate that was reached twice can be trusted.
     """
 
@@ -46,7 +50,8 @@ class SelfCheck(msgspec.Struct, frozen=True):
 class Ceilings(msgspec.Struct, kw_only=True):
     """All ceilings of one device, as measured on `measured_at` (ISO 8601, UTC) with `threads` threads.
 
-    `bandwidth` holds (working-set bytes, bytes/s) by rising size, as measured; `compute` maps a resource to FLOP/s; a
+    `bandwidth` holds (working-set bytes, bytes/s) by rising size, as measured, and `in_place` the same for work in
+    place (bytes read and written both counted; empty where it was not measured); `compute` maps a resource to FLOP/s; a
     resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of the two. `caches` maps
     L1d, L2, L3 to the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's
     dense peak where known, with where that comes from in `datasheet_source`.
@@ -59,6 +64,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     measured_at: str
     threads: int
     bandwidth: list[tuple[float, float]]
+    in_place: list[tuple[float, float]] = []
     compute: dict[str, float]
     details: list[Ceiling] = []
     caches: dict[str, float] = {}
@@ -70,23 +76,25 @@ class Ceilings(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
     checks: list[SelfCheck] = []
 
-    def envelope(self) -> list[tuple[float, float]]:
-        """(working-set bytes, bytes/s) made non-increasing: each size gets the best of its own and all larger sizes."""
+    def envelope(self, in_place: bool = False) -> list[tuple[float, float]]:
+        """(working-set bytes, bytes/s) made non-increasing: each size gets the best of its own and all larger sizes.
+
+        With `in_place` for work in place; where that was not measured, the other curve.
+        """
         best = 0.0
         rising = []
-        for size, rate in sorted(self.bandwidth, reverse=True):
+        for size, rate in sorted((in_place and self.in_place) or self.bandwidth, reverse=True):
             best = max(best, rate)
             rising.append((size, best))
         return rising[::-1]
 
-    def bandwidth_for(self, working_set: float) -> Ceiling:
-        """The memory roof of a kernel that touches `working_set` bytes of distinct storage.
+    def bandwidth_for(self, working_set: float, in_place: bool = False) -> Ceiling:
+        """The memory roof of a kernel that touches `working_set` bytes of distinct storage, perhaps `in_place`.
 
-        Where only traffic is known, max(bytes read, bytes written) is never more than that storage: an operator in
-        place reads and writes the same bytes. Between two measured sizes the roof of the smaller holds (never too low).
-        Raises `ValueError` when no bandwidth was measured.
+        Between two measured sizes the roof of the smaller holds (never too low). Raises `ValueError` when no bandwidth
+        was measured.
         """
-        curve = self.envelope()
+        curve = self.envelope(in_place)
         if not curve:
             raise ValueError("no bandwidth was measured")
         index = max(0, bisect_right([size for size, _ in curve], working_set) - 1)
@@ -108,7 +116,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     def _memory_ceiling(self, size: float, rate: float) -> Ceiling:
         """The `Ceiling` that reached `rate`, named for the working set it stands for."""
         made = Ceiling(name="bandwidth", resource="memory", unit="B/s", value=rate, how="unknown")
-        source = next((c for c in self.details if c.resource == "memory" and c.value == rate), made)
+        source = next((c for c in self.details if c.unit == "B/s" and c.value == rate), made)
         return msgspec.structs.replace(source, name=self.bandwidth_name(source, size), working_set=size)
 
     def bandwidth_name(self, source: Ceiling, size: float) -> str:

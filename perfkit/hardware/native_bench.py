@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from perfkit.hardware.ceilings import IN_PLACE, MEMORY
 from perfkit.hardware.compiler import build_program
 from perfkit.hardware.observation import Observation, Plan
 from perfkit.hardware.subprocesses import json_lines, thread_settings
@@ -51,7 +52,7 @@ def _bandwidth(
     command = [str(program), str(plan.pattern_s), order, str(stream_from), *map(str, sizes)]
     for line in json_lines(command, thread_settings(threads), _limit(number), "The bandwidth measurement"):
         yield Observation(
-            resource="memory",
+            resource=IN_PLACE if line["pattern"] == "negate" else MEMORY,
             what=line["pattern"],
             how=f"C, OpenMP, {line['stores']} stores, {order}",
             rate=line["best"],

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from perfkit.hardware.ceilings import IN_PLACE, MEMORY
 from perfkit.hardware.observation import AGREE, Observation, Plan
 
 # Relative error that a product of this precision may have against fp64, for matrices of N(0, 1) with inner size 128.
@@ -42,6 +43,9 @@ def _write(line: Any) -> None:
     sys.stdout.buffer.flush()
 
 
+IN_PLACE_PATTERN = "torch negate"  # reads and writes its working set
+
+
 def patterns(device: str, size: int) -> dict[str, Callable[[], object]]:
     """Operators over a working set of `size` bytes of fp32, each touching all of it once a call."""
     import torch
@@ -57,6 +61,7 @@ def patterns(device: str, size: int) -> dict[str, Callable[[], object]]:
         "torch copy": lambda: x.copy_(y),
         "torch sum": lambda: s.sum(),
         "torch fill": lambda: s.fill_(1.0),
+        IN_PLACE_PATTERN: lambda: s.neg_(),
     }
 
 
@@ -64,11 +69,12 @@ def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, bes
     """Bandwidth of torch's operators at each size."""
     for size in sizes:
         for name, call in patterns(device, size).items():
+            in_place = name == IN_PLACE_PATTERN
             yield Observation(
-                resource="memory",
+                resource=IN_PLACE if in_place else MEMORY,
                 what=name,
                 how="torch, fp32",
-                rate=size / best_of(call, seconds),
+                rate=(2 if in_place else 1) * size / best_of(call, seconds),
                 by="torch",
                 working_set=size,
             )

@@ -35,6 +35,20 @@ def test_roof_time_is_the_largest_of_work_over_ceiling() -> None:
     assert texts[1] == "triad, 1 MiB working set (fits L2), 50.00 GB/s"
 
 
+def test_work_in_place_has_a_roof_of_its_own() -> None:
+    two = ceilings()
+    two.in_place = [(2.0**16, 400e9), (2.0**20, 200e9), (2.0**26, 40e9)]
+    rows = [
+        {"name": name, "family": family, "order": i, "duration_ns": 1e6, "bytes_read": 4e6, "bytes_written": 4e6}
+        for i, (name, family) in enumerate(
+            [("aten::add", "elementwise"), ("aten::add_", "elementwise"), ("aten::copy_", "copy")]
+        )
+    ]
+    # add touches 8 MB, of its own and in place 4 MB: between 1 and 64 MiB. copy_ overwrites what it does not read.
+    np.testing.assert_allclose(judge(table.build(rows).frame, two).roof, [8e6 / 50, 8e6 / 200, 8e6 / 50])
+    np.testing.assert_allclose(judge(table.build(rows).frame, ceilings()).roof, [8e6 / 50] * 3)
+
+
 def test_efficiency_is_a_ratio_of_sums_over_judged_rows(report: BackendReport) -> None:
     assert report.efficiency == pytest.approx((10 + 160 + 50) / (20 + 200 + 40))
     assert report.headroom_ns == pytest.approx(50e3)  # a step; the row above its roof saves nothing

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from perfkit.hardware.assemble import Machine, assemble, unsettled
@@ -118,6 +119,17 @@ def test_more_than_the_datasheet_is_a_broken_measurement():
     assert "matrix bf16 reaches 120%" in theory.text
     assert check(assemble(seen, machine(bounds={"matrix_bf16": 130.0}), WHEN), "within theory").ok
     assert check(assemble(seen, machine(), WHEN), "within theory").ok is None
+
+
+def test_bandwidth_in_place_is_a_curve_of_its_own():
+    in_place = msgspec.structs.replace(memory(MIB, 390.0), resource="memory in place", what="negate")
+    found = assemble([memory(MIB, 200.0), in_place], machine(), WHEN)
+    assert found.bandwidth == [(MIB, 200.0)]
+    assert found.in_place == [(MIB, 390.0)]
+    assert found.bandwidth_for(MIB, in_place=True).value == 390.0
+    assert "negate" in found.bandwidth_for(MIB, in_place=True).name
+    without = assemble([memory(MIB, 200.0)], machine(), WHEN)
+    assert without.bandwidth_for(MIB, in_place=True).value == 200.0
 
 
 def test_a_rising_curve_is_told_but_is_no_defect():

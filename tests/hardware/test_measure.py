@@ -40,7 +40,7 @@ def test_the_compiled_programs_are_right_and_agree_with_their_threads():
     seen = list(native_bench.bandwidth(SMALL, 1, 2 * MIB, 0))
     assert all(o.ok for o in seen)
     assert {o.working_set for o in seen} == set(SMALL.sizes)
-    assert {"triad", "copy", "sum", "fill"} == {o.what for o in seen}
+    assert {"triad", "copy", "negate", "sum", "fill"} == {o.what for o in seen}
     assert all(1e8 < o.rate < 1e13 for o in seen)
     streaming = {o.working_set for o in seen if "streaming" in o.how}
     assert MIB // 4 not in streaming

@@ -3,7 +3,7 @@
  *   bandwidth SECONDS ORDER STREAM BYTES...   ORDER: zigzag or ascending
  *
  * Each thread works on its own part of float arrays. Counted are the bytes a program asks for: triad a = b + s*c 12 a
- * float, copy 8, sum 4, fill 4; never the read that a plain store to a line outside the cache adds (write-allocate). So
+ * float, copy 8, negate in place 8, sum 4, fill 4; never the read that a plain store to a line outside the cache adds (write-allocate). So
  * from STREAM bytes on, stores that bypass the cache are tried too.
  * A pass goes downwards, the next one upwards ("zigzag"): a kernel that follows another finds the end of the data still
  * in cache, and a roof must allow for that. "ascending" leaves it out, for main memory alone.
@@ -66,19 +66,28 @@ static float sum_plain(ARGUMENTS) {
     return total;
 }
 
+/* In place: every float is read and written, so twice the working set moves, and no store needs a line that was not read. */
+static float negate_plain(ARGUMENTS) {
+    (void)b, (void)c;
+    EACH a[i] = -a[i];
+    return 0;
+}
+
 typedef struct {
     const char *name, *stores;
     int arrays;   /* a working set is this many arrays, and each pass touches all of them once */
+    int moves;    /* bytes that count, a byte of the working set */
     float expect; /* what a holds afterwards, given b = 2 and c = 1 */
     float (*run)(ARGUMENTS);
 } pattern;
 
 static const pattern PATTERNS[] = {
-    {"triad", "plain", 3, 5, triad_plain}, {"copy", "plain", 2, 2, copy_plain},
-    {"sum", "plain", 1, 0, sum_plain},     {"fill", "plain", 1, 1, fill_plain},
+    {"triad", "plain", 3, 1, 5, triad_plain}, {"copy", "plain", 2, 1, 2, copy_plain},
+    {"negate", "plain", 1, 2, -2, negate_plain}, {"sum", "plain", 1, 1, 0, sum_plain},
+    {"fill", "plain", 1, 1, 1, fill_plain},
 #ifdef STREAM
-    {"triad", "streaming", 3, 5, triad_stream}, {"copy", "streaming", 2, 2, copy_stream},
-    {"fill", "streaming", 1, 1, fill_stream},
+    {"triad", "streaming", 3, 1, 5, triad_stream}, {"copy", "streaming", 2, 1, 2, copy_stream},
+    {"fill", "streaming", 1, 1, 1, fill_stream},
 #endif
 };
 
@@ -163,7 +172,7 @@ static int measure_short(const pattern *p, size_t bytes, double seconds, int zig
                 if (taken < 2e-4 && spent < seconds)
                     passes *= 2;
                 else
-                    out->rates[out->count++] = (double)bytes * (double)passes / taken;
+                    out->rates[out->count++] = (double)bytes * (double)p->moves * (double)passes / taken;
                 stop = out->count == MAX_SAMPLES || (spent > seconds && out->count >= 3);
             }
 #pragma omp barrier
@@ -201,7 +210,7 @@ static int measure_long(const pattern *p, size_t bytes, double seconds, int zigz
             }
 #pragma omp master
             {
-                out->rates[out->count++] = (double)bytes / whole;
+                out->rates[out->count++] = (double)bytes * (double)p->moves / whole;
                 whole = 0;
                 stop = out->count == MAX_SAMPLES || (now() - begin > seconds && out->count >= 4);
             }
@@ -210,7 +219,7 @@ static int measure_long(const pattern *p, size_t bytes, double seconds, int zigz
     }
     double total = 0;
     for (size_t k = 0; k < segments; k++) total += zigzag ? (times[0][k] + times[1][k]) / 2 : times[0][k];
-    *best = (double)bytes / total;
+    *best = (double)bytes * (double)p->moves / total;
     return ok;
 }
 
