@@ -78,7 +78,7 @@ class Worker:
     def _facts(self, parameters: int) -> WorkloadFacts:
         work, settings = self.workload, self.settings
         return WorkloadFacts(
-            title=f"{work.name} ({settings.preset})",
+            title=work.name if settings.preset == work.name else f"{work.name} {settings.preset}",
             parameters=parameters,
             samples_per_step=work.samples_per_step(settings),
             sample_name=work.sample_name,

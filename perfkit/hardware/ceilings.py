@@ -25,8 +25,8 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof: the best rate of several samples.
 
     `resource` is `MEMORY`, `IN_PLACE` or one of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what
-    was run to reach it. `samples` are the best rates of the separate rounds, the best first; `spread` is the share by which the
-    second best stays behind (None for one round): a rate that was reached twice can be trusted.
+    was run to reach it. `samples` are the best rates of the separate rounds, the best first; `spread` is the share by
+    which the second best stays behind (None for one round): a rate that was reached twice can be trusted.
     """
 
     name: str

@@ -16,9 +16,9 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The best rate of one round of one thing that was run.
 
-    `resource` is "memory" or "memory in place" (rate in bytes/s, `working_set` in bytes) or an arithmetic unit (FLOP/s).
-    `what` names the pattern or product ("triad", "matmul 256×768×3072"), `how` says what ran it. `ok` is whether the
-    results were right.
+    `resource` is "memory" or "memory in place" (rate in bytes/s, `working_set` in bytes), or an arithmetic unit (rate
+    in FLOP/s). `what` names the pattern or product ("triad", "matmul 256×768×3072"), `how` says what ran it. `ok` is
+    whether the results were right.
     """
 
     resource: str
