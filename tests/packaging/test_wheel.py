@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
 import tarfile
 import venv
 import zipfile
@@ -15,7 +13,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("kernels", "workloads", "reports")
-TREE = ("perfkit", *KINDS, "tests", "tools", "docs", "benchmarks")
 
 pytestmark = pytest.mark.slow
 
@@ -25,34 +22,6 @@ def content_files(root: Path) -> set[str]:
     files = (path for kind in KINDS for path in (root / kind).rglob("*") if path.is_file())
     names = {path.relative_to(root) for path in files if "__pycache__" not in path.parts}
     return {name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)}
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """A copy of the tree without its caches, with one file of each kind and depth that content may have."""
-    copy = tmp_path_factory.mktemp("checkout")
-    for name in TREE:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.got"))
-    for path in ROOT.iterdir():
-        if path.is_file():
-            shutil.copy(path, copy)
-    for suffix in ("c", "cu", "py", "html", "css", "js", "toml", "md"):
-        for folder in ("kernels/family", "workloads/deep/er", "reports/odd-name.v1[a]"):
-            (copy / folder).mkdir(parents=True, exist_ok=True)
-            (copy / folder / f"sample.{suffix}").write_text("\n")
-    return copy
-
-
-@pytest.fixture(scope="module")
-def distributions(checkout):
-    """The sdist and the wheel built from it, as `python -m build` makes them."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist"]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    (sdist,) = (checkout / "dist").glob("*.tar.gz")
-    (wheel,) = (checkout / "dist").glob("*.whl")
-    return sdist, wheel
 
 
 def test_the_wheel_holds_all_content(checkout, distributions):
