@@ -10,7 +10,9 @@ The names are the contract with the readers: `perfkit:step:3`, `perfkit:pass:bac
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -29,24 +31,28 @@ _INJECTION = (
 )
 
 
+@functools.cache
 def tool_listens() -> bool:
-    """Whether an NVTX tool is attached to this process, as far as its environment tells."""
+    """Whether an NVTX tool is attached to this process, as far as the environment it was started with tells."""
     return os.environ.get("PERFKIT_NVTX") == "1" or any(os.environ.get(name) for name in _INJECTION)
 
 
 def _torch_profiler_records() -> bool:
-    import torch
+    torch = sys.modules.get("torch")  # a program that has not loaded torch has no profiler either
+    return torch is not None and torch.autograd._profiler_enabled()
 
-    return torch.autograd._profiler_enabled()
+
+_SILENCE = contextlib.nullcontext()
+
+
+def mark(name: str) -> contextlib.AbstractContextManager[None]:
+    """A range called `name` for whoever listens; while nobody does, one object that does nothing serves all."""
+    profiler, tool = _torch_profiler_records(), tool_listens()
+    return _opened(name, profiler, tool) if profiler or tool else _SILENCE
 
 
 @contextlib.contextmanager
-def mark(name: str) -> Iterator[None]:
-    """Open a range called `name` for whoever listens, for the duration of the block."""
-    profiler, tool = _torch_profiler_records(), tool_listens()
-    if not (profiler or tool):
-        yield
-        return
+def _opened(name: str, profiler: bool, tool: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if profiler:
             import torch

@@ -2,10 +2,18 @@
 
 import json
 
+import pytest
 import torch
 from torch import nn
 
 from perfkit import ranges
+
+
+@pytest.fixture(autouse=True)
+def _environment_is_read_anew():
+    ranges.tool_listens.cache_clear()
+    yield
+    ranges.tool_listens.cache_clear()
 
 
 def names_in(trace):
@@ -61,8 +69,10 @@ def test_a_tool_is_noticed_by_its_environment(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("PERFKIT_NVTX", raising=False)
     assert not ranges.tool_listens()
+    ranges.tool_listens.cache_clear()
     monkeypatch.setenv("NVTX_INJECTION64_PATH", "/somewhere/libtool.so")
     assert ranges.tool_listens()
+    ranges.tool_listens.cache_clear()
     monkeypatch.delenv("NVTX_INJECTION64_PATH")
     monkeypatch.setenv("PERFKIT_NVTX", "1")
     assert ranges.tool_listens()
