@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -66,10 +66,13 @@ class _Member:
 
 @dataclass
 class Session:
-    """One run of `settings` on `backends`; `unavailable` maps the backends that cannot run here to the reason."""
+    """One run of `settings` on `backends`: name → what `perfkit.backends.get` finds it by, its name or its file's path.
+
+    `unavailable` maps the names of those that cannot run here to the reason.
+    """
 
     settings: Settings
-    backends: Sequence[str]
+    backends: Mapping[str, str]
     out: Path
     unavailable: dict[str, str] = field(default_factory=dict)
     overwrite: bool = False
@@ -181,7 +184,8 @@ class Session:
     def _start(self, stack: contextlib.ExitStack, member: _Member, scratch: Path) -> None:
         def start() -> None:
             member.child = stack.enter_context(self._child(member.name, member.folder))
-            member.child.call("prepare", settings=self.settings, backend=member.name)
+            found_by = self.backends.get(member.name, member.name)
+            member.child.call("prepare", settings=self.settings, backend=found_by)
             member.first = member.child.call("first_steps", steps=self._checked_steps, reference=str(scratch))
             member.record.losses = member.first["losses"]
             member.record.prepare_ns = member.first["prepare_ns"]
@@ -245,6 +249,7 @@ class Session:
                 member.record.trace, member.record.profiled_ns = found["trace"], found["profiled_ns"]
             described = member.child.call("describe", folder=str(member.folder))
             member.record.symbols, member.record.generated = described["symbols"], described["generated"]
+            member.record.warnings += described["warnings"]
 
         self._guarded(member, finish)
 

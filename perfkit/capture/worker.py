@@ -189,11 +189,12 @@ class Worker:
         return {"trace": result.trace.name, "profiled_ns": result.step_ns}
 
     def describe(self, folder: str) -> dict[str, Any]:
-        """What the program is made of, known after it ran: its symbols, and the file with the program as text."""
+        """What the program says of itself after it ran: symbols, warnings, and the file with the program as text."""
         text = self.program.generated()
         if text:
             write_whole(Path(folder) / GENERATED, text)
-        return {"symbols": self.program.symbols(), "generated": GENERATED if text else ""}
+        named = GENERATED if text else ""
+        return {"symbols": self.program.symbols(), "warnings": self.program.warnings(), "generated": named}
 
     def demonstrate(self) -> str:
         """The workload's own sign that the model works."""

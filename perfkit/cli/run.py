@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -117,24 +118,36 @@ def run(
         weights=weights,
         data=data,
     )
-    names = _names(backend)
-    unavailable = _unavailable(names, settings, skip_unavailable)
+    named = _named(_names(backend))
+    unavailable = _unavailable(named, settings, skip_unavailable)
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return _capture_and_report(settings, names, unavailable, folder, overwrite, as_json)
+    return _capture_and_report(settings, named, unavailable, folder, overwrite, as_json)
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _unavailable(names: list[str], settings: Any, skip: bool) -> dict[str, str]:
-    """Why each backend that cannot run here cannot; raises `Unavailable` for the first unless `skip`."""
+def _named(given: list[str]) -> dict[str, str]:
+    """Backend name → what it was given as: its name, or a file. Raises `UsageError` for none, or an odd name."""
     from perfkit import backends
-    from perfkit.errors import Unavailable, UsageError
+    from perfkit.errors import UsageError
 
-    if not names:
+    if not given:
         raise UsageError("No backend was named.", "Give --backend eager, or several separated by commas.")
-    reasons = {name: reason for name in names if (reason := backends.get(name).unavailable(settings))}
+    named = {backends.get(text).name: text for text in given}
+    for name, text in named.items():
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise UsageError(f"{text} calls its backend {name!r}.", "Name it with letters, digits, dots and dashes.")
+    return named
+
+
+def _unavailable(named: dict[str, str], settings: Any, skip: bool) -> dict[str, str]:
+    """Why each backend that cannot run here cannot, by name; raises `Unavailable` for the first unless `skip`."""
+    from perfkit import backends
+    from perfkit.errors import Unavailable
+
+    reasons = {name: reason for name, text in named.items() if (reason := backends.get(text).unavailable(settings))}
     for name, reason in reasons.items():
         if not skip:
             raise Unavailable(f"Backend {name} cannot run here: {reason}", "--skip-unavailable goes on without it.")
@@ -142,7 +155,7 @@ def _unavailable(names: list[str], settings: Any, skip: bool) -> dict[str, str]:
 
 
 def _capture_and_report(
-    settings: Any, names: list[str], unavailable: dict[str, str], folder: Path, overwrite: bool, as_json: bool
+    settings: Any, named: dict[str, str], unavailable: dict[str, str], folder: Path, overwrite: bool, as_json: bool
 ) -> int:
     from perfkit import readers
     from perfkit.analysis.report import analyse
@@ -151,7 +164,7 @@ def _capture_and_report(
     from perfkit.render import scalars
 
     with shown.progress() as progress:
-        session = Session(settings, names, folder, unavailable, overwrite, progress)
+        session = Session(settings, named, folder, unavailable, overwrite, progress)
         session.run()
         progress("report", "analysing")
         result = analyse(readers.read_run(folder))

@@ -33,7 +33,8 @@ new_zeros nll_loss nll_loss2d nll_loss_nd not_equal numel ones ones_like outer o
 _pin_memory pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss promote_types quantile rand rand_like randint
 randint_like randn randn_like record_stream relu6 relu6_ repeat_interleave requires_grad_ reshape result_type
 retain_grad rms_norm rnn_relu rnn_tanh row_stack selu selu_ set_ size softmin special_softmax storage_offset stride
-subtract subtract_ sym_numel sym_size sym_storage_offset sym_stride tensordot thnn_conv2d tile to to_dense
+subtract subtract_ sym_numel sym_size sym_storage_offset sym_stride take_along_dim tensordot thnn_conv2d tile to
+to_dense
 _transformer_encoder_layer_fwd triplet_margin_loss type_as value_selecting_reduction_backward vander _version vstack
 _weight_norm zeros zeros_like
 """
@@ -47,7 +48,8 @@ SYNCS = "item _local_scalar_dense is_nonzero _assert_async _assert_scalar _is_al
 SYNC_COLLECTIVES = "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor c10d_functional::wait_tensor"
 DISPATCHES = (
     "record_param_comms profiler::_record_function_enter profiler::_record_function_enter_new "
-    "profiler::_record_function_exit prim::device"
+    "profiler::_record_function_exit prim::device "
+    "prims::normal"  # Python reference operators: what works is what they call, on the meta device nothing
 )
 
 

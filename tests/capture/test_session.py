@@ -29,7 +29,7 @@ def settings(**changes):
 def folder(tmp_path_factory):
     """One good run of eager."""
     out = tmp_path_factory.mktemp("runs") / "good"
-    Session(settings(), ["eager"], out).run()
+    Session(settings(), {"eager": "eager"}, out).run()
     return out
 
 
@@ -59,14 +59,14 @@ def test_the_folder_holds_trace_table_and_ceilings_and_nothing_unfinished(folder
 
 
 def test_inference_has_no_losses_and_no_gradients(tmp_path):
-    Session(settings(training=False), ["eager"], tmp_path / "run").run()
+    Session(settings(training=False), {"eager": "eager"}, tmp_path / "run").run()
     eager = read_manifest(tmp_path / "run").backend("eager")
     assert eager.status == "ok" and eager.losses == []
     assert [c.name for c in eager.correctness.checks] == ["outputs"]
 
 
 def test_gradient_accumulation_averages_over_its_batches(tmp_path):
-    Session(settings(grad_accumulation=3, profiler="none"), ["eager"], tmp_path / "run").run()
+    Session(settings(grad_accumulation=3, profiler="none"), {"eager": "eager"}, tmp_path / "run").run()
     run = read_manifest(tmp_path / "run")
     assert run.backend("eager").status == "ok"
     assert run.backend("eager").trace == ""
@@ -74,7 +74,7 @@ def test_gradient_accumulation_averages_over_its_batches(tmp_path):
 
 
 def test_eager_runs_as_the_reference_though_not_named_and_is_not_timed(tmp_path):
-    Session(settings(profiler="none"), [], tmp_path / "run", {"compile": "no compiler"}).run()
+    Session(settings(profiler="none"), {}, tmp_path / "run", {"compile": "no compiler"}).run()
     eager = read_manifest(tmp_path / "run").backend("eager")
     assert eager.correctness.ok and not eager.timed and eager.samples_ns == []
 
@@ -82,26 +82,26 @@ def test_eager_runs_as_the_reference_though_not_named_and_is_not_timed(tmp_path)
 def test_a_killed_backend_is_a_failure_with_its_cause(tmp_path, monkeypatch):
     monkeypatch.setenv("SMALL_DIES", "1")
     with pytest.raises(RunFailed, match="died with SIGKILL"):
-        Session(settings(), ["eager"], tmp_path / "run").run()
+        Session(settings(), {"eager": "eager"}, tmp_path / "run").run()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_exception_in_the_model_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("SMALL_RAISES", "1")
     with pytest.raises(RunFailed, match=r"ValueError: the second layer"):
-        Session(settings(), ["eager"], tmp_path / "run").run()
+        Session(settings(), {"eager": "eager"}, tmp_path / "run").run()
 
 
 def test_a_run_is_not_replaced_unless_asked(folder, tmp_path):
     before = (folder / "run.json").read_bytes()
     with pytest.raises(UsageError, match="holds a run already"):
-        Session(settings(), ["eager"], folder).run()
+        Session(settings(), {"eager": "eager"}, folder).run()
     assert (folder / "run.json").read_bytes() == before
     other = tmp_path / "notes"
     other.mkdir()
     (other / "diary.txt").write_text("mine")
     with pytest.raises(UsageError, match="is not a run folder"):
-        Session(settings(), ["eager"], other, overwrite=True).run()
+        Session(settings(), {"eager": "eager"}, other, overwrite=True).run()
     assert (other / "diary.txt").read_text() == "mine"
 
 

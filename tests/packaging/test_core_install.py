@@ -44,7 +44,7 @@ def run_folder(tmp_path_factory):
     """A real run of a small workload, made by this environment, which has torch."""
     folder = tmp_path_factory.mktemp("made") / "run"
     workload = ROOT / "tests" / "capture" / "small.py"
-    Session(Settings(workload=str(workload), preset="one", batch_size=32, steps=5), ["eager"], folder).run()
+    Session(Settings(workload=str(workload), preset="one", batch_size=32, steps=5), {"eager": "eager"}, folder).run()
     return folder
 
 
