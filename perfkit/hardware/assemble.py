@@ -70,8 +70,9 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
 
 def unsettled(observations: Iterable[Observation]) -> list[int]:
     """Working sets (bytes) whose two best rounds do not agree yet, or that had one round only."""
-    memory = _memory([o for o in observations if o.ok], MEMORY)
-    return [int(c.working_set or 0) for c in memory if c.spread is None or c.spread > AGREE]
+    right = [o for o in observations if o.ok]
+    memory = [*_memory(right, MEMORY), *_memory(right, IN_PLACE)]
+    return sorted({int(c.working_set or 0) for c in memory if c.spread is None or c.spread > AGREE})
 
 
 def _memory(seen: Sequence[Observation], resource: str) -> list[Ceiling]:
