@@ -25,7 +25,7 @@ ENCODER, FORWARD, CLASSIFIER, BACKWARD, OPTIMIZER, INIT = PASSES = ("enc", "fwd"
 LAYERS = 12
 _CLASSIFIER_SPAN = (-2, 4)  # around the fused classifier: layernorm and matmul before it, their backwards after it
 _COLLAPSED = ("ampere_bf16", "cudnn_generated_fort_native_sdpa")  # generated names that differ by tile sizes
-_NOT_KERNELS = ("cpu_op", "memcpy", "memset")
+_NOT_KERNELS = ("cpu_op", "memcpy", "memset", "graph")
 
 # What the summary needs: column of the kernel table → in words, and ncu's metrics.
 _NEEDED = {
