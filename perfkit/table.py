@@ -63,7 +63,7 @@ def _column_list() -> tuple[Column, ...]:
         c("name", TEXT, "", "identity", "name as captured: the mangled or demangled kernel, or the operator"),
         c("short_name", TEXT, "", "identity", "name without namespace, arguments and template parameters"),
         c("family", CATEGORY, "", "identity", "matmul, attention, normalization, elementwise, reduction, …"),
-        c("kind", CATEGORY, "", "identity", "cpu_op, gpu_kernel, memcpy or memset"),
+        c("kind", CATEGORY, "", "identity", "cpu_op, gpu_kernel, memcpy, memset, or graph (a CUDA graph as a whole)"),
         c("device", CATEGORY, "", "identity", "cpu, cuda:0, …"),
         c("stream", INTEGER, "", "identity", "GPU stream, or the thread of a CPU operator"),
         c("order", INTEGER, "", "identity", "launch order, unique in a table, from 0"),
