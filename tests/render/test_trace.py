@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import perfkit
 from perfkit.analysis.timeline import SPANS, timeline, timelines
 from perfkit.errors import RunFailed
 from perfkit.hardware.ceilings import Ceiling, Ceilings
@@ -83,6 +84,12 @@ def test_facts_of_a_kernel() -> None:
     assert {key: facts[key] for key in wanted} == wanted
     assert facts["ceiling"].startswith("copy") and facts["ceiling"].endswith("1.00 TB/s")
     assert "waves" not in facts and "tensor pipe %" not in facts
+
+
+def test_golden(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    trace.write(path, [timeline("eager", build(gpu_rows()), CEILING)], "runs/a")
+    golden("render/trace.json", path.read_text().replace(perfkit.__version__, "VERSION"))
 
 
 def test_what_is_unknown_is_left_out() -> None:
@@ -250,11 +257,14 @@ def test_the_command(run_cli: Callable[..., Any], run: Path, tmp_path: Path) -> 
 def test_mistakes(run_cli: Callable[..., Any], run: Path, tmp_path: Path) -> None:
     kernels = run / "eager" / KERNELS
     before = kernels.read_bytes()
+    timeless = [{**row, "duration_ns": math.nan, "start_ns": math.nan} for row in gpu_rows()]
+    build(timeless).write(tmp_path / "timeless.parquet")
     build([]).write(tmp_path / "empty.parquet")
     for arguments, part in (
         (["nowhere"], "does not exist"),
         ([run, "--out", tmp_path], "is a folder"),
         ([kernels, "--out", kernels], "is the profile that is read"),
+        ([tmp_path / "timeless.parquet", "--out", tmp_path / "t.json"], "no kernels with a duration"),
         ([tmp_path / "empty.parquet", "--out", tmp_path / "t.json"], "no kernels with a duration"),
     ):
         done = run_cli(["trace", *arguments])
