@@ -106,6 +106,7 @@ def two_steps() -> Tables:
 def write(path: Path, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> Path:
     """Write the tables as an sqlite file. A table without rows is left out, as nsys does."""
     with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         for table, rows in tables.items():
             rows = list(rows)
             if not rows:
