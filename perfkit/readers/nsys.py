@@ -195,7 +195,9 @@ def _nothing_ran(calls: Calls, path: Path) -> InputError:
 
 def _warnings(database: Database, activity: Activity, calls: Calls, ranges: Ranges) -> list[str]:
     """What the file lacks or lost."""
-    found = [*activity.dropped, *ranges.dropped]
+    damage = database.damage()
+    found = [f"the file is damaged ({damage}): rows may be missing"] if damage else []
+    found += [*activity.dropped, *ranges.dropped]
     graphs = int(activity.of(GRAPH).sum())
     if not activity.of(KERNEL, GRAPH).any():
         found.append("the capture holds no kernels, only copies and fills")

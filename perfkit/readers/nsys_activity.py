@@ -100,13 +100,14 @@ def read_activity(database: Database) -> Activity:
     dropped = [text for kind in KINDS if (text := _drop_unusable(raw[kind], kind))]
     _drop_traced_twice(raw)
     names, short_names = _names(database, raw)
-    columns = {c: np.concatenate([raw[k][c] for k in KINDS]) for c in raw[KERNEL]}
+    kind = np.repeat(np.arange(len(KINDS)), [len(raw[k]["start"]) for k in KINDS])
+    columns = {c: np.concatenate([raw[k].pop(c) for k in KINDS]) for c in list(raw[KERNEL])}
     order = np.lexsort((columns["end"], columns["start"]))
-    sorted_ = {c: values[order] for c, values in columns.items()}
+    sorted_ = {c: columns.pop(c)[order] for c in list(columns)}
     launch = {to: sorted_[of] for to, of in _KERNEL_COLUMNS.items()}
     launch["shared_bytes"] = _shared(sorted_["staticSharedMemory"], sorted_["dynamicSharedMemory"])
     return Activity(
-        kind=np.repeat(np.arange(len(KINDS)), [len(raw[k]["start"]) for k in KINDS])[order],
+        kind=kind[order],
         start=sorted_["start"], end=sorted_["end"], device=sorted_["deviceId"], stream=sorted_["streamId"],
         correlation=sorted_["correlationId"], process=sorted_["globalPid"],
         name=[names[i] for i in order.tolist()], short_name=[short_names[i] for i in order.tolist()],

@@ -8,6 +8,7 @@ from then on the work was under way to the GPU ("latency"). The parts of a stret
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _CALLS = (
 )
 
 
+@lru_cache(maxsize=4096)
 def cause_of_call(name: str) -> str:
     """What a CUDA call does: wait, allocate, launch, or anything else."""
     return next((cause for cause, pattern in _CALLS if pattern.search(name)), DRIVER)
