@@ -35,11 +35,9 @@ class Database:
         self.path = path
         self._connection = connection
         self._most_rows = path.stat().st_size // _LEAST_ROW_BYTES
-        plain = [
-            str(name)
-            for name, sql in self._rows("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-            if str(sql).upper().startswith("CREATE TABLE") and '"' not in str(name)
-        ]
+        entries = [(str(n), str(s)) for n, s in self._rows("SELECT name, sql FROM sqlite_master WHERE type <> 'index'")]
+        plain = [name for name, sql in entries if _is_plain(name, sql)]
+        self.refused = sorted({name for name, _ in entries} - set(plain))
         self.tables: dict[str, tuple[str, ...]] = {name: self._columns(name) for name in plain}
 
     def has(self, table: str, *columns: str) -> bool:
@@ -79,7 +77,9 @@ class Database:
         return dict(self.texts(table, ("name", "value")))  # type: ignore[arg-type]
 
     def damage(self) -> str:
-        """What sqlite finds wrong with the file's structure, which may hide rows without any other sign; "" if whole."""
+        """What is wrong with the structure of the file, which may hide rows silently; "" if nothing is."""
+        if self.refused:
+            return f"{self.refused[0][:100]} is not a table"
         try:
             found = " ".join(str(row[0]) for row in self._rows("PRAGMA quick_check(1)"))
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -100,6 +100,11 @@ class Database:
             if read > self._most_rows:
                 raise sqlite3.DatabaseError("it claims more rows than fit in it")
             yield rows
+
+
+def _is_plain(name: str, sql: str) -> bool:
+    """Whether an entry of the schema is a table of stored rows, by its own definition."""
+    return sql.upper().startswith("CREATE TABLE") and name in sql and '"' not in name
 
 
 _SQL_ABSENT = "(-9223372036854775807 - 1)"  # ABSENT; sqlite reads -9223372036854775808 as a real number
