@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STEP, PASS, COPY, FILL, OPERATOR, KERNEL = "step", "pass", "memcpy", "memset", "cpu_op", "gpu_kernel"
 SPANS = "steps and passes"  # the first lane of every timeline
+_CHUNK = 10_000  # rows whose facts are in memory at once
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,16 @@ class Timeline:
         return len(self._lane)
 
     def rows(self) -> Iterator[Slice]:
-        """A slice a row, by start; made one at a time, for a table may have millions."""
-        if self._frame is None or self._judged is None:
-            return
-        frame = self._frame
+        """A slice a row, by start; made some at a time, for a table may have millions."""
+        for first in range(0, len(self), _CHUNK):
+            yield from self._rows(slice(first, first + _CHUNK))
+
+    def _rows(self, part: slice) -> Iterator[Slice]:
+        assert self._frame is not None and self._judged is not None  # a timeline with rows has both
+        frame = self._frame.iloc[part]
         kinds = frame["kind"].astype(object).where(frame["kind"].notna(), KERNEL)
-        columns = (self._lane, frame["name"], kinds, frame["start_ns"], frame["duration_ns"])
-        for values, facts in zip(zip(*columns, strict=True), of_rows(frame, self._judged), strict=True):
+        columns = (self._lane[part], frame["name"], kinds, frame["start_ns"], frame["duration_ns"])
+        for values, facts in zip(zip(*columns, strict=True), of_rows(frame, _part(self._judged, part)), strict=True):
             yield Slice(*values, facts)
 
 
@@ -99,11 +103,11 @@ def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeli
     notes = list(table.warnings)
     frame = table.frame[table.frame["duration_ns"].notna()]
     if len(frame) < len(table):
-        notes.append(f"{len(table) - len(frame)} rows have no duration and are not drawn")
+        notes.append(_not_drawn(len(table) - len(frame), "duration"))
     started = frame["start_ns"].notna()
     measured = bool(started.any())
     if measured and not started.all():
-        notes.append(f"{int((~started).sum())} rows have no start time and are not drawn")
+        notes.append(_not_drawn(int((~started).sum()), "start time"))
         frame = frame[started]
     if not measured:
         notes.append("the profile has no start times: kernels are laid end to end in launch order")
@@ -111,11 +115,15 @@ def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeli
         return Timeline(name, [SPANS], [], notes, measured)
     judged_by = judge(frame, ceilings)
     frame = _in_time(frame, measured)
-    judged = _reordered(judged_by, frame.index.to_numpy())
+    judged = _part(judged_by, frame.index.to_numpy())
     lane, lanes = _lanes(frame)
     spans = _spans(frame, judged)
     about = f"{ceilings.device_name or ceilings.device}, measured {ceilings.measured_at}" if ceilings else ""
     return Timeline(name, lanes, spans, notes, measured, about, frame, lane, judged)
+
+
+def _not_drawn(rows: int, lacking: str) -> str:
+    return f"1 row has no {lacking} and is not drawn" if rows == 1 else f"{rows} rows have no {lacking}: not drawn"
 
 
 def _in_time(frame: pd.DataFrame, measured: bool) -> pd.DataFrame:
@@ -133,10 +141,9 @@ def _in_time(frame: pd.DataFrame, measured: bool) -> pd.DataFrame:
     return frame.assign(start_ns=begin, duration_ns=end - begin).sort_values(["start_ns", "order"], kind="stable")
 
 
-def _reordered(judged: Judged, order: np.ndarray) -> Judged:
-    """`judged` with its rows in `order`."""
-    arrays = {n: v[order] if isinstance(v, np.ndarray) else v for n, v in vars(judged).items()}
-    return Judged(**arrays)
+def _part(judged: Judged, rows: np.ndarray | slice) -> Judged:
+    """`judged` of some rows, in their order."""
+    return Judged(**{n: v[rows] if isinstance(v, np.ndarray) else v for n, v in vars(judged).items()})
 
 
 def _lanes(frame: pd.DataFrame) -> tuple[list[int], list[str]]:

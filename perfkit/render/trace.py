@@ -20,7 +20,7 @@ from perfkit.analysis.timeline import COPY, FILL, OPERATOR, PASS, STEP, Slice, T
 from perfkit.errors import RunFailed
 from perfkit.render.cells import NOTE_LIMIT, clean
 
-NAME_LIMIT = 1000  # characters of a name or an argument
+NAME_LIMIT = 4000  # characters of a name or an argument; names of templates have over a thousand
 _CATEGORIES = {
     STEP: "user_annotation", PASS: "user_annotation", OPERATOR: "cpu_op", COPY: "gpu_memcpy", FILL: "gpu_memset",
 }  # fmt: skip
@@ -82,8 +82,13 @@ def _names(pid: int, timeline: Timeline, safe: _Safe) -> Iterator[dict[str, Any]
     if not timeline.measured:
         yield _meta("process_labels", pid, 0, labels="laid end to end, no start times")
     for lane, name in enumerate(timeline.lanes):
-        yield _meta("thread_name", pid, lane, name=safe(name))
-        yield _meta("thread_sort_index", pid, lane, sort_index=lane)
+        yield _meta("thread_name", pid, _thread(pid, lane), name=safe(name))
+        yield _meta("thread_sort_index", pid, _thread(pid, lane), sort_index=lane)
+
+
+def _thread(pid: int, lane: int) -> int:
+    """A thread's number: Perfetto puts the one that equals its process on top, and takes 0 for an idle processor."""
+    return pid if lane == 0 else 1000 * pid + lane
 
 
 def _meta(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
@@ -96,7 +101,7 @@ def _event(pid: int, slice_: Slice, safe: _Safe) -> dict[str, Any]:
         "cat": _CATEGORIES.get(slice_.kind, "kernel"),
         "name": safe(_PREFIXES.get(slice_.kind, "") + slice_.name),
         "pid": pid,
-        "tid": slice_.lane,
+        "tid": _thread(pid, slice_.lane),
         "ts": round(slice_.start_ns / 1e3, 3),
         "dur": round(slice_.duration_ns / 1e3, 3),
         "args": {key: safe(value) if isinstance(value, str) else value for key, value in slice_.facts.items()},

@@ -137,7 +137,7 @@ def test_slices_of_a_lane_never_overlap_partly(seed: int) -> None:
                 open_.pop()
             assert not open_ or end <= open_[-1]
             open_.append(end)
-    assert sum(map(len, lanes.values())) - len(lanes[0]) == count
+    assert sum(map(len, lanes.values())) - len(lanes[1]) == count
 
 
 def test_without_start_times_kernels_lie_end_to_end() -> None:
@@ -155,7 +155,7 @@ def test_rows_that_cannot_be_drawn_are_counted() -> None:
     rows[1]["start_ns"] = math.nan
     made = timeline("x", build(rows), None)
     assert len(made) == len(rows) - 2
-    assert made.notes == ["1 rows have no duration and are not drawn", "1 rows have no start time and are not drawn"]
+    assert made.notes == ["1 row has no duration and is not drawn", "1 row has no start time and is not drawn"]
 
 
 def test_perfkit_reads_its_own_trace_back(tmp_path: Path) -> None:
@@ -270,3 +270,20 @@ def test_mistakes(run_cli: Callable[..., Any], run: Path, tmp_path: Path) -> Non
         done = run_cli(["trace", *arguments])
         assert done.rc == 2 and part in done.stderr and "Traceback" not in done.stderr and done.stdout == ""
     assert kernels.read_bytes() == before and not (tmp_path / "t.json").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kineto/training-2022-109k-events.json.gz",
+        "kineto/rocm-mi250-tiny.json.gz",
+        "nsys/t4-cupy-nvtx-schema3.20.2.sqlite",
+    ],
+)
+def test_traces_of_samples_keep_every_kernel(samples: Path, name: str, tmp_path: Path) -> None:
+    table, path = read(samples / name), tmp_path / "t.json.gz"
+    trace.write(path, timelines(table, "sample"), name)
+    back = read(path)
+    assert isinstance(table, KernelTable) and isinstance(back, KernelTable)
+    assert sorted(back.frame["name"]) == sorted(table.frame["name"])
+    assert np.array_equal(np.sort(back.frame["duration_ns"]), np.sort(table.frame["duration_ns"]))
