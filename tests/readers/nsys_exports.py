@@ -1,8 +1,12 @@
-"""Exports of Nsight Systems made by hand: sqlite files with the tables and columns that `nsys export` writes."""
+"""Exports of Nsight Systems made by hand: sqlite files with the tables and columns that `nsys export` writes.
+
+python -m tests.readers.nsys_exports profile.sqlite
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -123,3 +127,7 @@ def without(tables: Tables, table: str, *columns: str) -> Tables:
     """The same tables with columns of one left out."""
     kept = [{n: v for n, v in row.items() if n not in columns} for row in tables[table]]
     return {**tables, table: kept}
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), two_steps())
