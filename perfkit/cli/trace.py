@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 ENDING = ".pt.trace.json.gz"  # the one by which TensorBoard's profiler plugin finds traces
+_PROFILE_ENDINGS = (".gz", ".json", ".trace", ".pt", ".parquet", ".ncu-rep", ".csv", ".sqlite", ".nsys-rep")
 
 
 def trace(
@@ -31,7 +32,7 @@ def trace(
     from perfkit.render import trace as chrome
 
     target = _target(path, out)
-    made = timelines(readers.read(path), path.name.split(".")[0] or "profile")
+    made = timelines(readers.read(path), _stem(path))
     if not any(len(timeline) for timeline in made):
         raise InputError(
             f"{path} holds no kernels with a duration, so there is no timeline.",
@@ -51,13 +52,21 @@ def _target(path: Path, out: Path | None) -> Path:
     if out is None:
         if path.is_dir() or path.name == MANIFEST:
             return (path if path.is_dir() else path.parent) / f"perfkit{ENDING}"
-        return Path(f"{safe_name(path.name.split('.')[0])}.perfkit{ENDING}")
+        return Path(f"{safe_name(_stem(path))}.perfkit{ENDING}")
     if out.is_dir():
         raise UsageError(f"{out} is a folder.", "Give --out the name of the file to write.")
     if path.exists() and out.exists() and out.samefile(path):
         raise UsageError(f"{out} is the profile that is read.", "Choose another --out.")
     shown.make_folder(out.parent)
     return out
+
+
+def _stem(path: Path) -> str:
+    """The file's name without the endings that profiles have."""
+    name = path.name
+    while name.rpartition(".")[0] and f".{name.rpartition('.')[2]}" in _PROFILE_ENDINGS:
+        name = name.rpartition(".")[0]
+    return name or "profile"
 
 
 def _say(target: Path, drawn: dict[str, tuple[int, bool]]) -> None:
@@ -68,6 +77,6 @@ def _say(target: Path, drawn: dict[str, tuple[int, bool]]) -> None:
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     for name, (rows, measured) in drawn.items():
         laid = "" if measured else ", laid end to end: the profile has no start times"
-        console.print(f"{clean(name)}: {rows:,} rows{laid}")
+        console.print(f"{clean(name)}: {rows:,} {'row' if rows == 1 else 'rows'}{laid}")
     console.print(f"Trace: {target}")
     console.print("Open it in https://ui.perfetto.dev or chrome://tracing; nothing is uploaded.")

@@ -250,6 +250,10 @@ def test_the_command(run_cli: Callable[..., Any], run: Path, tmp_path: Path) -> 
     assert len(complete(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"])) == 16
     of_file = run_cli(["trace", run / "eager" / KERNELS], cwd=tmp_path)
     assert of_file.rc == 0 and (tmp_path / "kernels.perfkit.pt.trace.json.gz").is_file()
+    dotted = tmp_path / "a.b-2025.1.parquet"
+    dotted.write_bytes((run / "eager" / KERNELS).read_bytes())
+    assert run_cli(["trace", dotted], cwd=tmp_path).stdout.startswith("a.b-2025.1: 9 rows")
+    assert (tmp_path / "a.b-2025.1.perfkit.pt.trace.json.gz").is_file()
     named = run_cli(["trace", run, "--out", tmp_path / "new" / "t.json"])
     assert named.rc == 0 and json.loads((tmp_path / "new" / "t.json").read_text())["schemaVersion"] == 1
 
