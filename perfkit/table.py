@@ -96,6 +96,7 @@ def _column_list() -> tuple[Column, ...]:
         *(c(f"flop_{r}", REAL, "FLOP", "flop", f"work on the {r.replace('_', ' ')} units") for r in RESOURCES),
         c("bytes_read", REAL, "B", "bytes", "minimal bytes read: each input once (rows read, for a gather)"),
         c("bytes_written", REAL, "B", "bytes", "minimal bytes written: each output once"),
+        c("dram_bytes", REAL, "B", "dram", "bytes from and to device memory; known even where its two parts are not"),
         c("dram_read_bytes", REAL, "B", "dram", "bytes read from device memory"),
         c("dram_write_bytes", REAL, "B", "dram", "bytes written to device memory"),
         c("l2_read_bytes", REAL, "B", "l2", "bytes read from L2"),
