@@ -122,10 +122,15 @@ def opened(path: Path) -> Iterator[Database]:
         connection.execute("PRAGMA cell_size_check = ON")
         yield Database(connection, path)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged: {error}.", AGAIN) from error
+        raise InputError(f"{path} is damaged: {_printable(str(error))}.", AGAIN) from error
     finally:
         if connection is not None:
             connection.close()
+
+
+def _printable(text: str) -> str:
+    """sqlite's messages quote names from the file: no control character of theirs reaches a terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[:200])
 
 
 def _check_size(path: Path) -> None:

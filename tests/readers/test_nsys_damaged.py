@@ -188,6 +188,15 @@ def test_text_that_is_no_unicode(tmp_path: Path) -> None:
     assert isinstance(table, KernelTable) and table.frame["name"].iloc[0] == "k��"
 
 
+def test_a_schema_that_is_none_is_quoted_harmlessly(tmp_path: Path) -> None:
+    path = write(tmp_path / "profile", two_steps())
+    data = path.read_bytes().replace(b"table" + CALL.encode(), b"table\x1b[31m" + CALL[5:].encode())
+    path.write_bytes(data.replace(b'CREATE TABLE "CUPTI_ACTIVITY_KIND_R', b'CREATE TABLE x"UPTI_ACTIVITY_KIND_R'))
+    with pytest.raises(InputError, match=r"damaged: .*\\x1b\[31m") as error:
+        read(path)
+    assert "\x1b" not in str(error.value)
+
+
 def test_rows_that_a_damaged_page_hides_are_missed(tmp_path: Path) -> None:
     """One cell fewer in the header of a table's page: sqlite reads on as if there were nothing wrong."""
     path = write(tmp_path / "profile", two_steps())
