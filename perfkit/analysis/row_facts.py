@@ -6,6 +6,7 @@ Only what is known is there, so that nothing absent reads as zero. What torch.pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ _TEXT = {
 _WHOLE = {"order": "order", "step": "step", "layer": "layer", "registers per thread": "registers"}
 _REAL = {
     "shared memory": ("shared_bytes", 1), "est. achieved occupancy %": ("occupancy", 100), "waves": ("waves", 1),
+    "DRAM bytes": ("dram_bytes", 1),
     "DRAM bytes read": ("dram_read_bytes", 1), "DRAM bytes written": ("dram_write_bytes", 1),
     "L2 bytes read": ("l2_read_bytes", 1), "L2 bytes written": ("l2_write_bytes", 1), "L1 bytes": ("l1_bytes", 1),
     "tensor pipe %": ("tensor_active", 100), "instructions": ("instructions", 1),
@@ -57,7 +59,7 @@ def _known(column: pd.Series, make: Callable[[Any], Any]) -> list[Any]:
 
 
 def _numbers(values: Reals) -> list[float | None]:
-    return [v if v == v else None for v in values.tolist()]
+    return [v if math.isfinite(v) else None for v in values.tolist()]
 
 
 def _device(name: str) -> int | str:
@@ -73,7 +75,7 @@ def _sizes(frame: pd.DataFrame, what: str) -> list[list[int] | None]:
 
 def _work(j: Judged) -> dict[str, list[Any]]:
     """FLOP, bytes, rates, and where the row stands against its roof."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rates = {
             "FLOP": j.flop,
             "bytes": j.bytes,

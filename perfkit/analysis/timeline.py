@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfkit.analysis.roofline import BOUNDS, Judged, Reals, judge
+from perfkit.analysis.roofline import BOUNDS, Judged, Reals, StoredCeilings, judge
 from perfkit.analysis.row_facts import of_rows
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STEP, PASS, COPY, FILL, OPERATOR, KERNEL = "step", "pass", "memcpy", "memset", "cpu_op", "gpu_kernel"
 SPANS = "steps and passes"  # the first lane of every timeline
+_LATEST = 2.0**53  # ns, 104 days: up to here whole numbers are exact
 _CHUNK = 10_000  # rows whose facts are in memory at once
 
 
@@ -113,7 +114,7 @@ def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeli
         notes.append("the profile has no start times: kernels are laid end to end in launch order")
     if not len(frame):
         return Timeline(name, [SPANS], [], notes, measured)
-    judged_by = judge(frame, ceilings)
+    judged_by = judge(frame, StoredCeilings.of(table.facts, frame) or ceilings)
     frame = _in_time(frame, measured)
     judged = _part(judged_by, frame.index.to_numpy())
     lane, lanes = _lanes(frame)
@@ -130,20 +131,22 @@ def _in_time(frame: pd.DataFrame, measured: bool) -> pd.DataFrame:
     """The rows by start, in whole ns from the first; the index holds each row's place in `frame`."""
     frame = frame.reset_index(drop=True)
     length = frame["duration_ns"].to_numpy(float)
-    if measured:
-        start = frame["start_ns"].to_numpy(float)
-    else:
-        order = frame["order"].to_numpy(np.int64).argsort(kind="stable")
-        start = np.empty(len(frame))
-        start[order] = np.concatenate([[0.0], np.cumsum(length[order])[:-1]])
-    start = start - start.min()
-    begin, end = np.rint(start), np.rint(start + length)
+    with np.errstate(over="ignore"):  # a damaged profile may say that a kernel ran for ages
+        if measured:
+            start = frame["start_ns"].to_numpy(float)
+        else:
+            order = frame["order"].to_numpy(np.int64).argsort(kind="stable")
+            start = np.empty(len(frame))
+            start[order] = np.concatenate([[0.0], np.cumsum(length[order])[:-1]])
+        begin = np.minimum(np.rint(start - start.min()), _LATEST)
+        end = np.minimum(np.rint(start - start.min() + length), _LATEST)
     return frame.assign(start_ns=begin, duration_ns=end - begin).sort_values(["start_ns", "order"], kind="stable")
 
 
 def _part(judged: Judged, rows: np.ndarray | slice) -> Judged:
     """`judged` of some rows, in their order."""
-    return Judged(**{n: v[rows] if isinstance(v, np.ndarray) else v for n, v in vars(judged).items()})
+    fields: dict[str, Any] = {n: v[rows] if isinstance(v, np.ndarray) else v for n, v in vars(judged).items()}
+    return Judged(**fields)
 
 
 def _lanes(frame: pd.DataFrame) -> tuple[list[int], list[str]]:
@@ -192,10 +195,11 @@ def _spans(frame: pd.DataFrame, judged: Judged) -> list[Slice]:
     """Steps, and inside them runs of rows of the same pass."""
     start = frame["start_ns"].to_numpy(float)
     end = start + frame["duration_ns"].to_numpy(float)
-    step = frame["step"].astype("float64").fillna(-1).to_numpy(np.int64)
+    step = frame["step"].fillna(-1).to_numpy(np.int64)
     steps = _runs(start, end, step, np.flatnonzero(step >= 0), whole=True)
     pass_code, pass_names = frame["pass"].cat.codes.to_numpy(np.int64), list(frame["pass"].cat.categories)
-    passes = _runs(start, end, step * (len(pass_names) + 1) + pass_code, np.flatnonzero(pass_code >= 0), whole=False)
+    number = np.unique(step, return_inverse=True)[1]
+    passes = _runs(start, end, number * (len(pass_names) + 1) + pass_code, np.flatnonzero(pass_code >= 0), whole=False)
     edges = np.array([s for s, _, _ in steps]), np.array([e for _, e, _ in steps])
     slices = [
         Slice(0, str(step[rows[0]]), STEP, begin, stop - begin, _sums(judged, rows)) for begin, stop, rows in steps

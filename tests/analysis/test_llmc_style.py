@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from perfkit import readers
 from perfkit.analysis import llmc_style
 from perfkit.analysis.llmc_style import Settings, kernel_name, named, summarize
 from perfkit.errors import InputError, UsageError
 from perfkit.table import KernelTable, build
 
 GIB = 2.0**30
+EXAMPLE = Path(__file__).parents[2] / "examples" / "profile_gpt2cu.csv"
 
 # name, ms, DRAM GB read, written, L2 GiB read, written, tensor %, million instructions; c = number 6 − 2 = 4
 STEP = [
@@ -32,6 +35,15 @@ STEP = [
     ("void global_norm_squared_kernel<float>(float*)", 1.0, 0.6, 0.0, 1.0, 0.0, 0.0, 2.0),
     ("void adamw_kernel3<float, __nv_bfloat16>(float*)", 3.0, 1.5, 1.5, 2.0, 2.0, 0.0, 9.0),
 ]
+METRICS = {  # name → the unit that ncu prints
+    "dram__bytes_read.sum": "Gbyte",
+    "dram__bytes_write.sum": "Gbyte",
+    "gpu__time_duration.sum": "ms",
+    "lts__t_sectors_srcunit_tex_op_read.sum": "sector",
+    "lts__t_sectors_srcunit_tex_op_write.sum": "sector",
+    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active": "%",
+    "smsp__inst_executed.sum": "inst",
+}
 PASSES = [
     "enc×1", "fwd×12", "fwd×12", "fwd×12", "cls×1", "cls×1", "cls×1", "cls×1", "cls×1", "cls×1", "bwd×12", "bwd×12",
     "enc×1", "init×0", "opt×1", "opt×1",
@@ -53,6 +65,19 @@ def step(rows: list[tuple] = STEP, **replaced: list[float]) -> KernelTable:
         "instructions": [i * 1e6 for i in instructions],
     }
     return build({**columns, **replaced}, source={"path": "profile.ncu-rep"})
+
+
+def raw_page() -> str:
+    """The same step as `ncu --csv --page raw --metrics …` prints it; examples/profile_gpt2cu.csv is this text."""
+    head = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size"]
+    head += ["Grid Size", "Device", "CC", *METRICS]
+    lines = [head, [""] * 11 + list(METRICS.values())]
+    for number, (name, time, read, written, l2_read, l2_written, tensor, instructions) in enumerate(STEP):
+        first = [number, 4242, "profile_gpt2cu", "127.0.0.1", name, 1, 7, "(256, 1, 1)", "(512, 1, 1)", 0, "8.0"]
+        sectors = [f"{round(amount * GIB / 32):,}" for amount in (l2_read, l2_written)]
+        measured = [f"{read:.6f}", f"{written:.6f}", f"{time:.6f}", *sectors, f"{tensor:.2f}"]
+        lines.append([str(cell) for cell in (*first, *measured, f"{round(instructions * 1e6):,}")])
+    return "".join(",".join(f'"{cell}"' for cell in line) + "\n" for line in lines)
 
 
 def about(value: float) -> object:
@@ -177,3 +202,21 @@ def test_settings() -> None:
     with pytest.raises(UsageError, match="--layers"):
         summarize(step(), Settings(layers=0))
     assert Settings().layers == llmc_style.LAYERS == 12
+
+
+def test_the_example_is_the_same_step() -> None:
+    """examples/profile_gpt2cu.csv, read by the reader of ncu's CSV, gives the totals worked out above."""
+    assert EXAMPLE.read_text() == raw_page()
+    made, by_hand = summarize(read_table(EXAMPLE)), summarize(step())
+    for name in by_hand.__struct_fields__:
+        if name not in ("calls", "kinds"):
+            assert getattr(made, name) == pytest.approx(getattr(by_hand, name), rel=1e-9), name
+    assert [(c.name, c.pass_, c.multiplier) for c in made.calls] == [
+        (c.name, c.pass_, c.multiplier) for c in by_hand.calls
+    ]
+
+
+def read_table(path: Path) -> KernelTable:
+    table = readers.read(path)
+    assert isinstance(table, KernelTable)
+    return table

@@ -196,6 +196,23 @@ def test_hostile_names_are_harmless(tmp_path: Path) -> None:
     assert "</script>" in complete(events)[0]["name"]
 
 
+@pytest.mark.parametrize("started", [True, False])
+def test_absurd_numbers_still_make_a_trace(started: bool, tmp_path: Path) -> None:
+    rows = gpu_rows()
+    rows[0] |= {"start_ns": -1.7e308, "duration_ns": 1.7e308, "flop_vector_fp32": 1.7e308, "step": 2**53}
+    rows[1] |= {"start_ns": 1.7e308, "duration_ns": 1e-300, "bytes_read": 1e308, "step": -5, "grid_x": 2**62}
+    rows[2] |= {"duration_ns": 1.7e308, "stream": -(2**53), "layer": 2**53}
+    if not started:
+        rows = [{**row, "start_ns": math.nan} for row in rows]
+    path = tmp_path / "t.json"
+    trace.write(path, [timeline("x", build(rows), CEILING)], "s")
+    events = json.loads(path.read_text())["traceEvents"]
+    assert len([e for e in events if e["ph"] == "X" and e["cat"] != "user_annotation"]) == len(rows)
+    for e in events:
+        assert 0 <= e["ts"] <= e["ts"] + e.get("dur", 0) < 1e13
+    assert len(read(path)) == len(rows)  # type: ignore[arg-type]
+
+
 def test_files_are_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [timeline("eager", build(gpu_rows()), CEILING)]
     trace.write(tmp_path / "a.json", made, "s")
