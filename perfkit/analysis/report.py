@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 import perfkit
-from perfkit.analysis import aggregate, points, speed, verdict
+from perfkit.analysis import aggregate, points, ranges, speed, verdict
 from perfkit.analysis.accounting import accounting
 from perfkit.analysis.coverage import coverage
 from perfkit.analysis.results import BackendReport, Group, Report
@@ -131,6 +131,8 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> Backend
 def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float]) -> None:
     """Add to `report` what the kernel table says."""
     report.accounting = accounting(table.facts, samples_ns)
+    report.ranges, report.transfers = ranges.ranges(table.facts), ranges.transfers(table.facts)
+    report.waits = ranges.waits(table.facts)
     frame = _in_steps(table)
     if not len(frame):
         return
