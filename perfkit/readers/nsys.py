@@ -81,7 +81,7 @@ def _assemble(
     columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks))
     kineto_columns.finish(columns, costs, {}, {}, "")
     columns["short_name"] = activity.short_name
-    found = summary(ranges, projection, state, activity.of(KERNEL), activity.end - activity.start)
+    found = summary(ranges, projection, state, activity.of(KERNEL, GRAPH), activity.end - activity.start)
     facts = {
         **nsys_timeline.account(activity, calls, launch, nsys_timeline.steps_of(marks.steps, activity)),
         "devices": nsys_timeline.devices(activity),

@@ -21,7 +21,7 @@ RANGES = "NVTX_EVENTS"
 _PUSH_POP, _START_END = 59, 60
 _PERFKIT = "perfkit:"
 _OPERATOR = re.compile(r"^(\w+::\w+)")  # torch.autograd.profiler.emit_nvtx: "aten::addmm, seq = 4, op_id = 10"
-_LONGEST = 200  # characters of a range's name in a path
+_LONGEST = 200  # characters of a range's name in paths and facts
 _NOTHING_OPEN = ()
 
 
@@ -144,13 +144,17 @@ def places(ranges: Ranges, projection: Projection) -> Places:
     found = Places([], [], [], [], [])
     for open_ in projection.open_ranges:
         names = [ranges.name[r] for r in open_]
-        shown = [n if len(n) <= _LONGEST else f"{n[: _LONGEST - 1]}…" for n in names if not n.startswith(_PERFKIT)]
+        shown = [_cropped(n) for n in names if not n.startswith(_PERFKIT)]
         found.path.append("/".join(shown) or None)
         found.step.append(_innermost(names, STEP))
         found.pass_.append(_innermost(names, PASS))
         found.module.append(_innermost(names, MODULE))
         found.operator.append(next((m[1] for n in names if (m := _OPERATOR.match(n))), None))
     return found
+
+
+def _cropped(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _innermost(names: list[str], prefix: str) -> str | None:
@@ -192,12 +196,12 @@ def _busiest(thread: Integers) -> int:
 def summary(ranges: Ranges, projection: Projection, state: Integers, kernel: Any, length: Integers) -> list[dict]:
     """Per name of range: how often it was open, its time on the host, and its kernels with their time, largest first.
 
-    `state` of each activity (−1: no launch), `kernel` whether it is one, `length` in ns. A kernel counts once for a
-    name, however often ranges of that name nest.
+    `state` of each activity (−1: no launch), `kernel` whether it is one (or the replay of a graph), `length` in ns. A
+    kernel counts once for a name, however often ranges of that name nest.
     """
     total: dict[str, dict[str, Any]] = {}
     for name, host_ns in zip(ranges.name, (ranges.end - ranges.start).tolist(), strict=True):
-        entry = total.setdefault(name, {"name": name, "count": 0, "host_ns": 0, "kernels": 0, "kernel_ns": 0})
+        entry = total.setdefault(name, {"name": _cropped(name), "count": 0, "host_ns": 0, "kernels": 0, "kernel_ns": 0})
         entry["count"] += 1
         entry["host_ns"] += host_ns
     counted = kernel & (state >= 0)

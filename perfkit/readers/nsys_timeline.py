@@ -169,7 +169,7 @@ def api_calls(calls: Calls, most: int = 20) -> list[dict[str, Any]]:
     """CUDA calls by name: count and time on the host, the longest first, `most` of them."""
     found: dict[str, dict[str, Any]] = {}
     for name, ns in zip(calls.name, (calls.end - calls.start).tolist(), strict=True):
-        entry = found.setdefault(name, {"name": name, "count": 0, "ns": 0})
+        entry = found.setdefault(name, {"name": name[:200], "count": 0, "ns": 0})
         entry["count"] += 1
         entry["ns"] += ns
     return sorted(found.values(), key=lambda entry: -entry["ns"])[:most]

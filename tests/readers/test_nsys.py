@@ -156,8 +156,15 @@ def test_a_graph_replay_is_a_row_unless_its_kernels_are(tmp_path: Path) -> None:
     replay = {
         "start": 0, "end": 1000, "deviceId": 0, "streamId": 7, "correlationId": 1, "globalPid": PROCESS, "graphId": 4,
     }  # fmt: skip
-    tables: Tables = {GRAPH: [replay, {**replay, "start": 2000, "end": 2500, "correlationId": 2}]}
+    tables: Tables = {
+        GRAPH: [replay, {**replay, "start": 2000, "end": 2500, "correlationId": 2}],
+        CALL: [call(s, "cudaGraphLaunch_v10000", 1900, 1950, 2)],
+        RANGE: [nvtx("replayed", 1800, 1990)],
+        "StringIds": s.rows(),
+    }
     table = table_of(tmp_path, tables)
+    replayed = {"name": "replayed", "count": 1, "host_ns": 190, "kernels": 1, "kernel_ns": 500}
+    assert table.facts["ranges"] == [replayed]
     assert table.frame["name"].tolist() == ["CUDA graph 4"] * 2 and set(table.frame["kind"]) == {"graph"}
     assert table.facts["busy_ns"] == [1500]
     assert any("--cuda-graph-trace=node" in w for w in table.warnings)

@@ -179,6 +179,7 @@ def test_a_text_longer_than_any_name_is_cut(tmp_path: Path) -> None:
     assert isinstance(table, KernelTable)
     assert table.frame["name"].str.len().max() == LONGEST_TEXT
     assert table.frame["range"].str.len().max() <= 200
+    assert max(len(entry["name"]) for entry in [*table.facts["ranges"], *table.facts["api"]]) <= 200
 
 
 def test_text_that_is_no_unicode(tmp_path: Path) -> None:
