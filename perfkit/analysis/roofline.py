@@ -29,8 +29,8 @@ Reals = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-MEMORY = "memory"
-BOUNDS = (MEMORY, *RESOURCES)
+MEMORY, L2 = "memory", "l2"
+BOUNDS = (MEMORY, *RESOURCES, L2)
 TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it the measurement or the model is broken
 
 
@@ -69,6 +69,8 @@ class StoredCeilings:
     def _text(self, resource: str, rate: float) -> str:
         if resource == MEMORY:
             return f"DRAM {self.when} ({rate / 1e9:.0f} GB/s)"
+        if resource == L2:
+            return f"L2 reads {self.when} ({rate / 1e9:.0f} GB/s)"
         return f"{unit_name(resource)} {self.when} ({units.text(rate, 'FLOP/s')})"
 
 
@@ -115,7 +117,8 @@ def judge(frame: pd.DataFrame, ceilings: Ceilings | StoredCeilings | None) -> Ju
     memory_text = np.full(len(frame), -1, np.int64)
     texts: list[str] = []
     if isinstance(ceilings, StoredCeilings):
-        roofs = np.column_stack([traffic, by_unit]) / ceilings.rates * 1e9
+        from_l2 = frame["l2_read_bytes"].to_numpy(float)  # the direction that the stored L2 roof is of
+        roofs = np.column_stack([traffic, by_unit, from_l2]) / ceilings.rates * 1e9
         memory_text, compute_text, texts = memory_text + 1, np.arange(len(BOUNDS)), ceilings.texts()
     elif ceilings is not None:
         roofs[:, 0], memory_text, texts = _memory_roof(frame, traffic, minimal, counters, ceilings)

@@ -190,3 +190,13 @@ def test_the_table_survives_parquet(tmp_path: Path) -> None:
     made = table(result(**FP32))
     made.write(tmp_path / "k.parquet")
     assert KernelTable.load(tmp_path / "k.parquet").facts == made.facts
+
+
+def test_reads_from_l2_have_a_roof_of_their_own() -> None:
+    """It also judges where the GPU has no DRAM counters."""
+    l2 = {metrics.L2_READ: 4e6, metrics.L2_PEAK: 96.0, metrics.L2_CLOCK: 1.5e9}
+    without = {k: v for k, v in HOPPER.items() if "dram" not in k}
+    for values in ({**HOPPER, metrics.DRAM_SHARE: 5.0, **l2}, {**without, **l2}):
+        group = analyse_table(table(with_values(values)), None, "a.ncu-rep").backends[0].kernels[0]
+        assert group.bound == "l2" and group.ceiling == "L2 reads at the captured clock (4608 GB/s)"
+        assert group.efficiency == pytest.approx(32 * 4e6 / (32 * 96 * 1.5e9) / 1e-4)

@@ -5,6 +5,7 @@ table = read_report(Path("profile.ncu-rep"))
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,13 @@ def read_report(path: Path) -> KernelTable:
     stated = container.check(path)
     if child.package_folder() is None and tool.find():
         return tool.read(path, stated)
-    results = child.read_results(path, stated)
-    from perfkit.readers.ncu.rows import make_table
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(child.read_results, path, stated)
+        import pandas  # noqa: F401  takes as long as reading a small report: both at once
 
-    return make_table(results, path, REPORT_READER, [])
+        from perfkit.readers.ncu.rows import make_table
+
+        return make_table(reading.result(), path, REPORT_READER, [])
 
 
 def is_csv(path: Path) -> bool:

@@ -72,7 +72,7 @@ def summary(per_kernel: list[dict[str, float]], gpu: Gpu | None, captured: str) 
 
     `datasheet` holds the vendor's figures; the roofs at the maximum clock are `perfkit.hardware.peaks.peaks_of`.
     """
-    names = sorted({name for roofs in per_kernel for name in roofs} - {L2})
+    names = sorted({name for roofs in per_kernel for name in roofs})
     middle = {name: _median([roofs[name] for roofs in per_kernel if name in roofs]) for name in names}
     if MEMORY not in middle:
         return None
@@ -85,9 +85,9 @@ def summary(per_kernel: list[dict[str, float]], gpu: Gpu | None, captured: str) 
         device_name=gpu.name if gpu else "",
         measured_at="during the capture",
         threads=0,
-        bandwidth=[(2 * l2_bytes, middle[MEMORY])],  # what no working set in L2 is judged by
+        bandwidth=[*([(l2_bytes, middle[L2])] if L2 in middle else []), (2 * l2_bytes, middle[MEMORY])],
         caches={"L2": l2_bytes},
-        compute={name: value for name, value in middle.items() if name != MEMORY},
+        compute={name: value for name, value in middle.items() if name not in (MEMORY, L2)},
         details=[_ceiling(name, value, captured) for name, value in middle.items()],
         datasheet=datasheet,
         datasheet_source=f"datasheet of {row.name}: {row.source}" if row else "",
@@ -107,9 +107,10 @@ def at_maximum_clock(gpu: Gpu | None, result: Result) -> dict[str, float]:
 
 
 def _ceiling(name: str, value: float, captured: str) -> Ceiling:
-    memory = name == MEMORY
+    memory = name in (MEMORY, L2)
+    words = {MEMORY: "DRAM", L2: "L2 reads"}.get(name, name)
     return Ceiling(
-        name="DRAM at the captured clock" if memory else f"{name} at the captured clock",
+        name=f"{words} at the captured clock",
         resource=name,
         unit="B/s" if memory else "FLOP/s",
         value=value,

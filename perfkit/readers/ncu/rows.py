@@ -145,7 +145,7 @@ def _excess(result: Result) -> float:
 
 
 def _by_row(per_kernel: list[dict[str, float]]) -> dict[str, list[float | None]]:
-    names = sorted({name for own in per_kernel for name in own} - {roofs.L2})
+    names = sorted({name for own in per_kernel for name in own})
     return {name: [own.get(name) for own in per_kernel] for name in names}
 
 
