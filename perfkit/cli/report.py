@@ -29,7 +29,8 @@ def report(
 ) -> None:
     """Report on a run folder or a profile: where the time goes, how far from the roof, what fixing it saves.
 
-    Needs no torch and no GPU. Accepts run folders, kernel tables (parquet) and torch.profiler traces (.json, .json.gz).
+    Needs no torch and no GPU. Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
+    Nsight Compute reports (.ncu-rep, CSV) and Nsight Systems captures (.sqlite; .nsys-rep where nsys is).
     """
     from perfkit import readers, render
     from perfkit.analysis.report import analyse_any
