@@ -24,8 +24,8 @@ from perfkit.readers.ncu.metrics import WANTED
 from perfkit.readers.ncu.results import Result, to_base
 
 WORKER = Path(__file__).with_name("worker.py")
-SLICE_BYTES = 20 << 20  # payload of a slice: about 25 kernels of a full Hopper report
-SLICE_RESULTS = 1000
+SLICE_BYTES = 28 << 20  # payload of a slice: about 35 kernels of a full Hopper report, 400 MB in their process
+SLICE_RESULTS = 160  # of kernels with little payload the reader keeps more: 1.8 MB of a Turing one
 SECONDS = 60.0  # for one slice; a usual one takes less than a second
 MEMORY = 4 << 30  # bytes of address space of a worker
 WORKERS = 2

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit import table
 from perfkit.cost.names import family_of_kernel_name
-from perfkit.ranges import MODULE, PASS, STEP
+from perfkit.readers.kineto_place import MODULE, PASS, STEP
 from perfkit.readers.ncu import metrics, missing, roofs, rules, traffic, work
 from perfkit.readers.ncu.results import WORKLOADS, Result
 
