@@ -155,3 +155,10 @@ def test_a_tool_that_fails_is_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     )
     with pytest.raises(InputError, match=why):
         read(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_redirected_page_may_have_a_byte_order_mark(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "page.txt"
+    path.write_bytes(text(RAW).encode(encoding))
+    assert len(read(path)) == 2  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from perfkit.errors import InputError
 from perfkit.readers.ncu import labels, metrics
 from perfkit.readers.ncu.results import Result, Rule, to_base
 
-_HEADER = re.compile(rb'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
+_HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
 _SNIFFED = 1 << 20  # bytes in which the header must begin: a program may print before it
 _NVTX = "Id:Domain:Push/Pop_Range"
 _WANTED = re.compile(metrics.WANTED)
@@ -29,7 +29,7 @@ def is_csv(path: Path) -> bool:
     """Whether the file holds what `ncu --csv` prints."""
     try:
         with path.open("rb") as file:
-            return bool(_HEADER.search(file.read(_SNIFFED)))
+            return bool(_HEADER.search(_decoded(file.read(_SNIFFED))))
     except OSError:
         return False
 
@@ -37,7 +37,7 @@ def is_csv(path: Path) -> bool:
 def read(path: Path) -> tuple[list[Result], list[str]]:
     """Kernels of a raw or details page, and warnings. Raises `InputError` for a file without any."""
     try:
-        text = path.read_bytes().decode("utf-8-sig", "replace")
+        text = _decoded(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
     return parse(text, str(path))
@@ -60,13 +60,18 @@ def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
     return results, warnings
 
 
+def _decoded(data: bytes) -> str:
+    """Text of a file: UTF-8, or UTF-16 as some shells write what they redirect."""
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return data.decode("utf-16" if wide else "utf-8-sig", "replace")
+
+
 def _table(text: str) -> tuple[list[str], list[dict[str, str]], int]:
     """The header, the rows as mappings, and how many lines did not fit."""
-    match = _HEADER.search(text.encode("utf-8", "replace"))
+    match = _HEADER.search(text)
     if not match:
         return [], [], 0
-    body = text.encode("utf-8", "replace")[match.start() :].decode("utf-8", "replace")
-    reader = csv.reader(io.StringIO(body.replace("\0", "")))
+    reader = csv.reader(io.StringIO(text[match.start() :].replace("\0", "")))
     header = next(reader)
     rows, odd = [], 0
     for row in reader:
