@@ -18,6 +18,11 @@ _TEXTS = {
     "sync": "waiting for a value or for the device",
     "data": "loading the batch",
     "profiler": "recording itself, estimated",
+    "host code": "no CUDA call open on the thread that launches next: the program itself",
+    "launch": "inside CUDA calls that launch kernels, copies and fills",
+    "CUDA allocation": "inside CUDA calls that allocate or free memory",
+    "driver": "inside other CUDA calls",
+    "latency": "launched, and not yet running",
 }
 
 

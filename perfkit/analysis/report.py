@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 import perfkit
-from perfkit.analysis import aggregate, points, speed, verdict
+from perfkit.analysis import aggregate, points, ranges, speed, verdict
 from perfkit.analysis.accounting import accounting
 from perfkit.analysis.coverage import coverage
 from perfkit.analysis.results import BackendReport, Group, Report
-from perfkit.analysis.roofline import TOLERANCE, judge
+from perfkit.analysis.roofline import TOLERANCE, StoredCeilings, judge
 from perfkit.analysis.tree import module_tree
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.run_folder import KERNELS, BackendRun, Manifest
@@ -51,7 +51,11 @@ def analyse(run: Run) -> Report:
 
 
 def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Path) -> Report:
-    """The report of one kernel table that belongs to no run; without ceilings nothing is judged."""
+    """The report of one kernel table that belongs to no run.
+
+    It is judged by the ceilings that the profile itself holds, else by `ceilings`; without either nothing is.
+    """
+    ceilings = ceilings or _ceilings(table.facts.get("ceilings"))[0]
     file = Path(path)
     name = file.parent.name if file.name == KERNELS else file.name.split(".")[0]
     report = BackendReport(name=name or "profile", status="ok", timed=False, warnings=list(table.warnings))
@@ -127,6 +131,8 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> Backend
 def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float]) -> None:
     """Add to `report` what the kernel table says."""
     report.accounting = accounting(table.facts, samples_ns)
+    report.ranges, report.transfers = ranges.ranges(table.facts), ranges.transfers(table.facts)
+    report.waits = ranges.waits(table.facts)
     frame = _in_steps(table)
     if not len(frame):
         return
@@ -160,7 +166,7 @@ def _rows(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) ->
     pass_code, passes = _codes(frame["pass"].astype(object).fillna(UNKNOWN), PASSES)
     family_code, families = _codes(frame["family"].astype(object).fillna("other"))
     return aggregate.Rows(
-        judged=judge(frame, ceilings),
+        judged=judge(frame, StoredCeilings.of(table.facts, frame) or ceilings),
         steps=_steps(frame, table),
         pass_code=pass_code,
         passes=passes,

@@ -109,6 +109,35 @@ class Accounting(msgspec.Struct, kw_only=True):
     profiler_overhead: float | None  # profiled / timed − 1
 
 
+class RangeTime(msgspec.Struct, frozen=True):
+    """An annotation range by name, over the whole capture: how often it was open, and what it launched."""
+
+    name: str
+    count: int
+    host_ns: float
+    kernels: int
+    kernel_ns: float
+    share: float  # of the kernel time of the capture, 0 to 1; ranges inside each other share kernels
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """Copies of one direction and kind of memory, over the whole capture."""
+
+    name: str
+    count: int
+    time_ns: float
+    bytes: float | None
+    bandwidth: float | None  # bytes/s over the time of the copies
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Waits of the host for the GPU in one CUDA call, over the whole capture."""
+
+    name: str
+    count: int
+    time_ns: float
+
+
 class Coverage(msgspec.Struct, kw_only=True):
     """Shares of kernel time, 0 to 1: placed in a pass, in a layer or module, with FLOP, bytes and counters."""
 
@@ -150,6 +179,9 @@ class BackendReport(msgspec.Struct, kw_only=True):
     kernels: list[Group] = []  # by kernel name and shapes, largest time first
     headroom: list[Group] = []  # the same groups, largest headroom first
     tree: Node | None = None
+    ranges: list[RangeTime] = []  # with kernels, most kernel time first
+    transfers: list[Transfer] = []
+    waits: list[Wait] = []
     points: list[Point] = []
     symbols: list[Symbol] = []
     losses: list[float] = []

@@ -2,15 +2,17 @@
 
     roof time = max over resources of work / ceiling        (resources: memory, and every arithmetic unit)
 
-Memory work is the bytes that counters saw, else the minimal bytes. On a CPU the memory ceiling depends on the row's
-working set, its minimal bytes. A resource whose work or ceiling is unknown is not judged; a row with no judged resource
-has no roof (NaN), and counts in no efficiency.
+Memory work is the bytes of device memory that counters saw, else the minimal bytes. On a CPU the memory ceiling depends
+on the row's working set, its minimal bytes. A report of Nsight Compute holds ceilings of its own, a set for each kernel
+at the clock that it ran at (`StoredCeilings`): these judge its rows. A resource whose work or ceiling is unknown is not
+judged; a row with no judged resource has no roof (NaN), and counts in no efficiency.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +29,49 @@ Reals = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-MEMORY = "memory"
-BOUNDS = (MEMORY, *RESOURCES)
+MEMORY, L2 = "memory", "l2"
+BOUNDS = (MEMORY, *RESOURCES, L2)
 TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it the measurement or the model is broken
+
+
+@dataclass(frozen=True)
+class StoredCeilings:
+    """Ceilings that a profile holds for each of its rows.
+
+    `rates` has a row for each row of the table and a column for each of `BOUNDS`, in bytes/s and FLOP/s, NaN where
+    unknown; `when` says what they hold for, such as "at the captured clock".
+    """
+
+    rates: Reals
+    when: str
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], frame: pd.DataFrame) -> StoredCeilings | None:
+        """Those in the `row_ceilings` of a table's facts for the rows in `frame`, found by launch order."""
+        stored = facts.get("row_ceilings")
+        if not stored:
+            return None
+        order = frame["order"].to_numpy(np.int64)
+        rates = np.full((len(frame), len(BOUNDS)), np.nan)
+        for column, resource in enumerate(BOUNDS):
+            if resource in stored:
+                rates[:, column] = np.array(stored[resource], dtype=float)[order]
+        return cls(rates, facts.get("ceilings_hold", ""))
+
+    def texts(self) -> list[str]:
+        """A name for each of `BOUNDS` with its median over the rows; "" for one that is unknown."""
+        known = [column[np.isfinite(column)] for column in self.rates.T]
+        return [
+            self._text(resource, float(np.median(rates))) if len(rates) else ""
+            for resource, rates in zip(BOUNDS, known, strict=True)
+        ]
+
+    def _text(self, resource: str, rate: float) -> str:
+        if resource == MEMORY:
+            return f"DRAM {self.when} ({rate / 1e9:.0f} GB/s)"
+        if resource == L2:
+            return f"L2 reads {self.when} ({rate / 1e9:.0f} GB/s)"
+        return f"{unit_name(resource)} {self.when} ({units.text(rate, 'FLOP/s')})"
 
 
 @dataclass
@@ -62,18 +104,23 @@ class Judged:
         return np.where(self.judged, np.maximum(self.time - self.roof, 0.0), np.nan)
 
 
-def judge(frame: pd.DataFrame, ceilings: Ceilings | None) -> Judged:
+def judge(frame: pd.DataFrame, ceilings: Ceilings | StoredCeilings | None) -> Judged:
     """Roof time, bound and ceiling of every row; without ceilings every roof is unknown."""
     time = frame["duration_ns"].to_numpy(float)
     by_unit = frame[list(FLOP_COLUMNS)].to_numpy(float)
     minimal = _total(frame, "bytes_read", "bytes_written")
-    counted = _total(frame, "dram_read_bytes", "dram_write_bytes")
+    counted = frame["dram_bytes"].to_numpy(float)
+    counted = np.where(np.isfinite(counted), counted, _total(frame, "dram_read_bytes", "dram_write_bytes"))
     counters = np.isfinite(counted)
     traffic = np.where(counters, counted, minimal)
     roofs = np.full((len(frame), len(BOUNDS)), np.nan)
     memory_text = np.full(len(frame), -1, np.int64)
     texts: list[str] = []
-    if ceilings is not None:
+    if isinstance(ceilings, StoredCeilings):
+        from_l2 = frame["l2_read_bytes"].to_numpy(float)  # the direction that the stored L2 roof is of
+        roofs = np.column_stack([traffic, by_unit, from_l2]) / ceilings.rates * 1e9
+        memory_text, compute_text, texts = memory_text + 1, np.arange(len(BOUNDS)), ceilings.texts()
+    elif ceilings is not None:
         roofs[:, 0], memory_text, texts = _memory_roof(frame, traffic, minimal, counters, ceilings)
         compute_text = _compute_roofs(roofs, by_unit, ceilings, texts)
     else:

@@ -9,7 +9,7 @@ from perfkit.analysis import speed
 from perfkit.analysis.results import BackendReport, Group, Interval
 from perfkit.run_folder import BackendRun, Manifest
 
-_PLAIN = {"memory": "memory bandwidth"}
+_PLAIN = {"memory": "memory bandwidth", "l2": "L2 bandwidth"}
 
 
 def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:

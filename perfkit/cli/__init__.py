@@ -11,7 +11,7 @@ import sys
 import typer
 
 import perfkit
-from perfkit.cli import ceilings, doctor, listing, report, run, tensorboard
+from perfkit.cli import ceilings, doctor, listing, report, run, tensorboard, trace
 from perfkit.errors import PerfkitError
 
 INTERRUPTED = 130
@@ -30,6 +30,7 @@ app.command("list")(listing.list_)
 app.command("doctor")(doctor.doctor)
 app.command("ceilings")(ceilings.ceilings)
 app.command("tensorboard")(tensorboard.tensorboard)
+app.command("trace")(trace.trace)
 
 
 def _version(wanted: bool) -> None:

@@ -21,16 +21,25 @@ def report(
     ] = "all",
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
+    style: Annotated[
+        str, typer.Option(help="perfkit, or llmc: the summary of llm.c's profile script, for its profile_gpt2cu.")
+    ] = "perfkit",
+    layers: Annotated[int | None, typer.Option(help="llmc: layers that the profiled one stands for (12).")] = None,
+    pass_names: Annotated[str, typer.Option(help="llmc: other names of passes, such as fwd=forward,cls=head.")] = "",
 ) -> None:
     """Report on a run folder or a profile: where the time goes, how far from the roof, what fixing it saves.
 
-    Needs no torch and no GPU. Accepts run folders, kernel tables (parquet) and torch.profiler traces (.json, .json.gz).
+    Needs no torch and no GPU. Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
+    Nsight Compute reports (.ncu-rep, CSV) and Nsight Systems captures (.sqlite; .nsys-rep where nsys is).
     """
     from perfkit import readers, render
     from perfkit.analysis.report import analyse_any
-    from perfkit.cli import shown
+    from perfkit.cli import shown, styles
 
     wanted = render.chosen(formats)
+    write = styles.choose(style, layers, pass_names, as_json)
+    if write:
+        return styles.report(paths, out, write, ".json" if as_json else ".txt")
     for path in paths:
         source = readers.read(path)
         result = analyse_any(source, path)

@@ -20,7 +20,7 @@ _KERNELS: tuple[tuple[str, str], ...] = (
     ("normalization", r"layer_?norm|rms_?norm|group_?norm|batch_?norm|\bbn_|GammaBeta|LayerNorm|welford"),
     ("loss", r"cross_?entropy|nll_?loss|fused_classifier|mse_loss|bce|binary_cross"),
     ("softmax", r"soft_?max"),
-    ("optimizer", r"adam|sgd|multi_tensor_apply|FusedOptimizer|lamb"),
+    ("optimizer", r"adam|sgd|multi_tensor_apply|FusedOptimizer|lamb(?!da)"),
     ("convolution", r"conv|wgrad|dgrad|implicit_gemm|winograd|cudnn_.*fprop|im2col|col2im"),
     ("embedding", r"embedding|encoder_(forward|backward)|\bwte|wpe_backward"),
     ("matmul", r"gemm|gemv|cutlass|cublas|splitK|ampere_|volta_|turing_|hopper_|xmma|matmul|nvjet|\bdot_kernel|_mm\b|"

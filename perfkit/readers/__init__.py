@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
 _FOREIGN = {
-    b"NVR\0": "an Nsight Compute report",
-    b"SQLite format 3\0": "an sqlite database (perhaps of Nsight Systems)",
     b"PK\x03\x04": "a zip archive",
 }
-_READABLE = "perfkit reads run folders, torch.profiler traces (JSON, plain or gzip) and kernels.parquet."
+_SQLITE, _NSYS_REPORT, _NCU_REPORT = b"SQLite format 3\0", b"NVIDIA Tegra Profiler Report", b"NVR\0"
+_READABLE = (
+    "perfkit reads run folders, torch.profiler traces (JSON, plain or gzip), reports and CSV of Nsight Compute, sqlite "
+    "exports of Nsight Systems and kernels.parquet."
+)
 
 
 def read(path: str | os.PathLike[str]) -> KernelTable | Run:
-    """Read a run folder (→ `Run`), a torch.profiler trace or a kernel table (→ `KernelTable`).
+    """Read a run folder (→ `Run`), a profile of torch.profiler or Nsight, or a kernel table (→ `KernelTable`).
 
-    Raises `InputError`, in a sentence, for what is missing, damaged or none of these.
+    Raises `InputError`, in a sentence, for what is missing, damaged or none of these; `Unavailable` for a format whose
+    tool is not here.
     """
     path = Path(path)
     if path.name == MANIFEST and path.is_file():
@@ -46,9 +49,25 @@ def read(path: str | os.PathLike[str]) -> KernelTable | Run:
         from perfkit.readers.kineto import read_trace
 
         return read_trace(path)
+    if head.startswith(_SQLITE):
+        from perfkit.readers.nsys import read_export
+
+        return read_export(path)
+    if head.startswith(_NSYS_REPORT):
+        from perfkit.readers.nsys_export import read_report
+
+        return read_report(path)
+    if head.startswith(_NCU_REPORT):
+        from perfkit.readers.ncu import read_report as read_ncu_report
+
+        return read_ncu_report(path)
     kind = next((text for magic, text in _FOREIGN.items() if head.startswith(magic)), "")
     if kind:
         raise InputError(f"{path} is {kind}, which this version cannot read.", _READABLE)
+    from perfkit.readers.ncu import is_csv, read_csv
+
+    if is_csv(path):
+        return read_csv(path)
     raise InputError(f"{path} is not a profile that perfkit knows.", _READABLE)
 
 

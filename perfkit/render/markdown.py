@@ -58,6 +58,7 @@ def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
         yield table(tables.kernels("Kernels by headroom", backend.headroom, None, limit=limit))
     if backend.tree:
         yield table(tables.tree(backend.tree, 2 if limit else 99, limit))
+    yield from map(table, tables.timeline(backend, limit))
     if backend.symbols:
         yield table(tables.symbols(backend, limit))
     checks = tables.checks(backend, limit)

@@ -102,6 +102,47 @@ def accounting(chosen: Sequence[BackendReport]) -> Table | None:
     return table("Accounting of the step", *columns, notes=notes)
 
 
+def timeline(backend: BackendReport, limit: int | None = None) -> list[Table]:
+    """What a trace tells beside its kernels: NVTX ranges, copies, waits. Only those that there are."""
+    made = [_ranges(backend, limit), _transfers(backend), _waits(backend)]
+    return [one for one, rows in zip(made, (backend.ranges, backend.transfers, backend.waits), strict=True) if rows]
+
+
+def _ranges(backend: BackendReport, limit: int | None) -> Table:
+    shown = backend.ranges[:limit]
+    return table(
+        _counted("NVTX ranges by kernel time", len(shown), len(backend.ranges)),
+        words("range", [r.name for r in shown], name=True),
+        figures("count", [r.count for r in shown], "count"),
+        figures("on the host", [r.host_ns for r in shown], "ns"),
+        figures("kernels", [r.kernels for r in shown], "count"),
+        figures("kernel time", [r.kernel_ns for r in shown], "ns"),
+        figures("share", [r.share for r in shown], "%", ["dim"] * len(shown)),
+    )
+
+
+def _transfers(backend: BackendReport) -> Table:
+    rows = backend.transfers
+    return table(
+        "Copies",
+        words("copy", [t.name for t in rows], name=True),
+        figures("count", [t.count for t in rows], "count"),
+        figures("time", [t.time_ns for t in rows], "ns"),
+        figures("moved", [t.bytes for t in rows], "B"),
+        figures("bandwidth", [t.bandwidth for t in rows], "B/s"),
+    )
+
+
+def _waits(backend: BackendReport) -> Table:
+    rows = backend.waits
+    return table(
+        "Waits for the GPU",
+        words("call", [w.name for w in rows], name=True),
+        figures("count", [w.count for w in rows], "count"),
+        figures("time", [w.time_ns for w in rows], "ns"),
+    )
+
+
 def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None = None) -> Table:
     """Passes, families or modules with every measure a group has; `total` adds the row that sums them up."""
     rows = [*chosen, total] if total else list(chosen)

@@ -100,6 +100,8 @@ def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cel
             yield tables.kernels("Kernels by headroom", backend.headroom, None, limit=few)
     if backend.tree and whole:
         yield tables.tree(backend.tree, 2 if limit else 99, limit and limit + 6)
+    if whole:
+        yield from tables.timeline(backend, limit)
     if backend.symbols and (whole or backend.status not in tables.FAULTY):
         yield tables.symbols(backend, limit and max(limit, sum(s.expected for s in backend.symbols)))
     checks = tables.checks(backend, limit) if limit is None or backend.status == "wrong" else None

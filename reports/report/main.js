@@ -9,7 +9,7 @@ function buildPanel(backend, report) {
   const grid = el("div", { class: "grid" },
     roofline && roofline.node, accountingCard(backend), groupsCard(backend), kernels && kernels.node,
     backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null,
-    checks && checks.node, symbolsCard(backend));
+    timelineCard(backend), checks && checks.node, symbolsCard(backend));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;
   const nothing = grid.children.length ? null : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
   return { nodes: [banner, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };

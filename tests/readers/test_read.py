@@ -70,8 +70,7 @@ def test_every_truncation_of_a_gzip_gets_a_sentence(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"hello", "not a profile that perfkit knows"),
-        (b"NVR\0\x01", "an Nsight Compute report"),
-        (b"SQLite format 3\0", "an sqlite database"),
+        (b"NVR\0\x01", "damaged Nsight Compute report"),
         (b"PAR1garbage", "not a kernel table"),
         (b"{}", "not a torch.profiler trace"),
         (b'{"traceEvents": 3}', "no list of events"),

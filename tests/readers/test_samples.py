@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfkit.errors import InputError, Unavailable
 from perfkit.readers import read
 from perfkit.table import KernelTable
 
@@ -60,3 +63,50 @@ def test_colliding_external_ids_mislead_nobody(samples: Path) -> None:
         assert (None if outermost is None else outermost["name"]) == (row.operator or None), kernel["name"]
         placed += outermost is not None
     assert placed > 50
+
+
+NSYS = "t4-cupy-nvtx-schema3.20.2.sqlite"
+
+
+def test_kernels_ranges_and_busy_time_of_nsight_systems(samples: Path) -> None:
+    table = read(samples / "nsys" / NSYS)
+    assert isinstance(table, KernelTable)
+    kernels = table.frame[table.frame["kind"] == "gpu_kernel"]
+    assert len(kernels) == 3689
+    loop = next(r for r in table.facts["ranges"] if r["name"] == "Loop")
+    assert (loop["kernels"], loop["kernel_ns"]) == (3677, 1_129_090_520)
+    in_loop = kernels[kernels["range"].str.split("/").str[0] == "Loop"]
+    assert (len(in_loop), in_loop["duration_ns"].sum()) == (3677, 1_129_090_520)
+    (step,), (busy,) = table.facts["step_ns"], table.facts["busy_ns"]
+    assert step == pytest.approx(1790.6e6, abs=0.05e6)
+    assert busy / step == pytest.approx(0.632, abs=0.0005)
+    assert busy + sum(gap["ns"] for gap in table.facts["gaps"]) == step
+
+
+def test_the_sweep_agrees_with_a_join_in_sql(samples: Path) -> None:
+    path = samples / "nsys" / NSYS
+    table = read(path)
+    assert isinstance(table, KernelTable)
+    query = """
+        SELECT coalesce(n.text, s.value), count(*), sum(k.end - k.start)
+        FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId
+        JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.globalTid = n.globalTid AND r.start >= n.start AND r.start < n.end
+        JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = r.correlationId
+        WHERE n.eventType IN (59, 60) GROUP BY n.rowid
+    """
+    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as connection:
+        found: dict[str, list[int]] = {}
+        for name, count, ns in connection.execute(query):
+            total = found.setdefault(name, [0, 0])
+            total[0], total[1] = total[0] + count, total[1] + ns
+    connection.close()
+    ours = {r["name"]: [r["kernels"], r["kernel_ns"]] for r in table.facts["ranges"] if r["kernels"]}
+    assert len(ours) > 50 and ours == found
+
+
+def test_captures_that_cannot_be_read_get_a_sentence(samples: Path) -> None:
+    with pytest.raises(InputError, match="holds no GPU activity"):
+        read(samples / "nsys" / "runtime-only-no-kernel-table-schema3.17.2.sqlite")
+    if shutil.which("nsys") is None:
+        with pytest.raises(Unavailable, match="nsys export"):
+            read(samples / "nsys" / "mlp.nsys-rep")

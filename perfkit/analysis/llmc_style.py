@@ -1,0 +1,255 @@
+"""The summary that llm.c's profile script makes of one training step of its `profile_gpt2cu`, from a kernel table.
+
+The profiled model has one layer; kernels of the blocks stand for `layers` of them. Each kernel, numbered from 0 in
+launch order, gets a pass by the first test that holds: (1) an embedding kernel, by name: enc × 1; (2) one of six around
+the last fused classifier: cls × 1; (3) the optimizer or the gradient norm, by name: opt × 1; (4) after the embedding's
+backward: init × 0; (5) else a block, forward before the classifier and backward after it: × layers. Time, bytes and
+instructions are multiplied, rates and shares are not; totals leave init out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from perfkit.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.table import KernelTable
+
+ENCODER, FORWARD, CLASSIFIER, BACKWARD, OPTIMIZER, INIT = PASSES = ("enc", "fwd", "cls", "bwd", "opt", "init")
+LAYERS = 12
+_CLASSIFIER_SPAN = (-2, 4)  # around the fused classifier: layernorm and matmul before it, their backwards after it
+_COLLAPSED = ("ampere_bf16", "cudnn_generated_fort_native_sdpa")  # generated names that differ by tile sizes
+_NOT_KERNELS = ("cpu_op", "memcpy", "memset", "graph")
+
+# What the summary needs: column of the kernel table → in words, and ncu's metrics.
+_NEEDED = {
+    "duration_ns": ("durations", ("gpu__time_duration.sum",)),
+    "dram_read_bytes": ("bytes read from DRAM", ("dram__bytes_read.sum",)),
+    "dram_write_bytes": ("bytes written to DRAM", ("dram__bytes_write.sum",)),
+    "l2_read_bytes": ("bytes read from L2", ("lts__t_sectors_srcunit_tex_op_read.sum",)),
+    "l2_write_bytes": ("bytes written to L2", ("lts__t_sectors_srcunit_tex_op_write.sum",)),
+    "tensor_active": (
+        "tensor-core activity",
+        ("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",),
+    ),
+    "instructions": ("instructions", ("smsp__inst_executed.sum",)),
+}
+_ADDED = ("time_ns", "dram_read_bytes", "dram_write_bytes", "l2_read_bytes", "l2_write_bytes", "instructions")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`layers` of the whole model, and the name under which each of `PASSES` is shown (its own where left out)."""
+
+    layers: int = LAYERS
+    names: tuple[tuple[str, str], ...] = ()
+
+    def name(self, pass_: str) -> str:
+        """The shown name of a pass."""
+        return dict(self.names).get(pass_, pass_)
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """One kernel call: amounts times `multiplier` (its own for init, × 0), rates as measured.
+
+    `bandwidth` is DRAM bytes/s, `tensor` a share of 0 to 1.
+    """
+
+    number: int
+    pass_: str
+    multiplier: int
+    name: str
+    time_ns: float
+    bandwidth: float
+    tensor: float
+    dram_read_bytes: float
+    dram_write_bytes: float
+    l2_read_bytes: float
+    l2_write_bytes: float
+    instructions: float
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """All calls of one name: Σ time (init included), its share of the total, and calls a step (init counts 0)."""
+
+    name: str
+    time_ns: float
+    share: float
+    count: int
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """The whole summary, in base units. Totals leave init out; `tensor` and `efficiency` are weighted by time.
+
+    `peak_bandwidth` (bytes/s) and `peak_tensor` (0.5 or 1) are what `efficiency` is judged by.
+    """
+
+    layers: int
+    calls: list[Call]
+    kinds: list[Kind]  # largest time first
+    passes: dict[str, float]  # pass → ns
+    time_ns: float
+    dram_read_bytes: float
+    dram_write_bytes: float
+    l2_read_bytes: float
+    l2_write_bytes: float
+    instructions: float
+    tensor: float
+    efficiency: float
+    peak_bandwidth: float
+    peak_tensor: float
+
+    @property
+    def bandwidth(self) -> float:
+        """DRAM bytes/s of the whole step."""
+        return self.rate(self.dram_read_bytes + self.dram_write_bytes)
+
+    def rate(self, amount: float) -> float:
+        """`amount` a second of the step."""
+        return amount / self.time_ns * 1e9 if self.time_ns else 0.0
+
+
+def named(text: str) -> tuple[tuple[str, str], ...]:
+    """`"fwd=forward,cls=head"` → pairs of a pass and its name. Raises `UsageError` for what is no such list."""
+    pairs = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        pass_, equals, name = (p.strip() for p in part.partition("="))
+        if pass_ not in PASSES or not equals or not name:
+            raise UsageError(f"{part!r} names no pass.", f"Write PASS=NAME, with PASS one of {', '.join(PASSES)}.")
+        pairs.append((pass_, name))
+    return tuple(pairs)
+
+
+def summarize(table: KernelTable, settings: Settings | None = None) -> Summary:
+    """The summary of `table`, which holds one training step of a one-layer model in launch order.
+
+    Raises `InputError` when the table lacks a column (it names the ncu option that supplies it), or has no fused
+    classifier, so that it cannot be such a step; `UsageError` for less than one layer.
+    """
+    settings = settings or Settings()
+    if settings.layers < 1:
+        raise UsageError(f"--layers must be at least 1, not {settings.layers}.")
+    frame = _kernels(table)
+    calls = _calls(frame, settings.layers)
+    measured = calls[1:]  # the first kernel warms up
+    peak_bandwidth = max((c.bandwidth for c in measured), default=0.0)
+    peak_tensor = 1.0 if max((c.tensor for c in measured), default=0.0) > 0.5 else 0.5
+    counted = [c for c in calls if c.pass_ != INIT]
+    totals = {name: sum(getattr(c, name) for c in counted) for name in _ADDED}
+    time = totals["time_ns"]
+    reached = [max(_share(c.bandwidth, peak_bandwidth), c.tensor / peak_tensor) for c in counted]
+    return Summary(
+        layers=settings.layers,
+        calls=calls,
+        kinds=_kinds(calls, time),
+        passes={p: sum(c.time_ns for c in calls if c.pass_ == p) for p in PASSES},
+        tensor=_share(sum(c.tensor * c.time_ns for c in counted), time),
+        efficiency=_share(sum(r * c.time_ns for r, c in zip(reached, counted, strict=True)), time),
+        peak_bandwidth=peak_bandwidth,
+        peak_tensor=peak_tensor,
+        **totals,
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _kernels(table: KernelTable) -> pd.DataFrame:
+    """The rows that are GPU kernels, in launch order, with every column that is needed."""
+    where = table.source.get("path", "The table")
+    frame = table.frame[~table.frame["kind"].isin(_NOT_KERNELS)].sort_values("order")
+    if not len(frame):
+        raise InputError(
+            f"{where} holds no GPU kernels, which the llm.c style sums up.",
+            "Give a report that `ncu --set full` made of llm.c's profile_gpt2cu.",
+        )
+    missing = [name for name in _NEEDED if frame[name].isna().any()]
+    if missing:
+        words = ", ".join(_NEEDED[name][0] for name in missing)
+        metrics = ",".join(m for name in missing for m in _NEEDED[name][1])
+        lost = int(frame[missing].isna().any(axis=1).sum())
+        raise InputError(
+            f"{where} lacks {words} for {lost} of its {len(frame)} kernels, which the llm.c style needs.",
+            f"Capture it again with `ncu --set full`, or with `--metrics {metrics}` added.",
+        )
+    if not (frame["duration_ns"] > 0).all():
+        raise InputError(f"{where} holds kernels that took no time at all: it is damaged.", "Capture it again.")
+    return frame
+
+
+def _calls(frame: pd.DataFrame, layers: int) -> list[Call]:
+    names = frame["name"].tolist()
+    columns = [frame[name].to_numpy(float).tolist() for name in _NEEDED]
+    calls = []
+    for number, (pass_, (name, *values)) in enumerate(
+        zip(_passes(names), zip(names, *columns, strict=True), strict=True)
+    ):
+        time, read, write, l2_read, l2_write, tensor, instructions = values
+        multiplier = {FORWARD: layers, BACKWARD: layers, INIT: 0}.get(pass_, 1)
+        times = max(multiplier, 1)  # init keeps its own amounts
+        calls.append(
+            Call(
+                number=number,
+                pass_=pass_,
+                multiplier=multiplier,
+                name=kernel_name(name),
+                time_ns=time * times,
+                bandwidth=(read + write) / time * 1e9,
+                tensor=tensor,
+                dram_read_bytes=read * times,
+                dram_write_bytes=write * times,
+                l2_read_bytes=l2_read * times,
+                l2_write_bytes=l2_write * times,
+                instructions=instructions * times,
+            )
+        )
+    return calls
+
+
+def _passes(names: list[str]) -> list[str]:
+    """The pass of each kernel, by the five tests in their order."""
+    last = max((i for i, name in enumerate(names) if "fused_classifier" in name), default=None)
+    if last is None:
+        raise InputError(
+            "No kernel has fused_classifier in its name, so this is no training step of llm.c.",
+            "Leave --style out, or give a report of llm.c's profile_gpt2cu.",
+        )
+    classifier = range(last + _CLASSIFIER_SPAN[0], last + _CLASSIFIER_SPAN[1])
+    passes, phase = [], FORWARD
+    for number, name in enumerate(names):
+        if "encoder" in name:
+            passes.append(ENCODER)
+            phase = INIT if phase == BACKWARD else phase
+        elif number in classifier:
+            passes.append(CLASSIFIER)
+            phase = BACKWARD
+        elif "adamw" in name or "global_norm" in name:
+            passes.append(OPTIMIZER)
+        else:
+            passes.append(phase)
+    return passes
+
+
+def kernel_name(name: str) -> str:
+    """The name before its arguments, without return type and template parameters; generated names collapse."""
+    bare = name.split("(")[0]
+    words = bare.split(" ")
+    bare = (words[1] if len(words) > 1 else bare).split("<")[0]
+    return next((prefix for prefix in _COLLAPSED if bare.startswith(prefix)), bare) or name
+
+
+def _kinds(calls: list[Call], total: float) -> list[Kind]:
+    time: dict[str, float] = {}
+    count: dict[str, int] = {}
+    for call in calls:
+        time[call.name] = time.get(call.name, 0.0) + call.time_ns
+        count[call.name] = count.get(call.name, 0) + call.multiplier
+    order = sorted(time, key=lambda name: -time[name])
+    return [Kind(name, time[name], _share(time[name], total), count[name]) for name in order]

@@ -1,0 +1,51 @@
+"""Nsight Compute: reports (`.ncu-rep`) and the CSV that `ncu --csv` prints, as kernel tables.
+
+table = read_report(Path("profile.ncu-rep"))
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfkit.table import KernelTable
+
+REPORT_READER, CSV_READER = "ncu-report", "ncu-csv"
+
+
+def read_report(path: Path) -> KernelTable:
+    """Read a report into a kernel table (see `perfkit.readers.ncu.rows.make_table` for its `facts`).
+
+    Uses NVIDIA's package ncu-report, else an `ncu` on the PATH. Raises `InputError` for a file that is missing, damaged
+    or incomplete, `Unavailable` where neither is installed.
+    """
+    from perfkit.readers.ncu import child, container, tool
+
+    stated = container.check(path)
+    if child.package_folder() is None and tool.find():
+        return tool.read(path, stated)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(child.read_results, path, stated)
+        import pandas  # noqa: F401  takes as long as reading a small report: both at once
+
+        from perfkit.readers.ncu.rows import make_table
+
+        return make_table(reading.result(), path, REPORT_READER, [])
+
+
+def is_csv(path: Path) -> bool:
+    """Whether the file holds what `ncu --csv` prints, perhaps after lines of the program."""
+    from perfkit.readers.ncu import pages
+
+    return pages.is_csv(path)
+
+
+def read_csv(path: Path) -> KernelTable:
+    """Read what `ncu --csv` printed, raw or details page. Raises `InputError` for anything else."""
+    from perfkit.readers.ncu import pages
+    from perfkit.readers.ncu.rows import make_table
+
+    results, warnings = pages.read(path)
+    return make_table(results, path, CSV_READER, warnings)

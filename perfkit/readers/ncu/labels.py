@@ -1,0 +1,54 @@
+"""What the details page calls the metrics, and the name of a kernel without template arguments and parameters."""
+
+from __future__ import annotations
+
+import re
+
+from perfkit.readers.ncu import metrics
+
+_LIMIT = metrics.OCCUPANCY_LIMIT
+_METRICS = {
+    "Duration": metrics.DURATION,
+    "DRAM Frequency": metrics.DRAM_CLOCK,
+    "SM Frequency": metrics.GPC_CLOCK,
+    "Elapsed Cycles": "gpc__cycles_elapsed.max",
+    "DRAM Throughput": metrics.DRAM_SHARE,
+    "Registers Per Thread": "launch__registers_per_thread",
+    "Driver Shared Memory Per Block": "launch__shared_mem_per_block_driver",
+    "Dynamic Shared Memory Per Block": "launch__shared_mem_per_block_dynamic",
+    "Static Shared Memory Per Block": "launch__shared_mem_per_block_static",
+    "Waves Per SM": metrics.WAVES,
+    "# SMs": "launch__sm_count",
+    "Theoretical Occupancy": metrics.THEORETICAL_OCCUPANCY,
+    "Achieved Occupancy": metrics.ACHIEVED_OCCUPANCY,
+    "Block Limit SM": f"{_LIMIT}blocks",
+    "Block Limit Registers": f"{_LIMIT}registers",
+    "Block Limit Shared Mem": f"{_LIMIT}shared_mem",
+    "Block Limit Warps": f"{_LIMIT}warps",
+    "Block Limit Barriers": f"{_LIMIT}barriers",
+    "Executed Instructions": "smsp__inst_executed.sum",
+}
+
+
+def metric(label: str, unit: str) -> str:
+    """The metric behind a label of the details page; "" for one that perfkit does not use.
+
+    "Memory Throughput" stands for two: a share of the peak (%), and the rate of device memory.
+    """
+    if label == "Memory Throughput":
+        return metrics.DRAM_RATE if "byte" in unit.lower() else ""
+    return _METRICS.get(label, "")
+
+
+def function_name(name: str) -> str:
+    """`void at::native::add<float>(int, T)` → `add`; a name that is no C++ declaration stays."""
+    name = re.sub(r"\((anonymous namespace|unnamed)\)|<unnamed>", "anonymous", name)
+    depth, plain = 0, []
+    for character in name:
+        if character == "(" and depth == 0:
+            break
+        depth += (character == "<") - (character == ">")
+        if depth == 0 and character != ">":
+            plain.append(character)
+    words = "".join(plain).split()
+    return words[-1].split("::")[-1] if words else name

@@ -1,0 +1,175 @@
+"""The CSV that `ncu --csv` prints: the raw page (a row a kernel) and the details page (a row a metric).
+
+Everything is found by the name in the header, never by position: what a page holds changes with set and version. Lines
+before the header (the tool's own, or the profiled program's output) are skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from perfkit.errors import InputError
+from perfkit.readers.ncu import labels, metrics
+from perfkit.readers.ncu.results import Result, Rule, to_base
+
+_HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
+_SNIFFED = 1 << 20  # bytes in which the header must begin: a program may print before it
+_NVTX = "Id:Domain:Push/Pop_Range"
+_WANTED = re.compile(metrics.WANTED)
+_RULE_KINDS = {"INF": 1, "OPT": 2, "WRN": 3, "ERR": 4}
+_SCOPES = {"local": 1, "global": 2}
+
+
+def is_csv(path: Path) -> bool:
+    """Whether the file holds what `ncu --csv` prints."""
+    try:
+        with path.open("rb") as file:
+            return bool(_HEADER.search(_decoded(file.read(_SNIFFED))))
+    except OSError:
+        return False
+
+
+def read(path: Path) -> tuple[list[Result], list[str]]:
+    """Kernels of a raw or details page, and warnings. Raises `InputError` for a file without any."""
+    try:
+        text = _decoded(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
+    """The same from text; `source` names it in errors."""
+    try:
+        header, rows, odd = _table(text)
+    except csv.Error as error:
+        raise InputError(f"{source} is no CSV that can be read: {error}.", "Print it again: ncu --csv.") from error
+    if not header:
+        raise InputError(
+            f"{source} is not the output of `ncu --csv`.", "Print it with: ncu --import REPORT --csv --page raw."
+        )
+    results = _details_page(header, rows) if "Metric Name" in header else _raw_page(header, rows)
+    if not results:
+        raise InputError(f"{source} holds no kernels.", "Capture again: did the program launch any?")
+    warnings = [f"{odd} lines of the CSV do not fit its header and were left out"] if odd else []
+    return results, warnings
+
+
+def _decoded(data: bytes) -> str:
+    """Text of a file: UTF-8, or UTF-16 as some shells write what they redirect."""
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return data.decode("utf-16" if wide else "utf-8-sig", "replace")
+
+
+def _table(text: str) -> tuple[list[str], list[dict[str, str]], int]:
+    """The header, the rows as mappings, and how many lines did not fit."""
+    match = _HEADER.search(text)
+    if not match:
+        return [], [], 0
+    reader = csv.reader(io.StringIO(text[match.start() :].replace("\0", "")))
+    header = next(reader)
+    rows, odd = [], 0
+    for row in reader:
+        if len(row) == len(header):
+            rows.append(dict(zip(header, row, strict=True)))
+        elif row and not row[0].startswith("=="):
+            odd += 1
+    return header, rows, odd
+
+
+def _raw_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
+    """A row a kernel; the row after the header holds the units."""
+    names = [name for name in header if _WANTED.fullmatch(name)]
+    units = rows.pop(0) if rows and not rows[0].get("ID", "").strip() else {}
+    found = []
+    for row in rows:
+        result = _result(row)
+        for name in names:
+            _keep(result, name, row[name], units.get(name, ""))
+        result.ranges = [r for column in header if column.startswith(_NVTX) for r in _ranges(row[column])]
+        result.metrics = len(result.values)
+        found.append(result)
+    return found
+
+
+def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
+    """A row a metric or rule, grouped by the kernel's ID and process."""
+    found: dict[tuple[str, str], Result] = {}
+    for row in rows:
+        result = found.setdefault((row.get("Process ID", ""), row["ID"]), _result(row))
+        label, unit = row.get("Metric Name", "").strip(), row.get("Metric Unit", "")
+        name = label if _WANTED.fullmatch(label) else labels.metric(label, unit)
+        if name:
+            _keep(result, name, row.get("Metric Value", ""), unit)
+        section = row.get("Section Name", "").strip()
+        if section and section not in result.sections:
+            result.sections.append(section)
+        result.rules += _rule(row, section)
+        result.metrics = len(result.values)
+    return list(found.values())
+
+
+def _result(row: dict[str, str]) -> Result:
+    name = row.get("Kernel Name", "").strip()
+    result = Result(name=name, function=labels.function_name(name))
+    for column, prefix in (("Block Size", "launch__block_dim_"), ("Grid Size", "launch__grid_dim_")):
+        sizes = re.findall(r"\d+", row.get(column, ""))
+        if len(sizes) == 3:
+            result.values.update({f"{prefix}{axis}": float(v) for axis, v in zip("xyz", sizes, strict=True)})
+    for column, metric in (("Stream", "launch__stream_id"), ("Device", "launch__device_id")):
+        _keep(result, metric, row.get(column, ""), "")
+    major, dot, minor = row.get("CC", "").partition(".")
+    if dot and major.isdecimal() and minor.isdecimal():
+        capability = "device__attribute_compute_capability_"
+        result.values.update({f"{capability}major": float(major), f"{capability}minor": float(minor)})
+    return result
+
+
+def _keep(result: Result, name: str, cell: str, unit: str) -> None:
+    """Store a cell as a number in base units, or as text; nothing where it holds no value."""
+    value = number(cell)
+    if math.isfinite(value):
+        result.values[name], result.units[name] = to_base(value, unit), unit
+    elif name == "device__attribute_display_name" and cell.strip():
+        result.values[name] = cell.strip()
+
+
+def number(cell: str) -> float:
+    """A number as the tool prints it: `1,234.5`, or `1.234,5` where the language wants that; NaN for anything else."""
+    cell = cell.strip()
+    if "," in cell:
+        decimal_comma = cell.rfind(",") > cell.rfind(".") > -1
+        cell = cell.replace(".", "").replace(",", ".") if decimal_comma else cell.replace(",", "")
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def _rule(row: dict[str, str], section: str) -> Iterable[Rule]:
+    if not row.get("Rule Name", "").strip():
+        return ()
+    gain = number(row.get("Estimated Speedup", ""))
+    return (
+        Rule(
+            name=row["Rule Name"],
+            section=section,
+            message=row.get("Rule Description", ""),
+            kind=_RULE_KINDS.get(row.get("Rule Type", "").strip().upper(), 0),
+            speedup=gain if math.isfinite(gain) else None,
+            scope=_SCOPES.get(row.get("Estimated Speedup Type", "").strip().lower(), 0),
+        ),
+    )
+
+
+def _ranges(cell: str) -> Iterator[str]:
+    """Names in a cell of NVTX ranges: `ID:DOMAIN:NAME` and six more fields a line; the name may hold colons itself."""
+    for line in cell.splitlines():
+        parts = line.strip().strip('"').split(":")
+        if len(parts) >= 9:
+            yield ":".join(parts[2:-6])

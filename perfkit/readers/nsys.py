@@ -1,0 +1,277 @@
+"""Nsight Systems captures (sqlite exports, and `.nsys-rep` through `nsys export`) → kernel table.
+
+A row is a kernel, a copy, a fill, or the replay of a whole CUDA graph. Its place comes from the NVTX ranges that were
+open where it was launched: kernel → (process, correlation id) → CUDA call → ranges of that thread at that moment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfkit import table
+from perfkit.cost import CostModel
+from perfkit.errors import InputError
+from perfkit.readers import kineto_columns, nsys_timeline
+from perfkit.readers.nsys_activity import (
+    CALLS,
+    COPY,
+    DIRECTIONS,
+    FILL,
+    GRAPH,
+    KERNEL,
+    TABLES,
+    Activity,
+    Calls,
+    calls_behind,
+    process_of,
+    read_activity,
+    read_calls,
+)  # fmt: skip
+from perfkit.readers.nsys_database import Database, Integers, opened
+from perfkit.readers.nsys_ranges import RANGES, Marks, Places, Ranges, find_marks, places, project, read_ranges, summary
+
+READER = "nsys"
+HOW = "Capture with `nsys profile --trace cuda,nvtx COMMAND`."
+_MOST_RANGES = 1000  # names of ranges kept in the facts
+_DIAGNOSTICS = 5  # of Nsight Systems' own warnings that are passed on
+_WARNING = 2  # their severity
+
+
+def read_export(path: Path, *, costs: CostModel | None = None, source: Path | None = None) -> table.KernelTable:
+    """Read an sqlite export of Nsight Systems; `source` is the file it came from where that is another.
+
+    `facts` of the table hold steps, step_ns, busy_ns, gaps, events as those of a torch.profiler trace do, and devices,
+    ranges, copies, synchronisation, api, gpus, capture. Raises `InputError` for a file that is damaged, foreign, or
+    without GPU activity.
+    """
+    shown = source or path
+    with opened(path) as database:
+        _check_kind(database, shown)
+        activity, calls = read_activity(database), read_calls(database)
+        if not len(activity):
+            raise _nothing_ran(calls, shown)
+        ranges = read_ranges(database, int(max(activity.end.max(), calls.end.max(initial=activity.end.max()))))
+        warnings = _warnings(database, activity, calls, ranges)
+        facts = {
+            "synchronisation": nsys_timeline.synchronisations(database, calls),
+            "gpus": _gpus(database),
+            "capture": _capture(database),
+        }
+    return _assemble(activity, calls, ranges, facts, warnings, costs or CostModel(), shown)
+
+
+def _assemble(
+    activity: Activity,
+    calls: Calls,
+    ranges: Ranges,
+    facts: dict[str, Any],
+    warnings: list[str],
+    costs: CostModel,
+    path: Path,
+) -> table.KernelTable:
+    """Join activity, calls and ranges to the table."""
+    launch = calls_behind(activity.process, activity.correlation, calls)
+    projection = project(ranges, calls, launch[launch >= 0])
+    marks = find_marks(ranges)
+    state = np.where(launch >= 0, projection.state[np.maximum(launch, 0)], -1) if len(calls) else launch
+    columns = _measured(activity)
+    columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks))
+    kineto_columns.finish(columns, costs, {}, {}, "")
+    columns["short_name"] = activity.short_name
+    found = summary(ranges, projection, state, activity.of(KERNEL, GRAPH), activity.end - activity.start)
+    facts = {
+        **nsys_timeline.account(activity, calls, launch, nsys_timeline.steps_of(marks.steps, activity)),
+        "devices": nsys_timeline.devices(activity),
+        "ranges": found[:_MOST_RANGES],
+        "copies": nsys_timeline.copies(activity),
+        "api": nsys_timeline.api_calls(calls),
+        **facts,
+    }
+    warnings += _join_warnings(launch, calls, marks, columns, found)
+    return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
+
+
+def _measured(activity: Activity) -> dict[str, Any]:
+    """Identity, launch and measures of the rows. Times count from the first activity."""
+    kinds = np.array(list(TABLES), dtype=object)
+    result: dict[str, Any] = {
+        "name": activity.name,
+        "kind": kinds[activity.kind],
+        "device": _device_names(activity.device),
+        "stream": _optional(activity.stream),
+        "start_ns": (activity.start - activity.start.min()).astype(float),
+        "duration_ns": (activity.end - activity.start).astype(float),
+    }
+    result.update({name: _optional(values) for name, values in activity.launch.items() if name != "shared_bytes"})
+    result["shared_bytes"] = _real(activity.launch["shared_bytes"])
+    result.update(_moved(activity))
+    return result
+
+
+def _moved(activity: Activity) -> dict[str, Any]:
+    """Bytes of copies within a device and of fills. Others are bound by the link, not by memory: facts hold those."""
+    code = next(code for code, direction in DIRECTIONS.items() if direction == "DtoD")
+    inside = activity.of(COPY) & (activity.direction == code)
+    amount = _real(activity.amount)
+    read = np.where(inside, amount, np.where(activity.of(FILL), 0.0, np.nan))
+    written = np.where(inside | activity.of(FILL), amount, np.nan)
+    known = np.isfinite(written)
+    origin = np.where(known, "counter", "absent")
+    return {"bytes_read": np.where(known, read, np.nan), "bytes_written": written, "bytes_origin": origin}
+
+
+def _device_names(device: Integers) -> list[str]:
+    names = {d: nsys_timeline.device_name(d) for d in np.unique(device).tolist()}
+    return [names[d] for d in device.tolist()]
+
+
+def _optional(values: Integers) -> Any:
+    import pandas as pd
+
+    return pd.arrays.IntegerArray(values, values < 0)
+
+
+def _real(values: Integers) -> Any:
+    return np.where(values < 0, np.nan, values.astype(float))
+
+
+def _placed(
+    activity: Activity, calls: Calls, launch: Integers, state: Integers, at: Places, marks: Marks
+) -> dict[str, Any]:
+    """Place columns. What a launch's own thread does not say, the steps' thread says by the time of the launch."""
+    issued = np.where(launch >= 0, calls.start[np.maximum(launch, 0)], activity.start) if len(calls) else activity.start
+    process = process_of(calls.thread)[np.maximum(launch, 0)] if len(calls) else activity.process
+    near = np.where(launch >= 0, process, activity.process) == marks.process
+    step_at, pass_at = (np.where(near, bounds.at(issued), -1) for bounds in (marks.steps, marks.passes))
+    number = {name: i for i, name in reversed(list(enumerate(marks.step_names)))}
+    own_step = np.array([number.get(s or "", -1) for s in at.step], dtype=np.int64)
+    step = np.where(state >= 0, own_step[np.maximum(state, 0)], -1)
+    passes = [
+        mine or (marks.pass_names[i] if i >= 0 else None)
+        for mine, i in zip(_said(at.pass_, state), pass_at.tolist(), strict=True)
+    ]
+    module, path, operator = (_said(words, state) for words in (at.module, at.path, at.operator))
+    placed = [bool(p or m or r) for p, m, r in zip(passes, module, path, strict=True)]
+    return {
+        "step": np.where(step >= 0, step, step_at),
+        "pass": passes,
+        "module": module,
+        "operator": operator,
+        "range": path,
+        "placed_by": ["range" if p else "none" for p in placed],
+    }
+
+
+def _said(words: list[str | None], state: Integers) -> list[str | None]:
+    return [words[s] if s >= 0 else None for s in state.tolist()]
+
+
+def _check_kind(database: Database, path: Path) -> None:
+    """Raises `InputError` for an sqlite database that no export of Nsight Systems is."""
+    ours = any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in database.tables) or {
+        "StringIds",
+        "META_DATA_EXPORT",
+    } <= set(database.tables)
+    if not ours:
+        raise InputError(
+            f"{path} is an sqlite database, but not an export of Nsight Systems.",
+            "Make one with `nsys export --type sqlite REPORT.nsys-rep`.",
+        )
+    for kind in TABLES:
+        if TABLES[kind] in database.tables and not database.has(TABLES[kind], "start", "end"):
+            raise InputError(f"{path} is damaged: {TABLES[kind]} has no start and end times.", "Export it again.")
+
+
+def _nothing_ran(calls: Calls, path: Path) -> InputError:
+    holds = f"only {len(calls)} CUDA calls of the host" if len(calls) else "no CUDA calls either"
+    return InputError(
+        f"{path} holds no GPU activity: it has no kernel, copy, fill or graph that can be used, {holds}.",
+        f"{HOW[:-1]}, and let the program end by itself: what the GPU did is written at its end.",
+    )
+
+
+def _warnings(database: Database, activity: Activity, calls: Calls, ranges: Ranges) -> list[str]:
+    """What the file lacks or lost."""
+    damage = database.damage()
+    found = [f"the file is damaged ({damage}): rows may be missing"] if damage else []
+    found += [*activity.dropped, *ranges.dropped]
+    graphs = int(activity.of(GRAPH).sum())
+    if not activity.of(KERNEL, GRAPH).any():
+        found.append("the capture holds no kernels, only copies and fills")
+    if graphs:
+        found.append(
+            f"{graphs} replays of CUDA graphs are one row each and their kernels unknown; "
+            "capture with `--cuda-graph-trace=node` to see them"
+        )
+    if not len(calls):
+        found.append(
+            f"the capture has no CUDA calls ({CALLS}): nothing can be placed in a range, idle time has no cause"
+        )
+    if RANGES not in database.tables or not len(ranges):
+        found.append("the capture holds no NVTX ranges: kernels are placed in no step, pass or layer (trace nvtx too)")
+    if ranges.unclosed:
+        found.append(f"{ranges.unclosed} NVTX ranges never ended and count until the end of the capture")
+    found.append("Nsight Systems records times only: FLOP and bytes of kernels are unknown without an ncu report")
+    return found + _diagnostics(database)
+
+
+def _diagnostics(database: Database) -> list[str]:
+    """Nsight Systems' own warnings about what it may have missed of CUDA and NVTX."""
+    said = [
+        " ".join(text.split())[:200]
+        for severity, text in database.texts("DIAGNOSTIC_EVENT", ("severity", "text"))
+        if severity.isdigit() and int(severity[:9]) >= _WARNING and ("CUDA" in text or "NVTX" in text)
+    ]
+    return [f"Nsight Systems says: {text}" for text in dict.fromkeys(said)][:_DIAGNOSTICS]
+
+
+def _join_warnings(
+    launch: Integers, calls: Calls, marks: Marks, columns: dict[str, Any], ranges: list[dict[str, Any]]
+) -> list[str]:
+    """What the join of activity, calls and ranges left open."""
+    found = []
+    lost = int((launch < 0).sum())
+    if lost and len(calls):
+        found.append(f"{lost} of {len(launch)} GPU activities were launched outside the capture: no range holds them")
+    if not marks.steps.marked:
+        found.append("the trace marks no steps: the whole capture counts as one step")
+    outside = int(columns["step"].isna().sum()) if marks.steps.marked else 0
+    if outside:
+        rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
+        found.append(f"{rows} outside the marked steps and count in none")
+    if len(ranges) > _MOST_RANGES:
+        found.append(f"of {len(ranges)} names of ranges the {_MOST_RANGES} with most kernel time are kept")
+    return found
+
+
+def _gpus(database: Database) -> list[dict[str, Any]]:
+    """The GPUs as the capture describes them; memory bandwidth in bytes/s, clock in Hz."""
+    names = (
+        "id",
+        "memoryBandwidth",
+        "clockRate",
+        "smCount",
+        "l2CacheSize",
+        "totalMemory",
+        "computeMajor",
+        "computeMinor",
+    )
+    numbers = database.integers("TARGET_INFO_GPU", names)
+    said = [row[0][:200] for row in database.texts("TARGET_INFO_GPU", ("name",))]
+    found = []
+    for i, name in enumerate(said):
+        value = {n: int(numbers[n][i]) if numbers[n][i] >= 0 else None for n in names}
+        capability = (value.pop("computeMajor"), value.pop("computeMinor"))
+        known = None not in capability
+        found.append({"name": name, **value, "compute_capability": "{}.{}".format(*capability) if known else None})
+    return found
+
+
+def _capture(database: Database) -> dict[str, str]:
+    """Versions of the tool and of the export's schema."""
+    said = database.settings("META_DATA_EXPORT")
+    wanted = {"tool_version": "EXPORT_PRODUCT_VERSION", "schema": "EXPORT_SCHEMA_VERSION"}
+    return {key: said[name][:100] for key, name in wanted.items() if name in said}

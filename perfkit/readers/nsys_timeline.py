@@ -1,0 +1,175 @@
+"""Busy and idle time of the GPU in an export of Nsight Systems, and what the host did while it was idle.
+
+Busy is the union of the intervals of kernels, copies and fills. An idle stretch ends with an activity: the thread that
+launched it is asked. Until the launching call returned, that thread was in some CUDA call, or in none ("host code");
+from then on the work was under way to the GPU ("latency"). The parts of a stretch add up to it by construction.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.kineto_gaps import Cover
+from perfkit.readers.kineto_place import Steps
+from perfkit.readers.nsys_activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
+from perfkit.readers.nsys_database import ABSENT, Database, Integers
+
+SYNCHRONISATIONS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+# ENUM_CUPTI_SYNC_TYPE, for waits whose call is not in the capture. Where it is, its name tells better: exports give
+# waits of cudaStreamSynchronize the number of "stream waits for an event".
+_WAITS = {1: "wait for an event", 2: "stream waits for an event", 3: "wait for a stream", 4: "wait for a context"}
+
+SYNC, ALLOCATION, LAUNCH, DRIVER, HOST, LATENCY, OTHER = CAUSES = (
+    "sync", "CUDA allocation", "launch", "driver", "host code", "latency", "other",
+)  # fmt: skip
+_CALLS = (
+    (SYNC, re.compile(r"Synchronize|EventQuery|StreamQuery|StreamWait")),
+    (ALLOCATION, re.compile(r"Malloc|Free|MemAlloc|MemCreate|MemMap|MemHost|HostAlloc|HostRegister|MemPool")),
+    (LAUNCH, re.compile(r"Launch|Memcpy|Memset")),
+)
+
+
+@lru_cache(maxsize=4096)
+def cause_of_call(name: str) -> str:
+    """What a CUDA call does: wait, allocate, launch, or anything else."""
+    return next((cause for cause, pattern in _CALLS if pattern.search(name)), DRIVER)
+
+
+def steps_of(marked: Steps, activity: Activity) -> Steps:
+    """The marked steps; without any the stretch from the first activity to the end of the last counts as one."""
+    if marked.marked or not len(activity):
+        return marked
+    return Steps(activity.start.min(keepdims=True), activity.end.max(keepdims=True), marked.lane, False)
+
+
+def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps) -> dict[str, Any]:
+    """Facts about where the steps went: steps, step_ns, busy_ns, gaps, events; busy plus gaps is their time."""
+    cover = Cover(activity.start, activity.end)
+    length = steps.end - steps.start
+    busy = cover.until(steps.end) - cover.until(steps.start)
+    idle = _idle(cover, steps)
+    ns, count = _parts(idle, activity, calls, launch, steps.lane)
+    gaps = [{"cause": c, "pass": None, "ns": int(ns[i]), "count": int(count[i])} for i, c in enumerate(CAUSES) if ns[i]]
+    return {
+        "steps": len(length),
+        "step_ns": length.tolist(),
+        "busy_ns": busy.tolist(),
+        "gaps": sorted(gaps, key=lambda gap: -gap["ns"]),
+        "events": len(activity) + len(calls),
+    }
+
+
+def _idle(cover: Cover, steps: Steps) -> tuple[Integers, Integers]:
+    """The idle stretches inside the steps, as starts and ends."""
+    starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for begin, end in zip(steps.start.tolist(), steps.end.tolist(), strict=True):
+        low = int(np.searchsorted(cover.end, begin, side="right"))
+        high = int(np.searchsorted(cover.start, end, side="left"))
+        starts.append(np.maximum(np.append(begin, cover.end[low:high]), begin))
+        ends.append(np.minimum(np.append(cover.start[low:high], end), end))
+    start, end_ = np.concatenate(starts), np.concatenate(ends)
+    return start[end_ > start], end_[end_ > start]
+
+
+def _parts(
+    idle: tuple[Integers, Integers], activity: Activity, calls: Calls, launch: Integers, lane: int
+) -> tuple[Integers, Integers]:
+    """Idle ns by cause, and in how many stretches each occurs."""
+    start, end = idle
+    part = np.zeros((len(CAUSES), len(start)), np.int64)
+    following = np.searchsorted(activity.start, end, side="left")
+    ends_it = (following < len(activity)) & (activity.start[np.minimum(following, len(activity) - 1)] == end)
+    call = np.where(ends_it, launch[np.minimum(following, len(activity) - 1)], -1)
+    known = call >= 0
+    thread = np.where(known, calls.thread[call], lane) if len(calls) else np.full(len(start), ABSENT)
+    issued = np.where(known, np.clip(calls.end[call], start, end), end) if len(calls) else end
+    for value in np.unique(thread).tolist():
+        mine = thread == value
+        if value == ABSENT or not len(calls):
+            part[CAUSES.index(OTHER), mine] = (end - start)[mine]
+        else:
+            part[:, mine] = _of_thread(calls, value, start[mine], issued[mine])
+    part[CAUSES.index(LATENCY)] += np.where(thread == ABSENT, 0, end - issued)
+    return part.sum(axis=1), (part > 0).sum(axis=1)
+
+
+def _of_thread(calls: Calls, thread: int, start: Integers, end: Integers) -> Integers:
+    """How much of each stretch [start, end) the thread spent in calls of each kind, and in none."""
+    low, high = np.searchsorted(calls.thread, [thread, thread + 1])
+    begin, finish = calls.start[low:high], calls.end[low:high]
+    # A call inside another is part of it: only what reaches beyond all earlier ones counts.
+    reach = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, finish))[:-1]
+    begin = np.maximum(begin, np.minimum(reach, finish))
+    kind = np.array([CAUSES.index(cause_of_call(n)) for n in calls.name[low:high]], dtype=np.int64)
+    part = np.zeros((len(CAUSES), len(start)), np.int64)
+    for code in np.unique(kind).tolist():
+        cover = Cover(begin[kind == code], finish[kind == code])
+        part[code] = cover.until(end) - cover.until(start)
+    part[CAUSES.index(HOST)] = end - start - part.sum(axis=0)
+    return part
+
+
+def devices(activity: Activity) -> list[dict[str, Any]]:
+    """For each GPU how long it was busy from its first activity to the end of its last."""
+    found = []
+    for device in np.unique(activity.device).tolist():
+        mine = activity.device == device
+        start, end = activity.start[mine], activity.end[mine]
+        cover = Cover(start, end)
+        found.append(
+            {
+                "device": device_name(device),
+                "activities": int(mine.sum()),
+                "kernels": int((mine & activity.of(KERNEL)).sum()),
+                "span_ns": int(end.max() - start.min()),
+                "busy_ns": int(cover.before[-1]),
+                "kernel_ns": int((end - start)[activity.of(KERNEL, GRAPH)[mine]].sum()),
+            }
+        )
+    return found
+
+
+def device_name(device: int) -> str:
+    """`cuda:0`, or `cuda` where the number is missing."""
+    return "cuda" if device == ABSENT else f"cuda:{device}"
+
+
+def copies(activity: Activity) -> list[dict[str, Any]]:
+    """Copies by direction and kind of memory: count, bytes (None where unknown) and time, the longest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for i in np.flatnonzero(activity.of(COPY)).tolist():
+        direction = DIRECTIONS.get(int(activity.direction[i]), "unknown")
+        fresh = {"name": activity.name[i], "direction": direction, "count": 0, "bytes": 0, "ns": 0}
+        entry = found.setdefault(activity.name[i], fresh)
+        amount = int(activity.amount[i])
+        entry["count"] += 1
+        entry["ns"] += int(activity.end[i] - activity.start[i])
+        entry["bytes"] = None if amount < 0 or entry["bytes"] is None else entry["bytes"] + amount
+    return sorted(found.values(), key=lambda entry: -entry["ns"])
+
+
+def synchronisations(database: Database, calls: Calls) -> list[dict[str, Any]]:
+    """Waits for the GPU by the CUDA call that waited: count and time, the longest first."""
+    raw = database.integers(SYNCHRONISATIONS, ("start", "end", "syncType", "globalPid", "correlationId"))
+    call = calls_behind(raw["globalPid"], raw["correlationId"], calls)
+    found: dict[str, dict[str, Any]] = {}
+    for i in np.flatnonzero(usable(raw["start"], raw["end"])).tolist():
+        kind = calls.name[call[i]] if call[i] >= 0 else _WAITS.get(int(raw["syncType"][i]), "wait of unknown kind")
+        entry = found.setdefault(kind, {"kind": kind, "count": 0, "ns": 0})
+        entry["count"] += 1
+        entry["ns"] += int(raw["end"][i] - raw["start"][i])
+    return sorted(found.values(), key=lambda entry: -entry["ns"])
+
+
+def api_calls(calls: Calls, most: int = 20) -> list[dict[str, Any]]:
+    """CUDA calls by name: count and time on the host, the longest first, `most` of them."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, ns in zip(calls.name, (calls.end - calls.start).tolist(), strict=True):
+        entry = found.setdefault(name, {"name": name[:200], "count": 0, "ns": 0})
+        entry["count"] += 1
+        entry["ns"] += ns
+    return sorted(found.values(), key=lambda entry: -entry["ns"])[:most]
