@@ -22,7 +22,7 @@ install: ## make .venv and install perfkit with what a run needs
 	@sh tools/install.sh $(VENV) run,data
 
 install-dev: ## the same, and what tests and checks need
-	@sh tools/install.sh $(VENV) run,data,dev
+	@sh tools/install.sh $(VENV) run,data,ncu,dev
 
 demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and write the report
 	@out=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
