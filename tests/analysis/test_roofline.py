@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from perfkit import table
@@ -221,19 +219,3 @@ def test_rows_outside_the_steps_do_not_count() -> None:
 def test_a_table_without_rows_says_nothing() -> None:
     report = analyse_table(table.build({"name": [], "order": []}), ceilings(), "p").backends[0]
     assert report.kernels == [] and report.tree is None and report.efficiency is None and report.coverage is None
-
-
-def test_ten_thousand_rows_take_less_than_150_ms() -> None:
-    one = kernel_table(1).frame
-    frame = pd.concat([one] * 2500, ignore_index=True)
-    frame["order"] = range(len(frame))
-    frame["shapes"] = [f"fp32[{i % 300}]" for i in range(len(frame))]
-    frame["module"] = [f"h.{i % 48}.mlp.fc" for i in range(len(frame))]
-    big = table.KernelTable(frame)
-
-    def cpu_time() -> float:
-        started = time.process_time()
-        analyse_table(big, ceilings(), "p")
-        return time.process_time() - started
-
-    assert min(cpu_time() for _ in range(5)) < 0.15
