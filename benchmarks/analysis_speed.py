@@ -1,6 +1,6 @@
 """How long the analysis of a kernel table takes. A few seconds.
 
-Must be reached: 10 000 rows, 1200 kinds of call in 48 modules, in 0.15 s of processor time. Best and median are printed.
+Must be reached: 10 000 rows, 1200 kinds of call in 48 modules, in 0.15 s of processor time; best and median are shown.
 """
 
 from __future__ import annotations
