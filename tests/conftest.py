@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -21,6 +22,10 @@ GOLDEN = Path(__file__).resolve().parent / "golden"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 pytest_plugins = ["tests.skips"]
+
+# A busy machine is no failure; and in continuous integration the same examples every time.
+settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("perfkit")
 
 
 @dataclass(frozen=True)
