@@ -31,6 +31,11 @@ def label(backend: BackendReport) -> str:
     return f"✗ {clean(backend.name, 14)}" if backend.status in FAULTY else clean(backend.name, 16)
 
 
+def _only_reference(report: Report, backend: BackendReport) -> bool:
+    """Whether a run used this backend as the reference alone: it ran, and was not timed."""
+    return report.settings is not None and not backend.timed and backend.status != "unavailable"
+
+
 def backends(report: Report) -> Table:
     """Correctness and speed of every backend, and why one has no figures."""
     rows = report.backends
@@ -43,7 +48,7 @@ def backends(report: Report) -> Table:
         "Backends",
         words(
             "backend",
-            [b.name if b.timed or not report.settings else f"{b.name} (reference)" for b in rows],
+            [f"{b.name} (reference)" if _only_reference(report, b) else b.name for b in rows],
             tones,
             name=True,
         ),

@@ -31,7 +31,7 @@ function showBackends(report) {
   };
   const sample = report.workload ? clean(report.workload.sample_name, 30) : "samples";
   const columns = [
-    { head: "Backend", first: true, cell: (b) => [el("span", { class: "backend-name" }, clean(b.name, 80)), statusPill(b), b.timed || !report.settings ? null : el("span", { class: "pill unknown" }, "reference only")] },
+    { head: "Backend", first: true, cell: (b) => [el("span", { class: "backend-name" }, clean(b.name, 80)), statusPill(b), b.timed || !report.settings || b.status === "unavailable" ? null : el("span", { class: "pill unknown" }, "reference only")] },
     { head: "Step, median", unit: steps.suffix, class: "stepcell", cell: (b) => stepBar(b, steps, longest) },
     { head: "95 % interval", right: true, cell: (b) => (b.step ? `${number(b.step.low, steps)} – ${number(b.step.high, steps)}` : ABSENT) },
     { head: "Speed-up", right: true, cell: speedup },
