@@ -12,7 +12,7 @@ import perfkit
 from perfkit.analysis import aggregate, points, ranges, speed, verdict
 from perfkit.analysis.accounting import accounting
 from perfkit.analysis.coverage import coverage
-from perfkit.analysis.results import BackendReport, Group, Report
+from perfkit.analysis.results import Accounting, BackendReport, Group, Report
 from perfkit.analysis.roofline import TOLERANCE, StoredCeilings, judge
 from perfkit.analysis.tree import module_tree
 from perfkit.hardware.ceilings import Ceilings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PASSES = ("encoder", "forward", "classifier", "backward", "optimizer")
 UNKNOWN = "unknown"
+MUCH_OVERHEAD = 0.15  # of the timed step: from here on the profiled step is another one, and the report says so
 
 
 def analyse(run: Run) -> Report:
@@ -131,6 +132,7 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> Backend
 def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float]) -> None:
     """Add to `report` what the kernel table says."""
     report.accounting = accounting(table.facts, samples_ns)
+    report.warnings += _slowed(report.accounting)
     report.ranges, report.transfers = ranges.ranges(table.facts), ranges.transfers(table.facts)
     report.waits = ranges.waits(table.facts)
     frame = _in_steps(table)
@@ -193,6 +195,17 @@ def _codes(values: pd.Series, first: tuple[str, ...] = ()) -> tuple[np.ndarray, 
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank[code], [names[i] for i in order]
+
+
+def _slowed(account: Accounting | None) -> list[str]:
+    """A warning when the profiled step, whose kernels are judged, is not the step that was timed."""
+    overhead = account.profiler_overhead if account else None
+    if overhead is None or overhead <= MUCH_OVERHEAD:
+        return []
+    return [
+        f"the profiled step took {overhead:.0%} longer than a timed one: efficiency and headroom, which come from it, "
+        "are too pessimistic"
+    ]
 
 
 def _above_roof(rows: aggregate.Rows, kernels: list[Group]) -> list[str]:

@@ -28,10 +28,12 @@ def peak(device: str) -> tuple[float | None, str]:
     if device != "cpu":
         import torch
 
-        return float(torch.cuda.max_memory_allocated()), "peak of PyTorch's CUDA allocator during the timed steps"
+        return float(
+            torch.cuda.max_memory_allocated()
+        ), "peak of PyTorch's CUDA allocator during the warm-up and timed steps"
     high = _status_bytes("VmHWM")
     if high is not None:
-        since = "the timed steps" if _CLEAR_REFS.exists() else "the whole run"
+        since = "the warm-up and timed steps" if _CLEAR_REFS.exists() else "the whole run"
         return high, f"peak resident memory of the backend's own process during {since}"
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -53,7 +53,7 @@ def capture(program: Program, settings: Settings, run: Callable[[int], object], 
                 run(index)
                 synchronize()
             step_ns.append(float(time.perf_counter_ns() - started))
-        # Exported here, while the window is open: after the next step() a schedule would hand out an empty trace.
+    # No step() since the last recorded step: it would arm a new window, and the export would be empty.
     trace = folder / f"{folder.name}.{time.time_ns()}.pt.trace.json.gz"
     profiler.export_chrome_trace(str(trace))
     if not trace.is_file() or trace.stat().st_size == 0:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from perfkit import table
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.accounting import accounting
+from perfkit.analysis.report import _slowed, analyse_table
 from perfkit.analysis.results import BackendReport, Group, Node
 from perfkit.analysis.roofline import BOUNDS, judge, unit_name
 from tests.analysis.examples import ceilings, kernel_table
@@ -219,3 +220,10 @@ def test_rows_outside_the_steps_do_not_count() -> None:
 def test_a_table_without_rows_says_nothing() -> None:
     report = analyse_table(table.build({"name": [], "order": []}), ceilings(), "p").backends[0]
     assert report.kernels == [] and report.tree is None and report.efficiency is None and report.coverage is None
+
+
+def test_a_profiled_step_much_slower_than_a_timed_one_is_said_to_be_so() -> None:
+    facts = {"steps": 1, "step_ns": [130.0], "busy_ns": [130.0], "gaps": []}
+    slow, same = (accounting(facts, [timed] * 5) for timed in (100.0, 120.0))
+    assert "30% longer" in _slowed(slow)[0]
+    assert _slowed(same) == _slowed(None) == []
