@@ -28,9 +28,8 @@ def peak(device: str) -> tuple[float | None, str]:
     if device != "cpu":
         import torch
 
-        return float(
-            torch.cuda.max_memory_allocated()
-        ), "peak of PyTorch's CUDA allocator during the warm-up and timed steps"
+        how = "peak of PyTorch's CUDA allocator during the warm-up and timed steps"
+        return float(torch.cuda.max_memory_allocated()), how
     high = _status_bytes("VmHWM")
     if high is not None:
         since = "the warm-up and timed steps" if _CLEAR_REFS.exists() else "the whole run"
