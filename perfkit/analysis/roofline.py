@@ -5,7 +5,8 @@
 Memory work is the bytes of device memory that counters saw, else the minimal bytes. On a CPU the memory ceiling depends
 on the row's working set, its minimal bytes. A report of Nsight Compute holds ceilings of its own, a set for each kernel
 at the clock that it ran at (`StoredCeilings`): these judge its rows. A resource whose work or ceiling is unknown is not
-judged; a row with no judged resource has no roof (NaN), and counts in no efficiency.
+judged; a row with no judged resource has no roof (NaN), and counts in no efficiency. Nor has a matrix product whose
+unit has no ceiling.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ Booleans = npt.NDArray[np.bool_]
 
 MEMORY, L2 = "memory", "l2"
 BOUNDS = (MEMORY, *RESOURCES, L2)
+_MATRIX = [i for i, resource in enumerate(RESOURCES) if resource.startswith("matrix_")]
 TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it the measurement or the model is broken
 
 
@@ -125,7 +127,9 @@ def judge(frame: pd.DataFrame, ceilings: Ceilings | StoredCeilings | None) -> Ju
         compute_text = _compute_roofs(roofs, by_unit, ceilings, texts)
     else:
         compute_text = np.full(len(BOUNDS), -1, np.int64)
-    known = np.isfinite(roofs).any(axis=1)
+    # Memory alone would judge a matrix product by what hardly bounds it.
+    without = (by_unit[:, _MATRIX] > 0) & ~np.isfinite(roofs[:, 1 : 1 + len(RESOURCES)][:, _MATRIX])
+    known = np.isfinite(roofs).any(axis=1) & ~without.any(axis=1)
     bound = np.where(known, np.argmax(np.where(np.isfinite(roofs), roofs, -1.0), axis=1), -1)
     roof = np.where(known, roofs[np.arange(len(frame)), np.maximum(bound, 0)], np.nan)
     return Judged(

@@ -92,9 +92,9 @@ def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
     ceilings = {resource: _best(group) for resource, group in groups.items()}
     if machine.x86:
         _raise_vector(ceilings)
-    if machine.device == "cpu" and "vector_fp32" in ceilings:
+    if "vector_fp32" in ceilings:
         for resource in ("vector_bf16", "vector_fp16"):
-            how = f"{resource[7:]} elements are computed in fp32: the fp32 ceiling"
+            how = f"{resource[7:]} elements are computed in fp32, as PyTorch does: the fp32 ceiling"
             ceilings[resource] = msgspec.structs.replace(ceilings["vector_fp32"], resource=resource, how=how)
     return [ceilings[name] for name in sorted(ceilings)]
 

@@ -44,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     more_rounds: int = 2  # for working sets whose rounds disagree
     more_until_s: float = 20.0  # none of these starts later
     shapes: tuple[tuple[int, int, int], ...] = ()
+    least_flop_s: float = 1e10  # what any device of this kind reaches: whether a first product fits into its time
 
 
 # Products of GPT-2's training step (rows × C × 4C, 4C × C, C × V at B=4, T=64), and squares.
@@ -68,7 +69,14 @@ def cpu_plan(last_cache: int | None, memory: int | None) -> Plan:
 def gpu_plan(memory: int) -> Plan:
     """Working sets from 1 MiB by factors of 2 to an eighth of the GPU's memory, 4 GiB at most."""
     largest = min(4 * GIB, memory // 8)
-    return Plan(sizes=_sizes(MIB, largest, 1), main_memory=None, pattern_s=0.05, matmul_s=1.0, shapes=GPU_SHAPES)
+    return Plan(
+        sizes=_sizes(MIB, largest, 1),
+        main_memory=None,
+        pattern_s=0.05,
+        matmul_s=1.0,
+        shapes=GPU_SHAPES,
+        least_flop_s=1e12,
+    )
 
 
 def _sizes(first: int, last: int, per_octave: int) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer)
     share = plan.matmul_s / len(plan.shapes)
     seen: dict[tuple[int, int, int], float] = {}
     for shape in plan.shapes:
-        guess = 2.5 * _flop(shape) / max(seen.values(), default=1e10)  # one call to warm up, one to time
+        guess = 2.5 * _flop(shape) / max(seen.values(), default=plan.least_flop_s)  # one call to warm up, one to time
         if guess > end - time.perf_counter():
             continue
         seen[shape] = _rate(device, precision, shape, share, best_of)

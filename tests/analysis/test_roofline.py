@@ -80,6 +80,17 @@ def test_an_unknown_ceiling_judges_nothing() -> None:
     assert np.isnan(without.roof).all() and np.isnan(without.headroom).all()
 
 
+def test_a_product_without_a_ceiling_for_its_unit_is_not_judged_by_memory() -> None:
+    moved = {"bytes_read": 1e3, "bytes_written": 0.0, "duration_ns": 1e3}
+    rows = [
+        {"name": "fp8 product", "order": 0, "flop_matrix_fp8": 1e6, **moved},
+        {"name": "no product", "order": 1, "flop_matrix_fp8": 0.0, **moved},
+    ]
+    judged = judge(table.build(rows).frame, ceilings())
+    assert judged.judged.tolist() == [False, True]
+    assert judged.bound[0] == -1
+
+
 def test_bytes_that_counters_saw_are_judged_by_main_memory() -> None:
     row = {
         "name": "a", "order": 0, "duration_ns": 1e6, "bytes_read": 1e3, "bytes_written": 1e3, "dram_read_bytes": 5e5,
