@@ -52,12 +52,13 @@ class _Rule:
         arguments, _ = self._backward_schema()
         incoming = {f"d{name}" for name in signature.outputs}
         kept = {name: values[name] for name in arguments if name not in incoming}
+        differentiable = {*arguments, *(f"d{name}" for name in self.gradient.incoming)}
         tensors = {name: v for name, v in kept.items() if isinstance(v, torch.Tensor)}
         ctx.save_for_backward(*tensors.values())
         ctx.saved_names = tuple(tensors)
         ctx.numbers = {name: v for name, v in kept.items() if name not in tensors}
         ctx.mark_non_differentiable(
-            *(o for name, o in zip(signature.outputs, outputs, strict=True) if f"d{name}" not in arguments)
+            *(o for name, o in zip(signature.outputs, outputs, strict=True) if f"d{name}" not in differentiable)
         )
 
     def backward(self, ctx: Any, *gradients: torch.Tensor) -> Any:
@@ -69,4 +70,5 @@ class _Rule:
         found = self._operator()(*(values[name] for name in arguments))
         found = (found,) if isinstance(found, torch.Tensor) else found
         by_name = dict(zip(results, found, strict=True))
+        by_name |= {name: make(values, by_name) for name, make in self.gradient.also.items()}
         return tuple(by_name.get(f"d{name}") for name in signature.inputs)

@@ -24,6 +24,10 @@ class Implementation:
 
     `source` is a file beside the family's Python file, `symbol` the function in it, `text` what this version does
     better than the one before, `dtypes` the precisions it exists in.
+
+    `accumulates`: its function takes one more integer after the operation's scalars, a bit for each output: where bit i
+    is set, it adds to output i instead of overwriting it (`perfkit.kernels.launch`). For other implementations the
+    engine adds afterwards, by way of a temporary.
     """
 
     version: int
@@ -32,6 +36,7 @@ class Implementation:
     symbol: str
     text: str
     dtypes: tuple[str, ...] = ("fp32", "bf16")
+    accumulates: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,15 @@ class Gradient:
     Everything else follows from names. An argument of that operation called `dNAME` is the gradient of the forward
     output NAME, any other is the forward input or output of that name; its output `dNAME` is the gradient of the
     forward input NAME. `derive` gives an argument that is neither, as a function of the forward values by name.
+
+    `also` computes gradients that the operation does not give: "dNAME" → a function of the values that the operation
+    was called with and of its results, each by name. `incoming` names forward outputs whose gradients only `also` uses.
     """
 
     operation: str
     derive: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    also: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Any]] = field(default_factory=dict)
+    incoming: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,10 +62,12 @@ class Operation:
     """One operation, known to PyTorch as `perfkit::NAME`.
 
     - `category`: the family it counts to in the kernel table: elementwise, softmax, normalization, loss, copy, …
-    - `schema`: as torch.library writes it, with named outputs: `(Tensor x, float eps) -> (Tensor y, Tensor rstd)`.
+    - `schema`: as torch.library writes it, with named outputs: `(Tensor x, float eps) -> (Tensor y, Tensor rstd)`;
+      `Tensor(a!) x` is changed in place, and `-> ()` gives nothing else.
     - `formula`: what it computes, as text.
     - `shapes`: tensor name → its dimensions by the family's letters: `B T 3C`, `... C`, "" for a single number.
-    - `reference`: the same in plain PyTorch, for any floating-point precision.
+    - `reference`: the same in plain PyTorch, for any floating-point precision. It changes nothing in place: it gives the
+      new values of the arguments that the operation changes, then the outputs.
     - `allocate`: arguments → the empty outputs (a tensor or a tuple), by `new_empty`, so that it serves fake tensors.
     - `scalars`: arguments → the sizes and numbers that the kernel takes after its tensors (int → int64_t, float →
       double).
