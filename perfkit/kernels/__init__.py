@@ -51,12 +51,14 @@ def check(
     inputs: Sequence[Any] | None = None,
     seed: int | None = None,
     extra_dirs: Iterable[str | Path] = (),
+    device: str = "cpu",
+    language: str | None = None,
 ) -> list[CheckResult]:
     """Compare one implementation with its reference in fp64; see `perfkit.kernels.checking.check`."""
     _need_torch()
     from perfkit.kernels.checking import check as run_check
 
-    return run_check(operation, version, dtype, sizes, inputs, seed, extra_dirs)
+    return run_check(operation, version, dtype, sizes, inputs, seed, extra_dirs, device, language)
 
 
 def _need_torch() -> None:

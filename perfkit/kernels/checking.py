@@ -18,7 +18,7 @@ from perfkit.kernels.declare import Operation
 from perfkit.kernels.dtypes import TORCH_DTYPES
 from perfkit.kernels.families import find
 from perfkit.kernels.register import runner
-from perfkit.kernels.selection import use_version
+from perfkit.kernels.selection import Wanted, use_version
 
 
 class Inputs:
@@ -61,6 +61,7 @@ class CheckResult:
     sizes: Mapping[str, int]
     seed: int
     errors: tuple[OutputError, ...]
+    language: str = "c"
 
     @property
     def ok(self) -> bool:
@@ -71,7 +72,8 @@ class CheckResult:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items()) or "given inputs"
         errors = ", ".join(f"{e.output} {e.error:.1e} (allowed {e.tolerance:.0e})" for e in self.errors)
         verdict = "right" if self.ok else "wrong"
-        what = f"{self.operation} version {self.version} in {self.dtype}"
+        written = "" if self.language == "c" else f" in {self.language}"
+        what = f"{self.operation} version {self.version}{written} in {self.dtype}"
         return f"{what} ({sizes}, seed {self.seed}) is {verdict}: {errors}"
 
     def require(self) -> CheckResult:
@@ -89,27 +91,34 @@ def check(
     inputs: Sequence[Any] | None = None,
     seed: int | None = None,
     extra_dirs: Iterable[str | Path] = (),
+    device: str = "cpu",
+    language: str | None = None,
 ) -> list[CheckResult]:
     """Check one implementation over the operation's cases, over `sizes` alone, or on `inputs` (arguments in order).
 
-    `version` None means the one that would run. Raises `Unavailable` or `RunFailed` when it cannot be built; a wrong
-    result raises nothing: look at `ok`, or call `require()`.
+    `version` and `language` None mean the one that would run on `device`. Raises `Unavailable` or `RunFailed` when it
+    cannot be built; a wrong result raises nothing: look at `ok`, or call `require()`.
     """
     operation = find(operation, extra_dirs) if isinstance(operation, str) else operation
     seed = secrets.randbits(32) if seed is None else seed
-    wanted = version if version is not None else selection.forced_version()
-    chosen = selection.choose(operation, "cpu", dtype, wanted)
+    wanted = Wanted(version, language) if version or language else selection.wanted()
+    chosen = selection.choose(operation, device, dtype, wanted)
     cases: Sequence[Mapping[str, int]] = [{}] if inputs is not None else [sizes] if sizes else operation.cases
     results = []
     for case in cases:
         arguments = inputs if inputs is not None else operation.inputs(Inputs(dtype, seed), **case)
-        errors = _errors(operation, chosen.version, dtype, arguments)
-        results.append(CheckResult(operation.qualified_name, chosen.version, dtype, case, seed, errors))
+        placed = [a.to(device) if isinstance(a, Tensor) else a for a in arguments]
+        errors = _errors(operation, Wanted(chosen.version, chosen.language), dtype, placed, device)
+        results.append(
+            CheckResult(operation.qualified_name, chosen.version, dtype, case, seed, errors, chosen.language)
+        )
     return results
 
 
-def _errors(operation: Operation, version: int, dtype: str, arguments: Sequence[Any]) -> tuple[OutputError, ...]:
-    got = poisoned_run(operation, version, arguments)
+def _errors(
+    operation: Operation, wanted: Wanted, dtype: str, arguments: Sequence[Any], device: str
+) -> tuple[OutputError, ...]:
+    got = poisoned_run(operation, wanted.version, arguments, device, wanted.language)
     expected = _outputs(operation.reference(*(_to_fp64(a) for a in arguments)))
     allowed = operation.tolerance[dtype]
     return tuple(
@@ -118,10 +127,16 @@ def _errors(operation: Operation, version: int, dtype: str, arguments: Sequence[
     )
 
 
-def poisoned_run(operation: Operation, version: int, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
-    """Run one version into outputs that hold NaN before, so that an element it forgets shows."""
-    with use_version(version):
-        plan = runner(operation, "cpu").plan(arguments)
+def poisoned_run(
+    operation: Operation,
+    version: int | None,
+    arguments: Sequence[Any],
+    device: str = "cpu",
+    language: str | None = None,
+) -> tuple[Tensor, ...]:
+    """Run one implementation into outputs that hold NaN before, so that an element it forgets shows."""
+    with use_version(version, language):
+        plan = runner(operation, device).plan(arguments)
     outputs = _outputs(operation.allocate(*arguments))
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else -1)

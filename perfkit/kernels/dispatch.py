@@ -43,7 +43,8 @@ class Runner:
 
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
-        outputs = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in plan.outputs]
+        device = arguments[self._tensors[0]].device
+        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.outputs]
         if plan.large:
             for output in outputs:
                 advise_huge_pages(output)
@@ -52,7 +53,7 @@ class Runner:
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
         """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""
-        key: list[Any] = [selection.forced_version()]
+        key: list[Any] = [selection.wanted()]
         for i in self._tensors:
             tensor = arguments[i]
             key += (tensor.shape, tensor.dtype)
@@ -64,13 +65,13 @@ class Runner:
 
     def prepare(self, dtype: str) -> Implementation:
         """Choose, build and bind the implementation for `dtype` before the first call."""
-        chosen = selection.choose(self.operation, self.device, dtype, selection.forced_version())
+        chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
         self._launcher(chosen, dtype)
         return chosen
 
     def _make(self, arguments: Sequence[Any]) -> Plan:
         dtype = self._check(arguments)
-        chosen = selection.choose(self.operation, self.device, dtype, selection.forced_version())
+        chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
         allocated = self.operation.allocate(*arguments)
         outputs = (allocated,) if self._single else allocated
         specs = tuple((tuple(o.shape), o.dtype) for o in outputs)

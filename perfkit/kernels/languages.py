@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from perfkit.errors import InputError
+from perfkit.kernels import triton
 from perfkit.kernels.c import binding, toolchain
 from perfkit.kernels.c.binding import Launch
 from perfkit.kernels.declare import Family, Implementation, Operation
@@ -13,15 +14,20 @@ from perfkit.kernels.declare import Family, Implementation, Operation
 
 @dataclass(frozen=True)
 class Language:
-    """`unavailable` says in a sentence why it cannot run here; `launcher` builds and binds one implementation."""
+    """`unavailable` says in a sentence why it cannot run here; `launcher` builds and binds one implementation.
+
+    `test_device` names a second device on which it runs slowly, for tests: used only when the language is asked for.
+    """
 
     device: str
     unavailable: Callable[[], str | None]
     launcher: Callable[[Operation, Implementation, str], Launch]
+    test_device: Callable[[], str | None] = lambda: None
 
 
 LANGUAGES: dict[str, Language] = {
     "c": Language("cpu", toolchain.unavailable, binding.launcher),
+    "triton": Language("cuda", triton.unavailable, triton.launcher, triton.test_device),
 }
 
 
@@ -35,9 +41,19 @@ def language(implementation: Implementation) -> Language:
     return LANGUAGES[implementation.language]
 
 
-def candidates(operation: Operation, device: str, dtype: str) -> list[Implementation]:
-    """The implementations for a device and precision, naive first."""
-    found = [i for i in operation.implementations if dtype in i.dtypes and language(i).device == device]
+def candidates(operation: Operation, device: str, dtype: str, name: str | None = None) -> list[Implementation]:
+    """The implementations for a device and precision, naive first; of the language `name` when it is given.
+
+    Languages that cannot run here are left out while another can.
+    """
+    written = sorted({i.language: language(i) for i in operation.implementations}.items())
+    if name is None:
+        suited = {key for key, language in written if language.device == device}
+        runs = {key for key in suited if LANGUAGES[key].unavailable() is None} if len(suited) > 1 else suited
+    else:
+        suited = {k for k, language in written if k == name and device in (language.device, language.test_device())}
+        runs = suited
+    found = [i for i in operation.implementations if dtype in i.dtypes and i.language in (runs or suited)]
     return sorted(found, key=lambda i: i.version)
 
 

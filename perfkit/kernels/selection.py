@@ -1,21 +1,31 @@
-"""Which version of an operation runs: the fastest that exists, unless one is asked for."""
+"""Which implementation of an operation runs: the fastest that exists, unless a version or a language is asked for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from perfkit.errors import Unavailable, UsageError
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.languages import candidates
 
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for: a version number and a language; None where any will do."""
+
+    version: int | None = None
+    language: str | None = None
+
+
 # What every operation must use: what the environment says, and above it what `use_version` blocks say.
-_forced: list[int | None] = [None]
+_forced: list[Wanted] = [Wanted()]
 
 
-def forced_version() -> int | None:
-    """The version asked for by the innermost `use_version`, else by PERFKIT_KERNEL_VERSION when kernels were loaded."""
+def wanted() -> Wanted:
+    """What the innermost `use_version` asks for, else PERFKIT_KERNEL_VERSION as it was when kernels were loaded."""
     return _forced[-1]
 
 
@@ -24,30 +34,32 @@ def read_environment() -> None:
     text = os.environ.get("PERFKIT_KERNEL_VERSION")
     if text and not text.isdigit():
         raise UsageError(f"PERFKIT_KERNEL_VERSION is {text!r}.", "Set it to a version number such as 1, or unset it.")
-    _forced[0] = int(text) if text else None
+    _forced[0] = Wanted(int(text) if text else None)
 
 
 @contextmanager
-def use_version(version: int) -> Iterator[None]:
-    """Within the block, in every thread, every operation runs its version `version` (1 is the naive one)."""
-    _forced.append(version)
+def use_version(version: int | None = None, language: str | None = None) -> Iterator[None]:
+    """Within the block, in every thread, every operation runs its version `version` (1 is the naive one).
+
+    `language` ("c", "triton", …) leaves only the versions written in it.
+    """
+    _forced.append(Wanted(version, language))
     try:
         yield
     finally:
         _forced.pop()
 
 
-def choose(operation: Operation, device: str, dtype: str, version: int | None) -> Implementation:
-    """The implementation to run; the highest version when `version` is None. Raises `Unavailable` if missing."""
-    found = candidates(operation, device, dtype)
-    if version is None and found:
-        return found[-1]
-    matching = [i for i in found if i.version == version]
+def choose(operation: Operation, device: str, dtype: str, wanted: Wanted) -> Implementation:
+    """The implementation to run; the highest version when none is asked for. Raises `Unavailable` if missing."""
+    found = candidates(operation, device, dtype, wanted.language)
+    matching = [i for i in found if wanted.version in (None, i.version)]
     if matching:
-        return matching[0]
-    which = "" if version is None else f" {version}"
+        return matching[-1]
+    which = "" if wanted.version is None else f" {wanted.version}"
+    language = "" if wanted.language is None else f" in {wanted.language}"
     others = sorted({f"{i.version} ({i.language}: {', '.join(i.dtypes)})" for i in operation.implementations})
     raise Unavailable(
-        f"{operation.qualified_name} has no version{which} for {dtype} on {device}.",
+        f"{operation.qualified_name} has no version{which}{language} for {dtype} on {device}.",
         f"It has {'; '.join(others) or 'none'}.",
     )

@@ -1,0 +1,12 @@
+"""Triton kernels: launched on an NVIDIA GPU, or run by Triton's interpreter on the CPU, for tests.
+
+A source is a Python file beside the family's, with `@triton.jit` kernels and, for each implementation, one function
+marked `@launch` that says grid and meta-parameters. The interpreter needs TRITON_INTERPRET=1 from the start of the
+process; its device is the CPU, and it is used only where the language "triton" is asked for by name.
+"""
+
+from perfkit.kernels.triton.availability import test_device, unavailable
+from perfkit.kernels.triton.binding import launcher
+from perfkit.kernels.triton.launch import Launch, launch
+
+__all__ = ["Launch", "launch", "launcher", "test_device", "unavailable"]
