@@ -30,6 +30,7 @@ THEORETICAL_OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
 WAVES = "launch__waves_per_multiprocessor"
 OCCUPANCY_LIMIT = "launch__occupancy_limit_"
 SECTOR_BYTES, L1_LINE_BYTES = 32, 128
+LEVELS = ("sm", "l1tex", "lts")  # of which a report tells how busy they were
 
 # Sectors that coalesced accesses would not have moved, and shared-memory wavefronts that conflict-free ones would not.
 EXCESSIVE_SECTORS = "derived__memory_l2_theoretical_sectors_global_excessive"
@@ -75,6 +76,15 @@ def stalls(result: Result) -> dict[str, float]:
     found = {m[1]: result.number(name) for name in result.values if (m := _STALL.fullmatch(name))}
     reasons = {name: value for name, value in found.items() if name not in ("selected", "not_selected") and value > 0}
     return dict(sorted(reasons.items(), key=lambda item: -item[1]))
+
+
+def busy(result: Result) -> dict[str, float]:
+    """How busy each level was, a share of its peak from 0 to 1: `sm` (instructions and pipes), `l1tex`, `lts` (L2)."""
+    shares = {unit: result.number(f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed") for unit in LEVELS}
+    shares["l1tex"] = result.number(
+        "l1tex__throughput.avg.pct_of_peak_sustained_elapsed", "l1tex__throughput.avg.pct_of_peak_sustained_active"
+    )
+    return {unit: share / 100 for unit, share in shares.items() if share == share}
 
 
 def tensor_active(result: Result) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perfkit.readers.ncu import metrics, traffic, work
+from perfkit.readers.ncu import metrics, roofs, traffic, work
 from perfkit.readers.ncu.results import Result
 
 _HALF = ",".join(f"smsp__sass_thread_inst_executed_op_h{op}_pred_on.sum" for op in ("add", "mul", "fma"))
@@ -39,6 +39,12 @@ NEEDS = (
         "DRAM reads apart from writes",
         f"--metrics {metrics.DRAM_READ},{metrics.DRAM_WRITE}",
         _without(metrics.DRAM_READ),
+    ),
+    Need(
+        "the DRAM clock of the capture",
+        f"--metrics {metrics.DRAM_CLOCK}",
+        lambda r: not math.isfinite(roofs.dram(r)),
+        True,
     ),
     Need(
         "fp32 and fp64 work",

@@ -19,7 +19,9 @@ from perfkit.readers.ncu.results import Result, Rule, to_base
 
 _HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
 _SNIFFED = 1 << 20  # bytes in which the header must begin: a program may print before it
-_NVTX = "Id:Domain:Push/Pop_Range"
+_NVTX = re.compile(r"(Id:|thread )Domain:Push/Pop_Range:")
+_NVTX_FIELDS = 6  # behind the name: type and value of payload, type and value of colour, type of message, message
+_VALUE = "Metric Value"
 _WANTED = re.compile(metrics.WANTED)
 _RULE_KINDS = {"INF": 1, "OPT": 2, "WRN": 3, "ERR": 4}
 _SCOPES = {"local": 1, "global": 2}
@@ -67,16 +69,20 @@ def _decoded(data: bytes) -> str:
 
 
 def _table(text: str) -> tuple[list[str], list[dict[str, str]], int]:
-    """The header, the rows as mappings, and how many lines did not fit."""
+    """The header, the rows as mappings, and how many lines did not fit.
+
+    Since 2025 a details page has no cells for a rule on the lines of metrics.
+    """
     match = _HEADER.search(text)
     if not match:
         return [], [], 0
     reader = csv.reader(io.StringIO(text[match.start() :].replace("\0", "")))
     header = next(reader)
+    least = header.index(_VALUE) + 1 if _VALUE in header else len(header)
     rows, odd = [], 0
     for row in reader:
-        if len(row) == len(header):
-            rows.append(dict(zip(header, row, strict=True)))
+        if least <= len(row) <= len(header):
+            rows.append(dict(zip(header, [*row, *[""] * (len(header) - len(row))], strict=True)))
         elif row and not row[0].startswith("=="):
             odd += 1
     return header, rows, odd
@@ -85,13 +91,14 @@ def _table(text: str) -> tuple[list[str], list[dict[str, str]], int]:
 def _raw_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
     """A row a kernel; the row after the header holds the units."""
     names = [name for name in header if _WANTED.fullmatch(name)]
+    nvtx = [name for name in header if _NVTX.match(name)]
     units = rows.pop(0) if rows and not rows[0].get("ID", "").strip() else {}
     found = []
     for row in rows:
         result = _result(row)
         for name in names:
             _keep(result, name, row[name], units.get(name, ""))
-        result.ranges = [r for column in header if column.startswith(_NVTX) for r in _ranges(row[column])]
+        result.ranges = [r for column in nvtx for r in _ranges(row[column])]
         result.metrics = len(result.values)
         found.append(result)
     return found
@@ -100,6 +107,7 @@ def _raw_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
 def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]:
     """A row a metric or rule, grouped by the kernel's ID and process."""
     found: dict[tuple[str, str], Result] = {}
+    nvtx = [name for name in rows[0] if _NVTX.match(name)] if rows else []
     for row in rows:
         result = found.setdefault((row.get("Process ID", ""), row["ID"]), _result(row))
         label, unit = row.get("Metric Name", "").strip(), row.get("Metric Unit", "")
@@ -109,6 +117,7 @@ def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]
         section = row.get("Section Name", "").strip()
         if section and section not in result.sections:
             result.sections.append(section)
+        result.ranges = result.ranges or [r for column in nvtx for r in _ranges(row[column])]
         result.rules += _rule(row, section)
         result.metrics = len(result.values)
     return list(found.values())
@@ -168,8 +177,22 @@ def _rule(row: dict[str, str], section: str) -> Iterable[Rule]:
 
 
 def _ranges(cell: str) -> Iterator[str]:
-    """Names in a cell of NVTX ranges: `ID:DOMAIN:NAME` and six more fields a line; the name may hold colons itself."""
-    for line in cell.splitlines():
-        parts = line.strip().strip('"').split(":")
-        if len(parts) >= 9:
-            yield ":".join(parts[2:-6])
+    """Names in a cell of NVTX ranges, the outermost first.
+
+    Up to 2024 a line a range, `ID:DOMAIN:NAME:…`; since 2025 one line for all, `THREAD  "DOMAIN:NAME:…"  "DOMAIN:…"`.
+    """
+    thread, quote, quoted = cell.strip().partition('"')
+    if quote and thread.strip().isdecimal():
+        entries = [part.partition(":")[2] for part in re.split(r'"\s+"', quoted.strip().removesuffix('"'))]
+    else:
+        entries = [line.strip().strip('"').partition(":")[2].partition(":")[2] for line in cell.splitlines()]
+    yield from filter(None, map(_range_name, entries))
+
+
+def _range_name(entry: str) -> str:
+    """The NAME of `NAME:…`: six fields follow, of which the last is the name again or one word; both hold colons."""
+    parts = entry.split(":")
+    for length in range(1, len(parts) - _NVTX_FIELDS + 1):
+        if parts[:length] == parts[length + _NVTX_FIELDS - 1 :]:
+            return ":".join(parts[:length])
+    return ":".join(parts[:-_NVTX_FIELDS])

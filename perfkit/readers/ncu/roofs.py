@@ -11,6 +11,7 @@ All hold at the clock of the capture: the tool holds the base clock unless told 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from perfkit.hardware.ceilings import MEMORY, Ceiling, Ceilings
 from perfkit.hardware.gpu import Gpu
@@ -19,6 +20,18 @@ from perfkit.readers.ncu import metrics, work
 from perfkit.readers.ncu.results import Result
 
 L2 = "l2"
+
+
+@dataclass(frozen=True)
+class When:
+    """The clocks that roofs hold for: in words, and by what the roofs are known."""
+
+    words: str
+    how: str
+
+
+AT_CAPTURED = When("at the captured clock", "peak rate and clock stored in the report")
+AT_MAXIMUM = When("at the maximum clock", "device attributes stored in the report: widths, units and maximum clocks")
 
 
 def of_kernel(result: Result) -> dict[str, float]:
@@ -67,7 +80,7 @@ def gpu_of(result: Result) -> Gpu | None:
     )
 
 
-def summary(per_kernel: list[dict[str, float]], gpu: Gpu | None, captured: str) -> Ceilings | None:
+def summary(per_kernel: list[dict[str, float]], gpu: Gpu | None, when: When) -> Ceilings | None:
     """The roofs of the report as one set, each the median over its kernels; None where no kernel has a DRAM roof.
 
     `datasheet` holds the vendor's figures; the roofs at the maximum clock are `perfkit.hardware.peaks.peaks_of`.
@@ -83,12 +96,12 @@ def summary(per_kernel: list[dict[str, float]], gpu: Gpu | None, captured: str) 
         fingerprint="",
         device="cuda",
         device_name=gpu.name if gpu else "",
-        measured_at="during the capture",
+        measured_at="during the capture" if when is AT_CAPTURED else "in no run (device attributes)",
         threads=0,
         bandwidth=[*([(l2_bytes, middle[L2])] if L2 in middle else []), (2 * l2_bytes, middle[MEMORY])],
         caches={"L2": l2_bytes},
         compute={name: value for name, value in middle.items() if name not in (MEMORY, L2)},
-        details=[_ceiling(name, value, captured) for name, value in middle.items()],
+        details=[_ceiling(name, value, when) for name, value in middle.items()],
         datasheet=datasheet,
         datasheet_source=f"datasheet of {row.name}: {row.source}" if row else "",
     )
@@ -106,15 +119,15 @@ def at_maximum_clock(gpu: Gpu | None, result: Result) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def _ceiling(name: str, value: float, captured: str) -> Ceiling:
+def _ceiling(name: str, value: float, when: When) -> Ceiling:
     memory = name in (MEMORY, L2)
     words = {MEMORY: "DRAM", L2: "L2 reads"}.get(name, name)
     return Ceiling(
-        name=f"{words} at the captured clock",
+        name=f"{words} {when.words}",
         resource=name,
         unit="B/s" if memory else "FLOP/s",
         value=value,
-        how=f"peak rate and clock stored in {captured}",
+        how=when.how,
     )
 
 

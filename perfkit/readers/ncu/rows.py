@@ -8,9 +8,11 @@ from typing import Any
 
 from perfkit import table
 from perfkit.cost.names import family_of_kernel_name
-from perfkit.readers.kineto_place import MODULE, PASS, STEP
+from perfkit.hardware.ceilings import MEMORY
+from perfkit.readers import kernel_names, range_names
 from perfkit.readers.ncu import metrics, missing, roofs, rules, traffic, work
 from perfkit.readers.ncu.results import WORKLOADS, Result
+from perfkit.readers.ncu.roofs import AT_CAPTURED, AT_MAXIMUM
 
 TOO_SHORT_NS = 5000.0  # below this, or under one wave, launch and tail dominate: too small to judge
 
@@ -25,7 +27,12 @@ def make_table(results: list[Result], path: Path, reader: str, warnings: list[st
     """
     per_kernel = [roofs.of_kernel(result) for result in results]
     gpu = next((found for result in results if (found := roofs.gpu_of(result))), None)
-    ceilings = roofs.summary(per_kernel, gpu, "the report")
+    ceilings = roofs.summary(per_kernel, gpu, AT_CAPTURED)
+    at_maximum = roofs.at_maximum_clock(gpu, results[0])
+    when = AT_CAPTURED
+    if not any(per_kernel) and MEMORY in at_maximum:  # `--metrics` alone: no clocks were recorded
+        when, per_kernel = AT_MAXIMUM, [at_maximum] * len(results)
+        ceilings = roofs.summary(per_kernel, gpu, when)
     lacking = missing.lines(results)
     facts: dict[str, Any] = {
         "tool": "ncu",
@@ -33,8 +40,8 @@ def make_table(results: list[Result], path: Path, reader: str, warnings: list[st
         "gpus": [_builtins(gpu)] if gpu else [],
         "ceilings": _builtins(ceilings),
         "row_ceilings": _by_row(per_kernel),
-        "ceilings_hold": "at the captured clock",
-        "max_clock_ceilings": roofs.at_maximum_clock(gpu, results[0]),
+        "ceilings_hold": when.words,
+        "max_clock_ceilings": at_maximum,
         "kernels": [_details(result, own) for result, own in zip(results, per_kernel, strict=True)],
         "missing": lacking,
     }
@@ -66,7 +73,7 @@ def _identity(result: Result, order: int) -> dict[str, Any]:
     device = _whole(result.number("launch__device_id"))
     return {
         "name": name,
-        "short_name": result.function or name,
+        "short_name": kernel_names.told(name, result.function),
         "family": family_of_kernel_name(f"{name[:2000]} {result.function[:2000]}"),
         "kind": "gpu_kernel",
         "device": f"cuda:{device}" if device is not None else "cuda",
@@ -76,15 +83,16 @@ def _identity(result: Result, order: int) -> dict[str, Any]:
 
 
 def _place(result: Result) -> dict[str, Any]:
-    """Place in the model from perfkit's own NVTX ranges, the innermost of each kind."""
+    """Place in the model from the NVTX ranges around the launch, the innermost of each kind."""
     found: dict[str, Any] = {"range": "/".join(result.ranges) or None}
     for name in result.ranges:
-        for prefix, column in ((PASS, "pass"), (MODULE, "module"), (STEP, "step")):
-            if name.startswith(prefix):
-                found[column] = name.removeprefix(prefix)
-                found["placed_by"] = "range"
-    step = found.pop("step", "")
-    return {**found, "step": int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else None}
+        for column, of in (("pass", range_names.pass_of), ("module", range_names.module_of)):
+            if (said := of(name)) is not None:
+                found[column], found["placed_by"] = said, "range"
+    step = next((s for name in reversed(result.ranges) if (s := range_names.step_of(name)) is not None), "")
+    if not (step.isascii() and step.isdecimal() and len(step) < 10):
+        return found
+    return {**found, "step": int(step), "placed_by": "range"}
 
 
 def _launch(result: Result) -> dict[str, Any]:
@@ -101,8 +109,18 @@ def _launch(result: Result) -> dict[str, Any]:
         "registers": _whole(result.number("launch__registers_per_thread")),
         "shared_bytes": _positive(shared),
         "occupancy": _positive(occupancy),
-        "waves": _positive(result.number(metrics.WAVES)),
+        "waves": _positive(_waves(result)),
     }
+
+
+def _waves(result: Result) -> float:
+    """Waves a multiprocessor; pages print 0.00 for few blocks, where blocks and limits of the occupancy tell more."""
+    stored, limits = result.number(metrics.WAVES), _limits(result)
+    slots = result.number("launch__sm_count", "device__attribute_multiprocessor_count") * min(
+        limits.values(), default=math.nan
+    )
+    blocks = math.prod(result.number(f"launch__grid_dim_{axis}") for axis in "xyz")
+    return blocks / slots if stored == 0 and slots > 0 and math.isfinite(blocks) else stored
 
 
 def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
@@ -113,6 +131,7 @@ def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
         "too_small": bool(duration < TOO_SHORT_NS or waves < 1),
         "sm_clock_hz": _or_none(work.sm_clock(result)),
         "dram_share": _or_none(result.number(metrics.DRAM_SHARE) / 100),
+        "busy": metrics.busy(result),
         "l2_sent_bytes": _or_none(traffic.l2_sent(result)),
         "stalls": metrics.stalls(result),
         "occupancy": _or_none(result.number(metrics.ACHIEVED_OCCUPANCY) / 100),
