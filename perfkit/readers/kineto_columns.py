@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.cost import CostModel
+from perfkit.readers.kernel_names import short_name
 from perfkit.readers.kineto_events import ANNOTATION, HostEvents, Integers
 from perfkit.readers.kineto_place import EVIDENCE, ROOT, Place
 from perfkit.readers.kineto_rows import Rows
@@ -83,13 +84,6 @@ def finish(
     columns["pass"] = _split_forward(columns["pass"], columns["module"], passes)
     step = np.asarray(columns["step"])
     columns["step"] = _absent_below_zero(step)
-
-
-def short_name(name: str) -> str:
-    """The name without namespace, arguments and template parameters: `aten::addmm` → `addmm`."""
-    bare = name.split("(anonymous namespace)::")[-1] if name.startswith("void ") else name
-    bare = re.split(r"[<(]", bare.removeprefix("void "), maxsplit=1)[0]
-    return bare.rsplit("::", 1)[-1].strip() or name
 
 
 def uncosted(columns: Mapping[str, Any]) -> list[str]:

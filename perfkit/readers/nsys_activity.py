@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.readers.kernel_names import told
 from perfkit.readers.nsys_database import ABSENT, Database, Integers, first_present, spoken
 
 KERNEL, COPY, FILL, GRAPH = KINDS = ("gpu_kernel", "memcpy", "memset", "graph")
@@ -169,7 +170,8 @@ def _names(database: Database, raw: dict[str, dict[str, Integers]]) -> tuple[lis
     fills = ["Memset (Device)"] * len(raw[FILL]["start"])
     graphs = [f"CUDA graph {g}" if g != ABSENT else "CUDA graph" for g in raw[GRAPH]["graphId"].tolist()]
     rest = [*copies, *fills, *graphs]
-    return [*spoken(long, texts, UNNAMED), *rest], [*spoken(short, texts, UNNAMED), *rest]
+    names = spoken(long, texts, UNNAMED)
+    return [*names, *rest], [*map(told, names, spoken(short, texts, UNNAMED)), *rest]
 
 
 UNNAMED = "kernel without a name"

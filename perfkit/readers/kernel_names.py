@@ -1,0 +1,98 @@
+"""Short names of kernels: what a person calls them.
+
+`void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(…)::{lambda…}, …>(…)` is a Gelu to
+everyone but the compiler. A function that libraries use for many purposes is therefore named by the template argument
+that tells its purpose; any other by itself, without namespace, template arguments and parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_WRAPPED = {
+    "Kernel",
+    "Kernel2",
+    "device_kernel",
+    "kernel_wrapper",
+}  # CUTLASS: the first template argument is the kernel
+_ELEMENTWISE = re.compile(r"(\w+_)?elementwise_kernel(_\w+)?")
+_MANY_TENSORS = "multi_tensor_apply_kernel"
+_TELLING = re.compile(r"\w*?(?:[kK]ernel|Functor)\w*|launch_\w+")
+_WRAPPERS = re.compile(
+    r"gpu_kernel_impl\w*|gpu_kernel|opmath_gpu_kernel\w*|opmath_symmetric_gpu_kernel\w*|[AB]?(Unary|Binary)Functor"
+)
+_ANONYMOUS = re.compile(r"\((anonymous namespace|unnamed)\)|<unnamed>|\{anonymous\}")
+_LONGEST = 20_000  # characters that are looked at; a damaged file may hold more
+
+
+@lru_cache(maxsize=8192)
+def short_name(name: str) -> str:
+    """The short name of a kernel or operator; `name` itself where there is nothing to shorten."""
+    if name.startswith(("Memcpy", "Memset")):
+        return name.partition(" (")[0] or name
+    if "<" not in name and "(" not in name:
+        return name.removeprefix("void ").rpartition("::")[2].strip() or name
+    function, arguments = _parted(_ANONYMOUS.sub("anonymous", name[:_LONGEST]))
+    parts = [part for part in function.split("::") if part]
+    if not parts:
+        return name
+    own = parts[-1]
+    if own in _WRAPPED and arguments:
+        return short_name(arguments[0].strip()) or own
+    if own == _MANY_TENSORS:
+        return " ".join(["multi_tensor_apply", *_functors(arguments)]) if _functors(arguments) else own
+    if _ELEMENTWISE.fullmatch(own):
+        return next(filter(None, map(_telling, arguments)), own)
+    return "::".join(parts[-2:]) if own == "kernel" and len(parts) > 1 else own
+
+
+def told(name: str, short: str) -> str:
+    """The short name of a kernel whose tool gives a short name too: that one counts where the name is no declaration."""
+    return short_name(name) if "(" in name or "<" in name else short or short_name(name)
+
+
+def _parted(name: str) -> tuple[str, list[str]]:
+    """The function with its namespaces but without return type and parameters, and its own template arguments."""
+    plain: list[str] = []
+    arguments: list[str] = []
+    depth = start = 0
+    for at, letter in enumerate(name):
+        if letter == "(" and depth == 0:
+            break
+        if letter == "<":
+            depth += 1
+            if depth == 1:
+                arguments, start = [], at + 1
+        elif letter == ">" and depth:
+            depth -= 1
+            if depth == 0:
+                arguments.append(name[start:at])
+        elif letter in "({[" and depth:
+            depth += 1
+        elif letter in ")}]" and depth > 1:
+            depth -= 1
+        elif letter == "," and depth == 1:
+            arguments.append(name[start:at])
+            start = at + 1
+        elif letter.isspace() and depth == 0:
+            plain, arguments = [], []
+        elif depth == 0:
+            plain.append(letter)
+    return "".join(plain), arguments
+
+
+def _telling(argument: str) -> str:
+    """The first identifier in a template argument that says what is done; "" where none does."""
+    found = (m[0] for m in _TELLING.finditer(argument))
+    return next((word for word in found if not _WRAPPERS.fullmatch(word)), "")
+
+
+def _functors(arguments: list[str]) -> list[str]:
+    """What is done to the tensors, such as [BinaryOpScalarFunctor, divides]."""
+    names = [_parted(argument.strip())[0].rpartition("::")[2] for argument in arguments]
+    at = next((i for i, name in enumerate(names) if name.endswith("Functor")), None)
+    if at is None:
+        return []
+    inner = [n for n in names[at + 1 : at + 2] if n and "::" in arguments[at + 1] and n not in ("BFloat16", "Half")]
+    return [names[at], *inner]

@@ -1,0 +1,66 @@
+"""Short names of kernels, of names as profilers write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfkit.readers.kernel_names import short_name, told
+
+NATIVE, ANONYMOUS = "at::native::", "at::native::(anonymous namespace)::"
+NAMES = {
+    "aten::addmm": "addmm",
+    "tiny": "tiny",
+    "triton_poi_fused_gelu_view_2": "triton_poi_fused_gelu_view_2",
+    "triton_(1)": "triton_",
+    "Memcpy DtoH (Device -> Pinned)": "Memcpy DtoH",
+    "Memset (Device)": "Memset",
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(cutlass_80_simt_sgemm_128x128_8x4_nn_align1"
+    "::Params)": "cutlass_80_simt_sgemm_128x128_8x4_nn_align1",
+    "void cublasLt::splitKreduce_kernel<32, 16, int, float, true>(cublasLt::cublasSplitKParams<float>, float const*)": (
+        "splitKreduce_kernel"
+    ),
+    "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float, true, 7>(cublasGemvParams<float>)": (
+        "gemvx::kernel"
+    ),
+    f"void {ANONYMOUS}multi_tensor_apply_kernel<{ANONYMOUS}TensorListMetadata<1>, {ANONYMOUS}BinaryOpScalarFunctor<"
+    f"float, 1, 1, 0>, std::plus<float>, float>({ANONYMOUS}TensorListMetadata<1>)": (
+        "multi_tensor_apply BinaryOpScalarFunctor plus"
+    ),
+    f"void {ANONYMOUS}multi_tensor_apply_kernel<{ANONYMOUS}FusedOptimizerTensorListMetadata<4>, {ANONYMOUS}"
+    f"FusedAdamMathFunctor<float, 4, ({NATIVE}ADAM_MODE)1, false>, float const*, double>(int)": (
+        "multi_tensor_apply FusedAdamMathFunctor"
+    ),
+    f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}GeluCUDAKernelImpl(at::TensorIteratorBase&, {NATIVE}GeluType)"
+    "::{lambda()#2}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul> >(int)": "GeluCUDAKernelImpl",
+    f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}AUnaryFunctor<float, float, float, {NATIVE}binary_internal::"
+    "MulFunctor<float> >, std::array<char*, 2ul> >(int)": "MulFunctor",
+    f"void {NATIVE}elementwise_kernel<128, 2, {NATIVE}gpu_kernel_impl_nocast<{ANONYMOUS}masked_fill_kernel("
+    "at::TensorIterator&)::{lambda()#1}> >(int)": "masked_fill_kernel",
+    f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}FillFunctor<float>, std::array<char*, 1ul> >(int)": (
+        "FillFunctor"
+    ),
+    f"void {ANONYMOUS}CatArrayBatchedCopy<{ANONYMOUS}OpaqueType<4u>, unsigned int, 3, 64, 64>({ANONYMOUS}"
+    "OpaqueType<4u>*)": "CatArrayBatchedCopy",
+    f"void {ANONYMOUS}cunn_SoftMaxForward<4, float, {ANONYMOUS}LogSoftMaxForwardEpilogue>(float*)": (
+        "cunn_SoftMaxForward"
+    ),
+    "void f<(lambda)1>(int)": "f",
+    "void unbalanced<a<b, c": "unbalanced",
+    "<<<>>>": "<<<>>>",
+    "": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda n: NAMES[n] or "empty")
+def test_a_kernel_is_called_by_what_it_does(name: str) -> None:
+    assert short_name(name) == NAMES[name]
+
+
+def test_a_very_long_name_is_no_hindrance() -> None:
+    assert short_name(f"void f<{'a<' * 200_000}") == "f"
+
+
+def test_the_tools_own_short_name_serves_where_the_name_is_no_declaration() -> None:
+    assert told("_Z4gemmPf", "gemm") == "gemm"
+    assert told("void cutlass::Kernel2<my_gemm>(int)", "Kernel2") == "my_gemm"
+    assert told("plain", "") == "plain"
