@@ -48,7 +48,7 @@ def short_name(name: str) -> str:
 
 
 def told(name: str, short: str) -> str:
-    """The short name of a kernel whose tool gives a short name too: that one counts where the name is no declaration."""
+    """The short name of a kernel whose tool gives one too, which counts where the name is no declaration."""
     return short_name(name) if "(" in name or "<" in name else short or short_name(name)
 
 

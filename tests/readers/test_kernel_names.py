@@ -30,12 +30,12 @@ NAMES = {
     f"FusedAdamMathFunctor<float, 4, ({NATIVE}ADAM_MODE)1, false>, float const*, double>(int)": (
         "multi_tensor_apply FusedAdamMathFunctor"
     ),
-    f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}GeluCUDAKernelImpl(at::TensorIteratorBase&, {NATIVE}GeluType)"
+    f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}GeluCUDAKernelImpl(at::TensorIteratorBase&)"
     "::{lambda()#2}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul> >(int)": "GeluCUDAKernelImpl",
-    f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}AUnaryFunctor<float, float, float, {NATIVE}binary_internal::"
-    "MulFunctor<float> >, std::array<char*, 2ul> >(int)": "MulFunctor",
-    f"void {NATIVE}elementwise_kernel<128, 2, {NATIVE}gpu_kernel_impl_nocast<{ANONYMOUS}masked_fill_kernel("
-    "at::TensorIterator&)::{lambda()#1}> >(int)": "masked_fill_kernel",
+    f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}AUnaryFunctor<float, float, float, {NATIVE}"
+    "binary_internal::MulFunctor<float> >, std::array<char*, 2ul> >(int)": "MulFunctor",
+    f"void {NATIVE}elementwise_kernel<128, 2, {NATIVE}gpu_kernel_impl_nocast<{ANONYMOUS}"
+    "masked_fill_kernel(at::TensorIterator&)::{lambda()#1}> >(int)": "masked_fill_kernel",
     f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}FillFunctor<float>, std::array<char*, 1ul> >(int)": (
         "FillFunctor"
     ),
