@@ -69,6 +69,11 @@ FAMILY = Family(
             implementations=(
                 Implementation(1, "c", "gelu.c", "gelu_forward_v1", "a loop with tanhf"),
                 Implementation(2, "c", "gelu.c", "gelu_forward_v2", "threads, vectors; tanh by one exponential"),
+                Implementation(1, "cuda", "gelu.cu", "gelu_forward_v1", "one element a thread, with tanhf"),
+                Implementation(2, "cuda", "gelu.cu", "gelu_forward_v2", "16-byte accesses; tanh by one exponential"),
+                Implementation(
+                    3, "cuda", "gelu.cu", "gelu_forward_v3", "several accesses of a thread under way at once"
+                ),
             ),
         ),
         Operation(
@@ -86,6 +91,11 @@ FAMILY = Family(
             implementations=(
                 Implementation(1, "c", "gelu.c", "gelu_backward_v1", "a loop with tanhf"),
                 Implementation(2, "c", "gelu.c", "gelu_backward_v2", "threads, vectors; tanh by one exponential"),
+                Implementation(1, "cuda", "gelu.cu", "gelu_backward_v1", "one element a thread, with tanhf"),
+                Implementation(2, "cuda", "gelu.cu", "gelu_backward_v2", "16-byte accesses; tanh by one exponential"),
+                Implementation(
+                    3, "cuda", "gelu.cu", "gelu_backward_v3", "several accesses of a thread under way at once"
+                ),
             ),
         ),
     ),

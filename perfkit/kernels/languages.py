@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from perfkit.errors import InputError
-from perfkit.kernels import triton
+from perfkit.kernels import cuda, triton
 from perfkit.kernels.c import binding, toolchain
 from perfkit.kernels.c.binding import Launch
 from perfkit.kernels.declare import Family, Implementation, Operation
@@ -27,6 +27,7 @@ class Language:
 
 LANGUAGES: dict[str, Language] = {
     "c": Language("cpu", toolchain.unavailable, binding.launcher),
+    "cuda": Language("cuda", cuda.unavailable, cuda.launcher),
     "triton": Language("cuda", triton.unavailable, triton.launcher, triton.test_device),
 }
 

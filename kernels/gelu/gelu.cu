@@ -1,0 +1,77 @@
+/* GELU (tanh form), elementwise over n numbers. x input, y output, dy gradient of y, dx gradient of x.
+ *
+ * 0.5 (1 + tanh u) is the sigmoid of 2u, so that one exponential and one division do.
+ */
+#include <perfkit/device.cuh>
+
+#define SQRT_2_OVER_PI 0.7978845608028654f
+#define CUBIC 0.044715f
+
+/* 2u, and its derivative in x. */
+DEVICE float twice_u(float x) { return 2.0f * SQRT_2_OVER_PI * x * (1.0f + CUBIC * x * x); }
+DEVICE float twice_u_slope(float x) { return 2.0f * SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * x * x); }
+
+DEVICE float gelu(float x) { return quotient(x, 1.0f + exponential(-twice_u(x))); }
+
+DEVICE float gelu_slope(float x) {
+    float s = sigmoid(twice_u(x));
+    return s + x * s * (1.0f - s) * twice_u_slope(x);
+}
+
+/* ---- version 1: one element a thread, in the words of the formula ----------------------------------------------- */
+
+template <class T> __global__ void gelu_forward_v1(const T *x, T *y, int64 n) {
+    int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = get(x + i);
+    put(y + i, 0.5f * v * (1.0f + tanhf(SQRT_2_OVER_PI * (v + CUBIC * v * v * v))));
+}
+
+template <class T> __global__ void gelu_backward_v1(const T *dy, const T *x, T *dx, int64 n) {
+    int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = get(x + i), t = tanhf(SQRT_2_OVER_PI * (v + CUBIC * v * v * v));
+    float slope = SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * v * v);
+    put(dx + i, get(dy + i) * (0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * slope));
+}
+
+/* ---- version 2: WIDTH elements a thread by one access; n is a multiple of WIDTH ---------------------------------- */
+
+template <class T, int WIDTH> __global__ void gelu_forward_v2(const T *x, T *y, int64 n) {
+    int64 i = ((int64)blockIdx.x * blockDim.x + threadIdx.x) * WIDTH;
+    if (i >= n) return;
+    float v[WIDTH];
+    load(x + i, v);
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) v[j] = gelu(v[j]);
+    store(y + i, v);
+}
+
+template <class T, int WIDTH> __global__ void gelu_backward_v2(const T *dy, const T *x, T *dx, int64 n) {
+    int64 i = ((int64)blockIdx.x * blockDim.x + threadIdx.x) * WIDTH;
+    if (i >= n) return;
+    float g[WIDTH], v[WIDTH];
+    load(dy + i, g);
+    load(x + i, v);
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) g[j] *= gelu_slope(v[j]);
+    store(dx + i, g);
+}
+
+/* ---- version 3: several accesses of a thread under way at once; any n -------------------------------------------- */
+
+struct GeluForward {
+    DEVICE float operator()(float x) const { return gelu(x); }
+};
+
+struct GeluBackward {
+    DEVICE float operator()(float dy, float x) const { return dy * gelu_slope(x); }
+};
+
+template <class T, int WIDTH, int PACKS> __global__ void gelu_forward_v3(const T *x, T *y, int64 n) {
+    each_element<WIDTH, PACKS>(x, y, n, GeluForward());
+}
+
+template <class T, int WIDTH, int PACKS> __global__ void gelu_backward_v3(const T *dy, const T *x, T *dx, int64 n) {
+    each_element<WIDTH, PACKS>(dy, x, dx, n, GeluBackward());
+}

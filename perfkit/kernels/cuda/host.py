@@ -1,0 +1,119 @@
+"""How the Python file beside a CUDA source says grid, block and shared memory of each launch.
+
+    def gelu_forward_v3(host: Host, x: Argument, y: Argument, n: int, *, block: int = 256) -> None:
+        width = host.width(n, x, y)
+        host.launch(f"gelu_forward_v3<T, {width}>", ceil(n, block * width), block, x, y, n)
+
+A host function takes the input tensors, the output tensors and the operation's scalars, like a kernel in any language,
+and records its launches; `T` is the type of the working precision. It runs once for each combination of sizes and
+alignments, and what it recorded is replayed at each call: so it may look at the integers, but not at the values of
+tensors, and the floats come as `Argument` too. `block` is a keyword whose values `perfkit bench` may sweep.
+
+A kernel's parameters are pointers, int64 and double, in the order of `host.launch`'s arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+VECTOR_BYTES = 16  # the widest access of one thread
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor, a float or scratch memory of a call, by its place among the values of the call.
+
+    `misaligned` is the address modulo 16.
+    """
+
+    place: int
+    misaligned: int = 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a host function may ask of the GPU; `shared` is the most bytes of shared memory that a block may have."""
+
+    arch: str
+    multiprocessors: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One recorded launch: threads of a block in one dimension; `arguments` are constants or places."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: int
+    shared: int
+    arguments: tuple[Argument | int, ...]
+
+
+@dataclass
+class Host:
+    """Records the launches of one call. `item` is the bytes of an element of the working precision."""
+
+    device: Device
+    item: int
+    values: int  # tensors and floats of the call; scratch memory follows
+    steps: list[Step] = field(default_factory=list)
+    scratches: list[int] = field(default_factory=list)  # bytes of each
+
+    def width(self, row: int, *tensors: Argument) -> int:
+        """Elements that one access may take: the widest for which every row of `row` elements starts aligned."""
+        width = VECTOR_BYTES // self.item
+        while width > 1 and (row % width or any(t.misaligned % (width * self.item) for t in tensors)):
+            width //= 2
+        return width
+
+    def scratch(self, count: int, item: int = 4) -> Argument:
+        """Uninitialised memory for `count` elements of `item` bytes, for this call's launches alone."""
+        self.scratches.append(max(count, 1) * item)
+        return Argument(self.values + len(self.scratches) - 1)
+
+    def launch(
+        self,
+        kernel: str,
+        grid: int | tuple[int, int] | tuple[int, int, int],
+        block: int,
+        *arguments: Argument | int,
+        shared: int = 0,
+    ) -> None:
+        """Launch `kernel`, a name expression such as `f<T, 4>`. Nothing is launched when the grid is empty."""
+        sizes = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
+        if 0 not in sizes:
+            self.steps.append(Step(kernel, (sizes[0], sizes[1], sizes[2]), block, shared, arguments))
+
+
+HostFunction = Callable[..., None]
+
+
+def ceil(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def record(
+    function: HostFunction,
+    device: Device,
+    item: int,
+    misaligned: Sequence[int],
+    scalars: Sequence[int | float],
+    block: int | None = None,
+) -> Host:
+    """Run `function` for tensors of these misalignments and these scalars; `block` replaces its default."""
+    tensors = [Argument(place, offset) for place, offset in enumerate(misaligned)]
+    numbers: list[Argument | int] = []
+    place = len(tensors)
+    for scalar in scalars:
+        if isinstance(scalar, float):
+            numbers.append(Argument(place))
+            place += 1
+        else:
+            numbers.append(int(scalar))
+    host = Host(device, item, place)
+    keywords = {} if block is None else {"block": block}
+    function(host, *tensors, *numbers, **keywords)
+    return host
