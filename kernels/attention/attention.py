@@ -1,4 +1,6 @@
-"""The parts of attention around its two matrix products: split into heads, causal softmax, merge of heads."""
+"""Attention: the parts around its two matrix products (split into heads, causal softmax, merge of heads), and the whole
+of it in one pass over the keys ("flash"), which keeps no T × T matrix.
+"""
 
 from __future__ import annotations
 
@@ -122,6 +124,79 @@ def softmax_backward_cost(call: Call) -> Cost:
     return Cost({f"vector_{att.dtype}": 5.0 * past}, 2 * past * size, att.numel * size)
 
 
+# ---- flash attention ------------------------------------------------------------------------------------------------
+
+
+def flash_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    scores = scale * q @ k.transpose(-1, -2)
+    time = q.shape[-2]
+    past = scores.new_ones(time, time).tril().bool()
+    scores = scores.masked_fill(~past, float("-inf"))
+    return scores.softmax(dim=-1) @ v, scores.logsumexp(dim=-1)
+
+
+def flash_backward_reference(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+        return torch.autograd.grad(flash_reference(*leaves, scale)[0], leaves, dy)
+
+
+def flash_allocate(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    import torch
+
+    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+def flash_backward_allocate(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def pairs(q: TensorSpec) -> float:
+    """Pairs of a query and a key not after it, over all heads."""
+    batch, heads, time, _ = q.shape
+    return batch * heads * time * (time + 1) / 2
+
+
+def flash_cost(call: Call) -> Cost:
+    """A pair of query and past key: two products of 2·HS FLOP (q·k, p·v), and the softmax's 6. lse is written in fp32."""
+    q = call.tensor(0)
+    rows, size = q.numel // max(q.shape[-1], 1), q.shape[-1]
+    flop = {f"matrix_{q.dtype}": 4.0 * size * pairs(q), f"vector_{q.dtype}": 6.0 * pairs(q)}
+    return Cost(flop, 3 * q.nbytes, q.numel * ITEM_BYTES[q.dtype] + rows * ITEM_BYTES["fp32"])
+
+
+def flash_backward_cost(call: Call) -> Cost:
+    """A pair: five products of 2·HS FLOP (q·k, dy·v, and dq, dk, dv), 5 for p = exp(scale·s − lse), ds; a row's dy·y."""
+    q = call.tensor(1)
+    flop = {
+        f"matrix_{q.dtype}": 10.0 * q.shape[-1] * pairs(q),
+        f"vector_{q.dtype}": 6.0 * pairs(q) + 2.0 * q.numel,
+    }
+    return Cost(flop, sum(t.nbytes for t in call.tensors), 3 * q.numel * ITEM_BYTES[q.dtype])
+
+
+def flash_inputs(make: Inputs, B: int, NH: int, T: int, HS: int) -> tuple[Any, ...]:
+    return *(make.normal(B, NH, T, HS) for _ in range(3)), HS**-0.5
+
+
+def flash_backward_inputs(make: Inputs, B: int, NH: int, T: int, HS: int) -> tuple[Any, ...]:
+    q, k, v, scale = flash_inputs(make, B, NH, T, HS)
+    y, lse = flash_reference(q.double(), k.double(), v.double(), scale)
+    return make.normal(B, NH, T, HS), q, k, v, y.to(make.dtype), lse.float(), scale
+
+
+def flash_sizes(q: Tensor, scale: float) -> tuple[int | float, ...]:
+    """B·NH, T, HS, scale."""
+    batch, heads, time, size = q.shape
+    return batch * heads, time, size, float(scale)
+
+
 # ---- inputs of checks -----------------------------------------------------------------------------------------------
 
 
@@ -156,6 +231,11 @@ HEAD_CASES = (
     {"B": 2, "T": 5, "NH": 3, "HS": 7},
     {"B": 3, "T": 33, "NH": 2, "HS": 24},
     {"B": 2, "T": 64, "NH": 12, "HS": 64},
+)
+FLASH_CASES = (
+    {"B": 1, "NH": 1, "T": 1, "HS": 16},
+    {"B": 2, "NH": 3, "T": 17, "HS": 16},
+    {"B": 1, "NH": 2, "T": 130, "HS": 64},
 )
 SOFTMAX_CASES = ({"B": 1, "NH": 1, "T": 1}, {"B": 2, "NH": 3, "T": 17}, {"B": 1, "NH": 2, "T": 130})
 
@@ -268,6 +348,46 @@ FAMILY = Family(
             # datt − Σ loses digits where att is near 1, and most of the result is far smaller than that.
             tolerance={"fp32": 5e-5, "bf16": 1e-2},
             implementations=softmaxes("causal_softmax_backward"),
+        ),
+        Operation(
+            name="flash_attention_forward",
+            category="attention",
+            schema="(Tensor q, Tensor k, Tensor v, float scale) -> (Tensor y, Tensor lse)",
+            formula="s[i,j] = scale·q[i]·k[j] for j ≤ i: lse[i] = log Σ over j ≤ i of exp(s[i,j]), "
+            "y[i] = Σ over j ≤ i of exp(s[i,j] − lse[i])·v[j]",
+            shapes=dict.fromkeys(("q", "k", "v", "y"), "B NH T HS") | {"lse": "B NH T"},
+            dtypes={"lse": "fp32"},
+            reference=flash_reference,
+            allocate=flash_allocate,
+            scalars=lambda q, k, v, scale: flash_sizes(q, scale),
+            inputs=flash_inputs,
+            cases=FLASH_CASES,
+            cost=flash_cost,
+            gradient=Gradient("flash_attention_backward"),
+            implementations=(
+                Implementation(1, "c", "flash_attention.c", "flash_attention_forward_v1", "a row of scores at a time"),
+            ),
+        ),
+        Operation(
+            name="flash_attention_backward",
+            category="attention",
+            schema="(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y, Tensor lse, float scale)"
+            " -> (Tensor dq, Tensor dk, Tensor dv)",
+            formula="p = exp(scale·q·kᵀ − lse), ds = p·(dy·vᵀ − Σ dy·y): dq = scale·ds·k, dk = scale·dsᵀ·q, dv = pᵀ·dy, "
+            "over keys not after the query",
+            shapes=dict.fromkeys(("dy", "q", "k", "v", "y", "dq", "dk", "dv"), "B NH T HS") | {"lse": "B NH T"},
+            dtypes={"lse": "fp32"},
+            reference=flash_backward_reference,
+            allocate=flash_backward_allocate,
+            scalars=lambda dy, q, k, v, y, lse, scale: flash_sizes(q, scale),
+            inputs=flash_backward_inputs,
+            cases=FLASH_CASES,
+            cost=flash_backward_cost,
+            # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers.
+            tolerance={"fp32": 5e-5, "bf16": 3e-2},
+            implementations=(
+                Implementation(1, "c", "flash_attention.c", "flash_attention_backward_v1", "pair by pair"),
+            ),
         ),
     ),
 )

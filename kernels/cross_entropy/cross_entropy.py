@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
+from perfkit.errors import InputError
 from perfkit.kernels import Family, Gradient, Implementation, Operation
 
 if TYPE_CHECKING:
@@ -66,13 +67,65 @@ def backward_inputs(make: Inputs, N: int, V: int) -> tuple[Any, ...]:
     return make.normal(mean=2.5), logits, targets, logits.double().logsumexp(dim=-1).float(), ignore
 
 
+def classifier_reference(
+    logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    from torch.nn.functional import cross_entropy, one_hot, pad
+
+    real = logits[:, :vocabulary]
+    losses = cross_entropy(real, targets, ignore_index=ignore_index, reduction="none")
+    counted = targets != ignore_index
+    chosen = one_hot(targets.where(counted, 0), vocabulary)
+    gradient = (real.softmax(dim=-1) - chosen) * (dloss * counted.unsqueeze(1))
+    return pad(gradient, (0, logits.shape[1] - vocabulary)), losses
+
+
+def classifier_sizes(
+    logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int
+) -> tuple[int | float, ...]:
+    """N, V, Vp, ignore_index, dloss."""
+    rows, padded = logits.shape
+    if not 0 < vocabulary <= padded:
+        raise InputError(f"There are {padded} columns of logits for {vocabulary} words.", "Correct `vocabulary`.")
+    return rows, vocabulary, padded, ignore_index, float(dloss)
+
+
+def classifier_allocate(
+    logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int
+) -> Tensor:
+    import torch
+
+    return logits.new_empty(targets.shape, dtype=torch.float32)
+
+
+def classifier_cost(call: Call) -> Cost:
+    """A logit of the vocabulary 7 FLOP: max, x − max, exp, sum, and x − logsumexp, exp, ·dloss; a row 5.
+
+    Logits are read once and dlogits written once, the padding written only.
+    """
+    logits, targets, vocabulary = call.tensor(0), call.tensor(1), call.arguments[3]
+    assert isinstance(vocabulary, int)
+    rows, item = targets.numel, ITEM_BYTES[logits.dtype]
+    flop = {f"vector_{logits.dtype}": 7.0 * rows * vocabulary + 5.0 * rows}
+    written = logits.numel * item + rows * ITEM_BYTES["fp32"]
+    return Cost(flop, rows * vocabulary * item + targets.nbytes, written)
+
+
+def classifier_inputs(make: Inputs, N: int, V: int, Vp: int) -> tuple[Any, ...]:
+    targets = make.integers(0, V, N)
+    targets[1::3] = IGNORE
+    logits = make.normal(N, Vp, scale=2.0)
+    logits[:, V:] = float("nan")  # what lies in the padding must not matter
+    return logits, targets, 1.0 / N, V, IGNORE
+
+
 # V below and beside a multiple of the vector width, several blocks of a row, GPT-2's vocabulary.
 CASES = ({"N": 4, "V": 3}, {"N": 5, "V": 33}, {"N": 7, "V": 4099}, {"N": 3, "V": 50257})
 
 FAMILY = Family(
     name="cross_entropy",
     text=__doc__,
-    legend={"N": "rows (batch × time)", "V": "vocabulary"},
+    legend={"N": "rows (batch × time)", "V": "vocabulary", "Vp": "vocabulary, padded"},
     operations=(
         Operation(
             name="cross_entropy_forward",
@@ -118,6 +171,32 @@ FAMILY = Family(
                 Implementation(
                     2, "c", "cross_entropy.c", "cross_entropy_backward_v2", "threads over rows, vectors within"
                 ),
+            ),
+        ),
+        Operation(
+            name="classifier",
+            category="loss",
+            schema="(Tensor(a!) logits, Tensor targets, float dloss, int vocabulary, int ignore_index)"
+            " -> (Tensor losses)",
+            formula="losses[n] = logsumexp − logits[n, target], then logits[n,v] becomes dlogits[n,v] = "
+            "dloss·(exp(logits[n,v] − logsumexp) − [v = target]), over v < vocabulary; 0 in the padding Vp beyond it; "
+            "loss and gradient 0 in rows with target = ignore_index",
+            shapes={"logits": "N Vp", "targets": "N", "losses": "N"},
+            dtypes={"targets": "int64", "losses": "fp32"},
+            failures=FAILURES,
+            reference=classifier_reference,
+            allocate=classifier_allocate,
+            scalars=classifier_sizes,
+            inputs=classifier_inputs,
+            cases=(
+                {"N": 4, "V": 3, "Vp": 3},
+                {"N": 5, "V": 33, "Vp": 40},
+                {"N": 7, "V": 4099, "Vp": 4099},
+                {"N": 3, "V": 50257, "Vp": 50304},
+            ),
+            cost=classifier_cost,
+            implementations=(
+                Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"),
             ),
         ),
     ),

@@ -123,7 +123,7 @@ def _errors(
     allowed = operation.tolerance[dtype]
     return tuple(
         OutputError(name, _error(g, e), allowed)
-        for name, g, e in zip(operation.signature.outputs, got, expected, strict=True)
+        for name, g, e in zip(operation.signature.results, got, expected, strict=True)
     )
 
 
@@ -134,15 +134,24 @@ def poisoned_run(
     device: str = "cpu",
     language: str | None = None,
 ) -> tuple[Tensor, ...]:
-    """Run one implementation into outputs that hold NaN before, so that an element it forgets shows."""
+    """Run one implementation into outputs that hold NaN before, so that an element it forgets shows.
+
+    Gives what the operation changes in place (of copies: the arguments stay as they are), then its outputs.
+    """
     with use_version(version, language):
         plan = runner(operation, device).plan(arguments)
     outputs = _outputs(operation.allocate(*arguments))
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else -1)
-    tensors = [a.contiguous() for a in arguments if isinstance(a, Tensor)]
-    plan.launch([*tensors, *outputs], plan.scalars)
-    return outputs
+    signature = operation.signature
+    tensors = {name: a.contiguous() for name, a in zip(signature.inputs, arguments, strict=True) if _is_tensor(a)}
+    changed = {name: tensors[name].clone() for name in signature.mutated}
+    plan.kernel.launch([*(tensors | changed).values(), *outputs], plan.scalars)
+    return *changed.values(), *outputs
+
+
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Tensor)
 
 
 def _outputs(result: Any) -> tuple[Tensor, ...]:

@@ -26,7 +26,7 @@ class Implementation:
     better than the one before, `dtypes` the precisions it exists in.
 
     `accumulates`: its function takes one more integer after the operation's scalars, a bit for each output: where bit i
-    is set, it adds to output i instead of overwriting it (`perfkit.kernels.launch`). For other implementations the
+    is set, it adds to output i instead of overwriting it (`perfkit.kernels.bind`). For other implementations the
     engine adds afterwards, by way of a temporary.
     """
 

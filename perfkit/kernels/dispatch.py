@@ -17,13 +17,27 @@ from perfkit.kernels.languages import language
 from perfkit.kernels.memory import WORTH_HUGE_PAGES, advise_huge_pages
 from perfkit.kernels.shapes import mismatch
 
+# How many sets of numbers are remembered for tensors of the same shapes and types.
+KEPT_NUMBERS = 64
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One implementation, built and bound, for one precision."""
+
+    implementation: Implementation
+    run: Launch
+
+    def launch(self, tensors: Sequence[torch.Tensor], scalars: tuple[int | float, ...], accumulate: int = 0) -> None:
+        """Run on inputs, then outputs; bit i of `accumulate` adds to output i, where the implementation can."""
+        self.run(tensors, (*scalars, accumulate) if self.implementation.accumulates else scalars)
+
 
 @dataclass(frozen=True)
 class Plan:
     """What every call with given shapes, types and numbers needs; `outputs` are the shape and type of each output."""
 
-    implementation: Implementation
-    launch: Launch
+    kernel: Kernel
     scalars: tuple[int | float, ...]
     outputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
     large: bool  # whether some output is worth huge pages
@@ -35,11 +49,14 @@ class Runner:
     def __init__(self, operation: Operation, device: str) -> None:
         self.operation = operation
         self.device = device
-        self._tensors = operation.signature.tensors
-        self._numbers = operation.signature.numbers
-        self._single = len(operation.signature.outputs) == 1
-        self._launchers: dict[tuple[Implementation, str], Launch] = {}
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        signature = operation.signature
+        self._tensors = signature.tensors
+        self._numbers = signature.numbers
+        self._mutated = tuple(signature.inputs.index(name) for name in signature.mutated)
+        self._outputs = len(signature.outputs)
+        self._kernels: dict[tuple[Implementation, str], Kernel] = {}
+        # By shapes and types, then by numbers: a learning rate may be another one at each call.
+        self._plans: dict[tuple[Any, ...], dict[tuple[Any, ...], Plan]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
@@ -48,8 +65,12 @@ class Runner:
         if plan.large:
             for output in outputs:
                 advise_huge_pages(output)
-        plan.launch([arguments[i].contiguous() for i in self._tensors] + outputs, plan.scalars)
-        return outputs[0] if self._single else tuple(outputs)
+        inputs = [arguments[i].contiguous() for i in self._tensors]
+        plan.kernel.launch(inputs + outputs, plan.scalars)
+        for i in self._mutated:
+            if not arguments[i].is_contiguous():
+                arguments[i].copy_(inputs[self._tensors.index(i)])
+        return outputs[0] if self._outputs == 1 else tuple(outputs) if outputs else None
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
         """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""
@@ -57,32 +78,35 @@ class Runner:
         for i in self._tensors:
             tensor = arguments[i]
             key += (tensor.shape, tensor.dtype)
-        key += [arguments[i] for i in self._numbers]
-        plan = self._plans.get(tuple(key))
+        of_these_tensors = self._plans.setdefault(tuple(key), {})
+        numbers = tuple([arguments[i] for i in self._numbers])
+        plan = of_these_tensors.get(numbers)
         if plan is None:
-            plan = self._plans[tuple(key)] = self._make(arguments)
+            plan = self._make(arguments)
+            if len(of_these_tensors) >= KEPT_NUMBERS:
+                of_these_tensors.clear()
+            of_these_tensors[numbers] = plan
         return plan
 
     def prepare(self, dtype: str) -> Implementation:
         """Choose, build and bind the implementation for `dtype` before the first call."""
         chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
-        self._launcher(chosen, dtype)
-        return chosen
+        return self._kernel(chosen, dtype).implementation
 
     def _make(self, arguments: Sequence[Any]) -> Plan:
         dtype = self._check(arguments)
         chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
         allocated = self.operation.allocate(*arguments)
-        outputs = (allocated,) if self._single else allocated
+        outputs = (allocated,) if self._outputs == 1 else allocated
         specs = tuple((tuple(o.shape), o.dtype) for o in outputs)
         large = self.device == "cpu" and any(o.nbytes >= WORTH_HUGE_PAGES for o in outputs)
-        return Plan(chosen, self._launcher(chosen, dtype), tuple(self.operation.scalars(*arguments)), specs, large)
+        return Plan(self._kernel(chosen, dtype), tuple(self.operation.scalars(*arguments)), specs, large)
 
-    def _launcher(self, chosen: Implementation, dtype: str) -> Launch:
+    def _kernel(self, chosen: Implementation, dtype: str) -> Kernel:
         key = (chosen, dtype)
-        if key not in self._launchers:
-            self._launchers[key] = language(chosen).launcher(self.operation, chosen, dtype)
-        return self._launchers[key]
+        if key not in self._kernels:
+            self._kernels[key] = Kernel(chosen, language(chosen).launcher(self.operation, chosen, dtype))
+        return self._kernels[key]
 
     def _check(self, arguments: Sequence[Any]) -> str:
         """The working precision, after checking every tensor's device, shape and type."""

@@ -43,10 +43,19 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     runners = [Runner(o, d) for o in operations for d in devices if candidates(o, d, _PREPARED_DTYPE)]
     # Compilers are processes of their own: a few at a time. Any failure is raised here, before anything is registered.
     with ThreadPoolExecutor(max_workers=4) as pool:
-        list(pool.map(lambda runner: runner.prepare(_PREPARED_DTYPE), runners))
+        list(pool.map(_prepare, runners))
     for runner in runners:
         _put(runner)
-    return {runner.operation.qualified_name: runner.prepare(_PREPARED_DTYPE) for runner in _runners.values()}
+    chosen = {runner.operation.qualified_name: _prepare(runner) for runner in _runners.values()}
+    return {name: implementation for name, implementation in chosen.items() if implementation is not None}
+
+
+def _prepare(runner: Runner) -> Implementation | None:
+    """Build what will run; None when it lacks the version asked for, which is an error only if it gets called."""
+    found = candidates(runner.operation, runner.device, _PREPARED_DTYPE, selection.wanted().language)
+    if selection.wanted().version not in (None, *(i.version for i in found)):
+        return None
+    return runner.prepare(_PREPARED_DTYPE)
 
 
 def runner(operation: Operation, device: str) -> Runner:
@@ -78,11 +87,15 @@ def _put(runner: Runner) -> None:
 def _define(operation: Operation) -> None:
     name = operation.name
     _library.define(name + operation.schema, tags=(torch.Tag.pt2_compliant_tag,))
-    torch.library.register_fake(
-        operation.qualified_name, lambda *arguments: _operations[name].allocate(*arguments), lib=_library
-    )
+    torch.library.register_fake(operation.qualified_name, lambda *arguments: _fake(name, arguments), lib=_library)
     if operation.gradient is not None:
         register_gradient(operation, _library)
+
+
+def _fake(name: str, arguments: Sequence[Any]) -> Any:
+    """The outputs' shapes and types; None where everything happens in place."""
+    operation = _operations[name]
+    return operation.allocate(*arguments) if operation.signature.outputs else None
 
 
 def _call(name: str, device: str) -> Callable[..., Any]:

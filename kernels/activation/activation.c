@@ -1,0 +1,84 @@
+/* y = act(u), u = x + alpha z + bias, over N rows of M columns; act is ReLU, sigmoid, GELU (tanh form) or SiLU.
+ *
+ * Backward: dx = dy act'(u), dz = alpha dx. The slope of ReLU and sigmoid follows from y; GELU and SiLU compute u again.
+ * Argument order everywhere: input tensors, output tensors, sizes, alpha.
+ */
+#include <perfkit/vector.h>
+
+#define SQRT_2_OVER_PI 0.7978845608028654f
+#define CUBE 0.044715f
+
+/* ---- version 1: as the formula says --------------------------------------------------------------------------- */
+
+static inline float relu(float u) {
+    return u < 0.0f ? 0.0f : u; /* a NaN stays NaN */
+}
+
+static inline float sigmoid(float u) {
+    return 1.0f / (1.0f + expf(-u));
+}
+
+static inline float gelu(float u) {
+    return 0.5f * u * (1.0f + tanhf(SQRT_2_OVER_PI * (u + CUBE * u * u * u)));
+}
+
+static inline float silu(float u) {
+    return u * sigmoid(u);
+}
+
+static inline float relu_slope(float y) {
+    return y > 0.0f ? 1.0f : 0.0f;
+}
+
+static inline float sigmoid_slope(float y) {
+    return y * (1.0f - y);
+}
+
+static inline float gelu_slope(float u) {
+    float t = tanhf(SQRT_2_OVER_PI * (u + CUBE * u * u * u));
+    return 0.5f * (1.0f + t) + 0.5f * u * (1.0f - t * t) * SQRT_2_OVER_PI * (1.0f + 3.0f * CUBE * u * u);
+}
+
+static inline float silu_slope(float u) {
+    float s = sigmoid(u);
+    return s + u * s * (1.0f - s);
+}
+
+#define FORWARD_V1(NAME)                                                                                              \
+    int multiply_add_##NAME##_forward_v1(const scalar *x, const scalar *z, const scalar *bias, scalar *y, int64_t N,  \
+                                         int64_t M, double alpha) {                                                   \
+        for (int64_t i = 0; i < N * M; i++)                                                                           \
+            put(y + i, NAME(get(x + i) + (float)alpha * get(z + i) + get(bias + i % M)));                             \
+        return KERNEL_DONE;                                                                                           \
+    }
+
+#define BACKWARD_FROM_Y_V1(NAME)                                                                                      \
+    int multiply_add_##NAME##_backward_v1(const scalar *dy, const scalar *y, scalar *dx, scalar *dz, int64_t N,       \
+                                          int64_t M, double alpha) {                                                  \
+        for (int64_t i = 0; i < N * M; i++) {                                                                         \
+            float d = get(dy + i) * NAME##_slope(get(y + i));                                                         \
+            put(dx + i, d);                                                                                           \
+            put(dz + i, (float)alpha * d);                                                                            \
+        }                                                                                                             \
+        return KERNEL_DONE;                                                                                           \
+    }
+
+#define BACKWARD_AGAIN_V1(NAME)                                                                                       \
+    int multiply_add_##NAME##_backward_v1(const scalar *dy, const scalar *x, const scalar *z, const scalar *bias,     \
+                                          scalar *dx, scalar *dz, int64_t N, int64_t M, double alpha) {               \
+        for (int64_t i = 0; i < N * M; i++) {                                                                         \
+            float d = get(dy + i) * NAME##_slope(get(x + i) + (float)alpha * get(z + i) + get(bias + i % M));         \
+            put(dx + i, d);                                                                                           \
+            put(dz + i, (float)alpha * d);                                                                            \
+        }                                                                                                             \
+        return KERNEL_DONE;                                                                                           \
+    }
+
+FORWARD_V1(relu)
+FORWARD_V1(sigmoid)
+FORWARD_V1(gelu)
+FORWARD_V1(silu)
+BACKWARD_FROM_Y_V1(relu)
+BACKWARD_FROM_Y_V1(sigmoid)
+BACKWARD_AGAIN_V1(gelu)
+BACKWARD_AGAIN_V1(silu)

@@ -1,0 +1,63 @@
+"""Causal softmax in Triton: a program holds whole rows; of a row only what is not in the future is read.
+
+Legend: a row is one query's T scores, `matrices` = B·NH. A block is ROWS × COLUMNS, COLUMNS the power of two from T on.
+"""
+
+import triton
+import triton.language as tl
+from triton import cdiv, next_power_of_2
+
+from perfkit.kernels.triton import launch
+
+SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
+
+
+@triton.jit
+def _block(matrices, time, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Of one block: its offsets, which elements are inside, which are to be read, and which are past.
+
+    Whole groups of 16 are read, some elements beyond the diagonal included, so that loads are wide.
+    """
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    query = (row % time)[:, None]
+    key = tl.arange(0, COLUMNS)[None, :]
+    inside = (row < matrices * time)[:, None] & (key < time)
+    wanted = inside & (key < (query // 16 + 1) * 16)
+    return row.to(tl.int64)[:, None] * time + key, inside, wanted, inside & (key <= query)
+
+
+@triton.jit
+def _forward(scores, att, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at, inside, wanted, past = _block(matrices, time, ROWS, COLUMNS)
+    value = tl.load(scores + at, mask=wanted).to(tl.float32) * scale
+    value = tl.where(past, value, float("-inf"))
+    power = tl.where(past, tl.exp(value - tl.max(value, 1)[:, None]), 0.0)
+    tl.store(att + at, power / tl.sum(power, 1)[:, None], mask=inside)
+
+
+@triton.jit
+def _backward(datt, att, dscores, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at, inside, wanted, past = _block(matrices, time, ROWS, COLUMNS)
+    upstream = tl.where(past, tl.load(datt + at, mask=wanted).to(tl.float32), 0.0)
+    weight = tl.where(past, tl.load(att + at, mask=wanted).to(tl.float32), 0.0)
+    mean = tl.sum(upstream * weight, 1)[:, None]
+    tl.store(dscores + at, scale * weight * (upstream - mean), mask=inside)
+
+
+def blocks(matrices, time, scale, itemsize):
+    """At least 2048 elements a program, and 16 a thread."""
+    columns = next_power_of_2(max(time, 1))
+    rows = max(1, 2048 // columns)
+    return {"ROWS": rows, "num_warps": max(1, min(32, rows * columns // 512))}
+
+
+@launch(blocks, SWEEP)
+def causal_softmax_forward(scores, att, matrices, time, scale, ROWS, **meta):
+    shape = (cdiv(matrices * time, ROWS),)
+    _forward[shape](scores, att, matrices, time, scale, ROWS, next_power_of_2(max(time, 1)), **meta)
+
+
+@launch(blocks, SWEEP)
+def causal_softmax_backward(datt, att, dscores, matrices, time, scale, ROWS, **meta):
+    shape = (cdiv(matrices * time, ROWS),)
+    _backward[shape](datt, att, dscores, matrices, time, scale, ROWS, next_power_of_2(max(time, 1)), **meta)

@@ -1,0 +1,94 @@
+"""Splitting into heads and merging in Triton: copies of blocks of TOKENS × HS, whose rows are contiguous on both sides.
+
+Legend: B batch, T time, NH heads, HS head size, C = NH·HS; SIZE is the power of two from HS on.
+"""
+
+import triton
+import triton.language as tl
+from triton import cdiv, next_power_of_2
+
+from perfkit.kernels.triton import launch
+
+SWEEP = {"TOKENS": (16, 32, 64, 128), "num_warps": (4, 8)}
+
+
+@triton.jit
+def _places(time, heads, size, PARTS: tl.constexpr, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    """Of one block: where it lies in (B, T, PARTS·C) and in (B, NH, T, HS), and its mask."""
+    token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
+    pair = tl.program_id(1).to(tl.int64)  # batch·NH + head
+    batch, head = pair // heads, pair % heads
+    i = tl.arange(0, SIZE)
+    in_tokens = (batch * time + token)[:, None] * (PARTS * heads * size) + (head * size + i)[None, :]
+    in_heads = (pair * time + token)[:, None] * size + i[None, :]
+    return in_tokens, in_heads, (token < time)[:, None] & (i < size)[None, :]
+
+
+@triton.jit
+def _split(qkv, q, k, v, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    in_tokens, in_heads, inside = _places(time, heads, size, 3, TOKENS, SIZE)
+    channels = heads * size
+    q_block = tl.load(qkv + in_tokens, mask=inside)
+    k_block = tl.load(qkv + channels + in_tokens, mask=inside)
+    v_block = tl.load(qkv + 2 * channels + in_tokens, mask=inside)
+    tl.store(q + in_heads, q_block, mask=inside)
+    tl.store(k + in_heads, k_block, mask=inside)
+    tl.store(v + in_heads, v_block, mask=inside)
+
+
+@triton.jit
+def _join(dq, dk, dv, dqkv, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    in_tokens, in_heads, inside = _places(time, heads, size, 3, TOKENS, SIZE)
+    channels = heads * size
+    q_block = tl.load(dq + in_heads, mask=inside)
+    k_block = tl.load(dk + in_heads, mask=inside)
+    v_block = tl.load(dv + in_heads, mask=inside)
+    tl.store(dqkv + in_tokens, q_block, mask=inside)
+    tl.store(dqkv + channels + in_tokens, k_block, mask=inside)
+    tl.store(dqkv + 2 * channels + in_tokens, v_block, mask=inside)
+
+
+@triton.jit
+def _merge(x, y, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    in_tokens, in_heads, inside = _places(time, heads, size, 1, TOKENS, SIZE)
+    tl.store(y + in_tokens, tl.load(x + in_heads, mask=inside), mask=inside)
+
+
+@triton.jit
+def _separate(dy, dx, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    in_tokens, in_heads, inside = _places(time, heads, size, 1, TOKENS, SIZE)
+    tl.store(dx + in_heads, tl.load(dy + in_tokens, mask=inside), mask=inside)
+
+
+def blocks(batch, time, heads, size, itemsize):
+    """About 8 KiB of each tensor a program."""
+    tokens = 8192 // itemsize // next_power_of_2(max(size, 1))
+    return {"TOKENS": max(1, min(128, tokens, next_power_of_2(max(time, 1)))), "num_warps": 4}
+
+
+def grid(batch, time, heads, tokens):
+    return cdiv(time, tokens), batch * heads
+
+
+@launch(blocks, SWEEP)
+def split_heads_forward(qkv, q, k, v, batch, time, heads, size, TOKENS, **meta):
+    shape = grid(batch, time, heads, TOKENS)
+    _split[shape](qkv, q, k, v, time, heads, size, TOKENS, next_power_of_2(size), **meta)
+
+
+@launch(blocks, SWEEP)
+def split_heads_backward(dq, dk, dv, dqkv, batch, time, heads, size, TOKENS, **meta):
+    shape = grid(batch, time, heads, TOKENS)
+    _join[shape](dq, dk, dv, dqkv, time, heads, size, TOKENS, next_power_of_2(size), **meta)
+
+
+@launch(blocks, SWEEP)
+def merge_heads_forward(x, y, batch, time, heads, size, TOKENS, **meta):
+    shape = grid(batch, time, heads, TOKENS)
+    _merge[shape](x, y, time, heads, size, TOKENS, next_power_of_2(size), **meta)
+
+
+@launch(blocks, SWEEP)
+def merge_heads_backward(dy, dx, batch, time, heads, size, TOKENS, **meta):
+    shape = grid(batch, time, heads, TOKENS)
+    _separate[shape](dy, dx, time, heads, size, TOKENS, next_power_of_2(size), **meta)

@@ -1,0 +1,132 @@
+"""The encoder of GPT-2: each token's embedding plus its position's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, Cost
+from perfkit.errors import InputError
+from perfkit.kernels import Family, Gradient, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+DTYPES = {"idx": "int64"}
+FAILURES = {2: "a token of idx is not an index into the V rows of wte."}
+
+
+def forward_reference(idx: Tensor, wte: Tensor, wpe: Tensor) -> Tensor:
+    return wte[idx] + wpe[: idx.shape[1]]
+
+
+def backward_reference(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -> tuple[Tensor, Tensor]:
+    channels = dx.shape[-1]
+    dwte, dwpe = dx.new_zeros(vocabulary, channels), dx.new_zeros(positions, channels)
+    dwpe[: idx.shape[1]] = dx.sum(dim=0)
+    return dwte.index_add_(0, idx.flatten(), dx.flatten(0, 1)), dwpe
+
+
+def enough_positions(time: int, positions: int) -> None:
+    """Raise `InputError` when there are fewer positions than tokens in a row."""
+    if time > positions:
+        raise InputError(f"There are {positions} positions for {time} tokens in a row.", "Give shorter rows.")
+
+
+def forward_allocate(idx: Tensor, wte: Tensor, wpe: Tensor) -> Tensor:
+    enough_positions(idx.shape[1], wpe.shape[0])
+    return wte.new_empty((*idx.shape, wte.shape[1]))
+
+
+def backward_allocate(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -> tuple[Tensor, Tensor]:
+    enough_positions(idx.shape[1], positions)
+    return dx.new_empty((vocabulary, dx.shape[2])), dx.new_empty((positions, dx.shape[2]))
+
+
+def forward_cost(call: Call) -> Cost:
+    """An element of x 1 FLOP. Read: idx, the rows of wte that B·T tokens can name, and T rows of wpe."""
+    idx, wte = call.tensor(0), call.tensor(1)
+    channels, item = wte.shape[1], ITEM_BYTES[wte.dtype]
+    rows = min(idx.numel, wte.shape[0]) + idx.shape[1]
+    written = idx.numel * channels
+    return Cost({f"vector_{wte.dtype}": float(written)}, idx.nbytes + rows * channels * item, written * item)
+
+
+def backward_cost(call: Call) -> Cost:
+    """An element of dx 2 FLOP: added to its token's row and to its position's. Both results are written whole."""
+    dx, idx, vocabulary, positions = call.tensor(0), call.tensor(1), call.arguments[2], call.arguments[3]
+    assert isinstance(vocabulary, int)
+    assert isinstance(positions, int)
+    written = (vocabulary + positions) * dx.shape[-1] * ITEM_BYTES[dx.dtype]
+    return Cost({f"vector_{dx.dtype}": 2.0 * dx.numel}, dx.nbytes + idx.nbytes, written)
+
+
+def forward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    return make.integers(0, V, B, T), make.normal(V, C), make.normal(T + 2, C)
+
+
+def backward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    return make.normal(B, T, C), make.integers(0, V, B, T), V, T + 2
+
+
+# One token, a width beside a multiple of the vector width, more tokens than words and fewer, GPT-2's width.
+CASES = (
+    {"B": 1, "T": 1, "C": 1, "V": 1},
+    {"B": 2, "T": 5, "C": 33, "V": 3},
+    {"B": 3, "T": 40, "C": 100, "V": 17},
+    {"B": 2, "T": 16, "C": 768, "V": 1000},
+)
+
+FAMILY = Family(
+    name="encoder",
+    text=__doc__,
+    legend={"B": "batch", "T": "time", "C": "channels", "V": "vocabulary", "P": "positions, at least T"},
+    operations=(
+        Operation(
+            name="encoder_forward",
+            category="embedding",
+            schema="(Tensor idx, Tensor wte, Tensor wpe) -> (Tensor x)",
+            formula="x[b,t] = wte[idx[b,t]] + wpe[t]",
+            shapes={"idx": "B T", "wte": "V C", "wpe": "P C", "x": "B T C"},
+            dtypes=DTYPES,
+            failures=FAILURES,
+            reference=forward_reference,
+            allocate=forward_allocate,
+            scalars=lambda idx, wte, wpe: (*idx.shape, wte.shape[1], wte.shape[0]),
+            inputs=forward_inputs,
+            cases=CASES,
+            cost=forward_cost,
+            gradient=Gradient(
+                "encoder_backward",
+                derive={
+                    "vocabulary": lambda values: values["wte"].shape[0],
+                    "positions": lambda values: values["wpe"].shape[0],
+                },
+            ),
+            implementations=(
+                Implementation(1, "c", "encoder.c", "encoder_forward_v1", "element by element"),
+            ),
+        ),
+        Operation(
+            name="encoder_backward",
+            category="embedding",
+            schema="(Tensor dx, Tensor idx, int vocabulary, int positions) -> (Tensor dwte, Tensor dwpe)",
+            formula="dwte[v] = Σ of dx[b,t] with idx[b,t] = v, dwpe[t] = Σ over b of dx[b,t]; other rows 0",
+            shapes={"dx": "B T C", "idx": "B T", "dwte": "V C", "dwpe": "P C"},
+            dtypes=DTYPES,
+            failures=FAILURES,
+            reference=backward_reference,
+            allocate=backward_allocate,
+            scalars=lambda dx, idx, vocabulary, positions: (*dx.shape, vocabulary, positions),
+            inputs=backward_inputs,
+            cases=CASES,
+            cost=backward_cost,
+            implementations=(
+                Implementation(
+                    1, "c", "encoder.c", "encoder_backward_v1", "zero, then token by token", accumulates=True
+                ),
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,30 @@
+/* Softmax over N whole rows of M columns.
+ *
+ * y[m] = exp(x[m] - top) / sum of exp(x - top), top = the row's largest element.  dx[m] = y[m] (dy[m] - sum of dy y).
+ * Argument order everywhere: input tensors, output tensors, sizes.
+ */
+#include <perfkit/vector.h>
+
+/* ---- version 1: as the formula says --------------------------------------------------------------------------- */
+
+int softmax_forward_v1(const scalar *x, scalar *y, int64_t N, int64_t M) {
+    for (int64_t n = 0; n < N; n++) {
+        const scalar *row = x + n * M;
+        float top = -INFINITY;
+        double sum = 0.0; /* 50 000 terms one after the other lose digits in fp32 */
+        for (int64_t m = 0; m < M; m++) top = fmaxf(top, get(row + m));
+        for (int64_t m = 0; m < M; m++) sum += expf(get(row + m) - top);
+        for (int64_t m = 0; m < M; m++) put(y + n * M + m, (float)(expf(get(row + m) - top) / sum));
+    }
+    return KERNEL_DONE;
+}
+
+int softmax_backward_v1(const scalar *dy, const scalar *y, scalar *dx, int64_t N, int64_t M) {
+    for (int64_t n = 0; n < N; n++) {
+        const scalar *d = dy + n * M, *p = y + n * M;
+        double dot = 0.0;
+        for (int64_t m = 0; m < M; m++) dot += get(d + m) * get(p + m);
+        for (int64_t m = 0; m < M; m++) put(dx + n * M + m, get(p + m) * (get(d + m) - (float)dot));
+    }
+    return KERNEL_DONE;
+}

@@ -1,0 +1,91 @@
+"""Softmax over whole rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, Cost
+from perfkit.kernels import Family, Gradient, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+
+def forward_reference(x: Tensor) -> Tensor:
+    return x.softmax(dim=-1)
+
+
+def backward_reference(dy: Tensor, y: Tensor) -> Tensor:
+    return y * (dy - (dy * y).sum(dim=-1, keepdim=True))
+
+
+def rows_and_columns(x: Tensor, *_: Any) -> tuple[int, int]:
+    """N, M of a tensor (…, M)."""
+    columns = x.shape[-1]
+    return x.numel() // max(columns, 1), columns
+
+
+def forward_cost(call: Call) -> Cost:
+    """5 FLOP an element: max, − max, exp, sum, division."""
+    x = call.tensor(0)
+    return Cost({f"vector_{x.dtype}": 5.0 * x.numel}, x.nbytes, x.numel * ITEM_BYTES[x.dtype])
+
+
+def backward_cost(call: Call) -> Cost:
+    """4 FLOP an element: dy·y, its sum, − sum, ·y."""
+    dy, y = call.tensor(0), call.tensor(1)
+    return Cost({f"vector_{y.dtype}": 4.0 * y.numel}, dy.nbytes + y.nbytes, y.numel * ITEM_BYTES[y.dtype])
+
+
+def forward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    return (make.normal(N, M, scale=4.0),)
+
+
+def backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    y = forward_reference(make.normal(N, M, scale=4.0).double())
+    return make.normal(N, M), y.to(make.dtype)
+
+
+# One column, rows beside a multiple of the vector width, a row of several blocks, GPT-2's vocabulary.
+CASES = ({"N": 3, "M": 1}, {"N": 5, "M": 33}, {"N": 64, "M": 1024}, {"N": 2, "M": 50257})
+
+FAMILY = Family(
+    name="softmax",
+    text=__doc__,
+    legend={"...": "any dimensions, N rows", "M": "columns"},
+    operations=(
+        Operation(
+            name="softmax_forward",
+            category="softmax",
+            schema="(Tensor x) -> (Tensor y)",
+            formula="y[n,m] = exp(x[n,m]) / Σ over m' of exp(x[n,m'])",
+            shapes={"x": "... M", "y": "... M"},
+            reference=forward_reference,
+            allocate=lambda x: x.new_empty(x.shape),
+            scalars=rows_and_columns,
+            inputs=forward_inputs,
+            cases=CASES,
+            cost=forward_cost,
+            gradient=Gradient("softmax_backward"),
+            implementations=(Implementation(1, "c", "softmax.c", "softmax_forward_v1", "three loops a row"),),
+        ),
+        Operation(
+            name="softmax_backward",
+            category="softmax",
+            schema="(Tensor dy, Tensor y) -> (Tensor dx)",
+            formula="dx[n,m] = y[n,m]·(dy[n,m] − Σ over m' of dy[n,m']·y[n,m'])",
+            shapes={"dy": "... M", "y": "... M", "dx": "... M"},
+            reference=backward_reference,
+            allocate=lambda dy, y: y.new_empty(y.shape),
+            scalars=rows_and_columns,
+            inputs=backward_inputs,
+            cases=CASES,
+            cost=backward_cost,
+            # dy − Σ loses digits where y is near 1, and most of the result is far smaller than that.
+            tolerance={"fp32": 5e-5, "bf16": 1e-2},
+            implementations=(Implementation(1, "c", "softmax.c", "softmax_backward_v1", "two loops a row"),),
+        ),
+    ),
+)
