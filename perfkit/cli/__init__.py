@@ -11,7 +11,7 @@ import sys
 import typer
 
 import perfkit
-from perfkit.cli import ceilings, doctor, listing, report, run, tensorboard, trace
+from perfkit.cli import ceilings, doctor, export, listing, report, run, tensorboard, trace
 from perfkit.errors import PerfkitError
 
 INTERRUPTED = 130
@@ -31,6 +31,7 @@ app.command("doctor")(doctor.doctor)
 app.command("ceilings")(ceilings.ceilings)
 app.command("tensorboard")(tensorboard.tensorboard)
 app.command("trace")(trace.trace)
+app.command("export")(export.export)
 
 
 def _version(wanted: bool) -> None:

@@ -1,8 +1,8 @@
 """llm.c's evaluation data: questions with several endings, one of them right (HellaSwag).
 
-    header  [0] 20240522, [1] 1, [2] number of examples, [3] bytes of the longest
-    body    uint16 throughout; for each example: 65535, its bytes, its number, the right completion, the number of
-            completions; then length and tokens of the context, and of each completion
+header  [0] 20240522, [1] 1, [2] number of examples, [3] bytes of the longest
+body    uint16 throughout; for each example: 65535, its bytes, its number, the right completion, the number of
+        completions; then length and tokens of the context, and of each completion
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _stream(example: Example, number: int) -> list[int]:
 
 def _parsed(words: list[int], number: int) -> Example | None:
     """The example in `words`, or None when they are not one."""
-    if len(words) < _HEAD + 1 or words[0] != _START or words[2] != number:
+    if len(words) < _HEAD + 1 or (words[0], words[1] // 2, words[2]) != (_START, len(words), number):
         return None
     label, count = words[3:_HEAD]
     lists, at = [], _HEAD

@@ -1,7 +1,7 @@
 """llm.c's tokenizer: the bytes of each token, enough to turn tokens into text.
 
-    header  [0] 20240328, [1] version, [2] number of tokens, [3] end-of-text token (from version 2 on)
-    body    for each token: its length in bytes (uint8, 1 to 255), and the bytes
+header  [0] 20240328, [1] version, [2] number of tokens, [3] end-of-text token (from version 2 on)
+body    for each token: its length in bytes (uint8, 1 to 255), and the bytes
 """
 
 from __future__ import annotations

@@ -1,0 +1,62 @@
+"""`perfkit export`: a model and one batch as the files of another system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    workload: Annotated[str, typer.Argument(help="gpt2.")],
+    llmc: Annotated[Path, typer.Option(help="Folder for llm.c's files.")],
+    preset: Annotated[str | None, typer.Option(help="Named dimensions of the model.")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", "-B", help="B of the batch.")] = None,
+    sequence_length: Annotated[int | None, typer.Option("--sequence-length", "-T", help="T of the batch.")] = None,
+    weights: Annotated[str, typer.Option(help="random, a Hugging Face folder, or an llm.c checkpoint.")] = "random",
+    data: Annotated[str, typer.Option(help="synthetic, a text file or folder, or an llm.c token file.")] = "synthetic",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder with a vocabulary: vocab.json and merges.txt, or tokenizer.json.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where the batch runs: cpu, cuda or cuda:N.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 1337,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of llm.c that are there.")] = False,
+) -> None:
+    """Write a GPT-2 in llm.c's formats: checkpoint, debug state, tokenizer and token data.
+
+    The debug state holds one batch with the model's logits, loss and gradients in fp32, against which llm.c's own
+    test_gpt2 holds its results.
+    """
+    from perfkit.cli.shown import progress
+    from perfkit.workloads import loader
+    from perfkit.workloads.llmc.export import export as write
+    from perfkit.workloads.settings import resolve_settings
+
+    chosen = loader.find(workload)
+    settings = resolve_settings(
+        chosen,
+        preset=preset,
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        weights=weights,
+        data=data,
+        device=device,
+        seed=seed,
+    )
+    with progress() as say:
+        done = write(chosen, settings, llmc, tokenizer, overwrite, lambda what: say("export", what))
+    _print(done.files, done.loss, done.notes)
+
+
+def _print(files: list[Path], loss: float, notes: list[str]) -> None:
+    from rich.console import Console
+
+    from perfkit import units
+
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    for path in files:
+        console.print(f"{units.text(path.stat().st_size, 'B'):>10}  {path}")
+    console.print(f"Loss of the batch: {loss:.6f}")
+    for note in notes:
+        console.print(note)
