@@ -15,6 +15,7 @@ from torch import Tensor
 from perfkit.errors import CheckFailed
 from perfkit.kernels import selection
 from perfkit.kernels.declare import Operation
+from perfkit.kernels.dispatch import Plan
 from perfkit.kernels.dtypes import TORCH_DTYPES
 from perfkit.kernels.families import find
 from perfkit.kernels.register import runner
@@ -119,10 +120,10 @@ def _errors(
     operation: Operation, wanted: Wanted, dtype: str, arguments: Sequence[Any], device: str
 ) -> tuple[OutputError, ...]:
     got = poisoned_run(operation, wanted.version, arguments, device, wanted.language)
-    expected = _outputs(operation.reference(*(_to_fp64(a) for a in arguments)))
+    expected = as_tuple(operation.reference(*(to_fp64(a) for a in arguments)))
     allowed = operation.tolerance[dtype]
     return tuple(
-        OutputError(name, _error(g, e), allowed)
+        OutputError(name, largest_error(g, e), allowed)
         for name, g, e in zip(operation.signature.results, got, expected, strict=True)
     )
 
@@ -140,7 +141,12 @@ def poisoned_run(
     """
     with use_version(version, language):
         plan = runner(operation, device).plan(arguments)
-    outputs = _outputs(operation.allocate(*arguments))
+    return poisoned_launch(operation, plan, arguments)
+
+
+def poisoned_launch(operation: Operation, plan: Plan, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+    """`poisoned_run` of the kernel in `plan`, which was made for these arguments."""
+    outputs = as_tuple(operation.allocate(*arguments))
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else -1)
     signature = operation.signature
@@ -154,16 +160,18 @@ def _is_tensor(argument: Any) -> bool:
     return isinstance(argument, Tensor)
 
 
-def _outputs(result: Any) -> tuple[Tensor, ...]:
+def as_tuple(result: Any) -> tuple[Tensor, ...]:
+    """One tensor or several, as a tuple."""
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
-def _to_fp64(argument: Any) -> Any:
+def to_fp64(argument: Any) -> Any:
+    """A floating-point tensor in fp64; anything else as it is."""
     floating = isinstance(argument, Tensor) and argument.is_floating_point()
     return argument.double() if floating else argument
 
 
-def _error(got: Tensor, expected: Tensor) -> float:
+def largest_error(got: Tensor, expected: Tensor) -> float:
     """The largest relative error; infinite when shapes differ, or NaN and infinity stand in different places."""
     if got.shape != expected.shape:
         return math.inf
