@@ -146,7 +146,7 @@ def backward(name: str) -> Operation:
         category="elementwise",
         schema=f"(Tensor dy, {schema}, float alpha) -> (Tensor dx, Tensor dz)",
         formula=f"dx = dy·{slope}, dz = alpha·dx; the bias's gradient is bias_gradient(dx)",
-        shapes={n: "... M" for n in ("dy", *values, "dx", "dz")} | ({} if from_y else {"bias": "M"}),
+        shapes=dict.fromkeys(("dy", *values, "dx", "dz"), "... M") | ({} if from_y else {"bias": "M"}),
         reference=backward_reference(name),
         allocate=lambda dy, *others: (dy.new_empty(dy.shape), dy.new_empty(dy.shape)),
         scalars=lambda dy, *others: (*sizes(dy), float(others[-1])),

@@ -164,7 +164,7 @@ def pairs(q: TensorSpec) -> float:
 
 
 def flash_cost(call: Call) -> Cost:
-    """A pair of query and past key: two products of 2·HS FLOP (q·k, p·v), and the softmax's 6. lse is written in fp32."""
+    """A pair of query and past key: two products of 2·HS FLOP (q·k, p·v), and the softmax's 6. lse is in fp32."""
     q = call.tensor(0)
     rows, size = q.numel // max(q.shape[-1], 1), q.shape[-1]
     flop = {f"matrix_{q.dtype}": 4.0 * size * pairs(q), f"vector_{q.dtype}": 6.0 * pairs(q)}
@@ -172,7 +172,7 @@ def flash_cost(call: Call) -> Cost:
 
 
 def flash_backward_cost(call: Call) -> Cost:
-    """A pair: five products of 2·HS FLOP (q·k, dy·v, and dq, dk, dv), 5 for p = exp(scale·s − lse), ds; a row's dy·y."""
+    """A pair: five products of 2·HS FLOP (q·k, dy·v, and dq, dk, dv), 5 for p and ds, a row's dy·y."""
     q = call.tensor(1)
     flop = {
         f"matrix_{q.dtype}": 10.0 * q.shape[-1] * pairs(q),
@@ -366,6 +366,13 @@ FAMILY = Family(
             gradient=Gradient("flash_attention_backward"),
             implementations=(
                 Implementation(1, "c", "flash_attention.c", "flash_attention_forward_v1", "a row of scores at a time"),
+                Implementation(
+                    1,
+                    "triton",
+                    "flash_attention_triton.py",
+                    "flash_attention_forward",
+                    "blocks of queries on the tensor cores, online softmax",
+                ),
             ),
         ),
         Operation(
@@ -373,8 +380,8 @@ FAMILY = Family(
             category="attention",
             schema="(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y, Tensor lse, float scale)"
             " -> (Tensor dq, Tensor dk, Tensor dv)",
-            formula="p = exp(scale·q·kᵀ − lse), ds = p·(dy·vᵀ − Σ dy·y): dq = scale·ds·k, dk = scale·dsᵀ·q, dv = pᵀ·dy, "
-            "over keys not after the query",
+            formula="p = exp(scale·q·kᵀ − lse), ds = p·(dy·vᵀ − Σ dy·y): dq = scale·ds·k, dk = scale·dsᵀ·q, "
+            "dv = pᵀ·dy, over keys not after the query",
             shapes=dict.fromkeys(("dy", "q", "k", "v", "y", "dq", "dk", "dv"), "B NH T HS") | {"lse": "B NH T"},
             dtypes={"lse": "fp32"},
             reference=flash_backward_reference,
@@ -387,6 +394,13 @@ FAMILY = Family(
             tolerance={"fp32": 5e-5, "bf16": 3e-2},
             implementations=(
                 Implementation(1, "c", "flash_attention.c", "flash_attention_backward_v1", "pair by pair"),
+                Implementation(
+                    1,
+                    "triton",
+                    "flash_attention_triton.py",
+                    "flash_attention_backward",
+                    "one kernel for dk and dv, one for dq",
+                ),
             ),
         ),
     ),

@@ -90,9 +90,7 @@ def classifier_sizes(
     return rows, vocabulary, padded, ignore_index, float(dloss)
 
 
-def classifier_allocate(
-    logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int
-) -> Tensor:
+def classifier_allocate(logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int) -> Tensor:
     import torch
 
     return logits.new_empty(targets.shape, dtype=torch.float32)
@@ -148,8 +146,7 @@ FAMILY = Family(
                 Implementation(
                     2, "c", "cross_entropy.c", "cross_entropy_forward_v2",
                     "threads over rows, vectors within; logits read from memory once, block by block",
-                ),
-            ),
+                ), Implementation(1, "triton", "cross_entropy_triton.py", "cross_entropy_forward", "logits read once, block by block"),),
         ),
         Operation(
             name="cross_entropy_backward",
@@ -170,8 +167,7 @@ FAMILY = Family(
                 Implementation(1, "c", "cross_entropy.c", "cross_entropy_backward_v1", "one loop"),
                 Implementation(
                     2, "c", "cross_entropy.c", "cross_entropy_backward_v2", "threads over rows, vectors within"
-                ),
-            ),
+                ), Implementation(1, "triton", "cross_entropy_triton.py", "cross_entropy_backward", "blocks of the flat logits, each read once"),),
         ),
         Operation(
             name="classifier",
@@ -196,8 +192,7 @@ FAMILY = Family(
             ),
             cost=classifier_cost,
             implementations=(
-                Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"),
-            ),
+                Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"), Implementation(1, "triton", "cross_entropy_triton.py", "classifier", "a row becomes its gradient while it lies in the cache"),),
         ),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ This module and the catalog need neither torch nor a compiler; loading, running 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,14 @@ from perfkit.kernels.languages import device_unavailable
 from perfkit.kernels.selection import use_version
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.bound import Bound
     from perfkit.kernels.checking import CheckResult
 
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",
-    "catalog", "check", "costs", "find", "load", "unavailable", "use_version",
+    "bind", "catalog", "check", "costs", "find", "load", "unavailable", "use_version",
 ]  # fmt: skip
 
 _NO_TORCH = "PyTorch is not installed, and the kernels run behind it."
@@ -41,6 +44,19 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     from perfkit.kernels.register import load as load_and_register
 
     return load_and_register(extra_dirs)
+
+
+def bind(
+    operation: Operation | str,
+    arguments: Sequence[Any],
+    outputs: Sequence[Tensor] = (),
+    accumulate: Collection[str] = (),
+) -> Bound:
+    """Bind an operation to inputs and outputs in memory of your own; see `perfkit.kernels.bound.bind`."""
+    _need_torch()
+    from perfkit.kernels.bound import bind as bind_to
+
+    return bind_to(operation, arguments, outputs, accumulate)
 
 
 def check(

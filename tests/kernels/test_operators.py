@@ -84,7 +84,7 @@ def test_shapes_on_the_meta_device_are_the_real_ones(name: str, dtype: torch.dty
     arguments = operation.inputs(Inputs("bf16" if dtype == torch.bfloat16 else "fp32", 5), **operation.cases[0])
     real = getattr(ops, name)(*arguments)
     meta = getattr(ops, name)(*(a.to("meta") if isinstance(a, Tensor) else a for a in arguments))
-    pairs = zip(*((o,) if isinstance(o, Tensor) else o for o in (real, meta)), strict=True)
+    pairs = zip(*((o,) if isinstance(o, Tensor) else o or () for o in (real, meta)), strict=True)
     for r, m in pairs:
         assert (r.shape, r.dtype, r.stride()) == (m.shape, m.dtype, m.stride())
 

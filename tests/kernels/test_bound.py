@@ -1,0 +1,88 @@
+"""Operations bound to memory of the caller's own: the same results, into place, added where asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from perfkit.errors import InputError, UsageError
+from perfkit.kernels import Operation, bind, catalog, find, use_version
+from perfkit.kernels.checking import Inputs, poisoned_run
+
+WITH_OUTPUTS = [o.name for family in catalog() for o in family.operations if o.signature.outputs]
+
+
+def some_inputs(operation: Operation) -> tuple[Any, ...]:
+    return operation.inputs(Inputs("fp32", 11), **operation.cases[1])
+
+
+def results(operation: Operation, arguments: tuple[Any, ...], version: int | None = None) -> tuple[Tensor, ...]:
+    """The outputs alone, by the operator's own way."""
+    return poisoned_run(operation, version, arguments)[len(operation.signature.mutated) :]
+
+
+@pytest.mark.parametrize("version", [None, 1])
+@pytest.mark.parametrize("name", WITH_OUTPUTS)
+def test_outputs_are_written_and_added_to_in_place(name: str, version: int | None) -> None:
+    operation = find(name)
+    copy = [a.clone() if isinstance(a, Tensor) else a for a in some_inputs(operation)]
+    with use_version(version):
+        expected = results(operation, some_inputs(operation), version)
+        written = [torch.full_like(e, 7.0) for e in expected]
+        bind(operation, some_inputs(operation), written)()
+        added = [torch.full_like(e, 7.0) for e in expected]
+        bind(operation, copy, added, accumulate=operation.signature.outputs)()
+    for w, a, e in zip(written, added, expected, strict=True):
+        assert torch.equal(w, e)
+        assert torch.allclose(a, e + 7.0, rtol=1e-5, atol=1e-5)
+
+
+def test_only_the_named_outputs_are_added_to() -> None:
+    operation = find("layernorm_backward")
+    expected = results(operation, some_inputs(operation))
+    outputs = [torch.ones_like(e) for e in expected]
+    bind(operation, some_inputs(operation), outputs, accumulate=("dweight",))()
+    assert torch.equal(outputs[0], expected[0])
+    assert torch.allclose(outputs[1], expected[1] + 1, atol=1e-5)
+    assert torch.equal(outputs[2], expected[2])
+
+
+def test_numbers_change_by_name() -> None:
+    param, grad, m, v, *numbers = some_inputs(find("adamw_step"))
+    once = [t.clone() for t in (param, m, v)]
+    step = bind("adamw_step", (param, grad, m, v, *numbers))
+    step(step=5, lr=0.25)
+    torch.ops.perfkit.adamw_step(once[0], grad, *once[1:], 0.25, *numbers[1:5], 5, numbers[6])
+    assert all(torch.equal(a, b) for a, b in zip(once, (param, m, v), strict=True))
+    with pytest.raises(UsageError, match="adamw_step takes no number called grad"):
+        step(grad=1)
+
+
+def test_a_profiler_sees_the_operators_name_and_shapes(tmp_path: Path) -> None:
+    x = torch.randn(3, 5)
+    gelu = bind("gelu_forward", (x,), (torch.empty(3, 5),))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        gelu()
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    (event,) = [e for e in events if e.get("name") == "perfkit::gelu_forward"]
+    assert (event["cat"], event["args"]["Input Dims"]) == ("cpu_op", [[3, 5]])
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x = torch.randn(3, 5)
+    with pytest.raises(InputError, match=r"gelu_forward writes y as fp32 \(3, 5\) on cpu; it was given fp32 \(5, 3\)"):
+        bind("gelu_forward", (x,), (torch.empty(5, 3),))
+    with pytest.raises(InputError, match="it was given bf16"):
+        bind("gelu_forward", (x,), (x.bfloat16(),))
+    with pytest.raises(InputError, match="gelu_forward: x is not contiguous"):
+        bind("gelu_forward", (x.t(),), (torch.empty(5, 3),))
+    with pytest.raises(UsageError, match="gelu_forward has 1 outputs, not 0"):
+        bind("gelu_forward", (x,))
+    with pytest.raises(UsageError, match="no output called dx"):
+        bind("gelu_forward", (x,), (x,), accumulate=("dx",))
