@@ -1,8 +1,8 @@
 """An operation bound to fixed tensors: inputs and outputs in memory of the caller's own, checked once, run many times.
 
-This is the way for programs that keep all their tensors in one arena. An operator of `torch.ops.perfkit` makes its outputs
-anew at each call; a bound operation writes where it is told, and can add to what is there, as gradients accumulate. A
-profiler sees the same name and arguments either way.
+This is the way for programs that keep all their tensors in one arena. An operator of `torch.ops.perfkit` makes its
+outputs anew at each call; a bound operation writes where it is told, and can add to what is there, as gradients
+accumulate. A profiler sees the same name and arguments either way.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Operation:
       `Tensor(a!) x` is changed in place, and `-> ()` gives nothing else.
     - `formula`: what it computes, as text.
     - `shapes`: tensor name → its dimensions by the family's letters: `B T 3C`, `... C`, "" for a single number.
-    - `reference`: the same in plain PyTorch, for any floating-point precision. It changes nothing in place: it gives the
-      new values of the arguments that the operation changes, then the outputs.
+    - `reference`: the same in plain PyTorch, for any floating-point precision. It changes nothing in place: it gives
+      the new values of the arguments that the operation changes, then the outputs.
     - `allocate`: arguments → the empty outputs (a tensor or a tuple), by `new_empty`, so that it serves fake tensors.
     - `scalars`: arguments → the sizes and numbers that the kernel takes after its tensors (int → int64_t, float →
       double).
