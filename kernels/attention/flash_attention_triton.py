@@ -1,0 +1,249 @@
+"""Causal attention in Triton without a T × T matrix: online softmax forward, and backward from the kept log Σ exp.
+
+Legend: T time, HS head size (SIZE), D the power of two from HS on; a program owns QUERIES × D or KEYS × D of one head and
+walks along the other side. Blocks wholly in the future are never visited, blocks wholly in the past need no mask.
+Scores are kept in units of log2, where exp is one instruction: s2 = log2(e)·scale·q·k.
+"""
+
+import math
+
+import triton
+import triton.language as tl
+from triton import cdiv, next_power_of_2
+
+from perfkit.kernels.triton import launch
+
+LOG2_E = math.log2(math.e)
+FORWARD_SWEEP = {"QUERIES": (64, 128), "KEYS": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
+BACKWARD_SWEEP = {"OWN": (64, 128), "OTHER": (32, 64), "num_warps": (4, 8), "num_stages": (2, 3)}
+
+
+@triton.jit
+def _load(x, first, time, SIZE: tl.constexpr, D: tl.constexpr, LENGTH: tl.constexpr, WHOLE: tl.constexpr):
+    """LENGTH rows of one head from `first` on, 0 beyond T and HS. WHOLE: all of them lie within T."""
+    row = first + tl.arange(0, LENGTH)
+    i = tl.arange(0, D)
+    at = row[:, None] * SIZE + i[None, :]
+    if WHOLE and SIZE == D:
+        return tl.load(x + at)
+    if WHOLE:
+        return tl.load(x + at, mask=i[None, :] < SIZE, other=0.0)
+    return tl.load(x + at, mask=(row[:, None] < time) & (i[None, :] < SIZE), other=0.0)
+
+
+@triton.jit
+def _store(x, value, first, time, SIZE: tl.constexpr, D: tl.constexpr, LENGTH: tl.constexpr):
+    row = first + tl.arange(0, LENGTH)
+    i = tl.arange(0, D)
+    tl.store(x + row[:, None] * SIZE + i[None, :], value, mask=(row[:, None] < time) & (i[None, :] < SIZE))
+
+
+@triton.jit
+def _attend(
+    query, k, v, result, total, top, first_query, start, stop, time, factor,
+    SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    DIAGONAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Go along the keys [start, stop): rescale what was summed whenever a row's greatest score grows."""
+    row = first_query + tl.arange(0, QUERIES)
+    for first in range(start, stop, KEYS):
+        first = tl.multiple_of(first, KEYS)
+        keys = _load(k, first, time, SIZE, D, KEYS, not DIAGONAL)
+        score = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
+        if DIAGONAL:
+            key = first + tl.arange(0, KEYS)
+            score = tl.where(key[None, :] <= row[:, None], score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1) * factor)
+        power = tl.math.exp2(score * factor - higher[:, None])
+        shrink = tl.math.exp2(top - higher)
+        total = total * shrink + tl.sum(power, 1)
+        values = _load(v, first, time, SIZE, D, KEYS, not DIAGONAL)
+        result = tl.dot(power.to(values.dtype), values, result * shrink[:, None], input_precision=PRECISION)
+        top = higher
+    return result, total, top
+
+
+@triton.jit
+def _forward(
+    q, k, v, y, lse, time, factor,
+    SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One block of queries. The last blocks, which have most keys, come first."""
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * QUERIES
+    head = tl.program_id(1).to(tl.int64) * time
+    base = head * SIZE
+    query = _load(q + base, first, time, SIZE, D, QUERIES, False)
+    if factor < 0.0:  # the greatest score is found before scaling, so the scale must not turn the order round
+        query = -query
+        factor = -factor
+    result = tl.zeros((QUERIES, D), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    top = tl.full((QUERIES,), float("-inf"), tl.float32)
+    result, total, top = _attend(
+        query, k + base, v + base, result, total, top, first, 0, first, time, factor,
+        SIZE, D, QUERIES, KEYS, False, PRECISION,
+    )  # fmt: skip
+    stop = tl.minimum(first + QUERIES, time)
+    result, total, top = _attend(
+        query, k + base, v + base, result, total, top, first, first, stop, time, factor,
+        SIZE, D, QUERIES, KEYS, True, PRECISION,
+    )  # fmt: skip
+    _store(y + base, result / total[:, None], first, time, SIZE, D, QUERIES)
+    row = first + tl.arange(0, QUERIES)
+    tl.store(lse + head + row, (top + tl.math.log2(total)) * 0.6931471805599453, mask=row < time)
+
+
+@triton.jit
+def _products(dy, y, delta, time, SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr):
+    """delta = Σ dy·y of each row."""
+    first = tl.program_id(0) * QUERIES
+    head = tl.program_id(1).to(tl.int64) * time
+    upstream = _load(dy + head * SIZE, first, time, SIZE, D, QUERIES, False).to(tl.float32)
+    output = _load(y + head * SIZE, first, time, SIZE, D, QUERIES, False).to(tl.float32)
+    row = first + tl.arange(0, QUERIES)
+    tl.store(delta + head + row, tl.sum(upstream * output, 1), mask=row < time)
+
+
+@triton.jit
+def _along_queries(
+    keys, values, q, dy, lse, delta, dkeys, dvalues, first_key, start, stop, time, factor,
+    SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
+    DIAGONAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    key = first_key + tl.arange(0, OWN)
+    for first in range(start, stop, OTHER):
+        first = tl.multiple_of(first, OTHER)
+        row = first + tl.arange(0, OTHER)
+        query = _load(q, first, time, SIZE, D, OTHER, False)
+        upstream = _load(dy, first, time, SIZE, D, OTHER, False)
+        base = tl.load(lse + row, mask=row < time, other=float("inf")) * 1.4426950408889634
+        product = tl.load(delta + row, mask=row < time, other=0.0)
+        score = tl.dot(keys, tl.trans(query), input_precision=PRECISION)  # OWN keys × OTHER queries
+        weight = tl.math.exp2(score * factor - base[None, :])
+        if DIAGONAL:
+            weight = tl.where(key[:, None] <= row[None, :], weight, 0.0)
+        dvalues = tl.dot(weight.to(upstream.dtype), upstream, dvalues, input_precision=PRECISION)
+        dweight = tl.dot(values, tl.trans(upstream), input_precision=PRECISION)
+        dscore = weight * (dweight - product[None, :])
+        dkeys = tl.dot(dscore.to(query.dtype), query, dkeys, input_precision=PRECISION)
+    return dkeys, dvalues
+
+
+@triton.jit
+def _backward_keys(
+    dy, q, k, v, lse, delta, dk, dv, time, scale, factor,
+    SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of one block of keys: its diagonal queries, then all later ones."""
+    first = tl.program_id(0) * OWN
+    head = tl.program_id(1).to(tl.int64) * time
+    base = head * SIZE
+    keys = _load(k + base, first, time, SIZE, D, OWN, False)
+    values = _load(v + base, first, time, SIZE, D, OWN, False)
+    dkeys = tl.zeros((OWN, D), tl.float32)
+    dvalues = tl.zeros((OWN, D), tl.float32)
+    after = tl.minimum(first + OWN, time)
+    dkeys, dvalues = _along_queries(
+        keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first, after, time, factor,
+        SIZE, D, OWN, OTHER, True, PRECISION,
+    )  # fmt: skip
+    dkeys, dvalues = _along_queries(
+        keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first + OWN, time, time,
+        factor, SIZE, D, OWN, OTHER, False, PRECISION,
+    )  # fmt: skip
+    _store(dk + base, dkeys * scale, first, time, SIZE, D, OWN)
+    _store(dv + base, dvalues, first, time, SIZE, D, OWN)
+
+
+@triton.jit
+def _along_keys(
+    query, upstream, k, v, base, product, dquery, first_query, start, stop, time, factor,
+    SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
+    DIAGONAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    row = first_query + tl.arange(0, OWN)
+    for first in range(start, stop, OTHER):
+        first = tl.multiple_of(first, OTHER)
+        keys = _load(k, first, time, SIZE, D, OTHER, not DIAGONAL)
+        values = _load(v, first, time, SIZE, D, OTHER, not DIAGONAL)
+        score = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
+        weight = tl.math.exp2(score * factor - base[:, None])
+        if DIAGONAL:
+            key = first + tl.arange(0, OTHER)
+            weight = tl.where(key[None, :] <= row[:, None], weight, 0.0)
+        dweight = tl.dot(upstream, tl.trans(values), input_precision=PRECISION)
+        dscore = weight * (dweight - product[:, None])
+        dquery = tl.dot(dscore.to(keys.dtype), keys, dquery, input_precision=PRECISION)
+    return dquery
+
+
+@triton.jit
+def _backward_queries(
+    dy, q, k, v, lse, delta, dq, time, scale, factor,
+    SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dq of one block of queries: all earlier keys, then its diagonal ones."""
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * OWN
+    head = tl.program_id(1).to(tl.int64) * time
+    base = head * SIZE
+    row = first + tl.arange(0, OWN)
+    query = _load(q + base, first, time, SIZE, D, OWN, False)
+    upstream = _load(dy + base, first, time, SIZE, D, OWN, False)
+    normal = tl.load(lse + head + row, mask=row < time, other=float("inf")) * 1.4426950408889634
+    product = tl.load(delta + head + row, mask=row < time, other=0.0)
+    dquery = tl.zeros((OWN, D), tl.float32)
+    dquery = _along_keys(
+        query, upstream, k + base, v + base, normal, product, dquery, first, 0, first, time, factor,
+        SIZE, D, OWN, OTHER, False, PRECISION,
+    )  # fmt: skip
+    dquery = _along_keys(
+        query, upstream, k + base, v + base, normal, product, dquery, first, first, tl.minimum(first + OWN, time), time,
+        factor, SIZE, D, OWN, OTHER, True, PRECISION,
+    )  # fmt: skip
+    _store(dq + base, dquery * scale, first, time, SIZE, D, OWN)
+
+
+def precision(x):
+    """fp32 products as three of the tensor cores' TF32 products, which keeps fp32's digits."""
+    return "tf32x3" if x.element_size() == 4 else "tf32"
+
+
+def padded(size):
+    """The tensor cores' least width is 16."""
+    return max(16, next_power_of_2(size))
+
+
+def forward_blocks(matrices, time, size, scale, itemsize):
+    """bf16: blocks that fill the tensor cores; fp32: smaller ones, whose operands still fit."""
+    if itemsize == 4:
+        return {"QUERIES": 64, "KEYS": 32, "num_warps": 4, "num_stages": 2}
+    if padded(size) <= 64:
+        return {"QUERIES": 128, "KEYS": 64, "num_warps": 4, "num_stages": 3}
+    return {"QUERIES": 128, "KEYS": 64, "num_warps": 8, "num_stages": 3}
+
+
+def backward_blocks(matrices, time, size, scale, itemsize):
+    """Two results of OWN × D stay in registers beside the scores."""
+    if itemsize == 4:
+        return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2}
+    if padded(size) <= 64:
+        return {"OWN": 128, "OTHER": 64, "num_warps": 8, "num_stages": 2}
+    return {"OWN": 64, "OTHER": 64, "num_warps": 8, "num_stages": 2}
+
+
+@launch(forward_blocks, FORWARD_SWEEP)
+def flash_attention_forward(q, k, v, y, lse, matrices, time, size, scale, QUERIES, **meta):
+    grid = cdiv(time, QUERIES), matrices
+    _forward[grid](
+        q, k, v, y, lse, time, scale * LOG2_E, size, padded(size), QUERIES, PRECISION=precision(q), **meta
+    )  # fmt: skip
+
+
+@launch(backward_blocks, BACKWARD_SWEEP)
+def flash_attention_backward(dy, q, k, v, y, lse, dq, dk, dv, matrices, time, size, scale, OWN, **meta):
+    delta = lse.new_empty(lse.shape)
+    grid = cdiv(time, OWN), matrices
+    constants = {"SIZE": size, "D": padded(size), "OWN": OWN, "PRECISION": precision(q), **meta}
+    _products[cdiv(time, 64), matrices](dy, y, delta, time, size, padded(size), 64)
+    _backward_keys[grid](dy, q, k, v, lse, delta, dk, dv, time, scale, scale * LOG2_E, **constants)
+    _backward_queries[grid](dy, q, k, v, lse, delta, dq, time, scale, scale * LOG2_E, **constants)

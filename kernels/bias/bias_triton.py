@@ -1,0 +1,80 @@
+"""A bias in Triton: its gradient by parts in a fixed order, and bias + ReLU on blocks of ROWS × COLUMNS."""
+
+import torch
+import triton
+import triton.language as tl
+from triton import cdiv, next_power_of_2
+
+from perfkit.kernels.triton import launch, multiprocessors, row_tile
+
+SUM_SWEEP = {"ROWS": (16, 32, 64), "COLUMNS": (32, 64, 128), "PER_PROCESSOR": (1, 2, 4), "num_warps": (4, 8)}
+TILE_SWEEP = {"ROWS": (4, 8, 16, 32), "num_warps": (4, 8)}
+FLAT_SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
+
+
+@triton.jit
+def _sum_rows(x, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Sums over every PARTS-th block of rows, into sums (PARTS, columns); PARTS is the grid's second size."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for first in range(tl.program_id(1) * ROWS, rows, tl.num_programs(1) * ROWS):
+        row = first + tl.arange(0, ROWS)
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        total += tl.load(x + row.to(tl.int64)[:, None] * columns + column[None, :], mask=inside, other=0.0).to(
+            tl.float32
+        )
+    tl.store(sums + tl.program_id(1) * columns + column, tl.sum(total, 0), mask=column < columns)
+
+
+@triton.jit
+def _relu(x, bias, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    at = row.to(tl.int64)[:, None] * columns + column[None, :]
+    value = tl.load(x + at, mask=inside).to(tl.float32)
+    value += tl.load(bias + column, mask=column < columns).to(tl.float32)[None, :]
+    tl.store(y + at, tl.maximum(value, 0.0, propagate_nan=tl.PropagateNan.ALL), mask=inside)
+
+
+@triton.jit
+def _relu_backward(dy, y, dx, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
+    tl.store(dx + at, tl.where(tl.load(y + at, mask=at < n) > 0, upstream, 0.0), mask=at < n)
+
+
+def sum_blocks(rows, columns, itemsize):
+    """128 bytes of a row side by side; enough parts of the rows to fill the multiprocessors."""
+    width = min(256 // itemsize, next_power_of_2(max(columns, 1)))
+    return {"ROWS": 32, "COLUMNS": width, "PER_PROCESSOR": 4, "num_warps": 4}
+
+
+def tile_blocks(rows, columns, itemsize):
+    return {"ROWS": row_tile(columns, 8192 // itemsize)[0], "num_warps": 4}
+
+
+def flat_blocks(n, itemsize):
+    """A thread takes 32 bytes of each tensor: two loads in flight."""
+    return {"BLOCK": 4096 // itemsize, "num_warps": 4}
+
+
+@launch(sum_blocks, SUM_SWEEP)
+def bias_gradient(dy, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, **meta):
+    across = cdiv(columns, COLUMNS)
+    parts = max(1, min(cdiv(rows, ROWS), cdiv(PER_PROCESSOR * multiprocessors(dy), max(across, 1))))
+    partial = db if parts == 1 else dy.new_empty((parts, columns), dtype=torch.float32)
+    _sum_rows[(across, parts)](dy, partial, rows, columns, ROWS, COLUMNS, **meta)
+    if parts > 1:
+        _sum_rows[(cdiv(columns, 32), 1)](partial, db, parts, columns, 32, 32, num_warps=4)
+
+
+@launch(tile_blocks, TILE_SWEEP)
+def bias_relu_forward(x, bias, y, rows, columns, ROWS, **meta):
+    width = row_tile(columns, 1)[1]
+    _relu[(cdiv(rows, ROWS), cdiv(columns, width))](x, bias, y, rows, columns, ROWS, width, **meta)
+
+
+@launch(flat_blocks, FLAT_SWEEP)
+def bias_relu_backward(dy, y, dx, n, BLOCK, **meta):
+    _relu_backward[(cdiv(n, BLOCK),)](dy, y, dx, n, BLOCK, **meta)

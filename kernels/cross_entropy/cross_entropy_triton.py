@@ -1,0 +1,150 @@
+"""Cross entropy in Triton, and the fused classifier. N rows of V logits.
+
+A target that is neither an index below V nor ignore_index makes its row NaN: a kernel on a GPU cannot raise an error.
+"""
+
+import triton
+import triton.language as tl
+from triton import cdiv
+
+from perfkit.kernels.triton import launch
+from perfkit.kernels.triton.rows import load_block, logsumexp, place_row, store_block
+
+ROW_SWEEP = {"BLOCK": (2048, 4096, 8192), "num_warps": (8, 16, 32)}
+FLAT_SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
+
+
+@triton.jit
+def _counted(target, vocabulary, ignore_index):
+    """1.0 for a row that counts, 0.0 for one that is ignored, NaN for a target that is neither."""
+    counted = tl.where((target >= 0) & (target < vocabulary), 1.0, float("nan"))
+    return tl.where(target == ignore_index, 0.0, counted)
+
+
+@triton.jit
+def _losses(logits, targets, losses, lse, rows, vocabulary, ignore_index, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Each row's logsumexp and its part of the loss."""
+    row = tl.program_id(0)
+    origin, lead, end, limit = place_row(row, vocabulary, vocabulary, WIDE)
+    value = logsumexp(logits + origin, lead, end, limit, BLOCK)
+    tl.store(lse + row, value)
+    target = tl.load(targets + row)
+    counted = _counted(target, vocabulary, ignore_index)
+    own = tl.load(logits + row.to(tl.int64) * vocabulary + target, mask=counted == 1.0, other=0.0).to(tl.float32)
+    tl.store(losses + row, tl.where(counted == 0.0, 0.0, (value - own) * counted))
+
+
+@triton.jit
+def _mean(losses, targets, loss, rows, ignore_index, BLOCK: tl.constexpr):
+    """The mean of the losses over the rows that count; one program."""
+    total = tl.zeros((BLOCK,), tl.float32)
+    count = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, rows, BLOCK):
+        row = first + tl.arange(0, BLOCK)
+        total += tl.load(losses + row, mask=row < rows, other=0.0)
+        target = tl.load(targets + row, mask=row < rows, other=ignore_index)
+        count += (target != ignore_index).to(tl.int32)
+    tl.store(loss, tl.sum(total, 0) / tl.sum(count, 0))
+
+
+@triton.jit
+def _share(dloss, targets, share, rows, ignore_index, BLOCK: tl.constexpr):
+    """dloss / number of rows that count; one program."""
+    count = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, rows, BLOCK):
+        row = first + tl.arange(0, BLOCK)
+        target = tl.load(targets + row, mask=row < rows, other=ignore_index)
+        count += (target != ignore_index).to(tl.int32)
+    tl.store(share, tl.load(dloss).to(tl.float32) / tl.sum(count, 0))
+
+
+@triton.jit
+def _row_facts(row, rows, targets, lse, share, vocabulary, ignore_index):
+    """Of one row: its target, its logsumexp, and the factor of its gradient."""
+    target = tl.load(targets + row, mask=row < rows, other=ignore_index)
+    counted = _counted(target, vocabulary, ignore_index)
+    factor = tl.where(counted == 0.0, 0.0, counted * tl.load(share))
+    return target, tl.load(lse + row, mask=row < rows, other=0.0), factor
+
+
+@triton.jit
+def _gradient(
+    logits, targets, lse, share, dlogits, rows, vocabulary, ignore_index, elements, BLOCK: tl.constexpr
+):  # fmt: skip
+    """A block of the flat logits, which at most two rows share, since BLOCK ≤ V."""
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    row = first // vocabulary
+    here = (first - row * vocabulary).to(tl.int32) + tl.arange(0, BLOCK)  # column, counted on into the next row
+    target, lse_a, factor_a = _row_facts(row, rows, targets, lse, share, vocabulary, ignore_index)
+    target_b, lse_b, factor_b = _row_facts(row + 1, rows, targets, lse, share, vocabulary, ignore_index)
+    second = here >= vocabulary
+    own = tl.where(second, target_b + vocabulary, target)
+    factor = tl.where(second, factor_b, factor_a)
+    at = first + tl.arange(0, BLOCK)
+    value = tl.load(logits + at, mask=at < elements).to(tl.float32)
+    gradient = (tl.exp(value - tl.where(second, lse_b, lse_a)) - tl.where(here == own, 1.0, 0.0)) * factor
+    tl.store(dlogits + at, tl.where(factor == 0.0, 0.0, gradient), mask=at < elements)
+
+
+@triton.jit
+def _classify(
+    logits, targets, losses, vocabulary, padded, ignore_index, dloss, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """A row becomes its own gradient; the second reading finds it in the cache."""
+    row = tl.program_id(0)
+    origin, lead, end, limit = place_row(row, padded, vocabulary, WIDE)
+    base = logits + origin
+    stop = lead + padded
+    target = tl.load(targets + row)
+    counted = _counted(target, vocabulary, ignore_index)
+    if counted == 0.0:
+        tl.store(losses + row, 0.0)
+        for first in range(0, stop, BLOCK):
+            store_block(base, tl.zeros((BLOCK,), tl.float32), first, lead, stop, BLOCK)
+    else:
+        lse = logsumexp(base, lead, end, limit, BLOCK)
+        own = tl.load(base + lead + target, mask=counted == 1.0, other=0.0).to(tl.float32)
+        tl.store(losses + row, (lse - own) * counted)
+        factor = dloss * counted
+        tl.debug_barrier()  # every thread has read its part before any part changes
+        for first in range(0, stop, BLOCK):
+            value = load_block(base, first, lead, end, limit, float("-inf"), BLOCK)
+            column = first + tl.arange(0, BLOCK)
+            gradient = (tl.exp(value - lse) - tl.where(column == lead + target, 1.0, 0.0)) * factor
+            store_block(base, tl.where(column < end, gradient, 0.0), first, lead, stop, BLOCK)
+
+
+def row_blocks(rows, vocabulary, *others, itemsize):
+    """A program walks along a row with 16 warps; shorter rows need fewer."""
+    block = min(8192, max(64, triton.next_power_of_2(vocabulary)))
+    return {"BLOCK": block, "num_warps": max(1, min(16, block // 256))}
+
+
+def flat_blocks(rows, vocabulary, ignore_index, itemsize):
+    """32 bytes a thread, but no more than one row."""
+    fits = 1 << (max(vocabulary, 1).bit_length() - 1)
+    return {"BLOCK": min(4096 // itemsize, fits), "num_warps": 4}
+
+
+@launch(row_blocks, ROW_SWEEP)
+def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, ignore_index, BLOCK, **meta):
+    losses = lse.new_empty((rows,))
+    wide = rows * vocabulary % 16 == 0
+    _losses[(rows,)](logits, targets, losses, lse, rows, vocabulary, ignore_index, wide, BLOCK, **meta)
+    _mean[(1,)](losses, targets, loss, rows, ignore_index, 1024, num_warps=8)
+
+
+@launch(flat_blocks, FLAT_SWEEP)
+def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabulary, ignore_index, BLOCK, **meta):
+    share = lse.new_empty(())
+    elements = rows * vocabulary
+    _share[(1,)](dloss, targets, share, rows, ignore_index, 1024, num_warps=8)
+    _gradient[(cdiv(elements, BLOCK),)](
+        logits, targets, lse, share, dlogits, rows, vocabulary, ignore_index, elements, BLOCK, **meta
+    )
+
+
+@launch(row_blocks, ROW_SWEEP)
+def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, **meta):
+    wide = rows * padded % 16 == 0
+    _classify[(rows,)](logits, targets, losses, vocabulary, padded, ignore_index, dloss, wide, BLOCK, **meta)

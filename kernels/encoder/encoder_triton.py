@@ -1,0 +1,83 @@
+"""The encoder in Triton. Backward sorts the tokens by word first: a word's rows are then summed by one program, in order.
+
+Legend: B batch, T time, C channels, V words. A token that is no index below V gives a row of NaN, and no gradient.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton import cdiv, next_power_of_2
+
+from perfkit.kernels.triton import launch
+
+FORWARD_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
+BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "num_warps": (1, 2, 4)}
+
+
+@triton.jit
+def _forward(idx, wte, wpe, x, rows, time, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row < rows)[:, None] & (column < channels)[None, :]
+    word = tl.load(idx + row, mask=row < rows, other=0)
+    known = ((word >= 0) & (word < vocabulary))[:, None]
+    position = (row % time)[:, None] * channels + column[None, :]
+    value = tl.load(wte + word[:, None] * channels + column[None, :], mask=inside & known, other=float("nan"))
+    total = value.to(tl.float32) + tl.load(wpe + position, mask=inside).to(tl.float32)
+    tl.store(x + row.to(tl.int64)[:, None] * channels + column[None, :], total, mask=inside)
+
+
+@triton.jit
+def _words(dx, order, bounds, dwte, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """One row of dwte: the sum of the rows of dx that `order` lists between two bounds; 0 where there are none."""
+    word = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    end = tl.load(bounds + word + 1)
+    for first in range(tl.load(bounds + word), end, ROWS):
+        place = first + tl.arange(0, ROWS)
+        row = tl.load(order + place, mask=place < end, other=0)
+        inside = (place < end)[:, None] & (column < channels)[None, :]
+        total += tl.load(dx + row[:, None] * channels + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.store(dwte + word.to(tl.int64) * channels + column, tl.sum(total, 0), mask=column < channels)
+
+
+@triton.jit
+def _positions(dx, dwpe, batch, time, channels, COLUMNS: tl.constexpr):
+    """One row of dwpe: the sum over the batch; 0 from T on."""
+    position = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((COLUMNS,), tl.float32)
+    if position < time:
+        for b in range(batch):
+            row = (b * time + position).to(tl.int64)
+            total += tl.load(dx + row * channels + column, mask=column < channels, other=0.0).to(tl.float32)
+    tl.store(dwpe + position.to(tl.int64) * channels + column, total, mask=column < channels)
+
+
+def forward_blocks(batch, time, channels, vocabulary, itemsize):
+    """About 2048 elements a program."""
+    columns = min(1024, next_power_of_2(max(channels, 1)))
+    return {"ROWS": max(1, 2048 // columns), "num_warps": 4}
+
+
+def backward_blocks(batch, time, channels, vocabulary, positions, itemsize):
+    """Most words have few rows, or none."""
+    return {"ROWS": 1, "num_warps": 2}
+
+
+@launch(forward_blocks, FORWARD_SWEEP)
+def encoder_forward(idx, wte, wpe, x, batch, time, channels, vocabulary, ROWS, **meta):
+    columns = min(1024, next_power_of_2(max(channels, 1)))
+    grid = cdiv(batch * time, ROWS), cdiv(channels, columns)
+    _forward[grid](idx, wte, wpe, x, batch * time, time, channels, vocabulary, ROWS, columns, **meta)
+
+
+@launch(backward_blocks, BACKWARD_SWEEP)
+def encoder_backward(dx, idx, dwte, dwpe, batch, time, channels, vocabulary, positions, ROWS, **meta):
+    columns = min(1024, next_power_of_2(max(channels, 1)))
+    words, order = torch.sort(idx.flatten(), stable=True)
+    bounds = torch.searchsorted(words, torch.arange(vocabulary + 1, device=idx.device))
+    across = cdiv(channels, columns)
+    _words[(vocabulary, across)](dx, order, bounds, dwte, channels, ROWS, columns, **meta)
+    _positions[(positions, across)](dx, dwpe, batch, time, channels, columns, **meta)

@@ -1,0 +1,106 @@
+"""LayerNorm in Triton: a program holds whole rows, so that each is read once.
+
+Legend: rows are all dimensions but the last, C channels. A block is ROWS × COLUMNS, COLUMNS the power of two from C on.
+"""
+
+import triton
+import triton.language as tl
+from triton import cdiv, next_power_of_2
+
+from perfkit.kernels.triton import launch, multiprocessors
+
+FORWARD_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
+BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (2, 4, 8), "num_warps": (4, 8)}
+
+
+@triton.jit
+def _forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    is_row, is_column = row < rows, column < channels
+    inside = is_row[:, None] & is_column[None, :]
+    at = row.to(tl.int64)[:, None] * channels + column[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    middle = tl.sum(value, 1) / channels
+    centred = tl.where(inside, value - middle[:, None], 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / channels + eps)
+    w = tl.load(weight + column, mask=is_column).to(tl.float32)
+    b = tl.load(bias + column, mask=is_column).to(tl.float32)
+    tl.store(y + at, centred * scale[:, None] * w[None, :] + b[None, :], mask=inside)
+    tl.store(mean + row, middle, mask=is_row)
+    tl.store(rstd + row, scale, mask=is_row)
+
+
+@triton.jit
+def _backward(
+    dy, x, weight, mean, rstd, dx, partial, rows, channels,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """dx of every PROGRAMS-th block of rows, and their sums for dweight and dbias into partial (PROGRAMS, 2, C)."""
+    column = tl.arange(0, COLUMNS)
+    is_column = column < channels
+    w = tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
+    dweight = tl.zeros((ROWS, COLUMNS), tl.float32)
+    dbias = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
+        row = first + tl.arange(0, ROWS)
+        is_row = row < rows
+        inside = is_row[:, None] & is_column[None, :]
+        at = row.to(tl.int64)[:, None] * channels + column[None, :]
+        upstream = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+        middle = tl.load(mean + row, mask=is_row, other=0.0)[:, None]
+        scale = tl.load(rstd + row, mask=is_row, other=0.0)[:, None]
+        normal = tl.where(inside, (value - middle) * scale, 0.0)
+        dnormal = upstream * w
+        shift = tl.sum(dnormal, 1)[:, None] / channels
+        slope = tl.sum(dnormal * normal, 1)[:, None] / channels
+        tl.store(dx + at, scale * (dnormal - shift - normal * slope), mask=inside)
+        dweight += upstream * normal
+        dbias += upstream
+    sums = partial + tl.program_id(0) * 2 * channels + column
+    tl.store(sums, tl.sum(dweight, 0), mask=is_column)
+    tl.store(sums + channels, tl.sum(dbias, 0), mask=is_column)
+
+
+@triton.jit
+def _sum_partials(partial, dweight, dbias, parts, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Sum partial (parts, 2, C) over its parts, for COLUMNS of the 2·C columns, always in the same order."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for first in range(0, parts, ROWS):
+        row = first + tl.arange(0, ROWS)
+        inside = (row < parts)[:, None] & (column < 2 * channels)[None, :]
+        total += tl.load(partial + row[:, None] * 2 * channels + column[None, :], mask=inside, other=0.0)
+    result = tl.sum(total, 0)
+    tl.store(dweight + column, result, mask=column < channels)
+    tl.store(dbias + (column - channels), result, mask=(column >= channels) & (column < 2 * channels))
+
+
+def forward_blocks(rows, channels, eps, itemsize):
+    """About 16 KiB of rows a program; a warp for each 512 columns."""
+    columns = next_power_of_2(channels)
+    return {"ROWS": max(1, min(8, 4096 // columns)), "num_warps": max(4, min(16, columns // 512))}
+
+
+def backward_blocks(rows, channels, itemsize):
+    """The sums for dweight and dbias stay in registers: few rows at a time, programs that stride over all of them."""
+    columns = next_power_of_2(channels)
+    return {"ROWS": max(1, min(4, 1024 // columns)), "PER_PROCESSOR": 4, "num_warps": max(4, min(16, columns // 256))}
+
+
+@launch(forward_blocks, FORWARD_SWEEP)
+def layernorm_forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS, **meta):
+    columns = next_power_of_2(max(channels, 1))
+    _forward[(cdiv(rows, ROWS),)](x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS, columns, **meta)
+
+
+@launch(backward_blocks, BACKWARD_SWEEP)
+def layernorm_backward(
+    dy, x, weight, mean, rstd, dx, dweight, dbias, rows, channels, ROWS, PER_PROCESSOR, **meta
+):  # fmt: skip
+    columns = next_power_of_2(max(channels, 1))
+    programs = max(1, min(cdiv(rows, ROWS), PER_PROCESSOR * multiprocessors(x)))
+    partial = x.new_empty((programs, 2, channels), dtype=mean.dtype)
+    _backward[(programs,)](dy, x, weight, mean, rstd, dx, partial, rows, channels, ROWS, columns, **meta)
+    _sum_partials[(cdiv(2 * channels, 16),)](partial, dweight, dbias, programs, channels, 64, 16, num_warps=4)
