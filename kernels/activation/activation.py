@@ -132,7 +132,10 @@ def forward(name: str) -> Operation:
         cases=CASES,
         cost=forward_cost(name),
         gradient=Gradient(f"multiply_add_{name}_backward", also={"dbias": sum_of_rows}),
-        implementations=(Implementation(1, "c", "activation.c", f"multiply_add_{name}_forward_v1", "a loop"),),
+        implementations=(
+            Implementation(1, "c", "activation.c", f"multiply_add_{name}_forward_v1", "a loop"),
+            Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_forward", "one pass"),
+        ),
     )
 
 
@@ -153,7 +156,10 @@ def backward(name: str) -> Operation:
         inputs=backward_inputs(name),
         cases=CASES,
         cost=backward_cost(name),
-        implementations=(Implementation(1, "c", "activation.c", f"multiply_add_{name}_backward_v1", "a loop"),),
+        implementations=(
+            Implementation(1, "c", "activation.c", f"multiply_add_{name}_backward_v1", "a loop"),
+            Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_backward", "one pass"),
+        ),
     )
 
 

@@ -70,7 +70,10 @@ FAMILY = Family(
             inputs=inputs,
             cases=({"N": 1}, {"N": 13}, {"N": 64}, {"N": 100_003}),
             cost=cost,
-            implementations=(Implementation(1, "c", "adamw.c", "adamw_step_v1", "a loop"),),
+            implementations=(
+                Implementation(1, "c", "adamw.c", "adamw_step_v1", "a loop"),
+                Implementation(1, "triton", "adamw_triton.py", "adamw_step", "one pass, in place"),
+            ),
         ),
     ),
 )

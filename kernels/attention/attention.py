@@ -248,11 +248,17 @@ def versions(source: str, name: str, naive: str, fast: str) -> tuple[Implementat
 
 
 def copies(name: str) -> tuple[Implementation, ...]:
-    return versions("heads.c", name, "element by element", "threads over tokens, whole head rows at a time")
+    return (
+        *versions("heads.c", name, "element by element", "threads over tokens, whole head rows at a time"),
+        Implementation(1, "triton", "heads_triton.py", name, "blocks of whole head rows"),
+    )
 
 
 def softmaxes(name: str) -> tuple[Implementation, ...]:
-    return versions("causal_softmax.c", name, "loops over each row", "threads over rows, vectors within")
+    return (
+        *versions("causal_softmax.c", name, "loops over each row", "threads over rows, vectors within"),
+        Implementation(1, "triton", "causal_softmax_triton.py", name, "rows in registers; only the past is read"),
+    )
 
 
 FAMILY = Family(

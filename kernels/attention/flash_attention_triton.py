@@ -1,7 +1,8 @@
 """Causal attention in Triton without a T × T matrix: online softmax forward, and backward from the kept log Σ exp.
 
-Legend: T time, HS head size (SIZE), D the power of two from HS on; a program owns QUERIES × D or KEYS × D of one head and
-walks along the other side. Blocks wholly in the future are never visited, blocks wholly in the past need no mask.
+Legend: T time, HS head size (SIZE), D the power of two from HS on. A program owns some rows × D of a head's queries or
+keys and walks along the other side. Blocks wholly in the future are never visited; those wholly in the past need no
+mask.
 Scores are kept in units of log2, where exp is one instruction: s2 = log2(e)·scale·q·k.
 """
 
@@ -16,6 +17,14 @@ from perfkit.kernels.triton import launch
 LOG2_E = math.log2(math.e)
 FORWARD_SWEEP = {"QUERIES": (64, 128), "KEYS": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
 BACKWARD_SWEEP = {"OWN": (64, 128), "OTHER": (32, 64), "num_warps": (4, 8), "num_stages": (2, 3)}
+
+
+@triton.jit
+def _dot(a, b, total, PRECISION: tl.constexpr):
+    """total + a·b. Triton's interpreter multiplies bf16 by its bits: there, operands are made fp32 first."""
+    if PRECISION == "interpreted":
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), total)
+    return tl.dot(a, b, total, input_precision=PRECISION)
 
 
 @triton.jit
@@ -49,7 +58,7 @@ def _attend(
     for first in range(start, stop, KEYS):
         first = tl.multiple_of(first, KEYS)
         keys = _load(k, first, time, SIZE, D, KEYS, not DIAGONAL)
-        score = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
+        score = _dot(query, tl.trans(keys), None, PRECISION)
         if DIAGONAL:
             key = first + tl.arange(0, KEYS)
             score = tl.where(key[None, :] <= row[:, None], score, float("-inf"))
@@ -58,7 +67,7 @@ def _attend(
         shrink = tl.math.exp2(top - higher)
         total = total * shrink + tl.sum(power, 1)
         values = _load(v, first, time, SIZE, D, KEYS, not DIAGONAL)
-        result = tl.dot(power.to(values.dtype), values, result * shrink[:, None], input_precision=PRECISION)
+        result = _dot(power.to(values.dtype), values, result * shrink[:, None], PRECISION)
         top = higher
     return result, total, top
 
@@ -118,14 +127,14 @@ def _along_queries(
         upstream = _load(dy, first, time, SIZE, D, OTHER, False)
         base = tl.load(lse + row, mask=row < time, other=float("inf")) * 1.4426950408889634
         product = tl.load(delta + row, mask=row < time, other=0.0)
-        score = tl.dot(keys, tl.trans(query), input_precision=PRECISION)  # OWN keys × OTHER queries
+        score = _dot(keys, tl.trans(query), None, PRECISION)  # OWN keys × OTHER queries
         weight = tl.math.exp2(score * factor - base[None, :])
         if DIAGONAL:
             weight = tl.where(key[:, None] <= row[None, :], weight, 0.0)
-        dvalues = tl.dot(weight.to(upstream.dtype), upstream, dvalues, input_precision=PRECISION)
-        dweight = tl.dot(values, tl.trans(upstream), input_precision=PRECISION)
+        dvalues = _dot(weight.to(upstream.dtype), upstream, dvalues, PRECISION)
+        dweight = _dot(values, tl.trans(upstream), None, PRECISION)
         dscore = weight * (dweight - product[None, :])
-        dkeys = tl.dot(dscore.to(query.dtype), query, dkeys, input_precision=PRECISION)
+        dkeys = _dot(dscore.to(query.dtype), query, dkeys, PRECISION)
     return dkeys, dvalues
 
 
@@ -166,14 +175,14 @@ def _along_keys(
         first = tl.multiple_of(first, OTHER)
         keys = _load(k, first, time, SIZE, D, OTHER, not DIAGONAL)
         values = _load(v, first, time, SIZE, D, OTHER, not DIAGONAL)
-        score = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
+        score = _dot(query, tl.trans(keys), None, PRECISION)
         weight = tl.math.exp2(score * factor - base[:, None])
         if DIAGONAL:
             key = first + tl.arange(0, OTHER)
             weight = tl.where(key[None, :] <= row[:, None], weight, 0.0)
-        dweight = tl.dot(upstream, tl.trans(values), input_precision=PRECISION)
+        dweight = _dot(upstream, tl.trans(values), None, PRECISION)
         dscore = weight * (dweight - product[:, None])
-        dquery = tl.dot(dscore.to(keys.dtype), keys, dquery, input_precision=PRECISION)
+        dquery = _dot(dscore.to(keys.dtype), keys, dquery, PRECISION)
     return dquery
 
 
@@ -205,6 +214,8 @@ def _backward_queries(
 
 def precision(x):
     """fp32 products as three of the tensor cores' TF32 products, which keeps fp32's digits."""
+    if not x.is_cuda:
+        return "interpreted"
     return "tf32x3" if x.element_size() == 4 else "tf32"
 
 

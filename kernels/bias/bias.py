@@ -90,6 +90,9 @@ FAMILY = Family(
             cost=bias_gradient_cost,
             implementations=(
                 Implementation(1, "c", "bias.c", "bias_gradient_v1", "column by column", accumulates=True),
+                Implementation(
+                    1, "triton", "bias_triton.py", "bias_gradient", "sums of parts of the rows, in a fixed order"
+                ),
             ),
         ),
         Operation(
@@ -105,7 +108,10 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("bias_relu_backward", also={"dbias": sum_of_rows}),
-            implementations=(Implementation(1, "c", "bias.c", "bias_relu_forward_v1", "a loop"),),
+            implementations=(
+                Implementation(1, "c", "bias.c", "bias_relu_forward_v1", "a loop"),
+                Implementation(1, "triton", "bias_triton.py", "bias_relu_forward", "one pass"),
+            ),
         ),
         Operation(
             name="bias_relu_backward",
@@ -119,7 +125,10 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(Implementation(1, "c", "bias.c", "bias_relu_backward_v1", "a loop"),),
+            implementations=(
+                Implementation(1, "c", "bias.c", "bias_relu_backward_v1", "a loop"),
+                Implementation(1, "triton", "bias_triton.py", "bias_relu_backward", "one pass"),
+            ),
         ),
     ),
 )

@@ -146,7 +146,12 @@ FAMILY = Family(
                 Implementation(
                     2, "c", "cross_entropy.c", "cross_entropy_forward_v2",
                     "threads over rows, vectors within; logits read from memory once, block by block",
-                ), Implementation(1, "triton", "cross_entropy_triton.py", "cross_entropy_forward", "logits read once, block by block"),),
+                ),
+                Implementation(
+                    1, "triton", "cross_entropy_triton.py", "cross_entropy_forward",
+                    "logits read once, block by block",
+                ),
+            ),
         ),
         Operation(
             name="cross_entropy_backward",
@@ -167,7 +172,12 @@ FAMILY = Family(
                 Implementation(1, "c", "cross_entropy.c", "cross_entropy_backward_v1", "one loop"),
                 Implementation(
                     2, "c", "cross_entropy.c", "cross_entropy_backward_v2", "threads over rows, vectors within"
-                ), Implementation(1, "triton", "cross_entropy_triton.py", "cross_entropy_backward", "blocks of the flat logits, each read once"),),
+                ),
+                Implementation(
+                    1, "triton", "cross_entropy_triton.py", "cross_entropy_backward",
+                    "blocks of the flat logits, each read once",
+                ),
+            ),
         ),
         Operation(
             name="classifier",
@@ -192,7 +202,12 @@ FAMILY = Family(
             ),
             cost=classifier_cost,
             implementations=(
-                Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"), Implementation(1, "triton", "cross_entropy_triton.py", "classifier", "a row becomes its gradient while it lies in the cache"),),
+                Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"),
+                Implementation(
+                    1, "triton", "cross_entropy_triton.py", "classifier",
+                    "a row becomes its gradient while it lies in the cache",
+                ),
+            ),
         ),
     ),
 )  # fmt: skip

@@ -106,6 +106,10 @@ FAMILY = Family(
             ),
             implementations=(
                 Implementation(1, "c", "encoder.c", "encoder_forward_v1", "element by element"),
+                Implementation(
+                    1, "triton", "encoder_triton.py", "encoder_forward",
+                    "whole rows",
+                ),
             ),
         ),
         Operation(
@@ -125,6 +129,10 @@ FAMILY = Family(
             implementations=(
                 Implementation(
                     1, "c", "encoder.c", "encoder_backward_v1", "zero, then token by token", accumulates=True
+                ),
+                Implementation(
+                    1, "triton", "encoder_triton.py", "encoder_backward",
+                    "tokens sorted by word, each row written once",
                 ),
             ),
         ),

@@ -1,4 +1,4 @@
-"""The encoder in Triton. Backward sorts the tokens by word first: a word's rows are then summed by one program, in order.
+"""The encoder in Triton. Backward sorts the tokens by word, so that one program sums a word's rows in order.
 
 Legend: B batch, T time, C channels, V words. A token that is no index below V gives a row of NaN, and no gradient.
 """

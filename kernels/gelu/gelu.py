@@ -74,6 +74,7 @@ FAMILY = Family(
                 Implementation(
                     3, "cuda", "gelu.cu", "gelu_forward_v3", "several accesses of a thread under way at once"
                 ),
+                Implementation(1, "triton", "gelu_triton.py", "gelu_forward", "one pass; tanh by one exponential"),
             ),
         ),
         Operation(
@@ -96,6 +97,7 @@ FAMILY = Family(
                 Implementation(
                     3, "cuda", "gelu.cu", "gelu_backward_v3", "several accesses of a thread under way at once"
                 ),
+                Implementation(1, "triton", "gelu_triton.py", "gelu_backward", "one pass; tanh by one exponential"),
             ),
         ),
     ),

@@ -104,6 +104,10 @@ FAMILY = Family(
             implementations=(
                 Implementation(1, "c", "layernorm.c", "layernorm_forward_v1", "three loops a row"),
                 Implementation(2, "c", "layernorm.c", "layernorm_forward_v2", "threads over rows, vectors within"),
+                Implementation(
+                    1, "triton", "layernorm_triton.py", "layernorm_forward",
+                    "whole rows in registers, read once",
+                ),
             ),
         ),
         Operation(
@@ -127,6 +131,10 @@ FAMILY = Family(
                 Implementation(
                     2, "c", "layernorm.c", "layernorm_backward_v2",
                     "one pass over the rows by threads and vectors; sums over rows by parts, in a fixed order",
+                ),
+                Implementation(
+                    1, "triton", "layernorm_triton.py", "layernorm_backward",
+                    "one pass; sums over rows by parts, in a fixed order",
                 ),
             ),
         ),

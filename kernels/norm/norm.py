@@ -47,7 +47,10 @@ FAMILY = Family(
             inputs=inputs,
             cases=({"N": 1}, {"N": 13}, {"N": 64}, {"N": 300_007}),
             cost=cost,
-            implementations=(Implementation(1, "c", "norm.c", "global_norm_v1", "a loop in fp64", accumulates=True),),
+            implementations=(
+                Implementation(1, "c", "norm.c", "global_norm_v1", "a loop in fp64", accumulates=True),
+                Implementation(1, "triton", "norm_triton.py", "global_norm", "sums of parts, in a fixed order"),
+            ),
         ),
     ),
 )

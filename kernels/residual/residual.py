@@ -85,7 +85,10 @@ FAMILY = Family(
             inputs=residual_inputs,
             cases=({"N": 13}, {"N": 64}, {"N": 100_003}),
             cost=residual_cost,
-            implementations=(Implementation(1, "c", "residual.c", "residual_forward_v1", "a loop"),),
+            implementations=(
+                Implementation(1, "c", "residual.c", "residual_forward_v1", "a loop"),
+                Implementation(1, "triton", "residual_triton.py", "residual_forward", "one pass"),
+            ),
         ),
         Operation(
             name="residual_layernorm_forward",
@@ -112,6 +115,13 @@ FAMILY = Family(
             ),
             implementations=(
                 Implementation(1, "c", "residual.c", "residual_layernorm_forward_v1", "a sum, then LayerNorm's loops"),
+                Implementation(
+                    1,
+                    "triton",
+                    "residual_triton.py",
+                    "residual_layernorm_forward",
+                    "whole rows in registers: x is written and not read again",
+                ),
             ),
         ),
     ),

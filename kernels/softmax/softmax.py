@@ -69,7 +69,16 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("softmax_backward"),
-            implementations=(Implementation(1, "c", "softmax.c", "softmax_forward_v1", "three loops a row"),),
+            implementations=(
+                Implementation(1, "c", "softmax.c", "softmax_forward_v1", "three loops a row"),
+                Implementation(
+                    1,
+                    "triton",
+                    "softmax_triton.py",
+                    "softmax_forward",
+                    "short rows in registers, long ones twice through the cache",
+                ),
+            ),
         ),
         Operation(
             name="softmax_backward",
@@ -85,7 +94,16 @@ FAMILY = Family(
             cost=backward_cost,
             # dy − Σ loses digits where y is near 1, and most of the result is far smaller than that.
             tolerance={"fp32": 5e-5, "bf16": 1e-2},
-            implementations=(Implementation(1, "c", "softmax.c", "softmax_backward_v1", "two loops a row"),),
+            implementations=(
+                Implementation(1, "c", "softmax.c", "softmax_backward_v1", "two loops a row"),
+                Implementation(
+                    1,
+                    "triton",
+                    "softmax_triton.py",
+                    "softmax_backward",
+                    "short rows in registers, long ones twice through the cache",
+                ),
+            ),
         ),
     ),
 )
