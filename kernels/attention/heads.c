@@ -5,8 +5,6 @@
  */
 #include <perfkit/vector.h>
 
-#define PARALLEL_FROM 16384 /* elements; below it starting threads costs more than it saves */
-
 /* ---- version 1: one element after the other ------------------------------------------------------------------- */
 
 int split_heads_forward_v1(const scalar *qkv, scalar *q, scalar *k, scalar *v, int64_t B, int64_t T, int64_t NH,

@@ -6,10 +6,9 @@
  *
  * Argument order everywhere: input tensors, output tensors, sizes, ignore_index. lse is fp32 in every precision.
  */
-#include <perfkit/vector.h>
+#include <perfkit/rows.h>
 #include <stdlib.h>
 
-#define PARALLEL_FROM 16384 /* elements; below it starting threads costs more than it saves */
 enum { BAD_TARGET = 2 };
 
 /* How many rows count, or -1 when a target is no index into a row. */
@@ -58,48 +57,29 @@ int cross_entropy_backward_v1(const scalar *dloss, const scalar *logits, const i
 
 /* ---- version 2: threads over rows, one pass over the logits ----------------------------------------------------- */
 
-#define LOG2_E 1.4426950408889634f
-
-/* exp(x - shift). The difference is taken first: large logits lose no digits. */
-static inline vec exp_of(vec x, float shift) {
-    return v_exp2((x - shift) * LOG2_E);
-}
-
 #define BLOCK 2048 /* elements of a row that stay in the first-level cache between their maximum and their sum */
-
-static inline float block_largest(const scalar *x, int64_t n) {
-    vec top[2] = {v_all(-INFINITY), v_all(-INFINITY)};
-    int64_t v = 0;
-    for (; v + 2 * WIDTH <= n; v += 2 * WIDTH) {
-        top[0] = v_max(top[0], v_load(x + v));
-        top[1] = v_max(top[1], v_load(x + v + WIDTH));
-    }
-    float largest = v_largest(v_max(top[0], top[1]));
-    for (; v < n; v++) largest = fmaxf(largest, get(x + v));
-    return largest;
-}
 
 static inline float block_sum(const scalar *x, int64_t n, float largest) {
     vec sums[2] = {v_all(0.0f), v_all(0.0f)};
     int64_t v = 0;
     for (; v + 2 * WIDTH <= n; v += 2 * WIDTH) {
-        sums[0] += exp_of(v_load(x + v), largest);
-        sums[1] += exp_of(v_load(x + v + WIDTH), largest);
+        sums[0] += v_exp_of(v_load(x + v), largest);
+        sums[1] += v_exp_of(v_load(x + v + WIDTH), largest);
     }
-    for (; v + WIDTH <= n; v += WIDTH) sums[0] += exp_of(v_load(x + v), largest);
-    vec last = exp_of(v_load_part(x + v, n - v, 0.0f), largest);
+    for (; v + WIDTH <= n; v += WIDTH) sums[0] += v_exp_of(v_load(x + v), largest);
+    vec last = v_exp_of(v_load_part(x + v, n - v, 0.0f), largest);
     sums[1] += v_where(v_lanes_below(n - v), last, v_all(0.0f));
     return v_sum(sums[0] + sums[1]);
 }
 
 /* Sets the row's largest element and the sum of exp(x - largest). Whenever a block has a larger element than all before,
  * the sum so far is scaled to the new maximum. */
-static void row_sum(const scalar *x, int64_t V, float *row_largest, double *row_total) {
+static void row_exp_sum(const scalar *x, int64_t V, float *row_largest, double *row_total) {
     float largest = -INFINITY;
     double sum = 0.0;
     for (int64_t v = 0; v < V; v += BLOCK) {
         int64_t n = V - v < BLOCK ? V - v : BLOCK;
-        float top = block_largest(x + v, n);
+        float top = row_largest(x + v, n);
         if (top > largest) {
             sum *= exp((double)largest - (double)top);
             largest = top;
@@ -122,7 +102,7 @@ int cross_entropy_forward_v2(const scalar *logits, const int64_t *targets, scala
         const scalar *x = logits + n * V;
         float largest;
         double sum;
-        row_sum(x, V, &largest, &sum);
+        row_exp_sum(x, V, &largest, &sum);
         lse[n] = (float)(largest + log(sum));
         losses[n] = targets[n] == ignore_index ? 0.0 : largest - get(x + targets[n]) + log(sum);
     }
@@ -135,8 +115,8 @@ int cross_entropy_forward_v2(const scalar *logits, const int64_t *targets, scala
 
 static inline void gradient_row(const scalar *x, scalar *dx, int64_t V, float lse, float factor) {
     int64_t whole = V - V % WIDTH;
-    for (int64_t v = 0; v < whole; v += WIDTH) v_store(dx + v, exp_of(v_load(x + v), lse) * factor);
-    v_store_part(dx + whole, V - whole, exp_of(v_load_part(x + whole, V - whole, 0.0f), lse) * factor);
+    for (int64_t v = 0; v < whole; v += WIDTH) v_store(dx + v, v_exp_of(v_load(x + v), lse) * factor);
+    v_store_part(dx + whole, V - whole, v_exp_of(v_load_part(x + whole, V - whole, 0.0f), lse) * factor);
 }
 
 int cross_entropy_backward_v2(const scalar *dloss, const scalar *logits, const int64_t *targets, const float *lse,

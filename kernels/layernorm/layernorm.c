@@ -4,12 +4,13 @@
  * Backward, with h = (x - mean) rstd and g = dy weight, a row:
  *   dx = rstd (g - mean(g) - h mean(g h));  dweight = sum over rows of dy h;  dbias = sum over rows of dy.
  *
- * Argument order everywhere: input tensors, output tensors, sizes, eps. mean and rstd are fp32 in every precision.
+ * Argument order everywhere: input tensors, output tensors, sizes, eps or which outputs to add to. mean and rstd are fp32
+ * in every precision.
  */
-#include <perfkit/vector.h>
+#include <perfkit/rows.h>
 #include <stdlib.h>
 
-#define PARALLEL_FROM 16384 /* elements; below it starting threads costs more than it saves */
+enum { ADD_DX = 1, ADD_DWEIGHT = 2, ADD_DBIAS = 4 };
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
 
@@ -31,7 +32,7 @@ int layernorm_forward_v1(const scalar *x, const scalar *weight, const scalar *bi
 }
 
 int layernorm_backward_v1(const scalar *dy, const scalar *x, const scalar *weight, const float *mean, const float *rstd,
-                          scalar *dx, scalar *dweight, scalar *dbias, int64_t N, int64_t C) {
+                          scalar *dx, scalar *dweight, scalar *dbias, int64_t N, int64_t C, int64_t add) {
     for (int64_t n = 0; n < N; n++) {
         const scalar *d = dy + n * C, *row = x + n * C;
         float sum_g = 0.0f, sum_gh = 0.0f;
@@ -42,11 +43,12 @@ int layernorm_backward_v1(const scalar *dy, const scalar *x, const scalar *weigh
         }
         for (int64_t c = 0; c < C; c++) {
             float h = (get(row + c) - mean[n]) * rstd[n], g = get(d + c) * get(weight + c);
-            put(dx + n * C + c, rstd[n] * (g - sum_g / (float)C - h * (sum_gh / (float)C)));
+            float before = add & ADD_DX ? get(dx + n * C + c) : 0.0f;
+            put(dx + n * C + c, before + rstd[n] * (g - sum_g / (float)C - h * (sum_gh / (float)C)));
         }
     }
     for (int64_t c = 0; c < C; c++) {
-        float dw = 0.0f, db = 0.0f;
+        float dw = add & ADD_DWEIGHT ? get(dweight + c) : 0.0f, db = add & ADD_DBIAS ? get(dbias + c) : 0.0f;
         for (int64_t n = 0; n < N; n++) {
             dw += get(dy + n * C + c) * (get(x + n * C + c) - mean[n]) * rstd[n];
             db += get(dy + n * C + c);
@@ -59,41 +61,10 @@ int layernorm_backward_v1(const scalar *dy, const scalar *x, const scalar *weigh
 
 /* ---- version 2: threads over rows, vectors within a row -------------------------------------------------------- */
 
-/* The sum of the row, or of (x - shift)^2: four independent sums hide the latency of an addition. */
-static inline float row_sum(const scalar *x, int64_t C, float shift, int squared) {
-    vec sums[4] = {v_all(0.0f), v_all(0.0f), v_all(0.0f), v_all(0.0f)};
-    int64_t c = 0;
-    for (; c + 4 * WIDTH <= C; c += 4 * WIDTH)
-        for (int k = 0; k < 4; k++) {
-            vec v = v_load(x + c + k * WIDTH) - shift;
-            sums[k] += squared ? v * v : v;
-        }
-    for (; c + WIDTH <= C; c += WIDTH) {
-        vec v = v_load(x + c) - shift;
-        sums[0] += squared ? v * v : v;
-    }
-    vec v = v_load_part(x + c, C - c, shift) - shift;
-    sums[1] += squared ? v * v : v;
-    return v_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
-}
-
 int layernorm_forward_v2(const scalar *x, const scalar *weight, const scalar *bias, scalar *y, float *mean, float *rstd,
                          int64_t N, int64_t C, double eps) {
-    int64_t whole = C - C % WIDTH, rest = C - whole;
 #pragma omp parallel for schedule(static) if (N * C >= PARALLEL_FROM)
-    for (int64_t n = 0; n < N; n++) {
-        const scalar *row = x + n * C;
-        scalar *out = y + n * C;
-        float m = row_sum(row, C, 0.0f, 0) / (float)C;
-        float r = 1.0f / sqrtf(row_sum(row, C, m, 1) / (float)C + (float)eps);
-        for (int64_t c = 0; c < whole; c += WIDTH)
-            v_store(out + c, (v_load(row + c) - m) * r * v_load(weight + c) + v_load(bias + c));
-        vec last = (v_load_part(row + whole, rest, 0.0f) - m) * r;
-        v_store_part(out + whole, rest,
-                     last * v_load_part(weight + whole, rest, 0.0f) + v_load_part(bias + whole, rest, 0.0f));
-        mean[n] = m;
-        rstd[n] = r;
-    }
+    for (int64_t n = 0; n < N; n++) row_layernorm(x + n * C, weight, bias, y + n * C, mean + n, rstd + n, C, eps);
     return KERNEL_DONE;
 }
 
@@ -120,7 +91,7 @@ static inline Terms terms_at(const scalar *d, const scalar *x, const scalar *wei
 
 /* One row: dx, and its contribution to the part's sums. */
 static inline void row_gradient(const scalar *d, const scalar *x, const scalar *weight, float m, float r, scalar *dx,
-                                float *sum_dh, float *sum_d, int64_t C) {
+                                float *sum_dh, float *sum_d, int64_t C, int64_t add) {
     vec sums_g = v_all(0.0f), sums_gh = v_all(0.0f);
     for (int64_t c = 0; c < C; c += WIDTH) {
         Terms t = terms_at(d, x, weight, c, C, m, r);
@@ -133,28 +104,29 @@ static inline void row_gradient(const scalar *d, const scalar *x, const scalar *
     for (int64_t c = 0; c < C; c += WIDTH) {
         Terms t = terms_at(d, x, weight, c, C, m, r);
         vec value = (t.g - mean_g - t.h * mean_gh) * r;
-        if (c + WIDTH <= C) v_store(dx + c, value);
-        else v_store_part(dx + c, C - c, value);
+        if (add & ADD_DX) value += v_load_some(dx + c, C - c, 0.0f);
+        v_store_some(dx + c, C - c, value);
     }
 }
 
 /* Add up the parts, in their order, into dweight and dbias. */
-static void add_parts(const float *sums, int64_t parts, int64_t padded, scalar *dweight, scalar *dbias, int64_t C) {
+static void add_parts(const float *sums, int64_t parts, int64_t padded, scalar *dweight, scalar *dbias, int64_t C,
+                      int64_t add) {
 #pragma omp parallel for schedule(static) if (parts * C >= PARALLEL_FROM)
     for (int64_t c = 0; c < C; c += WIDTH) {
-        vec dw = v_all(0.0f), db = v_all(0.0f);
+        vec dw = add & ADD_DWEIGHT ? v_load_some(dweight + c, C - c, 0.0f) : v_all(0.0f);
+        vec db = add & ADD_DBIAS ? v_load_some(dbias + c, C - c, 0.0f) : v_all(0.0f);
         for (int64_t p = 0; p < parts; p++) {
             dw += v_load_float(sums + p * 2 * padded + c);
             db += v_load_float(sums + p * 2 * padded + padded + c);
         }
-        int64_t lanes = C - c < WIDTH ? C - c : WIDTH;
-        if (lanes == WIDTH) v_store(dweight + c, dw), v_store(dbias + c, db);
-        else v_store_part(dweight + c, lanes, dw), v_store_part(dbias + c, lanes, db);
+        v_store_some(dweight + c, C - c, dw);
+        v_store_some(dbias + c, C - c, db);
     }
 }
 
 int layernorm_backward_v2(const scalar *dy, const scalar *x, const scalar *weight, const float *mean, const float *rstd,
-                          scalar *dx, scalar *dweight, scalar *dbias, int64_t N, int64_t C) {
+                          scalar *dx, scalar *dweight, scalar *dbias, int64_t N, int64_t C, int64_t add) {
     int64_t padded = (C + WIDTH - 1) / WIDTH * WIDTH;
     int64_t rows = (N + PARTS - 1) / PARTS;
     if (rows < ROWS_A_PART) rows = ROWS_A_PART;
@@ -166,9 +138,9 @@ int layernorm_backward_v2(const scalar *dy, const scalar *x, const scalar *weigh
         float *sum_dh = sums + p * 2 * padded, *sum_d = sum_dh + padded;
         int64_t end = (p + 1) * rows < N ? (p + 1) * rows : N;
         for (int64_t n = p * rows; n < end; n++)
-            row_gradient(dy + n * C, x + n * C, weight, mean[n], rstd[n], dx + n * C, sum_dh, sum_d, C);
+            row_gradient(dy + n * C, x + n * C, weight, mean[n], rstd[n], dx + n * C, sum_dh, sum_d, C, add);
     }
-    add_parts(sums, parts, padded, dweight, dbias, C);
+    add_parts(sums, parts, padded, dweight, dbias, C, add);
     free(sums);
     return KERNEL_DONE;
 }

@@ -127,10 +127,11 @@ FAMILY = Family(
             cases=CASES,
             cost=backward_cost,
             implementations=(
-                Implementation(1, "c", "layernorm.c", "layernorm_backward_v1", "rows, then columns"),
+                Implementation(1, "c", "layernorm.c", "layernorm_backward_v1", "rows, then columns", accumulates=True),
                 Implementation(
                     2, "c", "layernorm.c", "layernorm_backward_v2",
                     "one pass over the rows by threads and vectors; sums over rows by parts, in a fixed order",
+                    accumulates=True,
                 ),
                 Implementation(
                     1, "triton", "layernorm_triton.py", "layernorm_backward",

@@ -94,50 +94,58 @@ template <int WIDTH, class T> DEVICE void store(T *p, const float (&v)[WIDTH]) {
     pack.store(p);
 }
 
-/* y[i] = function(a[i]) or function(a[i], b[i]), for all i < n: a block takes PACKS · WIDTH · its threads elements; the
- * loads of a thread are all under way before the first is used. Elements beyond the last whole access go one by one. */
-template <int WIDTH, int PACKS, class T, class F> DEVICE void each_element(const T *a, T *y, int64 n, F function) {
+/* What a function over elements inherits from when it needs nothing but their values. */
+struct Elementwise {
+    DEVICE void begin(int64 i) {}
+};
+
+/* function(j, in, out) for each of n elements: INS tensors in, OUTS tensors out; after function.begin(i), j counts the
+ * elements from i on, up to WIDTH. A block takes PACKS · WIDTH · its threads elements; the loads of a thread are all
+ * under way before the first is used. Elements beyond the last whole access go one by one. */
+template <int WIDTH, int PACKS, int INS, int OUTS, class T, class F>
+DEVICE void each_element(const T *const (&in)[INS], T *const (&out)[OUTS], int64 n, F function) {
     int64 first = ((int64)blockIdx.x * blockDim.x * PACKS + threadIdx.x) * WIDTH, stride = (int64)blockDim.x * WIDTH;
-    Pack<T, WIDTH> in[PACKS];
+    Pack<T, WIDTH> packs[PACKS][INS];
 #pragma unroll
     for (int k = 0; k < PACKS; k++)
-        if (first + k * stride + WIDTH <= n) in[k].load(a + first + k * stride);
+#pragma unroll
+        for (int t = 0; t < INS; t++)
+            if (first + k * stride + WIDTH <= n) packs[k][t].load(in[t] + first + k * stride);
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
         int64 i = first + k * stride;
         if (i + WIDTH <= n) {
-            float v[WIDTH];
-            in[k].unpack(v);
+            float v[INS][WIDTH], results[OUTS][WIDTH];
+            function.begin(i);
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) v[j] = function(v[j]);
-            store(y + i, v);
+            for (int t = 0; t < INS; t++) packs[k][t].unpack(v[t]);
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                float a[INS], y[OUTS];
+#pragma unroll
+                for (int t = 0; t < INS; t++) a[t] = v[t][j];
+                function(j, a, y);
+#pragma unroll
+                for (int t = 0; t < OUTS; t++) results[t][j] = y[t];
+            }
+#pragma unroll
+            for (int t = 0; t < OUTS; t++) store(out[t] + i, results[t]);
         } else {
-            for (; i < n; i++) put(y + i, function(get(a + i)));
+            for (; i < n; i++) {
+                float a[INS], y[OUTS];
+#pragma unroll
+                for (int t = 0; t < INS; t++) a[t] = get(in[t] + i);
+                function(0, a, y);
+#pragma unroll
+                for (int t = 0; t < OUTS; t++) put(out[t] + i, y[t]);
+            }
         }
     }
 }
 
-template <int WIDTH, int PACKS, class T, class F>
-DEVICE void each_element(const T *a, const T *b, T *y, int64 n, F function) {
-    int64 first = ((int64)blockIdx.x * blockDim.x * PACKS + threadIdx.x) * WIDTH, stride = (int64)blockDim.x * WIDTH;
-    Pack<T, WIDTH> in_a[PACKS], in_b[PACKS];
-#pragma unroll
-    for (int k = 0; k < PACKS; k++)
-        if (first + k * stride + WIDTH <= n) in_a[k].load(a + first + k * stride), in_b[k].load(b + first + k * stride);
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) {
-        int64 i = first + k * stride;
-        if (i + WIDTH <= n) {
-            float v[WIDTH], w[WIDTH];
-            in_a[k].unpack(v);
-            in_b[k].unpack(w);
-#pragma unroll
-            for (int j = 0; j < WIDTH; j++) v[j] = function(v[j], w[j]);
-            store(y + i, v);
-        } else {
-            for (; i < n; i++) put(y + i, function(get(a + i), get(b + i)));
-        }
-    }
+/* i % columns, by a 32-bit division where that does. */
+DEVICE int64 column_of(int64 i, int64 columns) {
+    return (i >> 32) == 0 ? (int64)((uint32)i % (uint32)columns) : i % columns;
 }
 
 /* ---- sums and maxima over THREADS neighbouring threads ---------------------------------------------------------- */

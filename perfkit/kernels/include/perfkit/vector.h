@@ -25,6 +25,9 @@
 #define WIDTH 4
 #endif
 
+/* Elements of work below which starting threads costs more than it saves. */
+#define PARALLEL_FROM 16384
+
 /* What a kernel returns. Codes from 2 on are the family's own; its Python file gives each a sentence. */
 enum { KERNEL_DONE = 0, KERNEL_OUT_OF_MEMORY = 1 };
 
@@ -118,6 +121,16 @@ static inline void v_store_part(scalar *p, int64_t n, vec value) {
     v_store(lanes, value);
     memcpy(p, lanes, (size_t)n * sizeof(scalar));
 #endif
+}
+
+/* The n <= WIDTH elements from p on: a whole vector in nearly every call, without the cost of a part. */
+static inline vec v_load_some(const scalar *p, int64_t n, float fill) {
+    return n >= WIDTH ? v_load(p) : v_load_part(p, n, fill);
+}
+
+static inline void v_store_some(scalar *p, int64_t n, vec value) {
+    if (n >= WIDTH) v_store(p, value);
+    else v_store_part(p, n, value);
 }
 
 /* fp32 in memory whatever `scalar` is: partial sums and saved statistics. */
@@ -247,6 +260,21 @@ static inline vec v_exp2(vec t) {
     return v_exp2_within(v_at_least(t, -160.0f)); /* n - n is NaN for -inf */
 #else
     return v_where(t < -126.0f, v_all(0.0f), v_exp2_within(v_at_least(t, -126.0f)));
+#endif
+}
+
+/* The square root, correctly rounded. */
+static inline vec v_sqrt(vec x) {
+#if defined(PERFKIT_AVX512)
+    return (vec)_mm512_sqrt_ps((__m512)x);
+#elif defined(PERFKIT_AVX2)
+    return (vec)_mm256_sqrt_ps((__m256)x);
+#else
+    float lanes[WIDTH];
+    memcpy(lanes, &x, sizeof x);
+    for (int i = 0; i < WIDTH; i++) lanes[i] = sqrtf(lanes[i]);
+    memcpy(&x, lanes, sizeof x);
+    return x;
 #endif
 }
 
