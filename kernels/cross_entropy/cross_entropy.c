@@ -74,7 +74,7 @@ static inline float block_sum(const scalar *x, int64_t n, float largest) {
 
 /* Sets the row's largest element and the sum of exp(x - largest). Whenever a block has a larger element than all before,
  * the sum so far is scaled to the new maximum. */
-static void row_exp_sum(const scalar *x, int64_t V, float *row_largest, double *row_total) {
+static void row_exp_sum(const scalar *x, int64_t V, float *top_of_row, double *total) {
     float largest = -INFINITY;
     double sum = 0.0;
     for (int64_t v = 0; v < V; v += BLOCK) {
@@ -87,8 +87,8 @@ static void row_exp_sum(const scalar *x, int64_t V, float *row_largest, double *
         /* While every element so far is -inf: -inf - -inf would make NaN of what is exp(-inf) = 0. */
         sum += block_sum(x + v, n, largest == -INFINITY ? 0.0f : largest);
     }
-    *row_largest = largest;
-    *row_total = sum;
+    *top_of_row = largest;
+    *total = sum;
 }
 
 int cross_entropy_forward_v2(const scalar *logits, const int64_t *targets, scalar *loss, float *lse, int64_t N,
