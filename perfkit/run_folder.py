@@ -7,6 +7,8 @@
         kernels.parquet        the kernel table
         *.pt.trace.json.gz     the torch.profiler trace
         generated.txt          the program as the backend made it, where it makes one
+        counters.ncu-rep       with --profiler ncu: what ncu wrote; its counters are joined onto kernels.parquet
+        nsight.*               with --profiler nsys: nsys's report, its sqlite export, and its kernel table (parquet)
         events.out.tfevents.*  scalars a step, and the report's tables as text
         log.txt                what the backend's process printed
 
@@ -131,6 +133,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     symbols: list[Symbol] = []
     generated: str = ""  # file with the program as the backend made it: a Thunder trace, generated code
     trace: str = ""
+    nsight: str = ""  # the report of ncu or nsys in the backend's folder
     warnings: list[str] = []
 
 

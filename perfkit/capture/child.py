@@ -40,7 +40,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **_search_path(), **(environment or {})},
+                env={**os.environ, **search_path(), **(environment or {})},
             )
         theirs.close()
 
@@ -96,7 +96,7 @@ def _rebuilt(kind: str, message: str, hint: str) -> errors.PerfkitError:
     return getattr(errors, kind)(message, hint)
 
 
-def _search_path() -> dict[str, str]:
+def search_path() -> dict[str, str]:
     """Let the child import the same perfkit as this process, also from a checkout that is not installed."""
     import perfkit
 

@@ -6,6 +6,7 @@ The parent process never runs a model. It drives one child process a backend:
     check       each backend against the reference; these steps are its warm-up too
     time        a few steps of each backend in turn, forwards and backwards (A B C, C B A, …), no profiler
     profile     each backend alone, under torch.profiler, and its trace read into the kernel table
+    nsight      where asked for: each backend once more, in a new process that ncu or nsys watches
 
 All files are made in a folder beside the final one, which is renamed when the run is whole.
 """
@@ -26,10 +27,11 @@ from typing import Any
 
 import perfkit
 from perfkit import correctness, hardware
-from perfkit.capture import memory
+from perfkit.capture import counters, memory
 from perfkit.capture.child import Child
-from perfkit.errors import PerfkitError, RunFailed, UsageError
+from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.run_folder import (
+    KERNELS,
     BackendRun,
     Manifest,
     Settings,
@@ -77,6 +79,8 @@ class Session:
     unavailable: dict[str, str] = field(default_factory=dict)
     overwrite: bool = False
     progress: Progress = lambda who, text: None
+    nsight: counters.Plan | None = None
+    nsight_problems: list[PerfkitError] = field(default_factory=list)  # what `nsight` asked for and did not get
 
     def run(self) -> Path:
         """Do everything; return the run folder. Raises `PerfkitError` when not even the reference could run."""
@@ -98,6 +102,7 @@ class Session:
                 environment=environment,
                 fingerprint=ceilings.fingerprint,
                 backends=records,
+                warnings=list(dict.fromkeys(map(_without_nsight, self.nsight_problems))),
             )
             write_manifest(folder, manifest)
         return self.out
@@ -138,6 +143,7 @@ class Session:
                 self._time([m for m in group if m.alive and m.record.timed])
                 for member in group:
                     self._finish(member)
+        self._add_nsight(members)
         return facts, [m.record for m in members]
 
     def _order(self) -> list[str]:
@@ -243,7 +249,7 @@ class Session:
 
         def finish() -> None:
             assert member.child is not None
-            if self.settings.profiler == "torch":
+            if self.settings.profiler != "none":
                 steps = min(PROFILED_STEPS, self.settings.steps)
                 found = member.child.call("profile", folder=str(member.folder), steps=steps)
                 member.record.trace, member.record.profiled_ns = found["trace"], found["profiled_ns"]
@@ -253,6 +259,34 @@ class Session:
 
         self._guarded(member, finish)
 
+    def _add_nsight(self, members: Sequence[_Member]) -> None:
+        """Profile every backend with a trace once more under ncu or nsys, while nothing else runs.
+
+        A tool that does not work here is asked once; what fails with one backend only does not end the others.
+        """
+        plan = self.nsight
+        problem = counters.impossible(plan, self.settings) if plan else None
+        for member in members if plan else ():
+            if problem is not None or not (member.record.trace and member.record.status in ("ok", "wrong")):
+                continue
+            assert plan is not None
+            try:
+                member.record.nsight = counters.add(
+                    plan,
+                    self.settings,
+                    self.backends.get(member.name, member.name),
+                    member.folder,
+                    partial(self.progress, member.name),
+                    partial(counters.layers_of, member.folder / KERNELS),
+                )
+            except Unavailable as error:
+                problem = error
+            except PerfkitError as error:
+                named = type(error)(f"{member.name}: {error.message}", error.hint)
+                self.nsight_problems.append(named)
+        if problem is not None:
+            self.nsight_problems.append(problem)
+
     def _guarded(self, member: _Member, action: Callable[[], None]) -> None:
         """Do something with a member; when it fails, that is the member's result and the run goes on."""
         if member.record.status == "failed":
@@ -261,6 +295,10 @@ class Session:
             action()
         except PerfkitError as error:
             member.record.status, member.record.reason = "failed", str(error)
+
+
+def _without_nsight(problem: PerfkitError) -> str:
+    return f"Nothing of Nsight's is in this report. {problem}"
 
 
 def _shares(total: int, parts: int) -> list[int]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit import correctness, ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture import memory, profile
-from perfkit.errors import PerfkitError, RunFailed
+from perfkit.errors import PerfkitError, RunFailed, UsageError
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 
 if TYPE_CHECKING:
@@ -44,10 +44,13 @@ class Worker:
         self._next_step = 0
         self._prepare_ns = 0.0
 
-    def prepare(self, settings: Settings, backend: str, reference: bool = False) -> tuple[WorkloadFacts, str]:
+    def prepare(
+        self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False
+    ) -> tuple[WorkloadFacts, str]:
         """Build model and program; return the workload's facts and the precision.
 
-        With `reference` the precision is not the settings' but the highest that fits in memory: fp64, else fp32.
+        With `reference` the precision is not the settings' but the highest that fits in memory: fp64, else fp32. With
+        `one_layer` the model keeps the first of its repeated layers only; raises `UsageError` where it has none.
         """
         import torch
 
@@ -59,6 +62,8 @@ class Worker:
         self._progress("building the model")
         torch.manual_seed(settings.seed)
         model = self.workload.build(settings)
+        if one_layer:
+            keep_one_layer(model, self.workload.layers)
         parameters = sum(p.numel() for p in model.parameters())
         precision = self._reference_precision(parameters) if reference else settings.dtype
         self._dtype = _dtype(precision)
@@ -201,6 +206,26 @@ class Worker:
         return self.workload.demonstrate(self.program.model, self.settings)
 
 
+def keep_one_layer(model: torch.nn.Module, pattern: str) -> None:
+    """Cut the repeated layers that `pattern` (such as `transformer.h.*`) names down to the first, in place.
+
+    Raises `UsageError` where the workload names none, or they are no list of modules.
+    """
+    import torch
+
+    parent, star, rest = pattern.partition(".*")
+    try:
+        found = model.get_submodule(parent) if star and not rest else None
+    except AttributeError:
+        found = None
+    if not isinstance(found, torch.nn.ModuleList | torch.nn.Sequential) or not len(found):
+        raise UsageError(
+            "--one-layer needs a workload that names its repeated layers, a torch.nn.ModuleList.",
+            'Give it `layers = "path.of.the.list.*"`, or leave --one-layer out.',
+        )
+    del found[1:]
+
+
 def _dtype(name: str) -> torch.dtype:
     import torch
 
@@ -228,10 +253,11 @@ def _answer(worker: Worker, command: str, arguments: dict[str, Any]) -> tuple[st
         return "error", (RunFailed.__name__, f"{error.strerror or error}.", "")
     except Exception as error:  # anything a backend or a user's model throws becomes a sentence; the log has the rest
         traceback.print_exc()
-        return "error", (RunFailed.__name__, _sentence(error), "")
+        return "error", (RunFailed.__name__, sentence(error), "")
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """An exception of somebody else's code in one line."""
     first = str(error).strip().split("\n", 1)[0][:300]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 

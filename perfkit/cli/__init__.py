@@ -11,7 +11,7 @@ import sys
 import typer
 
 import perfkit
-from perfkit.cli import ceilings, doctor, export, listing, report, run, tensorboard, trace
+from perfkit.cli import capture, ceilings, doctor, export, listing, report, run, tensorboard, trace
 from perfkit.errors import PerfkitError
 
 INTERRUPTED = 130
@@ -25,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
 app.command("report")(report.report)
 app.command("list")(listing.list_)
 app.command("doctor")(doctor.doctor)
@@ -73,10 +74,9 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    from rich.console import Console
-    from rich.text import Text
+    from perfkit.cli import shown
 
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("perfkit: ", "bold red"), sentence))
+    shown.complain(sentence)
     return code
 
 

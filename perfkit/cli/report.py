@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from perfkit.readers.run import Run
+    from perfkit.table import KernelTable
 
 
 def report(
@@ -19,6 +23,10 @@ def report(
         str,
         typer.Option("--format", help="File formats: html, md, txt, json, csv, parquet, kernels-csv; all; none."),
     ] = "all",
+    counters: Annotated[
+        Path | None,
+        typer.Option(help="A report of ncu for the same workload: its counters are joined onto the kernels."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
     style: Annotated[
@@ -38,10 +46,13 @@ def report(
 
     wanted = render.chosen(formats)
     write = styles.choose(style, layers, pass_names, as_json)
+    _check_counters(counters, paths, style)
     if write:
         return styles.report(paths, out, write, ".json" if as_json else ".txt")
     for path in paths:
         source = readers.read(path)
+        if counters:
+            source = _joined(source, counters)
         result = analyse_any(source, path)
         folder = out or (path if path.is_dir() else None)
         written: list[Path] = []
@@ -52,3 +63,34 @@ def report(
         shown.show(result, as_json, limit)
         if not as_json:
             shown.say_where(written, path if path.is_dir() else None)
+
+
+def _check_counters(counters: Path | None, paths: list[Path], style: str) -> None:
+    """Raise `UsageError` where --counters cannot be meant."""
+    from perfkit.errors import UsageError
+
+    if counters and len(paths) > 1:
+        raise UsageError("--counters belongs to one profile, and several are given.", "Report on them one by one.")
+    if counters and style == "llmc":
+        raise UsageError("--style llmc reports on ncu's own times.", "Give it the report of ncu alone.")
+
+
+def _joined(source: Run | KernelTable, counters: Path) -> Run | KernelTable:
+    """`source` with the counters of the report at `counters`. Raises `InputError` where they cannot be joined."""
+    from perfkit import readers
+    from perfkit.errors import InputError
+    from perfkit.readers.join import join
+    from perfkit.table import KernelTable
+
+    counted = readers.read(counters)
+    if not isinstance(counted, KernelTable):
+        raise InputError(f"{counters} is a run folder, and counters come from a report of ncu.", "Give the .ncu-rep.")
+    if isinstance(source, KernelTable):
+        return join(source, counted)
+    if len(source.tables) != 1:
+        raise InputError(
+            f"{source.folder} holds {len(source.tables)} backends, and the counters are of one of them.",
+            f"Give its table: {source.folder}/BACKEND/kernels.parquet",
+        )
+    source.tables = {name: join(table, counted, ceilings=False) for name, table in source.tables.items()}
+    return source

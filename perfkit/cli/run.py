@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-WORK, MEASURE, DATA = "Workload", "Measurement", "Data and output"
+WORK, MEASURE, NSIGHT, DATA = "Workload", "Measurement", "Under Nsight", "Data and output"
 
 
 def run(
@@ -50,7 +50,39 @@ def run(
         int, typer.Option(help="Steps before the timed ones, after the ten checked ones.", rich_help_panel=MEASURE)
     ] = 2,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
-    profiler: Annotated[str, typer.Option(help="torch, or none for timings alone.", rich_help_panel=MEASURE)] = "torch",
+    profiler: Annotated[
+        str,
+        typer.Option(
+            help="torch; ncu: hardware counters besides; nsys: a timeline besides; none: timings alone.",
+            rich_help_panel=MEASURE,
+        ),
+    ] = "torch",
+    counter_set: Annotated[
+        str,
+        typer.Option(
+            "--set",
+            help="ncu: metrics (just what the report needs), basic, detailed, full or roofline.",
+            rich_help_panel=NSIGHT,
+        ),
+    ] = "metrics",
+    clock_control: Annotated[
+        str,
+        typer.Option(
+            help="ncu: none (the clocks of the timed steps), or base (held there: slower, repeatable).",
+            rich_help_panel=NSIGHT,
+        ),
+    ] = "none",
+    one_layer: Annotated[
+        bool,
+        typer.Option(
+            "--one-layer",
+            help="ncu: count on a model of one layer; its counters serve all layers.",
+            rich_help_panel=NSIGHT,
+        ),
+    ] = False,
+    time_limit: Annotated[
+        float, typer.Option(help="ncu, nsys: seconds a backend may take under the tool.", rich_help_panel=NSIGHT)
+    ] = 1800.0,
     profile_memory: Annotated[
         bool, typer.Option("--profile-memory", help="Record allocations in the trace.", rich_help_panel=MEASURE)
     ] = False,
@@ -88,9 +120,11 @@ def run(
     """Check, time and profile a workload, and write a report.
 
     Each backend runs in its own process: its loss, outputs, gradients and the losses of ten training steps are held
-    against a reference in higher precision; then its steps are timed, in turns with the others; then profiled. Exit
-    code 1 when a backend is wrong or failed.
+    against a reference in higher precision; then its steps are timed, in turns with the others; then profiled, and
+    with --profiler ncu or nsys once more under that tool. Exit code 1 when a backend is wrong or failed, or the tool
+    gave nothing; the run is whole without it.
     """
+    from perfkit.cli import nsight
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -121,7 +155,8 @@ def run(
     named = _named(_names(backend))
     unavailable = _unavailable(named, settings, skip_unavailable)
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return _capture_and_report(settings, named, unavailable, folder, overwrite, as_json)
+    plan = nsight.plan(settings, counter_set, clock_control, one_layer, time_limit)
+    return _capture_and_report(settings, named, unavailable, folder, overwrite, as_json, plan)
 
 
 def _names(text: str) -> list[str]:
@@ -155,7 +190,13 @@ def _unavailable(named: dict[str, str], settings: Any, skip: bool) -> dict[str, 
 
 
 def _capture_and_report(
-    settings: Any, named: dict[str, str], unavailable: dict[str, str], folder: Path, overwrite: bool, as_json: bool
+    settings: Any,
+    named: dict[str, str],
+    unavailable: dict[str, str],
+    folder: Path,
+    overwrite: bool,
+    as_json: bool,
+    plan: Any = None,
 ) -> int:
     from perfkit import readers
     from perfkit.analysis.report import analyse
@@ -164,7 +205,7 @@ def _capture_and_report(
     from perfkit.render import scalars
 
     with shown.progress() as progress:
-        session = Session(settings, named, folder, unavailable, overwrite, progress)
+        session = Session(settings, named, folder, unavailable, overwrite, progress, plan)
         session.run()
         progress("report", "analysing")
         result = analyse(readers.read_run(folder))
@@ -174,4 +215,6 @@ def _capture_and_report(
     shown.show(result, as_json)
     if not as_json:
         shown.say_where(written, folder)
-    return 1 if any(b.status in ("wrong", "failed") for b in result.backends) else 0
+    for problem in session.nsight_problems:
+        shown.complain(f"Nothing of {settings.profiler}'s is in this report. {problem}")
+    return 1 if session.nsight_problems or any(b.status in ("wrong", "failed") for b in result.backends) else 0

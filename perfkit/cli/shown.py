@@ -75,3 +75,11 @@ def say_where(written: list[Path], run: Path | None) -> None:
         console.print(f"TensorBoard: perfkit tensorboard {run}")
     elif not written:
         console.print("No files were written: --out FOLDER writes the report as HTML and more.")
+
+
+def complain(sentence: str) -> None:
+    """Print what went wrong on stderr, as errors are printed, where the command goes on."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("perfkit: ", "bold red"), sentence))

@@ -12,7 +12,7 @@ from perfkit.workloads.choices import unknown
 from perfkit.workloads.interface import Workload
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-PROFILERS = ("torch", "none")
+PROFILERS = ("torch", "ncu", "nsys", "none")
 
 _AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1}
 # Options that do nothing unless the workload takes part, and their value when they are not used.

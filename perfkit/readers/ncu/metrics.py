@@ -41,34 +41,40 @@ EXCESSIVE_WAVEFRONTS = "derived__memory_l1_wavefronts_shared_excessive"
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
 _TENSOR_PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_tensor_\w+\.avg\.pct_of_peak_sustained_(active|elapsed)")
 
-WANTED = "|".join(
-    (
-        r"device__attribute_(display_name|compute_capability_m\w+|multiprocessor_count|max_\w+_frequency_khz|fb_bus_width"
-        r"|l2_cache_size)",
-        r"launch__(grid_dim_.|block_dim_.|registers_per_thread|shared_mem_per_block\w*|waves_per_multiprocessor"
-        r"|occupancy_limit_\w+|stream_id|device_id|thread_count|grid_size|block_size|sm_count)",
-        r"gpu__time_duration\.sum",
-        r"dram__bytes_(read|write)\.sum",
-        r"dram__bytes\.sum(\.per_second|\.peak_sustained)?",
-        r"(dram|sm|smsp|gpc|lts)__cycles_elapsed\.(avg|avg\.per_second|max)",
-        r"gpu__(dram|compute_memory)_throughput\.avg\.pct_of_peak_sustained_elapsed",
-        r"(sm|lts|l1tex)__throughput\.avg\.pct_of_peak_sustained_(elapsed|active)",
-        r"lts__t_sectors_srcunit_tex_op_(read|write)\.sum",
-        r"lts__lts2xbar_cycles_active\.sum(\.per_second|\.peak_sustained)?",
-        r"l1tex__lsu_writeback_active_mem_lg(ds)?\.sum(\.per_second)?",
-        r"sm(sp)?__inst_executed\.sum",
-        r"sm__warps_active\.avg\.pct_of_peak_sustained_active",
-        r"sm__maximum_warps_per_active_cycle_pct",
-        r"sm(sp)?__sass_thread_inst_executed_op_[dfh](add|mul|fma)_pred_on\.sum(\.per_cycle_elapsed|\.peak_sustained)?",
-        r"sm__ops_path_tensor_\w+\.sum(\.peak_sustained)?",
-        _TENSOR_PIPE.pattern,
-        _STALL.pattern,
-        r"smsp__thread_inst_executed_per_inst_executed\.ratio",
-        r"smsp__(warps_eligible|issue_active)\.avg\.per_cycle_active",
-        rf"{EXCESSIVE_SECTORS}|{IDEAL_SECTORS}|{SECTORS}|{EXCESSIVE_WAVEFRONTS}",
-        r"profiler__replayer_passes",
-    )
+# In every report, or only read where a set brought them: nobody has to ask for them.
+_STORED = (
+    r"device__attribute_(display_name|compute_capability_m\w+|multiprocessor_count|max_\w+_frequency_khz|fb_bus_width"
+    r"|l2_cache_size)",
+    r"launch__(grid_dim_.|block_dim_.|registers_per_thread|shared_mem_per_block\w*|waves_per_multiprocessor"
+    r"|occupancy_limit_\w+|stream_id|device_id|thread_count|grid_size|block_size|sm_count)",
+    r"gpc__cycles_elapsed\.(avg|avg\.per_second|max)",
+    r"(dram|sm|smsp|lts)__cycles_elapsed\.max",
+    r"gpu__compute_memory_throughput\.avg\.pct_of_peak_sustained_elapsed",
+    r"sm__maximum_warps_per_active_cycle_pct",
+    r"smsp__thread_inst_executed_per_inst_executed\.ratio",
+    r"smsp__(warps_eligible|issue_active)\.avg\.per_cycle_active",
+    r"profiler__replayer_passes",
 )
+# What a report of perfkit is made of, and so what `perfkit capture` asks the tool for.
+COLLECTED = (
+    r"gpu__time_duration\.sum",
+    r"dram__bytes_(read|write)\.sum",
+    r"dram__bytes\.sum(\.per_second|\.peak_sustained)?",
+    r"(dram|sm|smsp|lts)__cycles_elapsed\.avg(\.per_second)?",
+    r"(sm|lts|l1tex)__throughput\.avg\.pct_of_peak_sustained_(elapsed|active)",
+    r"gpu__dram_throughput\.avg\.pct_of_peak_sustained_elapsed",
+    r"lts__t_sectors_srcunit_tex_op_(read|write)\.sum",
+    r"lts__lts2xbar_cycles_active\.sum(\.per_second|\.peak_sustained)?",
+    r"l1tex__lsu_writeback_active_mem_lg(ds)?\.sum(\.per_second)?",
+    r"sm(sp)?__inst_executed\.sum",
+    r"sm__warps_active\.avg\.pct_of_peak_sustained_active",
+    r"sm(sp)?__sass_thread_inst_executed_op_[dfh](add|mul|fma)_pred_on\.sum(\.per_cycle_elapsed|\.peak_sustained)?",
+    r"sm__ops_path_tensor_\w+\.sum(\.peak_sustained)?",
+    _TENSOR_PIPE.pattern,
+    _STALL.pattern,
+    rf"{EXCESSIVE_SECTORS}|{IDEAL_SECTORS}|{SECTORS}|{EXCESSIVE_WAVEFRONTS}",
+)
+WANTED = "|".join((*_STORED, *COLLECTED))
 
 
 def stalls(result: Result) -> dict[str, float]:

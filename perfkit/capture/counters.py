@@ -1,0 +1,170 @@
+"""The pass under Nsight: the same steps once more in a process that `ncu` or `nsys` watches, into the run folder.
+
+It comes after everything else and adds to it: where it fails, the run is what it would have been without.
+
+    BACKEND/counters.ncu-rep    what ncu wrote; its counters are joined onto kernels.parquet
+    BACKEND/nsight.nsys-rep     what nsys wrote, nsight.sqlite its export, nsight.parquet the kernel table
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from perfkit.capture.child import search_path
+from perfkit.capture.nsight import messages, ncu, nsys
+from perfkit.capture.nsight.process import Ended, follow
+from perfkit.capture.target import Order
+from perfkit.errors import PerfkitError, RunFailed, Unavailable
+from perfkit.run_folder import KERNELS, Settings
+
+if TYPE_CHECKING:
+    from perfkit.table import KernelTable
+
+TOOLS = ("ncu", "nsys")
+LIMIT_S = 1800.0
+COUNTERS, NSIGHT = f"counters{ncu.SUFFIX}", f"nsight{nsys.SUFFIX}"
+NSIGHT_TABLE = "nsight.parquet"
+
+Show = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run asks of Nsight: the tool, ncu's options, and how long a backend may take."""
+
+    tool: str
+    ncu: ncu.Options = field(default_factory=lambda: ncu.Options(profiler_api=True))
+    one_layer: bool = False
+    limit_s: float = LIMIT_S
+
+
+def impossible(plan: Plan, settings: Settings) -> PerfkitError | None:
+    """Why the tool can do nothing for this run, None when it can."""
+    if settings.device == "cpu":
+        return Unavailable(
+            f"{plan.tool} profiles GPUs, and this workload runs on the CPU.", "Run it with --device cuda."
+        )
+    return messages.missing(plan.tool)
+
+
+def add(
+    plan: Plan, settings: Settings, backend: str, folder: Path, show: Show, layers: Callable[[], int] = lambda: 1
+) -> str:
+    """Profile one backend under the tool and add what it saw to `folder`; the name of the report kept there.
+
+    `layers` says how many layers the whole model has, for `plan.one_layer`. Raises `PerfkitError`: nothing is changed
+    then, but a report that holds something is kept.
+    """
+    if plan.tool == "nsys":
+        return _add_timeline(plan, settings, backend, folder, show)
+    report = folder / COUNTERS
+    table = _profiled_by_ncu(plan, settings, backend, report, show)
+    show("joining the counters onto the trace")
+    _join(folder / KERNELS, table, layers() if plan.one_layer else 0)
+    return report.name
+
+
+def _profiled_by_ncu(plan: Plan, settings: Settings, backend: str, report: Path, show: Show) -> KernelTable:
+    progress = ncu.Progress(show)
+    ended = _watched(
+        plan, settings, backend, report, show, lambda p: ncu.command(plan.ncu, report, p), ncu.is_own, progress
+    )
+    problem = ncu.failure(ended, report, plan.ncu, plan.limit_s)
+    if problem:
+        raise problem
+    show("reading the counters")
+    table = _table(report)
+    lost = lost_kernels(progress.kernels, len(table))
+    if lost:
+        raise RunFailed(lost, "Capture again; the report is kept.")
+    return table
+
+
+def lost_kernels(profiled: int, held: int) -> str:
+    """A sentence when the report holds fewer kernels than the tool profiled; "" when it is whole."""
+    return f"The report holds {held} of the {profiled} kernels that ncu profiled." if held < profiled else ""
+
+
+def _join(path: Path, counters: KernelTable, layers: int) -> None:
+    """Join onto the kernel table at `path`: all backends are judged by the run's own, measured ceilings."""
+    from perfkit.readers.join import join
+
+    join(_table(path), counters, ceilings=False, one_layer=layers).write(path)
+
+
+def _add_timeline(plan: Plan, settings: Settings, backend: str, folder: Path, show: Show) -> str:
+    from perfkit.readers.nsys import read_export
+
+    options, report = nsys.Options(profiler_api=True), folder / NSIGHT
+    ended = _watched(
+        plan,
+        settings,
+        backend,
+        report,
+        show,
+        lambda p: nsys.command(options, report, p),
+        nsys.is_own,
+        nsys.Progress(show),
+    )
+    problem = nsys.failure(ended, report, options, plan.limit_s)
+    if problem:
+        raise problem
+    show("reading the timeline")
+    read_export(nsys.export_of(report)).write(folder / NSIGHT_TABLE)
+    return report.name
+
+
+def _watched(
+    plan: Plan,
+    settings: Settings,
+    backend: str,
+    report: Path,
+    show: Show,
+    command: Callable[[Sequence[str]], list[str]],
+    is_own: Callable[[str], bool],
+    progress: Show,
+) -> Ended:
+    """Run the target under the tool; everything that is printed goes to a log beside the report."""
+    show(f"starting {plan.tool}")
+    order = Order(settings=settings, backend=backend, one_layer=plan.one_layer)
+    with (
+        tempfile.TemporaryDirectory(prefix="perfkit-target-") as scratch,
+        open(report.with_name(f"{plan.tool}.txt"), "w", encoding="utf-8") as log,
+    ):
+        file = Path(scratch) / "order.json"
+        file.write_bytes(msgspec.json.encode(order))
+        environment = {**os.environ, **search_path(), "PERFKIT_NVTX": "1"}
+        if settings.launch_blocking:
+            environment["CUDA_LAUNCH_BLOCKING"] = "1"
+        ended = follow(
+            command([sys.executable, "-m", "perfkit.capture.target", str(file)]),
+            is_own,
+            progress,
+            lambda line: print(line, file=log),
+            environment,
+            plan.limit_s,
+        )
+        print("\n".join(ended.said), file=log)
+    return ended
+
+
+def layers_of(path: Path) -> int:
+    """How many repeated layers the kernel table at `path` names; 0 for none."""
+    last = _table(path).frame["layer"].max()
+    return 0 if last is None or last != last or math.isinf(float(last)) else int(last) + 1
+
+
+def _table(path: Path) -> KernelTable:
+    """The kernel table in a file."""
+    from perfkit import readers
+
+    return readers.tables_of(readers.read(path))["profile"]

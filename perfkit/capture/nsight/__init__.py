@@ -1,0 +1,1 @@
+"""Nsight Compute (`ncu`) and Nsight Systems (`nsys`) as child processes: command lines, progress, failures in words."""
