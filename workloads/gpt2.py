@@ -197,6 +197,7 @@ class GPT2Workload(Workload):
     layers = "transformer.h.*"
     sample_name = "tokens"
     takes = frozenset({"weights", "data", "recompute"})
+    by_hand = "_gpt2_by_hand.py"
 
     def build(self, settings: Settings) -> GPT2:
         """The model in fp32 on the CPU, random or with the weights of a file."""

@@ -23,6 +23,8 @@ class Program(ABC):
 
     # Whether hooks on the model's modules run at each forward, so that ranges by module are possible.
     keeps_modules: bool = False
+    # Whether somebody will look at the outputs of the next step; where not, a program may overwrite them.
+    outputs_wanted: bool = True
     model: torch.nn.Module
 
     @abstractmethod
@@ -33,7 +35,8 @@ class Program(ABC):
     def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
         """One optimizer step over `batches` (several with gradient accumulation); outputs and loss of the last batch.
 
-        The gradients of the step stay readable through `gradients` until the next call.
+        The outputs hold what they say only with `outputs_wanted`. The gradients of the step stay readable through
+        `gradients` until the next call.
         """
 
     @abstractmethod

@@ -39,6 +39,8 @@ class Workload(ABC):
     sample_name: ClassVar[str] = "samples"
     # Which of the options weights, data and recompute the workload honours; the others are refused.
     takes: ClassVar[frozenset[str]] = frozenset()
+    # A file beside the workload's own that writes its step by hand (a `perfkit.raw.RawStep`), for the backend llmc.
+    by_hand: ClassVar[str] = ""
 
     def dimensions(self, settings: Settings) -> dict[str, Any]:
         """The preset's dimensions, as a dict of its own."""

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for kind in ("kernels", "workloads", "reports") for path in (ROOT / kind).rglob("*.py"))
-PUBLIC = {"cost", "errors", "functional", "kernels", "ranges", "run_folder", "units", "workloads"}
+PUBLIC = {"cost", "errors", "functional", "kernels", "ranges", "raw", "run_folder", "units", "workloads"}
 
 
 def perfkit_imports(source: str) -> set[str]:

@@ -1,0 +1,143 @@
+"""The backend `llmc`: a workload's training step written by hand, as llm.c does it.
+
+No autograd: forward, backward and AdamW are sequences of kernels of the catalog and of library matrix products, over
+activations and gradients that are allocated once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit import ranges
+from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.interface import Backend, Program
+from perfkit.errors import InputError, Unavailable
+from perfkit.run_folder import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.raw import RawStep
+    from perfkit.workloads.interface import Batch, Workload
+
+
+class RawProgram(Program):
+    """A `RawStep` with AdamW over its flat parameters."""
+
+    def __init__(self, model: torch.nn.Module, step: RawStep, optimizer: AdamW | None) -> None:
+        self.model = model
+        self.step = step
+        self.optimizer = optimizer
+
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        import torch
+
+        with torch.no_grad(), ranges.in_pass("forward"):
+            outputs = self.step.forward(batch)
+            return outputs, self._loss(batch, outputs)[1] if len(batch) > 1 else None
+
+    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        assert self.optimizer is not None, "a program made for inference cannot train"
+        with torch.no_grad():
+            for number, batch in enumerate(batches):
+                with ranges.in_pass("forward"):
+                    outputs, loss = self._loss(batch, self.step.forward(batch), 1.0 / len(batches))
+                with ranges.in_pass("backward"):
+                    self.step.backward(batch, add=number > 0)
+            with ranges.in_pass("optimizer"):
+                self.optimizer.step()
+        return outputs, loss
+
+    def _loss(self, batch: Batch, outputs: torch.Tensor, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+        """The outputs as they were, kept only where somebody wants them, and the loss, which overwrites them."""
+        kept = outputs.clone() if self.outputs_wanted else outputs
+        return kept, self.step.loss(batch, scale)
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        return dict(self.step.gradients.items()) if self.step.gradients else {}
+
+
+class AdamW:
+    """AdamW in one kernel call over all parameters, with the constants of the workload's own optimizer."""
+
+    def __init__(self, step: RawStep, like: torch.optim.Optimizer) -> None:
+        import torch
+
+        from perfkit import kernels
+
+        assert step.gradients is not None
+        parameters, gradients = step.parameters.flat, step.gradients.flat
+        m = torch.zeros_like(parameters, dtype=torch.float32)
+        group = like.param_groups[0]
+        numbers = group["lr"], *group["betas"], group["eps"], group["weight_decay"]
+        self._steps = 0
+        self._update = kernels.bind("adamw_step", (parameters, gradients, m, torch.zeros_like(m), *numbers, 1, 1.0))
+
+    def step(self) -> None:
+        """Update all parameters from their gradients."""
+        self._steps += 1
+        self._update(step=self._steps)
+
+
+def why_not_adamw(optimizer: torch.optim.Optimizer) -> str:
+    """Why the kernel cannot do what `optimizer` does, or ""."""
+    import torch
+
+    if type(optimizer) is not torch.optim.AdamW or len(optimizer.param_groups) != 1:
+        return "it steps by AdamW with one group of parameters"
+    group = optimizer.param_groups[0]
+    if group["amsgrad"] or group["maximize"] or isinstance(group["lr"], torch.Tensor):
+        return "it steps by AdamW without amsgrad and maximize, with a number as learning rate"
+    return ""
+
+
+def step_by_hand(workload: Workload) -> type[RawStep]:
+    """The `RawStep` of the file that `workload.by_hand` names. Raises `InputError` when it does not define just one."""
+    from perfkit.content import load_content_module
+    from perfkit.raw import RawStep
+
+    path = Path(inspect.getfile(type(workload))).resolve().parent / workload.by_hand
+    module = load_content_module("workloads", path)
+    found = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, RawStep) and v is not RawStep]
+    if len(found) != 1:
+        raise InputError(f"{path} defines {len(found)} steps by hand, not one.", "Leave one subclass of RawStep in it.")
+    return found[0]
+
+
+class Llmc(Backend):
+    """Runs the step that a workload brings along, written by hand."""
+
+    name = "llmc"
+    summary = "forward, backward and AdamW by hand-written kernels in one arena, without autograd"
+
+    def unavailable(self, settings: Settings | None = None) -> str | None:
+        from perfkit import kernels
+
+        if not torch_installed():
+            return NO_TORCH
+        reason = kernels.unavailable(settings.device if settings else "cpu")
+        if reason or settings is None:
+            return reason
+        from perfkit.workloads import loader
+
+        if not loader.find(settings.workload).by_hand:
+            return f"The workload {settings.workload} brings no step written by hand."
+        return "A step by hand keeps its activations: it recomputes none." if settings.recompute else None
+
+    def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
+        from perfkit import kernels
+
+        kernels.load(settings.kernel_dirs)
+        step = step_by_hand(workload)(model, settings)
+        if not settings.training:
+            return RawProgram(model, step, None)
+        like: Any = workload.optimizer(model, settings)
+        reason = why_not_adamw(like)
+        if reason:
+            raise Unavailable(f"Backend llmc does not know the optimizer of {workload.name}: {reason}.")
+        return RawProgram(model, step, AdamW(step, like))
