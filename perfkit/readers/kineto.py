@@ -6,17 +6,18 @@ fill, placed by the operator that launched it. docs/numbers.md says how self tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from perfkit import table
 from perfkit.cost import CostModel
-from perfkit.readers import kineto_columns, kineto_gpu, kineto_json
-from perfkit.readers.kineto_events import DeviceEvents, HostEvents, split
+from perfkit.readers import kineto_columns, kineto_gpu, kineto_json, kineto_lists, kineto_timeline
+from perfkit.readers.kineto_collect import Collector, wanted_operator
+from perfkit.readers.kineto_events import DeviceEvents, HostEvents
 from perfkit.readers.kineto_gaps import account
-from perfkit.readers.kineto_place import Place, Steps, find_steps, place
-from perfkit.readers.kineto_rows import choose, on_device_only
+from perfkit.readers.kineto_place import Steps, find_steps, place
+from perfkit.readers.kineto_rows import choose, launching_only, on_device, works
 from perfkit.run_folder import DeclaredKernel
 
 READER = "kineto"
@@ -41,28 +42,46 @@ def read_trace(
     Raises `InputError` for a file that is missing, damaged or no trace.
     """
     path = Path(path)
-    trace, warnings = kineto_json.decode(kineto_json.read_bytes(path), path)
-    host, device = split(trace.traceEvents)
-    costs = costs or CostModel()
+    costs, declared = costs or CostModel(), declared or {}
+    host, device, found = _collected(path, works(costs, declared))
     steps = find_steps(host)
     places = place(host, steps)
-    rows = choose(host, places.wrapper, costs, declared or {}, matmul_precision)
     if len(device):
-        rows = on_device_only(rows)
-        columns = kineto_gpu.columns(host, device, places, rows, steps, trace)
+        rows = on_device(host, places.wrapper, costs, declared, matmul_precision)
+        launched = kineto_gpu.launches(host, device)
+        kineto_lists.complete(host, device, places, rows, launched.call, costs)
+        columns = kineto_gpu.columns(host, device, places, rows, steps, launched)
+        rows = launching_only(rows)
     else:
+        launched = None
+        rows = choose(host, places.wrapper, costs, declared, matmul_precision)
         columns = kineto_columns.host_rows(host, places, rows)
-    kineto_columns.finish(columns, costs, declared or {}, passes or {}, layers)
+    kineto_columns.finish(columns, costs, declared, passes or {}, layers)
     facts = account(host, device, steps, places, rows, event_cost_ns).facts()
     if event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": facts["events"]}
-    warnings += _warnings(host, device, steps, places, columns)
+    if launched is not None:
+        facts |= kineto_timeline.facts(host, device, steps, rows, launched, found.devices)
+    warnings = found.warnings() + _warnings(host, device, steps, launched, columns)
     source = {"path": str(path), "reader": READER}
     return table.build(columns, warnings, source, facts)
 
 
+def _collected(path: Path, wanted: Callable[[str], bool]) -> tuple[HostEvents, DeviceEvents, kineto_json.Found]:
+    """The events of the trace at `path` as columns."""
+    found = kineto_json.Found()
+    collector = Collector(wanted_operator(wanted))
+    for events in kineto_json.decode(path, found):
+        collector.add(events)
+    return *collector.finish(), found
+
+
 def _warnings(
-    host: HostEvents, device: DeviceEvents, steps: Steps, places: Place, columns: dict[str, Any]
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    launched: kineto_gpu.Launches | None,
+    columns: dict[str, Any],
 ) -> list[str]:
     """What a person must know to read the table rightly."""
     found = []
@@ -76,5 +95,28 @@ def _warnings(
     if outside:
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
         found.append(f"{rows} outside the marked steps and count in none")
+    if launched is not None:
+        found += _launch_warnings(device, launched)
     found += kineto_columns.uncosted(columns)
+    return found
+
+
+def _launch_warnings(device: DeviceEvents, launched: kineto_gpu.Launches) -> list[str]:
+    """What the trace does not tell about who launched the GPU's work."""
+    found = []
+    time = (device.end - device.start).astype(float)
+    lost = launched.call < 0
+    if lost.any():
+        share = float(time[lost].sum() / time.sum()) if time.sum() else 0.0
+        found.append(
+            f"{int(lost.sum())} of {len(lost)} GPU activities ({share:.1%} of their time) were launched outside the "
+            "capture: they are unattributed"
+        )
+    if launched.replayed.any():
+        replays = len(set(launched.call[launched.replayed].tolist()))
+        times = "1 CUDA graph launch" if replays == 1 else f"{replays} CUDA graph launches"
+        found.append(
+            f"{int(launched.replayed.sum())} activities were replayed by {times}: they have the launch's place; "
+            "operators and shapes inside a graph are not in a trace"
+        )
     return found

@@ -4,21 +4,68 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from perfkit.cost import CostModel
 from perfkit.readers.kernel_names import short_name
-from perfkit.readers.kineto_events import ANNOTATION, HostEvents, Integers
+from perfkit.readers.kineto_events import ANNOTATION, Booleans, HostEvents, Integers
 from perfkit.readers.kineto_place import EVIDENCE, ROOT, Place
 from perfkit.readers.kineto_rows import Rows
 from perfkit.run_folder import DeclaredKernel
-from perfkit.table import FLOP_COLUMNS, RESOURCES
+from perfkit.table import CATEGORY, COLUMNS, FLOP_COLUMNS, RESOURCES, TEXT
 
 _NAMED = 5  # operators without a cost that a warning names
 _WORTH_SAYING = 0.001  # of the kernel time
+_LONGEST_PATH = 10_000  # characters of a path of ranges; damaged traces nest without end
+_NUMBERED = re.compile(r"^(.*)_(\d{1,9})$")
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of words: the distinct `words`, and for each row the place of its word in them, −1 for none."""
+
+    words: list[str]
+    code: Integers
+
+    @classmethod
+    def of(cls, values: Coded | Sequence[str | None]) -> Coded:
+        """The same column from a plain list."""
+        if isinstance(values, Coded):
+            return values
+        places: dict[str, int] = {}
+        code = [-1 if v is None else places.setdefault(v, len(places)) for v in values]
+        return cls(list(places), np.array(code, dtype=np.int32))
+
+    def mapped(self, function: Callable[[str], str | None]) -> Coded:
+        """Each word replaced by what `function` gives for it; None gives none."""
+        new = Coded.of([function(word) for word in self.words])
+        return Coded(new.words, np.append(new.code, np.int32(-1))[self.code])
+
+    def array(self, dtype: str) -> Any:
+        """The column in pandas, as text or as categories."""
+        import pandas as pd
+
+        if dtype == TEXT:
+            return pd.array(self.words, dtype=TEXT).take(self.code, allow_fill=True)
+        used, code = np.unique(self.code[self.code >= 0], return_inverse=True)
+        order = sorted(range(len(used)), key=lambda i: self.words[used[i]])
+        rank = np.empty(len(used), np.int64)
+        rank[order] = np.arange(len(used))
+        codes = np.full(len(self.code), -1, np.int64)
+        codes[self.code >= 0] = rank[code]
+        return pd.Categorical.from_codes(codes, categories=[self.words[used[i]] for i in order])
+
+
+def integers(values: Integers, known: Booleans | None = None) -> Any:
+    """Whole numbers of a column in pandas; absent where negative, or where not `known`."""
+    import pandas as pd
+
+    values = np.asarray(values).astype(np.int64)
+    return pd.arrays.IntegerArray(values, values < 0 if known is None else ~known)
 
 
 def host_rows(host: HostEvents, places: Place, rows: Rows) -> dict[str, Any]:
@@ -26,10 +73,10 @@ def host_rows(host: HostEvents, places: Place, rows: Rows) -> dict[str, Any]:
     chosen = np.flatnonzero(rows.is_row)
     chosen = chosen[np.argsort(host.start[chosen], kind="stable")]
     columns: dict[str, Any] = {
-        "name": [host.names[n] for n in host.name[chosen]],
-        "kind": ["cpu_op"] * len(chosen),
-        "device": ["cpu"] * len(chosen),
-        "stream": host.lane[chosen],
+        "name": Coded(host.names, host.name[chosen]),
+        "kind": same("cpu_op", len(chosen)),
+        "device": same("cpu", len(chosen)),
+        "stream": integers(host.lane[chosen]),
         "start_ns": host.start[chosen].astype(float),
         "duration_ns": rows.time_ns[chosen].astype(float),
     }
@@ -38,23 +85,29 @@ def host_rows(host: HostEvents, places: Place, rows: Rows) -> dict[str, Any]:
     return columns
 
 
+def same(word: str, rows: int) -> Coded:
+    """A column with the same word in all rows."""
+    return Coded([word], np.zeros(rows, np.int32))
+
+
 def placed(host: HostEvents, places: Place, chosen: Integers, step: Integers) -> dict[str, Any]:
     """Place columns of the host events `chosen`, in this order; −1 stands for none and gives absent values."""
+    operator = _at(places.operator, chosen)
     return {
         "step": step,
-        "pass": _words(places.pass_names, places.pass_, chosen),
-        "module": _words(places.module_names, places.module, chosen),
-        "operator": _words(host.names, np.where(places.operator >= 0, host.name[places.operator], -1), chosen),
-        "range": _words(*_range_paths(host), chosen),
-        "placed_by": [EVIDENCE[e] if i >= 0 else EVIDENCE[0] for i, e in _at(places.evidence, chosen)],
+        "pass": Coded(places.pass_names, _at(places.pass_, chosen)),
+        "module": Coded(places.module_names, _at(places.module, chosen)),
+        "operator": Coded(host.names, _at(host.name, operator)),
+        "range": _range_paths(host, chosen),
+        "placed_by": Coded(list(EVIDENCE), np.maximum(_at(places.evidence, chosen), 0)),
     }
 
 
 def costed(rows: Rows, chosen: Integers) -> dict[str, Any]:
     """Shapes, FLOP and bytes of the host events `chosen`; absent where the kind of call has no cost."""
     kinds = rows.kinds
-    code = np.where(chosen >= 0, rows.kind[chosen], -1) if len(rows.kind) else np.full(len(chosen), -1)
-    result: dict[str, Any] = {"shapes": _take([k.shapes for k in kinds], code)}
+    code = _at(rows.kind, chosen)
+    result: dict[str, Any] = {"shapes": shapes_of(rows, code)}
     for resource, column in zip(RESOURCES, FLOP_COLUMNS, strict=True):
         values = [k.cost.flop.get(resource, np.nan) if k.cost else np.nan for k in kinds]
         if not np.isnan(values).all():
@@ -64,6 +117,12 @@ def costed(rows: Rows, chosen: Integers) -> dict[str, Any]:
     return result
 
 
+def shapes_of(rows: Rows, code: Integers) -> Coded:
+    """Shapes and dtypes of kinds of calls as text; `code` indexes `rows.kinds`, −1 for none."""
+    of_kind = Coded.of([k.shapes for k in rows.kinds])
+    return Coded(of_kind.words, np.append(of_kind.code, np.int32(-1))[code])
+
+
 def finish(
     columns: dict[str, Any],
     costs: CostModel,
@@ -71,25 +130,34 @@ def finish(
     passes: Mapping[str, tuple[str, ...]],
     layers: str,
 ) -> None:
-    """Add order, short name, family and layer, and split the forward pass as the workload names its parts."""
-    names = columns["name"]
-    columns["order"] = np.arange(len(names))
-    short = {n: short_name(n) for n in set(names)}
-    columns["short_name"] = [short[n] for n in names]
-    family = {n: declared[n].family if n in declared else costs.family(n) for n in short}
-    columns["family"] = [family[n] for n in names]
-    modules = set(columns["module"])
-    layer = {m: _layer(m, layers) for m in modules}
-    columns["layer"] = [layer[m] for m in columns["module"]]
-    columns["pass"] = _split_forward(columns["pass"], columns["module"], passes)
-    step = np.asarray(columns["step"])
-    columns["step"] = _absent_below_zero(step)
+    """Add order, short name, family and layer, split the forward pass as the workload names its parts, and give every
+    column the form that pandas keeps."""
+    names, modules = Coded.of(columns["name"]), Coded.of(columns["module"])
+    columns["order"] = np.arange(len(names.code))
+    columns["short_name"] = names.mapped(short_name)
+    columns["family"] = names.mapped(lambda n: declared[n].family if n in declared else costs.family(n))
+    layer = np.array([*layer_numbers(modules.words, layers), -1], dtype=np.int64)
+    columns["layer"] = integers(layer[modules.code])
+    columns["pass"] = _split_forward(Coded.of(columns["pass"]), modules, passes)
+    columns["step"] = integers(columns["step"])
+    for column in COLUMNS:
+        if column.dtype in (TEXT, CATEGORY) and column.name in columns:
+            columns[column.name] = Coded.of(_plain(columns[column.name])).array(column.dtype)
+
+
+def _plain(values: Any) -> Any:
+    """Words as they are; other sequences (an array of objects) as a list."""
+    return values if isinstance(values, Coded | list) else list(values)
 
 
 def uncosted(columns: Mapping[str, Any]) -> list[str]:
-    """A warning that names the operators without a cost and their share of the time, if there are any."""
+    """A warning that names the kernels without a cost and their share of the time, if there are any.
+
+    Copies and collectives are left out: links bound them, and the facts hold their bytes.
+    """
     time = np.asarray(columns["duration_ns"], dtype=float)
     unknown = np.isnan(np.asarray(columns["bytes_read"], dtype=float))
+    unknown &= ~((columns["kind"] == "memcpy") | (columns["family"] == "collective"))
     if time[unknown].sum() < _WORTH_SAYING * time.sum() or not time.sum():
         return []
     total: dict[str, float] = {}
@@ -106,16 +174,17 @@ def _cropped(name: str, width: int = 60) -> str:
     return bare if len(bare) <= width else bare[: width - 1] + "…"
 
 
-def _split_forward(
-    passes: list[str | None], modules: list[str | None], patterns: Mapping[str, tuple[str, ...]]
-) -> list[str | None]:
+def _split_forward(passes: Coded, modules: Coded, patterns: Mapping[str, tuple[str, ...]]) -> Coded:
     """Forward work in a module that matches a pass's patterns, or in a module below one, belongs to that pass."""
-    of_module = {m: _pass_of(m, patterns) for m in set(modules)}
-    renamed = {"zero_grad": "optimizer"}
-    return [
-        of_module[m] if p == "forward" else renamed.get(p, p) if p else None
-        for p, m in zip(passes, modules, strict=True)
-    ]
+    passes = passes.mapped(lambda word: {"zero_grad": "optimizer"}.get(word, word) or None)
+    if not patterns or "forward" not in passes.words:
+        return passes
+    of_module = Coded.of([*(_pass_of(m, patterns) for m in modules.words), _pass_of(None, patterns)])
+    offset = len(passes.words)
+    split = offset + of_module.code[modules.code]
+    return Coded(
+        passes.words + of_module.words, np.where(passes.code == passes.words.index("forward"), split, passes.code)
+    )
 
 
 def _pass_of(module: str | None, patterns: Mapping[str, tuple[str, ...]]) -> str:
@@ -127,52 +196,66 @@ def _pass_of(module: str | None, patterns: Mapping[str, tuple[str, ...]]) -> str
     return "forward"
 
 
-def _layer(module: str | None, pattern: str) -> int | None:
-    """The number that stands for the * of `pattern` in `module`, or None."""
-    if not module or "*" not in pattern:
-        return None
-    before, _, after = pattern.partition("*")
-    found = re.match(rf"{re.escape(before)}(\d+){re.escape(after)}(\.|$)", module)
-    return int(found[1]) if found else None
+def layer_numbers(modules: Sequence[str], pattern: str) -> list[int]:
+    """For each module path the index of the repeated block that it is in, −1 outside blocks.
+
+    It is the number that stands for the * of `pattern`. Without a pattern, the modules that the profiler's Python stack
+    names (`Block_0.Linear_1`) tell it: blocks are the outermost modules of one class that occur several times side by
+    side and hold others, and count in the order of their numbers.
+    """
+    if "*" in pattern:
+        before, _, after = pattern.partition("*")
+        expression = re.compile(rf"{re.escape(before)}(\d{{1,9}}){re.escape(after)}(\.|$)")
+        return [int(found[1]) if (found := expression.match(m)) else -1 for m in modules]
+    return _numbered_blocks(modules) if not pattern else [-1] * len(modules)
 
 
-def _range_paths(host: HostEvents) -> tuple[list[str], Integers]:
-    """Paths of the annotations around each event, perfkit's own and the profiler's steps left out."""
+def _numbered_blocks(modules: Sequence[str]) -> list[int]:
+    holders = {m.rpartition(".")[0] for m in modules if "." in m}
+    groups: dict[tuple[str, str], set[int]] = {}
+    for path in holders:
+        around, _, word = path.rpartition(".")
+        if found := _NUMBERED.match(word):
+            groups.setdefault((around, found[1]), set()).add(int(found[2]))
+    rank = {key: {n: i for i, n in enumerate(sorted(numbers))} for key, numbers in groups.items() if len(numbers) > 1}
+    return [_block(path, rank) for path in modules]
+
+
+def _block(path: str, rank: Mapping[tuple[str, str], Mapping[int, int]]) -> int:
+    parts = path.split(".")
+    for depth, word in enumerate(parts):
+        found = _NUMBERED.match(word)
+        number = rank.get((".".join(parts[:depth]), found[1]), {}).get(int(found[2])) if found else None
+        if number is not None:
+            return number
+    return -1
+
+
+def _range_paths(host: HostEvents, chosen: Integers) -> Coded:
+    """Paths of the annotations around the chosen events, perfkit's own and the profiler's steps left out."""
     shown = [not n.startswith(("perfkit:", "ProfilerStep#")) for n in host.names]
-    own = np.flatnonzero((host.category == ANNOTATION) & host.named(shown))
-    nearest = np.full(len(host), -1, np.int64)
-    nearest[own] = own
-    nearest = host.inherit(nearest)
+    own = (host.category == ANNOTATION) & host.named(shown)
+    nearest = host.nearest(own)
     paths: dict[str, int] = {}
-    code_of: dict[int, int] = {-1: -1}
-    for i in own.tolist():
+    text: list[str] = []
+    code_of = np.full(len(host) + 1, -1, np.int32)
+    for i in np.flatnonzero(own).tolist():
         parent = host.parent[i]
-        around = code_of[int(nearest[parent])] if parent >= 0 else -1
-        text = host.names[host.name[i]]
-        path = f"{list(paths)[around]}/{text}" if around >= 0 else text
+        around = code_of[nearest[parent]] if parent >= 0 else -1
+        name = host.names[host.name[i]]
+        path = f"{text[around]}/{name}" if around >= 0 and len(text[around]) < _LONGEST_PATH else name
         code_of[i] = paths.setdefault(path, len(paths))
-    return list(paths), np.array([code_of[i] for i in nearest.tolist()], dtype=np.int64)
+        if len(text) < len(paths):
+            text.append(path)
+    return Coded(text, code_of[_at(nearest, chosen)])
 
 
-def _at(values: Integers, chosen: Integers) -> Any:
-    safe = np.maximum(chosen, 0)
-    return zip(chosen.tolist(), values[safe].tolist() if len(values) else [0] * len(chosen), strict=True)
-
-
-def _words(words: list[str], code: Integers, chosen: Integers) -> list[str | None]:
-    """The word of each chosen event; None where there is no event or it has none."""
-    return [words[c] if i >= 0 and c >= 0 else None for i, c in _at(code, chosen)]
-
-
-def _take(values: list[Any], code: Integers) -> list[Any]:
-    return [values[c] if c >= 0 else None for c in code.tolist()]
+def _at(values: Integers, chosen: Integers) -> Integers:
+    """`values` of the chosen events; −1 where there is no event."""
+    if not len(values):
+        return np.full(len(chosen), -1, np.int32)
+    return np.where(chosen >= 0, values[np.maximum(chosen, 0)], -1)
 
 
 def _numbers(values: list[float], code: Integers) -> Any:
     return np.append(np.asarray(values, dtype=float), np.nan)[code]
-
-
-def _absent_below_zero(values: Integers) -> Any:
-    import pandas as pd
-
-    return pd.array([None if v < 0 else v for v in values.tolist()], dtype="Int64")

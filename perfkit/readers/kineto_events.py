@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.readers.kineto_json import Args, Event
+from perfkit.readers.kineto_calls import Key
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
-_HOST = {
+HOST_CATEGORIES = {
     "cpu_op": OPERATOR,
     "operator": OPERATOR,  # before 2021
     "user_annotation": ANNOTATION,
@@ -24,17 +25,55 @@ _HOST = {
     "python_function": PYTHON,
     "overhead": OVERHEAD,
 }
-_DEVICE = {
-    "kernel": "gpu_kernel",
-    "gpu_memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "Kernel": "gpu_kernel",
-    "Memcpy": "memcpy",
-    "Memset": "memset",
+KERNEL, COPY, FILL = range(3)
+KINDS = ("gpu_kernel", "memcpy", "memset")
+DEVICE_KINDS = {
+    "kernel": KERNEL,
+    "gpu_memcpy": COPY,
+    "gpu_memset": FILL,
+    "Kernel": KERNEL,
+    "Memcpy": COPY,
+    "Memset": FILL,
 }
+_BLOCK = 1 << 17  # events nested at once: as lists they are larger than as columns
 
-Integers = npt.NDArray[np.int64]
+Integers = npt.NDArray[Any]
 Booleans = npt.NDArray[np.bool_]
+
+
+class LaunchShape(NamedTuple):
+    """How a kernel was launched; −1 where the trace does not say. Occupancy in percent, shared memory in bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: float
+    shared_memory: float
+    occupancy: float
+
+
+class Message(NamedTuple):
+    """What a kernel of NCCL sends: collective, elements in and out a rank (−1: unknown), dtype, group and its size."""
+
+    collective: str
+    elements_in: int
+    elements_out: int
+    dtype: str
+    group: str
+    group_size: int
+
+
+@dataclass
+class Flows:
+    """The profiler's arrows from a forward operator to the autograd node that it made: where both ends start."""
+
+    forward: Integers
+    forward_lane: Integers
+    backward: Integers
+    backward_lane: Integers
+
+    @classmethod
+    def none(cls) -> Flows:
+        return cls(*(np.empty(0, np.int64) for _ in range(4)))
 
 
 @dataclass
@@ -42,8 +81,9 @@ class HostEvents:
     """What ran on the host's threads, sorted by thread, then start; a parent stands before its children.
 
     `names` holds each name once, `name` an index into it. `lane` is a thread, an index into `lanes` of (pid, tid).
-    `parent` is the innermost event of the same thread around an event, or −1; `level` its depth from 0; `self_ns` the
-    duration without that of the children.
+    `sequence` and `forward_thread` are autograd's numbers, `correlation` that of a runtime call (−1: none); `call` is
+    an index into `calls`, the distinct names with arguments, −1 where nobody asks for them. `parent` is the
+    innermost event of the same thread around an event, or −1; `self_ns` the duration without that of the children.
     """
 
     names: list[str]
@@ -53,9 +93,18 @@ class HostEvents:
     lanes: list[tuple[int | str, int | str]]
     start: Integers
     end: Integers
-    args: list[Args]
+    sequence: Integers
+    forward_thread: Integers
+    correlation: Integers
+    call: Integers
+    calls: list[Key]
+    hierarchy: Integers  # index into `hierarchies`, the texts of "Module Hierarchy" of old traces
+    hierarchies: list[str]
+    message: Integers  # index into `messages`, what a collective's operator sends
+    messages: list[Message]
+    flows: Flows = field(default_factory=Flows.none)
+    launches: dict[int, tuple[LaunchShape | None, int]] = field(default_factory=dict)  # by correlation: shape, bytes
     parent: Integers = field(default_factory=lambda: np.empty(0, np.int64))
-    level: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     self_ns: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     clipped: int = 0  # events that ended more than 1 µs after the event around them
 
@@ -67,99 +116,105 @@ class HostEvents:
         flags = np.asarray(test, dtype=bool)
         return flags[self.name] if len(flags) else np.zeros(len(self), dtype=bool)
 
+    def nearest(self, chosen: Booleans) -> Integers:
+        """The innermost `chosen` event around each event, itself included, or −1."""
+        index = np.arange(len(self), dtype=np.int32)
+        found = climb(np.where(chosen | (self.parent < 0), index, self.parent))
+        return np.where(chosen[found], found, -1) if len(self) else found
+
     def inherit(self, own: Integers) -> Integers:
         """For each event the value of `own` at the innermost event around it (itself included) that has one (≥ 0)."""
-        result = own.copy()
-        for level in range(1, int(self.level.max(initial=0)) + 1):
-            here = np.flatnonzero(self.level == level)
-            missing = here[result[here] < 0]
-            result[missing] = result[self.parent[missing]]
-        return result
+        if not len(self):
+            return own.copy()
+        index = np.arange(len(self), dtype=np.int32)
+        return own[climb(np.where((own >= 0) | (self.parent < 0), index, self.parent))]
+
+
+def climb(step: Integers) -> Integers:
+    """Where each index ends up when `step` is followed until it stands still; the way doubles in each round."""
+    while True:
+        further = step[step]
+        if np.array_equal(further, step):
+            return further
+        step = further
 
 
 @dataclass
 class DeviceEvents:
-    """What ran on a GPU, by start."""
+    """What ran on a GPU, by start. Numbers are −1 where the trace does not tell; `amount` is in bytes."""
 
-    name: list[str]
-    kind: list[str]
+    names: list[str]
+    name: Integers
+    kind: Integers  # index into KINDS
     start: Integers
     end: Integers
-    args: list[Args]
+    device: Integers
+    stream: Integers
+    correlation: Integers
+    amount: Integers
+    shape: Integers
+    shapes: list[LaunchShape]
+    message: Integers
+    messages: list[Message]
 
     def __len__(self) -> int:
         return len(self.name)
 
 
-def split(events: Sequence[Event]) -> tuple[HostEvents, DeviceEvents]:
-    """The complete ("X") events as columns; everything that is not work, range or call is left out."""
-    complete = [e for e in events if e.ph == "X"]
-    host = [e for e in complete if e.cat in _HOST]
-    device = [e for e in complete if e.cat in _DEVICE]
-    origin = min((e.ts for e in (*host, *device)), default=0.0)
-    return _host_events(host, origin), _device_events(device, origin)
-
-
-def _nanoseconds(events: Sequence[Event], origin: float) -> tuple[Integers, Integers]:
-    """Start and end of each event in ns after `origin` (µs)."""
-    starts = np.array([e.ts for e in events], dtype=float) - origin
-    durations = np.array([e.dur for e in events], dtype=float)
-    start = np.rint(np.nan_to_num(starts) * 1e3).astype(np.int64)
-    return start, start + np.maximum(np.rint(np.nan_to_num(durations) * 1e3).astype(np.int64), 0)
-
-
-def _host_events(events: list[Event], origin: float) -> HostEvents:
-    start, end = _nanoseconds(events, origin)
-    names: dict[str, int] = {}
-    lanes: dict[tuple[int | str, int | str], int] = {}
-    name = np.array([names.setdefault(e.name, len(names)) for e in events], dtype=np.int64)
-    lane = np.array([lanes.setdefault((e.pid, e.tid), len(lanes)) for e in events], dtype=np.int64)
-    category = np.array([_HOST[e.cat] for e in events], dtype=np.int64)
+def arrange(events: HostEvents) -> HostEvents:
+    """Sort `events` and fill in the nesting."""
     # Of two events with the same start and end the later recorded is the inner one; operators nest in ranges.
-    order = np.lexsort((category == OPERATOR, -end, start, lane))
-    result = HostEvents(
-        names=list(names), name=name[order], category=category[order], lane=lane[order], lanes=list(lanes),
-        start=start[order], end=end[order], args=[events[i].args for i in order],
-    )  # fmt: skip
-    _nest(result)
-    return result
-
-
-def _device_events(events: list[Event], origin: float) -> DeviceEvents:
-    start, end = _nanoseconds(events, origin)
-    order = np.argsort(start, kind="stable")
-    chosen = [events[i] for i in order]
-    kinds = [_DEVICE[e.cat] for e in chosen]
-    return DeviceEvents([e.name for e in chosen], kinds, start[order], end[order], [e.args for e in chosen])
+    order = np.lexsort((events.category == OPERATOR, -events.end, events.start, events.lane))
+    for column in (
+        "name", "category", "lane", "start", "end", "sequence", "forward_thread", "correlation", "call", "hierarchy",
+        "message",
+    ):  # fmt: skip
+        setattr(events, column, getattr(events, column)[order])
+    _nest(events)
+    return events
 
 
 def _nest(events: HostEvents) -> None:
-    """Fill parent, level and self time. An event that outlasts its parent is cut to it (rounding; a broken trace)."""
-    starts, ends, lanes = events.start.tolist(), events.end.tolist(), events.lane.tolist()
-    parents, levels = [-1] * len(starts), [0] * len(starts)
-    open_events: list[int] = []
+    """Fill parent and self time.
+
+    An event that outlasts its parent is cut to it (rounding; a broken trace). But a range may open in a Python function
+    and outlast it by design (`ProfilerStep#N` opens in `step()`): then the function is cut to where the range opens.
+    """
+    parents = np.empty(len(events), np.int32)
+    stack: list[int] = []  # the open events, outermost first: index, end and category of each
+    ends: list[int] = []
+    kinds: list[int] = []
     lane = -1
-    for i, begin in enumerate(starts):
-        if lanes[i] != lane:
-            lane = lanes[i]
-            open_events.clear()
-        while open_events and ends[open_events[-1]] <= begin:
-            open_events.pop()
-        if open_events:
-            around = open_events[-1]
-            parents[i], levels[i] = around, len(open_events)
-            if ends[i] > ends[around]:
-                events.clipped += ends[i] - ends[around] > 1000
-                ends[i] = ends[around]
-        open_events.append(i)
-    events.parent, events.level = np.array(parents, np.int64), np.array(levels, np.int64)
-    events.end = np.array(ends, np.int64)
+    for first in range(0, len(events), _BLOCK):
+        part = slice(first, first + _BLOCK)
+        found: list[int] = []
+        columns = (events.start, events.end, events.lane, events.category)
+        for i, (begin, end, on, kind) in enumerate(zip(*(c[part].tolist() for c in columns), strict=True), start=first):
+            if on != lane:
+                lane = on
+                stack, ends, kinds = [], [], []
+            while ends and ends[-1] <= begin:
+                stack.pop(), ends.pop(), kinds.pop()  # type: ignore[func-returns-value]
+            if ends and end > ends[-1]:
+                while kind == ANNOTATION and ends and end > ends[-1] and kinds[-1] == PYTHON:
+                    events.end[stack[-1]] = begin
+                    stack.pop(), ends.pop(), kinds.pop()  # type: ignore[func-returns-value]
+                if ends and end > ends[-1]:
+                    events.clipped += kind != PYTHON and end - ends[-1] > 1000
+                    end = ends[-1]
+                    events.end[i] = end
+            found.append(stack[-1] if stack else -1)
+            stack.append(i)
+            ends.append(end)
+            kinds.append(kind)
+        parents[part] = found
+    events.parent = parents
     events.self_ns = without_children(events, events.end - events.start)
 
 
 def without_children(events: HostEvents, amount: Integers) -> Integers:
     """`amount` of each event less that of its children."""
-    inner = events.parent >= 0
-    of_children = np.zeros(len(events), np.int64)
-    np.add.at(of_children, events.parent[inner], amount[inner])
-    return amount - of_children
+    inner = np.flatnonzero(events.parent >= 0)
+    # Sums of float64 are exact for whole numbers up to 2⁵³ ns, 104 days.
+    of_children = np.bincount(events.parent[inner], weights=amount[inner], minlength=len(events))
+    return amount - of_children.astype(np.int64)

@@ -73,7 +73,7 @@ def account(
     gaps = _by_cause(rows.cause[is_gap], place.pass_[is_gap], uncovered[is_gap], place.pass_names)
     if loose.any():
         gaps.append(_gap(OTHER, None, int(loose.sum()), int((loose > 0).sum())))
-    count = int(mine.sum())
+    count = int(np.count_nonzero(mine))
     gaps = _with_profiler(gaps, 0.0 if event_cost_ns is None else count * event_cost_ns)
     gaps.sort(key=lambda g: -g["ns"])
     return Accounting(step_ns.tolist(), (step_ns - gap_of_step).tolist(), gaps, count)

@@ -1,95 +1,128 @@
 """Rows of GPU activity, placed by the operator that launched it.
 
 The way is kernel → correlation id → runtime or driver call → innermost operator around that call. An External id is not
-trusted: before 2024 it may name an unrelated operator.
+trusted: before 2024 it may name an unrelated operator. All kernels of a CUDA graph have the correlation of the graph's
+launch, and its place: which operators the graph was captured from the trace does not tell.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from perfkit.readers import kineto_columns
-from perfkit.readers.kineto_events import OPERATOR, RUNTIME, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto_json import Args, Trace
+from perfkit.readers import kineto_columns, kineto_messages, kineto_work
+from perfkit.readers.kineto_columns import Coded, integers
+from perfkit.readers.kineto_events import (
+    ANNOTATION,
+    KINDS,
+    OPERATOR,
+    RUNTIME,
+    Booleans,
+    DeviceEvents,
+    HostEvents,
+    Integers,
+)
 from perfkit.readers.kineto_place import Place, Steps
 from perfkit.readers.kineto_rows import Rows
 
+_REPLAY = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+
+
+@dataclass
+class Launches:
+    """For each activity the runtime or driver call that launched it (−1: none in the trace) and the innermost operator
+    around that call; `replayed` marks what a CUDA graph's launch started."""
+
+    call: Integers
+    operator: Integers
+    replayed: Booleans
+
+
+def launches(host: HostEvents, device: DeviceEvents) -> Launches:
+    """Find out who launched what."""
+    call = _calls(host, device)
+    if not len(host):
+        return Launches(call, call.copy(), np.zeros(len(call), bool))
+    operator = np.where(call >= 0, host.nearest(host.category == OPERATOR)[np.maximum(call, 0)], -1)
+    replay = host.named([n.startswith(_REPLAY) for n in host.names])
+    return Launches(call, operator, (call >= 0) & replay[np.maximum(call, 0)])
+
 
 def columns(
-    host: HostEvents, device: DeviceEvents, places: Place, rows: Rows, steps: Steps, trace: Trace
+    host: HostEvents, device: DeviceEvents, places: Place, rows: Rows, steps: Steps, found: Launches
 ) -> dict[str, Any]:
     """Columns of the rows on the GPU, by start. A launch outside the trace leaves the place absent."""
-    launch = _launches(host, device)
-    operator = _innermost_operator(host, launch)
-    step = np.where(launch >= 0, places.step[np.maximum(launch, 0)] if len(host) else -1, steps.at(device.start))
+    launch = found.call
+    step = steps.at(device.start)
+    if len(host):
+        step = np.where(launch >= 0, places.step[np.maximum(launch, 0)], step)
     result: dict[str, Any] = {
-        "name": device.name,
-        "kind": device.kind,
-        "device": [_device_name(a) for a in device.args],
-        "stream": [a.stream if isinstance(a.stream, int) else None for a in device.args],
+        "name": Coded(device.names, device.name),
+        "kind": Coded(list(KINDS), device.kind),
+        "device": device_names(device),
+        "stream": integers(device.stream),
         "start_ns": device.start.astype(float),
         "duration_ns": (device.end - device.start).astype(float),
     }
-    result.update(kineto_columns.placed(host, places, np.where(operator >= 0, operator, launch), step))
-    result["operator"] = _operator_names(host, places, operator)
-    result.update(_launch_columns(device.args))
-    result.update(_costs_once(rows, operator, device))
+    result.update(kineto_columns.placed(host, places, np.where(found.operator >= 0, found.operator, launch), step))
+    result["operator"] = _operator_names(host, device, places, found)
+    result.update(_launch_columns(host, device))
+    result.update(kineto_work.columns(host, device, rows, found.call, found.replayed))
+    result["shapes"] = kineto_messages.described(host, device, launch, result["shapes"])
     return result
 
 
-def _launches(host: HostEvents, device: DeviceEvents) -> Integers:
+def _calls(host: HostEvents, device: DeviceEvents) -> Integers:
     """The runtime or driver call that launched each activity, or −1."""
-    calls = np.flatnonzero(host.category == RUNTIME)
-    by_id = {host.args[i].correlation: i for i in calls.tolist() if host.args[i].correlation >= 0}
-    return np.array([by_id.get(a.correlation, -1) for a in device.args], dtype=np.int64)
+    calls = np.flatnonzero((host.category == RUNTIME) & (host.correlation >= 0))
+    if not len(calls):
+        return np.full(len(device), -1, np.int64)
+    calls = calls[np.argsort(host.correlation[calls], kind="stable")]
+    ids = host.correlation[calls]
+    at = np.searchsorted(ids, device.correlation, side="right") - 1
+    hit = (at >= 0) & (ids[np.maximum(at, 0)] == device.correlation)
+    return np.where(hit, calls[np.maximum(at, 0)], -1)
 
 
-def _innermost_operator(host: HostEvents, launch: Integers) -> Integers:
-    """The innermost operator around each launch, or −1."""
+def _operator_names(host: HostEvents, device: DeviceEvents, places: Place, found: Launches) -> Coded:
+    """The logical operator; for a collective the range of the collective itself, whatever set it off."""
     if not len(host):
-        return np.full(len(launch), -1, np.int64)
-    own = np.where(host.category == OPERATOR, np.arange(len(host)), -1)
-    return np.where(launch >= 0, host.inherit(own)[np.maximum(launch, 0)], -1)
+        return Coded([], np.full(len(device), -1))
+    logical = np.where(found.operator >= 0, places.operator[np.maximum(found.operator, 0)], -1)
+    range_ = host.nearest((host.category == ANNOTATION) & host.named([n.startswith("nccl:") for n in host.names]))
+    collective = np.where(found.call >= 0, range_[np.maximum(found.call, 0)], -1)
+    chosen = np.where(collective >= 0, collective, logical)
+    return Coded(host.names, np.where(chosen >= 0, host.name[np.maximum(chosen, 0)], -1))
 
 
-def _operator_names(host: HostEvents, places: Place, operator: Integers) -> list[str | None]:
-    logical = [int(places.operator[i]) if i >= 0 else -1 for i in operator.tolist()]
-    return [host.names[host.name[i]] if i >= 0 else None for i in logical]
+def device_names(device: DeviceEvents) -> Coded:
+    """`cuda:0`, or `cuda` where the number is missing."""
+    used, code = np.unique(device.device, return_inverse=True)
+    return Coded([f"cuda:{n}" if n >= 0 else "cuda" for n in used.tolist()], code)
 
 
-def _device_name(args: Args) -> str:
-    return f"cuda:{args.device}" if isinstance(args.device, int) else "cuda"
-
-
-def _launch_columns(args: list[Args]) -> dict[str, Any]:
-    """Grid, block, registers and shared memory as the trace states them."""
-    shapes = {"grid": [_three(a.grid) for a in args], "block": [_three(a.block) for a in args]}
-    result: dict[str, Any] = {
-        f"{what}_{axis}": [v[i] for v in values] for what, values in shapes.items() for i, axis in enumerate("xyz")
-    }
-    result["registers"] = [int(a.registers) if a.registers is not None else None for a in args]
-    result["shared_bytes"] = [np.nan if a.shared_memory is None else float(a.shared_memory) for a in args]
-    result["occupancy"] = [np.nan if a.occupancy is None else a.occupancy / 100 for a in args]
+def _launch_columns(host: HostEvents, device: DeviceEvents) -> dict[str, Any]:
+    """Grid, block, registers and shared memory as the trace states them; AMD states them at the launching call."""
+    at, shapes = device.shape, list(device.shapes)
+    known = np.array([s.grid[0] >= 0 for s in shapes], dtype=bool)
+    if host.launches and not known.all():
+        at = at.copy()
+        for i in np.flatnonzero(~known[at]).tolist():
+            shape = host.launches.get(int(device.correlation[i]), (None, -1))[0]
+            if shape is not None:
+                shapes.append(shape)
+                at[i] = len(shapes) - 1
+    result: dict[str, Any] = {}
+    for what in ("grid", "block"):
+        sizes = np.array([getattr(s, what) for s in shapes], dtype=np.int64).reshape(-1, 3)
+        result.update({f"{what}_{axis}": integers(sizes[at, i]) for i, axis in enumerate("xyz")})
+    result["registers"] = integers(np.array([s.registers for s in shapes])[at])
+    result["shared_bytes"] = _real(np.array([s.shared_memory for s in shapes])[at])
+    result["occupancy"] = _real(np.array([s.occupancy for s in shapes])[at]) / 100
     return result
 
 
-def _three(value: list[int] | str | None) -> tuple[int | None, int | None, int | None]:
-    """Three sizes; some Triton traces hold them as text such as "(64, 1, 1)" or a single number."""
-    if isinstance(value, str):
-        value = [int(part) for part in value.strip("()[] ").split(",") if part.strip().isdigit()]
-    padded = [*(value or []), None, None, None][:3]
-    return (padded[0], padded[1], padded[2])
-
-
-def _costs_once(rows: Rows, operator: Integers, device: DeviceEvents) -> dict[str, Any]:
-    """The cost of an operator goes to the longest activity that it launched; for the others it is absent."""
-    length = device.end - device.start
-    order = np.lexsort((-length, operator))
-    first = np.ones(len(order), bool)
-    first[1:] = operator[order][1:] != operator[order][:-1]
-    chosen = np.full(len(operator), -1, np.int64)
-    chosen[order[first]] = operator[order[first]]
-    costed = kineto_columns.costed(rows, chosen)
-    return {**costed, "shapes": kineto_columns.costed(rows, operator)["shapes"]}
+def _real(values: Any) -> Any:
+    return np.where(values < 0, np.nan, values)

@@ -6,20 +6,21 @@ raw text: the same text comes back thousands of times, and only its first occurr
 
 from __future__ import annotations
 
+import functools
 import gc
-import gzip
-import zlib
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from perfkit.errors import InputError
+from perfkit.readers import kineto_stream
+from perfkit.readers.kineto_stream import AGAIN
 
-AGAIN = "Capture it again."
-_GZIP = b"\x1f\x8b"
 _RAW_NAMES = {
     "sequence": "Sequence number",
     "forward_thread": "Fwd thread id",
@@ -27,100 +28,213 @@ _RAW_NAMES = {
     "types": "Input type",
     "strides": "Input Strides",
     "concrete": "Concrete Inputs",
+    "hierarchy": "Module Hierarchy",
     "registers": "registers per thread",
     "shared_memory": "shared memory",
     "occupancy": "est. achieved occupancy %",
-    "waves": "warps per SM",
+    "collective": "Collective name",
+    "elements_in": "In msg nelems",
+    "elements_out": "Out msg nelems",
+    "group_size": "Group size",
+    "group": "Process Group Name",
+    "group_text": "Process Group Description",
 }
 _NOTHING = msgspec.Raw(b"")
+
+# Whole numbers beyond these are damage: numpy and the table hold 64 bits.
+Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
 class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
     """The arguments of an event that perfkit reads; everything else is skipped while decoding."""
 
-    sequence: int = -1
-    forward_thread: int = -1
+    sequence: Whole = -1
+    forward_thread: Whole = -1
     dims: msgspec.Raw = _NOTHING
     types: msgspec.Raw = _NOTHING
     strides: msgspec.Raw = _NOTHING
     concrete: msgspec.Raw = _NOTHING
-    correlation: int = -1
-    stream: int | str | None = None
-    device: int | str | None = None
-    grid: list[int] | str | None = None
-    block: list[int] | str | None = None
+    hierarchy: str = ""
+    correlation: Whole = -1
+    stream: Whole | str | None = None
+    device: Whole | str | None = None
+    grid: list[Whole] | str | None = None
+    block: list[Whole] | str | None = None
     registers: int | float | None = None
     shared_memory: int | float | None = None
     occupancy: int | float | None = None
+    bytes: Whole | None = None
+    size: Whole | str | None = None  # of a copy, on AMD's launching call, as text
+    collective: str | None = None
+    elements_in: Whole | None = None
+    elements_out: Whole | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_text: str | None = None
+    group_size: Whole | None = None
 
 
-class Event(msgspec.Struct, gc=False, frozen=True):
-    """One trace event; `ts` and `dur` in µs with fractions."""
+NO_ARGS = Args()
 
-    ph: str = ""
+
+class Complete(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="X"):
+    """An event that lasts; `ts` and `dur` in µs with fractions."""
+
     cat: str = ""
     name: str = ""
     pid: int | str = 0
     tid: int | str = 0
     ts: float = 0.0
     dur: float = 0.0
-    args: Args = Args()
+    args: Args = NO_ARGS
 
 
-class Trace(msgspec.Struct, frozen=True):
+class FlowStart(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="s"):
+    """Where an arrow begins: at a launch, or at a forward operator (category `fwdbwd`)."""
+
+    cat: str = ""
+    id: Whole | str = -1
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: float = 0.0
+
+
+class FlowEnd(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="f"):
+    """Where an arrow ends: at GPU work, or at an autograd node (category `fwdbwd`)."""
+
+    cat: str = ""
+    id: Whole | str = -1
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: float = 0.0
+
+
+def _passed_over(phase: str) -> type[msgspec.Struct]:
+    return msgspec.defstruct(f"Phase_{phase}", [], tag_field="ph", tag=phase, gc=False)
+
+
+# Names of threads, instants, counters, begin and end pairs, …: nothing in them is read.
+_OTHERS = tuple(_passed_over(phase) for phase in "MiICBEbentPNODRcvV()")
+Event = Complete | FlowStart | FlowEnd
+_Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
+
+
+class _Trace(msgspec.Struct, frozen=True):
     """A whole trace file."""
 
-    traceEvents: list[Event]
+    traceEvents: list[_Any]
     deviceProperties: list[dict[str, Any]] = []
 
 
-def read_bytes(path: Path) -> bytes:
-    """The file's content, decompressed when it is gzip. Raises `InputError` for a file that cannot be read."""
-    try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data[:2] == _GZIP else data
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is damaged: its compressed content is broken or cut off.", AGAIN) from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+class _Texts(msgspec.Struct, frozen=True):
+    """The events as they stand in the file."""
+
+    traceEvents: list[msgspec.Raw]
 
 
-def decode(data: bytes, path: Path) -> tuple[Trace, list[str]]:
-    """The events in `data`, and warnings about any that could not be read. Raises `InputError` when it is no trace."""
-    bare = data.lstrip()[:1] == b"["
+class NoEvents(Exception):
+    """The JSON is whole, but holds no list of events."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What a trace says of itself before and after its events."""
+
+    deviceProperties: list[dict[str, Any]] = []
+
+
+_events = msgspec.json.Decoder(list[_Any])
+_trace = msgspec.json.Decoder(_Trace)
+_one = msgspec.json.Decoder(_Any, strict=False)
+
+
+@dataclass
+class Found:
+    """What the decoding learns besides the events: how many there were and could not be read, and the devices."""
+
+    events: int = 0
+    lost: int = 0
+    devices: list[dict[str, Any]] = field(default_factory=list)
+
+    def warnings(self) -> list[str]:
+        """A sentence about events that could not be read, if there are any."""
+        return [f"{self.lost} of {self.events} events in the trace could not be read"] if self.lost else []
+
+
+def decode(path: Path, found: Found) -> Iterator[list[Event]]:
+    """The events of the trace at `path` in lists, and into `found` what else it says.
+
+    A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
+    or is no trace; then nothing that came before counts.
+    """
     with _collector_off():
         try:
-            return _typed(data, bare) or _leniently(data, path)
+            try:
+                yield from _in_pieces(path, found)
+            except kineto_stream.NoBorder:
+                yield _last(kineto_stream.whole(path), found)
+        except NoEvents as error:
+            raise InputError(f"{path} is JSON, but not a torch.profiler trace: it has no list of events.") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
 
 
-def _typed(data: bytes, bare: bool) -> tuple[Trace, list[str]] | None:
-    """The events, all at once; None when a field has an unexpected type."""
+def _in_pieces(path: Path, found: Found) -> Iterator[list[Event]]:
+    source = kineto_stream.pieces(path)
+    head = next(source)
+    if head.lstrip()[:1] == b"{":
+        _about(head + b"]}", found)
+    before = next(source)
+    for piece in source:
+        yield _list(before, found)
+        before = piece
+    opening = b"[" if head.lstrip()[:1] == b"[" else b'{"traceEvents":['
+    yield _last(opening + before, found)
+
+
+def _about(text: bytes, found: Found) -> None:
     try:
-        if bare:
-            return Trace(msgspec.json.decode(data, type=list[Event])), []
-        return msgspec.json.decode(data, type=Trace), []
+        found.devices += msgspec.json.decode(text, type=_Head).deviceProperties
     except msgspec.ValidationError:
-        return None
+        return
 
 
-def _leniently(data: bytes, path: Path) -> tuple[Trace, list[str]]:
-    """Decode event by event and leave out those with fields of an unexpected type."""
-    whole = msgspec.json.decode(data)
-    found = whole.get("traceEvents") if isinstance(whole, dict) else whole
-    if not isinstance(found, list):
-        raise InputError(f"{path} is JSON, but not a torch.profiler trace: it has no list of events.")
-    events: list[Event] = []
-    lost = 0
-    for item in found:
+def _list(text: bytes, found: Found) -> list[Event]:
+    try:
+        events: list[Event] = _events.decode(text)
+    except msgspec.ValidationError:
+        return _leniently(msgspec.json.decode(text, type=list[msgspec.Raw]), found, text)
+    found.events += len(events)
+    return events
+
+
+def _last(text: bytes, found: Found) -> list[Event]:
+    """The events of a text that is a list, or an object around one."""
+    if text.lstrip()[:1] == b"[":
+        return _list(text, found)
+    try:
+        trace = _trace.decode(text)
+    except msgspec.ValidationError:
         try:
-            events.append(msgspec.json.decode(msgspec.json.encode(item), type=Event, strict=False))
+            items = msgspec.json.decode(text, type=_Texts).traceEvents
+        except msgspec.ValidationError as error:
+            raise NoEvents from error
+        return _leniently(items, found, text)
+    found.events += len(trace.traceEvents)
+    found.devices += trace.deviceProperties
+    return trace.traceEvents
+
+
+def _leniently(items: Iterable[msgspec.Raw], found: Found, text: bytes) -> list[Event]:
+    """Decode event by event; those with fields of an unexpected type are counted and left out."""
+    text.decode()  # what is no UTF-8 is damage, also where nobody looks
+    events: list[Event] = []
+    for item in items:
+        found.events += 1
+        try:
+            events.append(_one.decode(item))
         except msgspec.ValidationError:
-            lost += 1
-    return Trace(events), [f"{lost} of {len(found)} events in the trace could not be read"] if lost else []
+            found.lost += 1
+    return events
 
 
 @contextmanager

@@ -1,28 +1,40 @@
 """Where each host event belongs: step, pass, module, logical operator, and by what evidence.
 
 - Step and pass come from perfkit's ranges around the event, else from `ProfilerStep#N` and the optimizer's annotation.
-- Module of forward work: the innermost `perfkit:module:` range. Work of the forward pass outside all of them is done by
-  the model itself, `ROOT`.
+- Pass without perfkit's ranges: inside an autograd node backward, in the optimizer's annotation optimizer, numbered
+  operators forward; and what lies in a range that is called forward, backward or optimizer.
+- Module of forward work: the innermost `perfkit:module:` range, else the innermost `nn.Module` that the profiler's
+  Python stack or the operator's module hierarchy names (`kineto_modules`). Work of the forward pass outside all of
+  them is done by the model itself, `ROOT`.
 - Module of backward work: autograd numbers its nodes. The node that runs around the event carries the sequence number
   of the forward operator that made it; among forward operators with that number the last one made the node (the others
   are composites around it, or made none). Its module is the module. Gradient accumulation into a parameter has no
   number; the engine runs it right after the node that produced the gradient, so it shares that node's place.
+  Nodes for which the numbers tell nothing follow the profiler's arrow to their forward operator, where there is one.
 - A module range inside the backward pass is recomputation (checkpointing): it keeps its module, in pass backward.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.readers.kineto_events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers
+from perfkit.readers import kineto_modules
+from perfkit.readers.kineto_events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers, climb
+from perfkit.readers.kineto_modules import MODULE, ROOT
 
-ROOT = "(root)"
+__all__ = ["MODULE", "OPTIMIZER", "PASS", "ROOT", "STEP", "Place", "Steps", "find_steps", "place"]
+
 OPTIMIZER = "optimizer"
-STEP, PASS, MODULE = "perfkit:step:", "perfkit:pass:", "perfkit:module:"
+STEP, PASS = "perfkit:step:", "perfkit:pass:"
+# What people call the ranges of their own training loops, bare or as `## forward ##`.
+_PASS_WORDS = {
+    "forward": 0, "fwd": 0, "forward_pass": 0, "model_forward": 0,
+    "backward": 1, "bwd": 1, "backward_pass": 1,
+    "optimizer": 2, "optimizer_step": 2, "optim": 2, "opt": 2, "zero_grad": 2,
+}  # fmt: skip
 EVALUATE = "autograd::engine::evaluate_function: "
 _NODE_NAME = re.compile(r"(Backward\d*|AccumulateGrad|CopySlices|GraphRoot)$")
 EVIDENCE = ("none", "range", "autograd")
@@ -114,8 +126,7 @@ def _nodes(events: HostEvents) -> tuple[Integers, Booleans]:
     named = events.named([n in evaluated or bool(_NODE_NAME.search(n)) for n in events.names])
     named &= (events.category == OPERATOR) & ~engine
     inside_engine = (events.parent >= 0) & engine[np.maximum(events.parent, 0)] if len(events) else engine
-    own = engine | (named & ~inside_engine)
-    return events.inherit(np.where(own, np.arange(len(events)), -1)), engine | named
+    return events.nearest(engine | (named & ~inside_engine)), engine | named
 
 
 def _logical_operators(events: HostEvents, wrapper: Booleans) -> Integers:
@@ -123,38 +134,66 @@ def _logical_operators(events: HostEvents, wrapper: Booleans) -> Integers:
 
     Function objects such as `CompiledFunction` have no namespace and are no operators.
     """
+    if not len(events):
+        return np.empty(0, np.int32)
     real = events.named(["::" in n for n in events.names]) & (events.category == OPERATOR) & ~wrapper
-    result = np.where(real, np.arange(len(events)), -1)
-    for level in range(1, int(events.level.max(initial=0)) + 1):
-        here = np.flatnonzero(events.level == level)
-        around = result[events.parent[here]]
-        take = (around >= 0) & (events.category[here] != ANNOTATION) & ~wrapper[here]
-        result[here[take]] = around[take]
-    return result
+    barrier = (events.category == ANNOTATION) | wrapper
+    stop = events.nearest(real | barrier)  # the innermost of either around an event
+    inner = np.where(stop >= 0, stop, 0)
+    above = np.where(events.parent >= 0, stop[events.parent], -1)
+    outwards = np.where(real & (above >= 0) & ~barrier[np.maximum(above, 0)], above, np.arange(len(events)))
+    return np.where((stop >= 0) & real[inner], climb(outwards)[inner], -1).astype(np.int32)
 
 
 def _forward_of(events: HostEvents, node: Integers, wrapper: Booleans) -> Integers:
     """For each event inside an autograd node the forward operator that made the node, else −1."""
-    sequence = np.array([a.sequence for a in events.args], dtype=np.int64)
     nodes = np.flatnonzero(node == np.arange(len(events)))
-    forward = np.full(len(events), -1, np.int64)
+    forward = np.full(len(events), -1, np.int32)
     if not len(nodes):
         return forward
+    sequence = events.sequence
     numbered = nodes[sequence[nodes] >= 0]
     forward[numbered] = _made_by(events, numbered, sequence, wrapper)
+    made, by_arrow = _arrows(events, node)
+    forward[made] = np.where(forward[made] >= 0, forward[made], by_arrow)
     for lane in np.unique(events.lane[nodes]):  # accumulation: the node that ran before it on this thread
         mine = nodes[events.lane[nodes] == lane]
-        known = sequence[mine] >= 0
+        known = (sequence[mine] >= 0) | (forward[mine] >= 0)
         before = np.maximum.accumulate(np.where(known, np.arange(len(mine)), -1))
         forward[mine] = np.where(before >= 0, forward[mine[np.maximum(before, 0)]], -1)
     return np.where(node >= 0, forward[np.maximum(node, 0)], -1)
+
+
+def _arrows(events: HostEvents, node: Integers) -> tuple[Integers, Integers]:
+    """Autograd nodes and the forward operators that the profiler's own arrows give them."""
+    flows = events.flows
+    backward = _starting_at(events, flows.backward_lane, flows.backward)
+    forward = _starting_at(events, flows.forward_lane, flows.forward)
+    known = (backward >= 0) & (forward >= 0)
+    of_node = node[backward[known]] if known.any() else backward[known]
+    inside = of_node >= 0
+    return of_node[inside], forward[known][inside]
+
+
+def _starting_at(events: HostEvents, lane: Integers, start: Integers) -> Integers:
+    """The innermost event of a thread that starts at a moment, or −1."""
+    found = np.full(len(start), -1, np.int64)
+    for value in np.unique(lane).tolist():
+        low, high = np.searchsorted(events.lane, [value, value + 1])
+        mine = np.flatnonzero(lane == value)
+        at = low + np.searchsorted(events.start[low:high], start[mine], side="right") - 1
+        hit = (
+            (at >= low) & (events.start[np.maximum(at, 0)] == start[mine]) if high > low else np.zeros(len(mine), bool)
+        )
+        found[mine[hit]] = at[hit]
+    return found
 
 
 def _made_by(events: HostEvents, nodes: Integers, sequence: Integers, wrapper: Booleans) -> Integers:
     """The forward operator of each node in `nodes`: the last before it with the same sequence number and thread."""
     made = np.flatnonzero((sequence >= 0) & (events.category == OPERATOR) & ~wrapper)
     result = np.full(len(nodes), -1, np.int64)
-    threads = np.array([events.args[i].forward_thread for i in nodes], dtype=np.int64)
+    threads = events.forward_thread[nodes]
     for thread in np.unique(threads):
         mine = np.flatnonzero(threads == thread)
         found = _last_with(_on_lane(events, made, sequence, sequence[nodes[mine]]), sequence, sequence[nodes[mine]])
@@ -207,12 +246,14 @@ def _passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str]
 
 
 def _passes_without_ranges(events: HostEvents, node: Integers) -> tuple[list[str], Integers]:
-    """Pass by autograd's own marks: inside a node backward; numbered operators forward; the optimizer's annotation."""
+    """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event."""
     names = ["forward", "backward", "optimizer"]
-    numbered = np.array([a.sequence >= 0 for a in events.args], dtype=bool)
-    own = np.where(numbered, 0, -1)
+    own = np.where(events.sequence >= 0, 0, -1)
     own[events.named([n.startswith("Optimizer.") for n in events.names])] = 2
     code = events.inherit(own)
+    words = np.array([_PASS_WORDS.get(n.strip("# ").lower(), -1) for n in events.names], dtype=np.int64)
+    said = np.where(events.category == ANNOTATION, words[events.name], -1) if len(events) else code
+    code = np.where(code < 0, events.inherit(said), code)
     return names, np.where(node >= 0, 1, code)
 
 
@@ -220,15 +261,12 @@ def _modules(
     events: HostEvents, node: Integers, forward: Integers, pass_names: list[str], pass_: Integers
 ) -> tuple[list[str], Integers, Integers]:
     """Module of each event and the evidence for it."""
-    names, code = _codes(events, MODULE)
-    marked = bool(names)
-    names = [*names, ROOT, OPTIMIZER]
-    ranges = events.named([n.startswith(MODULE) for n in events.names])
-    innermost = events.inherit(np.where(ranges, np.arange(len(events)), -1))
-    in_pass = {word: np.isin(pass_, _indices(pass_names, (word,))) for word in ("forward", "backward")}
-    evidence = np.where((code >= 0) & (innermost > node), BY_RANGE, NONE)
-    if marked:
-        at_root = (evidence == NONE) & in_pass["forward"] & (node < 0)
+    found = kineto_modules.find(events)
+    names, code = [*found.names, ROOT, OPTIMIZER], found.code
+    in_forward = np.isin(pass_, _indices(pass_names, ("forward",)))
+    evidence = np.where((code >= 0) & (found.innermost > node), BY_RANGE, NONE)
+    if found.names:
+        at_root = (evidence == NONE) & in_forward & (node < 0)
         code[at_root], evidence[at_root] = len(names) - 2, BY_RANGE
     origin = np.maximum(forward, 0)
     linked = (evidence == NONE) & (forward >= 0) & (code[origin] >= 0)
@@ -238,6 +276,5 @@ def _modules(
     return names, np.where(optimizing, len(names) - 1, code), np.where(optimizing, BY_RANGE, evidence)
 
 
-def _indices(names: list[str], wanted: Iterable[str]) -> list[int]:
-    wanted = set(wanted)
+def _indices(names: list[str], wanted: tuple[str, ...]) -> list[int]:
     return [i for i, name in enumerate(names) if name in wanted]

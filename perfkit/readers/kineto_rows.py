@@ -14,15 +14,16 @@ not to count twice either, one rule decides between an operator and the operator
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
-from perfkit.readers.kineto_calls import Key, KindOfCall, call_of, describe, key_of, usual_dtype
+from perfkit.readers.kineto_calls import Key, KindOfCall, call_of, describe, usual_dtype
 from perfkit.readers.kineto_events import ANNOTATION, OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
 from perfkit.readers.kineto_place import PASS, STEP
+from perfkit.readers.kineto_triton import is_triton, triton_cost
 from perfkit.run_folder import DeclaredKernel
 
 # What an event's self time is, when it is not a row's.
@@ -32,9 +33,9 @@ WORK = -1
 
 _KINDS = {"work": WORK, "view": DISPATCH, "dispatch": DISPATCH, "allocation": ALLOCATION, "sync": SYNC}
 _GENERATED = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
-_SYNC_CALL = re.compile(r"Synchronize|^(cuda|hip)Memcpy(?!.*Async)|WaitEvent|EventQuery|StreamQuery")
+SYNC_CALL = re.compile(r"Synchronize|^(cuda|hip)Memcpy(?!.*Async)|WaitEvent|EventQuery|StreamQuery")
 _ALLOCATION_CALL = re.compile(r"Malloc|Free|HostAlloc|HostRegister")
-_LOADER = "enumerate(DataLoader)"
+LOADER = "enumerate(DataLoader)"
 
 
 @dataclass
@@ -60,18 +61,34 @@ def choose(
     matmul_precision: str,
 ) -> Rows:
     """Decide about every host event."""
-    cause = classify(events, wrapper, costs, declared)
-    working = np.flatnonzero(cause == WORK)
-    kinds, codes = _kinds_of_calls(events, working, costs, declared, matmul_precision)
-    kind = np.full(len(events), -1, np.int64)
-    kind[working] = codes
-    rows = Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
-    _settle(rows, events, working, costs)
+    rows = on_device(events, wrapper, costs, declared, matmul_precision)
+    _settle(rows, events, np.flatnonzero(rows.cause == WORK), costs)
     return rows
 
 
-def on_device_only(rows: Rows) -> Rows:
-    """The same decisions where a GPU does the work: operators only launch, so their time is dispatch."""
+def on_device(
+    events: HostEvents,
+    wrapper: Booleans,
+    costs: CostModel,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+) -> Rows:
+    """The kinds of calls of working operators, each for itself: where a GPU does the work its kernels are the rows."""
+    cause = classify(events, wrapper, costs, declared)
+    working = np.flatnonzero(cause == WORK)
+    kinds, codes = _kinds_of_calls(events, working, costs, declared, matmul_precision)
+    kind = np.full(len(events), -1, np.int32)
+    kind[working] = codes
+    return Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
+
+
+def works(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable[[str], bool]:
+    """By name, whether an operator computes or moves data."""
+    return lambda name: _operator_cause(name, costs, declared) == WORK
+
+
+def launching_only(rows: Rows) -> Rows:
+    """The same events where a GPU does the work: operators only launch, so their time is dispatch."""
     cause = np.where(rows.cause == WORK, DISPATCH, rows.cause)
     return Rows(np.zeros_like(rows.is_row), cause, rows.time_ns, rows.kinds, rows.kind)
 
@@ -80,18 +97,18 @@ def classify(
     events: HostEvents, wrapper: Booleans, costs: CostModel, declared: Mapping[str, DeclaredKernel]
 ) -> Integers:
     """Cause of each event's self time, `WORK` for operators that compute or move data."""
-    by_name = np.array([_operator_cause(n, costs, declared) for n in events.names], dtype=np.int64)
-    runtime = np.array([_runtime_cause(n) for n in events.names], dtype=np.int64)
-    ranges = np.array(_range_causes(events.names), dtype=np.int64)
+    by_name = np.array([_operator_cause(n, costs, declared) for n in events.names], dtype=np.int8)
+    runtime = np.array([_runtime_cause(n) for n in events.names], dtype=np.int8)
+    ranges = np.array(_range_causes(events.names), dtype=np.int8)
     if not len(events):
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int8)
     category, name = events.category, events.name
     cause = np.select(
         [wrapper, category == OPERATOR, category == RUNTIME, category == OVERHEAD, category == ANNOTATION],
         [AUTOGRAD, by_name[name], runtime[name], PROFILER, ranges[name]],
         default=PYTHON_CODE,
     )
-    return cause.astype(np.int64)
+    return cause.astype(np.int8)
 
 
 def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> int:
@@ -114,7 +131,7 @@ def _range_causes(names: list[str]) -> list[int]:
     passes_marked = any(n.startswith(PASS) for n in names)
 
     def cause(name: str) -> int:
-        if name.startswith(_LOADER):
+        if name.startswith(LOADER):
             return DATA
         if name.startswith((STEP, "ProfilerStep#")):
             return PYTHON_CODE if passes_marked else OTHER
@@ -124,7 +141,7 @@ def _range_causes(names: list[str]) -> list[int]:
 
 
 def _runtime_cause(name: str) -> int:
-    if _SYNC_CALL.search(name):
+    if SYNC_CALL.search(name):
         return SYNC
     return ALLOCATION if _ALLOCATION_CALL.search(name) else DISPATCH
 
@@ -137,15 +154,10 @@ def _kinds_of_calls(
     matmul_precision: str,
 ) -> tuple[list[KindOfCall], Integers]:
     """The distinct kinds of calls among `working`, and the code of each."""
-    codes: dict[Key, int] = {}
-    names, args = events.names, events.args
-    found = [
-        codes.setdefault(key_of(names[n], args[i]), len(codes))
-        for n, i in zip(events.name[working].tolist(), working.tolist(), strict=True)
-    ]
-    usual = usual_dtype(codes)
-    kinds = [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in codes]
-    return kinds, np.array(found, dtype=np.int64)
+    used, codes = np.unique(events.call[working], return_inverse=True)
+    keys = [events.calls[c] if c >= 0 else (events.names[0], b"", b"", b"", b"") for c in used.tolist()]
+    usual = usual_dtype(keys)
+    return [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in keys], codes
 
 
 def _kind_of_call(
@@ -155,18 +167,17 @@ def _kind_of_call(
         kernel = declared[key[0]]
         return KindOfCall(None, Cost(kernel.flop, kernel.bytes_read, kernel.bytes_written))
     call = call_of(key, usual, matmul_precision)
-    return KindOfCall(describe(call), costs.cost(call))
+    return KindOfCall(describe(call), triton_cost(call) if is_triton(key[0]) else costs.cost(call))
 
 
 def _nearest_working(events: HostEvents, working: Integers) -> Integers:
     """For each event the innermost working operator strictly around it, or −1."""
-    own = np.full(len(events), -1, np.int64)
-    own[working] = working
-    around = events.inherit(own)
-    has_parent = events.parent >= 0
+    here = np.zeros(len(events), bool)
+    here[working] = True
+    around = events.nearest(here)
     result = np.full(len(events), -1, np.int64)
-    result[has_parent] = around[events.parent[has_parent]]
-    result[own < 0] = -1
+    inner = here & (events.parent >= 0)
+    result[inner] = around[events.parent[inner]]
     return result
 
 

@@ -1,0 +1,135 @@
+"""The text of a trace file in pieces that each hold whole events, so that memory does not grow with the file.
+
+A piece ends where one event ends and the next begins, found by the layout of the file's first events. A cut that is
+none (the same characters inside a string) leaves a piece that does not decode, and the caller reads the file as a
+whole. While one piece is decoded a thread reads and decompresses the next.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+from perfkit.errors import InputError
+
+AGAIN = "Capture it again."
+PIECE = 1 << 20  # bytes of text decoded at once
+WHOLE = 1 << 28  # bytes of text that may be read as a whole, where no border of events is found
+# The largest real traces shrink about 40 times. What shrinks 250 times is no trace but a bomb.
+_MOST_SHRUNK, _UNSUSPICIOUS = 250, 1 << 26
+_GZIP = b"\x1f\x8b"
+_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts)")')
+
+
+class NoBorder(Exception):
+    """The layout gives no place to cut; the file must be read as a whole."""
+
+
+def whole(path: Path) -> bytes:
+    """All the text of the file. Raises `InputError` for one that cannot be read, or is too large to read at once."""
+    parts, size = [], 0
+    for part in blocks(path):
+        parts.append(part)
+        size += len(part)
+        if size > WHOLE:
+            raise InputError(
+                f"{path} is larger than {WHOLE >> 20} MiB and not laid out as torch.profiler writes a trace.",
+                "Give the file as the profiler wrote it.",
+            )
+    return b"".join(parts)
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """The head of the file up to the first event, then the events in pieces, at last what follows the last border.
+
+    The head ends with the `[` of the list; pieces are JSON texts of lists; the last one is the bare rest of the file.
+    Raises `NoBorder` where this layout is not found, `InputError` for a file that cannot be read.
+    """
+    source = blocks(path)
+    rest = next(source, b"")
+    opening = _list_start(rest)
+    border = _BORDER.search(rest, opening) if opening >= 0 else None
+    if border is None:
+        raise NoBorder
+    yield rest[:opening]
+    separator, rest = border.group(), rest[opening:]
+    closing = separator[:1]
+    for block in source:
+        at = block.rfind(separator)
+        if at < 0:  # perhaps it lies across the two blocks
+            rest += block
+            at = rest.rfind(separator)
+            if at < 0:
+                if len(rest) > WHOLE:
+                    raise NoBorder
+                continue
+            piece, rest = rest[:at], rest[at + len(separator) :]
+        else:
+            piece, rest = rest + block[:at], block[at + len(separator) :]
+        yield b"".join((b"[", piece, closing, b"]"))
+    yield rest
+
+
+def _list_start(text: bytes) -> int:
+    """Where the first event may begin, −1 where no list of events opens."""
+    if text.lstrip()[:1] == b"[":
+        return text.index(b"[") + 1
+    found = _LIST.search(text)
+    return found.end() if found else -1
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The file's text in blocks of about `PIECE` bytes, decompressed; the next is prepared while one is used.
+
+    Raises `InputError` for a file that cannot be read, is damaged, or grows beyond reason when decompressed.
+    """
+    try:
+        with path.open("rb") as file, ThreadPoolExecutor(1) as pool:
+            packed = file.read(2) == _GZIP
+            file.seek(0)
+            source = _unpacked(file, path) if packed else iter(lambda: file.read(PIECE), b"")
+            step: Callable[[], bytes] = lambda: next(source, b"")  # noqa: E731
+            ahead = pool.submit(step)
+            while block := ahead.result():
+                ahead = pool.submit(step)
+                yield block
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{path} is damaged: its compressed content is broken or cut off.", AGAIN) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    """The content of a gzip file of one or several members, at most `PIECE` bytes at a time; checksums are checked."""
+    taken = given = 0
+    data, member = b"", zlib.decompressobj(wbits=31)
+    while True:
+        if not data:
+            data = file.read(1 << 17)
+            taken += len(data)
+        if member.eof:
+            data = data.lstrip(b"\0")  # padding between and after members
+            if not data:
+                if file.peek(1) if hasattr(file, "peek") else b"":
+                    continue
+                return
+            member = zlib.decompressobj(wbits=31)
+        if not data:
+            raise EOFError
+        text = member.decompress(data, PIECE)
+        data = member.unused_data if member.eof else member.unconsumed_tail
+        given += len(text)
+        if given > _UNSUSPICIOUS and given > _MOST_SHRUNK * taken:
+            raise InputError(
+                f"{path} grows more than {_MOST_SHRUNK} times when it is decompressed: that is no trace.",
+                "Give a trace that torch.profiler wrote.",
+            )
+        if text:
+            yield text

@@ -1,0 +1,318 @@
+"""What a trace tells about time on the GPU as a whole: busy and idle, copies, communication, streams, launch delays.
+
+Times are whole ns over the capture unless said otherwise; overlap is always that of unions of intervals. An idle
+stretch of the GPU ends with an activity, and the thread that launched it is asked what kept it: `kineto_idle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers import kineto_messages
+from perfkit.readers.kineto_columns import Coded
+from perfkit.readers.kineto_events import (
+    ANNOTATION,
+    COPY,
+    KERNEL,
+    RUNTIME,
+    Booleans,
+    DeviceEvents,
+    HostEvents,
+    Integers,
+)
+from perfkit.readers.kineto_gaps import Cover
+from perfkit.readers.kineto_gpu import Launches, device_names
+from perfkit.readers.kineto_idle import idle
+from perfkit.readers.kineto_place import PASS, STEP, Steps
+from perfkit.readers.kineto_rows import SYNC_CALL, Rows
+
+_MOST = 500  # names of ranges, calls, messages
+_LONGEST_NAME = 200
+_DIRECTIONS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
+
+
+def facts(
+    host: HostEvents, device: DeviceEvents, steps: Steps, rows: Rows, found: Launches, devices: Sequence[Any]
+) -> dict[str, Any]:
+    """The facts that a kernel table with GPU work has besides those of every trace (docs/table.md lists them)."""
+    kernel = device.kind == KERNEL
+    talks = kineto_messages.collectives(device)
+    compute = _cover(device, kernel & ~talks)
+    return {
+        "devices": _devices(device),
+        "ranges": _ranges(host, device, found.call),
+        "copies": _copies(device, compute),
+        "synchronisation": _calls(host, SYNC_CALL.search, "kind"),
+        "api": _calls(host, lambda name: True, "name")[:20],
+        "communication": _communication(host, device, found.call, compute),
+        "streams": _streams(device),
+        "concurrency": _concurrency(device),
+        "idle": idle(host, device, steps, rows, found.call),
+        "launch_delay": _delay(host, device, steps, found),
+        "per_step": _per_step(host, device, steps, found, talks),
+        "unattributed": _part(device, found.call < 0),
+        "graphs": {
+            "launches": len(np.unique(found.call[found.replayed])),
+            **_part(device, found.replayed),
+        },
+        "gpus": _gpus(device, devices),
+    }
+
+
+def _cover(device: DeviceEvents, chosen: Booleans) -> Cover:
+    return Cover(device.start[chosen], device.end[chosen])
+
+
+def _inside(cover: Cover, start: Integers, end: Integers) -> Integers:
+    return cover.until(end) - cover.until(start)
+
+
+def _length(device: DeviceEvents) -> Integers:
+    return device.end - device.start
+
+
+def _part(device: DeviceEvents, chosen: Booleans) -> dict[str, Any]:
+    """How many activities are chosen, their time, and its share of all time of activities."""
+    time = _length(device)
+    total = int(time.sum())
+    return {"activities": int(chosen.sum()), "ns": int(time[chosen].sum()), "share": _ratio(time[chosen].sum(), total)}
+
+
+def _ratio(part: Any, whole: Any) -> float | None:
+    return float(part) / float(whole) if whole else None
+
+
+def _devices(device: DeviceEvents) -> list[dict[str, Any]]:
+    """For each GPU how long it was busy from its first activity to the end of its last."""
+    names = device_names(device)
+    result: list[dict[str, Any]] = []
+    for code, name in enumerate(names.words):
+        mine = names.code == code
+        start, end = device.start[mine], device.end[mine]
+        result.append(
+            {
+                "device": name,
+                "activities": int(mine.sum()),
+                "kernels": int((mine & (device.kind == KERNEL)).sum()),
+                "span_ns": int(end.max() - start.min()),
+                "busy_ns": int(Cover(start, end).before[-1]),
+                "kernel_ns": int((end - start)[(device.kind == KERNEL)[mine]].sum()),
+            }
+        )
+    return result
+
+
+def _ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[dict[str, Any]]:
+    """Per name of annotation: how often it was open, its host time, and the kernels launched inside with their time.
+
+    A kernel counts once for a name, however often ranges of that name nest.
+    """
+    if not len(host):
+        return []
+    shown = [not n.startswith((STEP, PASS, "perfkit:module:")) for n in host.names]
+    own = (host.category == ANNOTATION) & host.named(shown)
+    nearest = host.nearest(own)
+    index = np.flatnonzero(own)
+    host_ns = np.bincount(host.name[index], weights=(host.end - host.start)[index], minlength=len(host.names))
+    count = np.bincount(host.name[index], minlength=len(host.names))
+    total = {int(n): [0, 0] for n in np.flatnonzero(count)}
+    mine = np.flatnonzero((launch >= 0) & (device.kind == KERNEL))
+    around, inverse = np.unique(nearest[launch[mine]], return_inverse=True)
+    kernels = np.bincount(inverse, minlength=len(around)).tolist()
+    kernel_ns = np.bincount(inverse, weights=_length(device)[mine], minlength=len(around)).tolist()
+    for event, number, ns in zip(around.tolist(), kernels, kernel_ns, strict=True):
+        names = set()
+        while event >= 0:
+            names.add(int(host.name[event]))
+            parent = int(host.parent[event])
+            event = int(nearest[parent]) if parent >= 0 else -1
+        for name in names:
+            total[name][0] += number
+            total[name][1] += int(ns)
+    entries: list[dict[str, Any]] = [
+        {
+            "name": host.names[n][:_LONGEST_NAME],
+            "count": int(count[n]),
+            "host_ns": int(host_ns[n]),
+            "kernels": number,
+            "kernel_ns": ns,
+        }
+        for n, (number, ns) in total.items()
+    ]
+    return sorted(entries, key=lambda e: (-e["kernel_ns"], -e["host_ns"], e["name"]))[:_MOST]
+
+
+def _copies(device: DeviceEvents, compute: Cover) -> list[dict[str, Any]]:
+    """Copies by direction and kind of memory, the longest first: count, bytes (None where unknown), time, and how much
+    of that computing kernels covered."""
+    result: list[dict[str, Any]] = []
+    copy = device.kind == COPY
+    time, covered = _length(device), _inside(compute, device.start, device.end)
+    for name in np.unique(device.name[copy]).tolist():
+        mine = copy & (device.name == name)
+        amount = device.amount[mine]
+        text = device.names[name][:_LONGEST_NAME]
+        result.append(
+            {
+                "name": text,
+                "direction": next((d for d in _DIRECTIONS if d in text), "unknown"),
+                "count": int(mine.sum()),
+                "bytes": int(amount.sum()) if (amount >= 0).all() else None,
+                "ns": int(time[mine].sum()),
+                "overlapped_ns": int(covered[mine].sum()),
+            }
+        )
+    return sorted(result, key=lambda entry: -entry["ns"])
+
+
+def _calls(host: HostEvents, test: Any, key: str) -> list[dict[str, Any]]:
+    """CUDA or HIP calls by name, of those that pass `test`: count and time on the host, the longest first."""
+    mine = (host.category == RUNTIME) & host.named([bool(test(n)) for n in host.names])
+    count = np.bincount(host.name[mine], minlength=len(host.names))
+    time = np.bincount(host.name[mine], weights=(host.end - host.start)[mine], minlength=len(host.names))
+    entries: list[dict[str, Any]] = [
+        {key: host.names[n][:_LONGEST_NAME], "count": int(count[n]), "ns": int(time[n])}
+        for n in np.flatnonzero(count).tolist()
+    ]
+    return sorted(entries, key=lambda entry: -entry["ns"])[:_MOST]
+
+
+def _communication(host: HostEvents, device: DeviceEvents, launch: Integers, compute: Cover) -> list[dict[str, Any]]:
+    """Collectives by message, the longest first: count, bytes of one rank's message times the count (None: unknown),
+    time, and how much of that computing kernels covered."""
+    time, covered = _length(device), _inside(compute, device.start, device.end)
+    result: list[dict[str, Any]] = []
+    for message, rows in kineto_messages.messages(host, device, launch):
+        size = kineto_messages.message_bytes(message)
+        result.append(
+            {
+                "collective": message.collective or "unknown",
+                "elements": max(message.elements_in, message.elements_out) if size is not None else None,
+                "dtype": message.dtype or None,
+                "group": message.group[:_LONGEST_NAME] or None,
+                "ranks": message.group_size if message.group_size > 0 else None,
+                "count": len(rows),
+                "bytes": size * len(rows) if size is not None else None,
+                "ns": int(time[rows].sum()),
+                "overlapped_ns": int(covered[rows].sum()),
+            }
+        )
+    return sorted(result, key=lambda entry: -entry["ns"])[:_MOST]
+
+
+def _streams(device: DeviceEvents) -> list[dict[str, Any]]:
+    """Each stream's activities and busy time, the busiest first."""
+    names = device_names(device)
+    pairs = np.stack([names.code, device.stream])
+    result: list[dict[str, Any]] = []
+    for code, stream in np.unique(pairs, axis=1).T.tolist()[:_MOST]:
+        mine = (names.code == code) & (device.stream == stream)
+        result.append(
+            {
+                "device": names.words[code],
+                "stream": stream if stream >= 0 else None,
+                "activities": int(mine.sum()),
+                "busy_ns": int(_cover(device, mine).before[-1]),
+            }
+        )
+    return sorted(result, key=lambda entry: -entry["busy_ns"])
+
+
+def _concurrency(device: DeviceEvents) -> dict[str, Any]:
+    """Time with at least one activity, with at least two at once on the same GPU, and the most at once."""
+    names: Coded = device_names(device)
+    busy = several = most = 0
+    for code in range(len(names.words)):
+        mine = names.code == code
+        moments = np.concatenate([device.start[mine], device.end[mine]])
+        change = np.repeat([1, -1], int(mine.sum()))
+        order = np.lexsort((change, moments))
+        running = np.cumsum(change[order])
+        lasting = np.diff(moments[order], append=moments[order][-1:])
+        busy += int(lasting[running >= 1].sum())
+        several += int(lasting[running >= 2].sum())
+        most = max(most, int(running[lasting > 0].max(initial=0)))
+    return {"busy_ns": busy, "several_ns": several, "most": most}
+
+
+def _delay(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> dict[str, Any]:
+    """How far the host runs ahead: from the start of a kernel's launch call to the kernel's start.
+
+    `growth_ns`: by how much the median of the last quarter of a step's launches exceeds that of the first, the median
+    over the steps; it grows where the host launches faster than the GPU works. Graph replays count with one kernel.
+    """
+    delay, step = _delays(host, device, steps, found)
+    if not len(delay):
+        return {"median_ns": None, "p90_ns": None, "growth_ns": None}
+    growth = []
+    for number in np.unique(step[step >= 0]).tolist():
+        mine = delay[step == number]
+        quarter = len(mine) // 4
+        if quarter:
+            growth.append(float(np.median(mine[-quarter:]) - np.median(mine[:quarter])))
+    return {
+        "median_ns": float(np.median(delay)),
+        "p90_ns": float(np.percentile(delay, 90)),
+        "growth_ns": float(np.median(growth)) if growth else None,
+    }
+
+
+def _delays(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> tuple[Integers, Integers]:
+    """Delay and step of each launch with its first kernel, in the order of the launches."""
+    mine = np.flatnonzero((found.call >= 0) & (device.kind == KERNEL))
+    call, first = np.unique(found.call[mine], return_index=True)
+    issued = host.start[call]
+    order = np.argsort(issued, kind="stable")
+    delay = device.start[mine[first]] - issued
+    return np.maximum(delay[order], 0), steps.at(issued[order])
+
+
+def _per_step(
+    host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches, talks: Booleans
+) -> list[dict[str, Any]]:
+    """For each step its wall time, and of that the GPU's busy time, computing, copying and talking (unions each)."""
+    kernel = device.kind == KERNEL
+    covers = {
+        "busy_ns": _cover(device, np.ones(len(device), bool)),
+        "compute_ns": _cover(device, kernel & ~talks),
+        "communication_ns": _cover(device, kernel & talks),
+        "copy_ns": _cover(device, device.kind == COPY),
+    }
+    parts = {name: _inside(cover, steps.start, steps.end) for name, cover in covers.items()}
+    delay, step = _delays(host, device, steps, found)
+    result: list[dict[str, Any]] = []
+    for i, length in enumerate((steps.end - steps.start).tolist()):
+        mine = delay[step == i]
+        entry: dict[str, Any] = {"step": i, "step_ns": length}
+        entry |= {name: int(values[i]) for name, values in parts.items()}
+        entry["idle_ns"] = length - entry["busy_ns"]
+        entry["delay_ns"] = float(np.median(mine)) if len(mine) else None
+        result.append(entry)
+    return result
+
+
+def _gpus(device: DeviceEvents, devices: Sequence[Any]) -> list[dict[str, Any]]:
+    """The GPUs that did something, as the trace describes them."""
+    used = set(np.unique(device.device).tolist())
+    result: list[dict[str, Any]] = []
+    for said in devices:
+        if said.get("id") not in used or any(d["id"] == said["id"] for d in result):
+            continue
+        major, minor = said.get("computeMajor"), said.get("computeMinor")
+        result.append(
+            {
+                "name": str(said.get("name", "GPU"))[:_LONGEST_NAME],
+                "id": said["id"],
+                "smCount": _count(said.get("numSms")),
+                "totalMemory": _count(said.get("totalGlobalMem")),
+                "compute_capability": f"{major}.{minor}" if _count(major) is not None else None,
+            }
+        )
+    return result
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < 2**62 else None
