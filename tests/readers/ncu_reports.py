@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfkit.readers.ncu.results import Result
 
 
@@ -13,9 +15,23 @@ def varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def block(results: int, payload: bytes, extra: bytes = b"") -> bytes:
-    """A block: field 1 (an integer), 2 (results), 4 (bytes), 5 (length of the payload), then what `extra` adds."""
-    header = b"\x08" + varint(0) + b"\x10" + varint(results) + b"\x22" + varint(3) + b"abc"
+def result_of(size: int, identity: int = 1) -> bytes:
+    """A result of `size` bytes: its process, its number, and one metric with a text as long as it must be."""
+    head = b"\x08\x07\x10" + varint(identity)
+    for text in range(size):
+        value = b"\x0a" + varint(text) + b"t" * text
+        metric = b"\x08\x00\x12" + varint(len(value)) + value
+        if len(whole_result := head + b"\x6a" + varint(len(metric)) + metric) == size:
+            return whole_result
+    raise ValueError(f"no result has {size} bytes")
+
+
+def block(
+    results: Sequence[bytes] = (), sources: Sequence[bytes] = (), extra: bytes = b"", names: bytes = b""
+) -> bytes:
+    """A block: fields 1 (sources), 2 (results), 4 (names), 5 (length of the payload), then what `extra` adds."""
+    payload = b"".join(len(message).to_bytes(4, "little") + message for message in (*sources, *results))
+    header = b"\x08" + varint(len(sources)) + b"\x10" + varint(len(results)) + b"\x22" + varint(len(names)) + names
     header += b"\x28" + varint(len(payload)) + extra
     return len(header).to_bytes(4, "little") + header + payload
 
@@ -25,7 +41,9 @@ def report(*blocks: bytes) -> bytes:
 
 
 def whole() -> bytes:
-    return report(block(0, b""), block(1, b"x" * 300), block(0, b"y" * 9), block(2, b"z" * 400))
+    """Three results of 300, 200 and 200 bytes, each with one metric, in two blocks; a source between them."""
+    first = block([result_of(300)], names=b"\x0a\x01m")
+    return report(block(), first, block(sources=[b"y" * 9]), block([result_of(200, 2), result_of(200, 3)]))
 
 
 HOPPER: dict[str, float | str] = {

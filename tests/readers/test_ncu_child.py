@@ -9,13 +9,13 @@ import pytest
 
 from perfkit.errors import InputError, Unavailable
 from perfkit.readers.ncu import child
-from perfkit.readers.ncu.container import Container
+from perfkit.readers.ncu.container import Container, check
 from tests.readers.ncu_reports import whole
 
 WHOLE = {
     "name": "k()",
     "function": "k",
-    "metrics": 5,
+    "metrics": 1,
     "values": {"gpu__time_duration.sum": 2.0},
     "units": {"gpu__time_duration.sum": "usecond"},
 }
@@ -49,7 +49,7 @@ print(json.dumps({"done": request["last"] - request["first"], "results": 3}))
 
 def test_results_come_back_in_base_units(report: Path, worker) -> None:  # type: ignore[no-untyped-def]
     worker(ALL)
-    results = child.read_results(report, Container([1, 1, 1]))
+    results = child.read_results(report, check(report))
     assert [r.values["gpu__time_duration.sum"] for r in results] == [2000.0] * 3
 
 
@@ -58,7 +58,7 @@ def test_large_reports_are_read_in_slices(report: Path, worker, monkeypatch: pyt
     monkeypatch.setattr(child, "SLICE_BYTES", 10)
     assert list(child._slices(Container([6, 3, 6]))) == [(0, 2), (2, 3)]
     assert list(child._slices(Container([60, 3]))) == [(0, 1), (1, 2)]
-    assert len(child.read_results(report, Container([6, 3, 6]))) == 3
+    assert len(child.read_results(report, check(report))) == 3
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_large_reports_are_read_in_slices(report: Path, worker, monkeypatch: pyt
 def test_a_reader_that_fails_is_a_sentence(report: Path, worker, program: str, why: str) -> None:  # type: ignore[no-untyped-def]
     worker(program)
     with pytest.raises(InputError, match=why):
-        child.read_results(report, Container([1, 1, 1]), seconds=1.0 if "sleep" in program else 30.0)
+        child.read_results(report, check(report), seconds=1.0 if "sleep" in program else 30.0)
 
 
 def test_a_report_that_changes_meanwhile_is_refused(report: Path, worker) -> None:  # type: ignore[no-untyped-def]
     worker(f"open({str(report)!r}, 'ab').write(b'more')\n{ALL}")
     with pytest.raises(InputError, match="changed while it was read"):
-        child.read_results(report, Container([1, 1, 1]))
+        child.read_results(report, check(report))
 
 
 def test_without_the_package_the_extra_is_named(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "package_folder", lambda: None)
     with pytest.raises(Unavailable, match=r"pip install 'perfkit\[ncu\]'"):
-        child.read_results(report, Container([1, 1, 1]))
+        child.read_results(report, check(report))
 
 
 def test_the_worker_speaks_the_language_of_the_parent() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
-REPORT_READER, CSV_READER = "ncu-report", "ncu-csv"
+CSV_READER = "ncu-csv"
 
 
 def read_report(path: Path) -> KernelTable:
@@ -30,9 +30,9 @@ def read_report(path: Path) -> KernelTable:
         reading = pool.submit(child.read_results, path, stated)
         import pandas  # noqa: F401  takes as long as reading a small report: both at once
 
-        from perfkit.readers.ncu.rows import make_table
+        from perfkit.readers.ncu.rows import EXACT_READER, make_table
 
-        return make_table(reading.result(), path, REPORT_READER, [])
+        return make_table(reading.result(), path, EXACT_READER, [])
 
 
 def is_csv(path: Path) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit.errors import InputError, Unavailable
-from perfkit.readers.ncu.container import Container
+from perfkit.readers.ncu.container import Container, check_results
 from perfkit.readers.ncu.metrics import WANTED
 from perfkit.readers.ncu.results import Result, to_base
 
@@ -61,10 +61,18 @@ def read_results(path: Path, container: Container, seconds: float = SECONDS) -> 
     before = _identity(path)
     slices = list(_slices(container))
     with ThreadPoolExecutor(min(WORKERS, len(slices), os.cpu_count() or 1)) as pool:
-        parts = list(pool.map(lambda s: _read_slice(path, folder, s, container.results, seconds), slices))
+        parts = [pool.submit(_read_slice, path, folder, s, container.results, seconds) for s in slices]
+        shapes = check_results(path, container)  # while the others read
+        found = [result for part in parts for result in part.result()]
     if _identity(path) != before:
         raise InputError(f"{path} changed while it was read.", "Read it again when it is complete.")
-    return [result for part in parts for result in part]
+    for number, (result, shape) in enumerate(zip(found, shapes, strict=True), 1):
+        if (result.metrics, len(result.sections)) != (len(shape.metrics), shape.sections):
+            stated = f"{len(shape.metrics)} metrics and {shape.sections} sections"
+            can = f"{result.metrics} and {len(result.sections)} can be read"
+            raise _damaged(path, f"result {number} of {len(found)} holds {stated}, of which {can}")
+        result.identity = shape.identity
+    return found
 
 
 def _slices(container: Container) -> Iterator[tuple[int, int]]:

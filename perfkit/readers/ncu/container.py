@@ -2,30 +2,40 @@
 
 A report is `NVR\\0`, the length of a header, the header, and blocks up to the end of the file: the length of a block
 header, the block header, the payload. All lengths are little-endian 32 bit; headers are protocol buffers. In a block
-header field 2 counts the results of the block and field 5 is the length of its payload. There is no checksum: this
-finds what was cut off or overwritten coarsely, and tells what the reader behind it must give back.
+header each field is there once; field 1 counts the sources of the block, field 2 its results, field 5 is the length of
+its payload: sources and results, each behind its length. There is no checksum: this finds what was cut off or
+overwritten coarsely, and tells what the reader behind it must give back (`structure` looks into the results).
 """
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from perfkit.errors import InputError
+from perfkit.readers.ncu.structure import Broken, Shape, compare, shape_of, varint
 
 MAGIC = b"NVR\0"
-RESULTS, PAYLOAD = 2, 5  # fields of a block header
+SOURCES, RESULTS, NAMES, PAYLOAD = 1, 2, 4, 5  # fields of a block header
+_NAME_TAG = 0x0A
+_NAME = re.compile(rb"[\w.:() -]{1,300}")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 _MAX_HEADER = 1 << 28  # the string table of a report lies in a header; those of full reports take about 0.1 MB
 
 
 @dataclass
 class Container:
-    """What the container states: for each result, in file order, the bytes of payload that it takes."""
+    """What the container states: for each result, in file order, where it begins and how many bytes it takes.
+
+    `names` are those of the metrics, in the order of their numbers.
+    """
 
     sizes: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    names: list[bytes] = field(default_factory=list)
 
     @property
     def results(self) -> int:
@@ -61,16 +71,28 @@ def _walk(file: BinaryIO, size: int) -> Container:
     found = Container()
     while (position := file.tell()) < size:
         fields = _fields(_read_header(file, size, f"the block at byte {position}"), position)
-        results, payload = fields.get(RESULTS, 0), fields.get(PAYLOAD, 0)
+        sources, results, payload = (int(fields.get(number, 0)) for number in (SOURCES, RESULTS, PAYLOAD))
+        found.names += _names(bytes(fields.get(NAMES, b"")))
         end = file.tell() + payload
         if end > size:
             raise _Damaged(f"it ends {end - size} bytes early, after {found.results} whole results")
-        if results > max(payload, 0):
+        if results > payload:
             raise _Damaged(f"the block at byte {position} states {results} results in {payload} bytes")
-        found.sizes += [payload // results] * results if results else []
-        file.seek(end)
+        for index in range(sources + results):
+            start = file.tell() + 4
+            length = int.from_bytes(file.read(4), "little")
+            if start + length > end:
+                raise _Damaged(f"the block at byte {position} does not hold what it states")
+            if index >= sources:
+                found.sizes.append(length)
+                found.starts.append(start)
+            file.seek(start + length)
+        if file.tell() != end:
+            raise _Damaged(f"the block at byte {position} holds more than it states")
     if not found.results:
         raise _Damaged("it holds no results")
+    if len(set(found.names)) != len(found.names):
+        raise _Damaged("its table of names holds one twice")
     return found
 
 
@@ -85,37 +107,68 @@ def _read_header(file: BinaryIO, size: int, what: str) -> bytes:
     return file.read(length)
 
 
-def _fields(header: bytes, position: int) -> dict[int, int]:
-    """The integers of a block header by field. Raises `_Damaged` for no protocol buffer, or a field of another type."""
-    found: dict[int, int] = {}
-    at = 0
-    while at < len(header):
-        tag, at = _varint(header, at, position)
-        number, wire = tag >> 3, tag & 7
-        if number in (RESULTS, PAYLOAD) and wire != _VARINT:
-            raise _Damaged(f"the header of the block at byte {position} has a field of a wrong type")
-        if wire == _VARINT:
-            found[number], at = _varint(header, at, position)
-        elif wire == _BYTES:
-            length, at = _varint(header, at, position)
-            at += length
-        elif wire in (_FIXED64, _FIXED32):
-            at += 8 if wire == _FIXED64 else 4
-        else:
-            raise _Damaged(f"the header of the block at byte {position} cannot be decoded")
-    if at != len(header):
-        raise _Damaged(f"the header of the block at byte {position} ends within a field")
+def _fields(header: bytes, position: int) -> dict[int, int | bytes]:
+    """The fields of a block header. Raises `_Damaged` for no protocol buffer, or a field of a wrong type or place."""
+    found: dict[int, int | bytes] = {}
+    at = last = 0
+    try:
+        while at < len(header):
+            tag, at = varint(header, at)
+            number, wire = tag >> 3, tag & 7
+            if number in (SOURCES, RESULTS, PAYLOAD) and wire != _VARINT:
+                raise Broken("has a field of a wrong type")
+            if number <= last:
+                raise Broken("has its fields out of order")
+            last = number
+            if wire == _VARINT:
+                found[number], at = varint(header, at)
+            elif wire == _BYTES:
+                length, at = varint(header, at)
+                found[number], at = header[at : at + length], at + length
+            elif wire in (_FIXED64, _FIXED32):
+                at += 8 if wire == _FIXED64 else 4
+            else:
+                raise Broken("cannot be decoded")
+        if at != len(header):
+            raise Broken("ends within a field")
+    except Broken as error:
+        raise _Damaged(f"the header of the block at byte {position} {str(error).removeprefix('it ')}") from error
     return found
 
 
-def _varint(data: bytes, at: int, position: int) -> tuple[int, int]:
-    """A base-128 number at `at`, and where it ends."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        value, at = value | (byte & 0x7F) << shift, at + 1
-        if byte < 0x80:
-            return value, at
-    raise _Damaged(f"the header of the block at byte {position} holds a broken number")
+def _names(table: bytes) -> list[bytes]:
+    """The names of metrics in a block header: field 1, many times. Raises `_Damaged` for what can be no names."""
+    found, at = [], 0
+    try:
+        while at < len(table):
+            length, begin = varint(table, at + 1)
+            name = table[begin : begin + length]
+            if table[at] != _NAME_TAG or not _NAME.fullmatch(name):
+                raise Broken
+            found.append(name)
+            at = begin + length
+    except (Broken, IndexError) as error:
+        raise _Damaged("its table of names is broken") from error
+    if at != len(table):
+        raise _Damaged("its table of names is broken")
+    return found
+
+
+def check_results(path: Path, container: Container) -> list[Shape]:
+    """Look into every result. Raises `InputError` for one whose parts do not fit into each other."""
+    shapes = []
+    try:
+        with path.open("rb") as file:
+            for index, (start, size) in enumerate(zip(container.starts, container.sizes, strict=True), 1):
+                file.seek(start)
+                try:
+                    shapes.append(shape_of(file.read(size)))
+                except (Broken, IndexError) as error:
+                    raise _Damaged(f"result {index} of {container.results}: {error}") from error
+        if reason := compare(shapes, len(container.names)):
+            raise _Damaged(reason)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    except _Damaged as error:
+        raise InputError(f"{path} is a damaged Nsight Compute report: {error}.", _AGAIN) from error
+    return shapes

@@ -59,7 +59,20 @@ def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
     if not results:
         raise InputError(f"{source} holds no kernels.", "Capture again: did the program launch any?")
     warnings = [f"{odd} lines of the CSV do not fit its header and were left out"] if odd else []
-    return results, warnings
+    if not text.endswith(("\n", "\r")):
+        warnings.append("the CSV is cut off within its last line: kernels or metrics may be missing")
+    return results, [*warnings, *_gaps(rows)]
+
+
+def _gaps(rows: list[dict[str, str]]) -> list[str]:
+    """A sentence where the tool's numbers of the kernels, which count from 0, have gaps or come back."""
+    order = [(row.get("Process ID", ""), number(row["ID"])) for row in rows if row["ID"].strip()]
+    seen = list(dict.fromkeys(order))
+    if [identity for _, identity in seen] == list(range(len(seen))) and (
+        len(seen) == len(order) or "Metric Name" in rows[-1]
+    ):
+        return []
+    return ["the numbers of the kernels in the CSV have gaps or repeat: kernels may be missing or be there twice"]
 
 
 def _decoded(data: bytes) -> str:

@@ -10,10 +10,11 @@ from perfkit import table
 from perfkit.cost.names import family_of_kernel_name
 from perfkit.hardware.ceilings import MEMORY
 from perfkit.readers import kernel_names, range_names
-from perfkit.readers.ncu import metrics, missing, roofs, rules, traffic, work
+from perfkit.readers.ncu import metrics, missing, plausible, roofs, rules, traffic, work
 from perfkit.readers.ncu.results import WORKLOADS, Result
 from perfkit.readers.ncu.roofs import AT_CAPTURED, AT_MAXIMUM
 
+EXACT_READER = "ncu-report"  # gives values as stored; pages are printed with a few digits
 TOO_SHORT_NS = 5000.0  # below this, or under one wave, launch and tail dominate: too small to judge
 
 
@@ -45,7 +46,8 @@ def make_table(results: list[Result], path: Path, reader: str, warnings: list[st
         "kernels": [_details(result, own) for result, own in zip(results, per_kernel, strict=True)],
         "missing": lacking,
     }
-    said = [*warnings, *_warnings(results), *missing.sentences(lacking)]
+    within = plausible.EXACT if reader == EXACT_READER else plausible.PRINTED
+    said = [*warnings, *plausible.doubts(results, within), *_warnings(results), *missing.sentences(lacking)]
     rows = [_row(result, order) for order, result in enumerate(results)]
     return table.build(rows, said, {"path": str(path), "reader": reader}, facts)
 

@@ -1,0 +1,116 @@
+"""The inside of an Nsight Compute report, as far as it tells what must come out of NVIDIA's reader.
+
+That reader leaves out silently what it does not understand. A result is a protocol buffer whose fields stand in the
+order of their numbers; field 13 is a metric: its number in the table of names (field 1), then its value (field 2),
+which holds one field: a real number (3), an integer (5) or a text (1). A metric has the same kind of value in every
+result of a report. Field 17 is a section. 14 real reports, of 2022 to 2025, are all built like that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_NUMBER, METRIC, SECTION = 2, 13, 17
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
+_LONGEST_VARINT = 10
+_REAL, _INTEGER, _TEXT = 0x19, 0x28, 0x0A  # tag bytes of the three kinds of value
+
+
+class Broken(Exception):
+    """Why the bytes are no whole result."""
+
+
+@dataclass
+class Shape:
+    """What one result holds: for each metric the kind of its value (0 for none) by its number, and its sections.
+
+    `identity`: its process and its number in it, which no other result has.
+    """
+
+    metrics: dict[int, int] = field(default_factory=dict)
+    sections: int = 0
+    identity: tuple[int, int] = (0, 0)
+
+
+def shape_of(data: bytes) -> Shape:
+    """Walk over the fields of a result. Raises `Broken` where they do not fit into each other."""
+    found = Shape()
+    at, end, last = 0, len(data), 0
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = varint(data, at - 1)
+        number, wire = tag >> 3, tag & 7
+        if not last <= number or not number:
+            raise Broken("its fields are out of order")
+        last = number
+        if wire == _BYTES:
+            length, at = varint(data, at)
+            if at + length > end:
+                raise Broken("a field is longer than its result")
+            if number == METRIC:
+                identity, kind = _metric(data, at, at + length)
+                if found.metrics.setdefault(identity, kind) != kind:
+                    raise Broken("a metric has values of two kinds")
+            elif number == SECTION:
+                found.sections += 1
+            at += length
+        elif wire == _VARINT:
+            value, at = varint(data, at)
+            if number <= _NUMBER:
+                found.identity = (value, 0) if number < _NUMBER else (found.identity[0], value)
+        elif wire in (_FIXED64, _FIXED32):
+            at += 8 if wire == _FIXED64 else 4
+        else:
+            raise Broken("it holds a field of no known type")
+        if number == METRIC and wire != _BYTES:
+            raise Broken("a metric has no content")
+    if at != end:
+        raise Broken("it ends within a field")
+    return found
+
+
+def _metric(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Number and kind of value of the metric in data[at:end]."""
+    if at == end or data[at] != 0x08:
+        raise Broken("a metric has no number")
+    identity, at = varint(data, at + 1)
+    if at >= end or data[at] != 0x12:
+        return identity, 0
+    length, at = varint(data, at + 1)
+    if not length or at + length > end:
+        raise Broken("the value of a metric does not fit into it")
+    kind, inner = data[at], at + 1
+    if kind == _REAL:
+        inner += 8
+    elif kind in (_INTEGER, _TEXT):
+        size, inner = varint(data, inner)
+        inner += size if kind == _TEXT else 0
+    if kind not in (_REAL, _INTEGER, _TEXT) or inner != at + length:
+        raise Broken("the value of a metric is of no known kind")
+    return identity, kind
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A base-128 number at `at`, and where it ends. Raises `Broken` for one that does not end."""
+    value = shift = 0
+    for byte in data[at : at + _LONGEST_VARINT]:
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise Broken("it holds a number that does not end")
+
+
+def compare(shapes: list[Shape], names: int) -> str:
+    """What speaks against these being the results of one report with so many names; "" if nothing does."""
+    if names and any(identity >= names for shape in shapes for identity in shape.metrics):
+        return "a metric has no name"
+    kinds: dict[int, int] = {}
+    for shape in shapes:
+        for identity, kind in shape.metrics.items():
+            if kind and kinds.setdefault(identity, kind) != kind:
+                return "a metric is a real number in one result and something else in another"
+    return ""
