@@ -134,6 +134,14 @@ def forward(name: str) -> Operation:
         gradient=Gradient(f"multiply_add_{name}_backward", also={"dbias": sum_of_rows}),
         implementations=(
             Implementation(1, "c", "activation.c", f"multiply_add_{name}_forward_v1", "a loop"),
+            Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_forward_v1", "one element a thread"),
+            Implementation(
+                2,
+                "cuda",
+                "activation.cu",
+                f"multiply_add_{name}_forward_v2",
+                "16-byte accesses, a few of a thread under way at once",
+            ),
             Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_forward", "one pass"),
         ),
     )
@@ -158,6 +166,14 @@ def backward(name: str) -> Operation:
         cost=backward_cost(name),
         implementations=(
             Implementation(1, "c", "activation.c", f"multiply_add_{name}_backward_v1", "a loop"),
+            Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_backward_v1", "one element a thread"),
+            Implementation(
+                2,
+                "cuda",
+                "activation.cu",
+                f"multiply_add_{name}_backward_v2",
+                "16-byte accesses, a few of a thread under way at once",
+            ),
             Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_backward", "one pass"),
         ),
     )

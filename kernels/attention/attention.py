@@ -250,6 +250,8 @@ def versions(source: str, name: str, naive: str, fast: str) -> tuple[Implementat
 def copies(name: str) -> tuple[Implementation, ...]:
     return (
         *versions("heads.c", name, "element by element", "threads over tokens, whole head rows at a time"),
+        Implementation(1, "cuda", "heads.cu", f"{name}_v1", "one element a thread"),
+        Implementation(2, "cuda", "heads.cu", f"{name}_v2", "16-byte accesses, a few tokens of a thread under way"),
         Implementation(1, "triton", "heads_triton.py", name, "blocks of whole head rows"),
     )
 
@@ -257,6 +259,9 @@ def copies(name: str) -> tuple[Implementation, ...]:
 def softmaxes(name: str) -> tuple[Implementation, ...]:
     return (
         *versions("causal_softmax.c", name, "loops over each row", "threads over rows, vectors within"),
+        Implementation(1, "cuda", "causal_softmax.cu", f"{name}_v1", "one thread a row"),
+        Implementation(2, "cuda", "causal_softmax.cu", f"{name}_v2", "one warp a row, which is read twice"),
+        Implementation(3, "cuda", "causal_softmax.cu", f"{name}_v3", "the past stays in registers and is read once"),
         Implementation(1, "triton", "causal_softmax_triton.py", name, "rows in registers; only the past is read"),
     )
 

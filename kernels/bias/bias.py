@@ -90,6 +90,11 @@ FAMILY = Family(
             cost=bias_gradient_cost,
             implementations=(
                 Implementation(1, "c", "bias.c", "bias_gradient_v1", "column by column", accumulates=True),
+                Implementation(1, "cuda", "bias.cu", "bias_gradient_v1", "one thread a column"),
+                Implementation(2, "cuda", "bias.cu", "bias_gradient_v2", "parts of the rows, summed in a fixed order"),
+                Implementation(
+                    3, "cuda", "bias.cu", "bias_gradient_v3", "16-byte accesses, a few rows of a thread under way"
+                ),
                 Implementation(
                     1, "triton", "bias_triton.py", "bias_gradient", "sums of parts of the rows, in a fixed order"
                 ),
@@ -110,6 +115,14 @@ FAMILY = Family(
             gradient=Gradient("bias_relu_backward", also={"dbias": sum_of_rows}),
             implementations=(
                 Implementation(1, "c", "bias.c", "bias_relu_forward_v1", "a loop"),
+                Implementation(1, "cuda", "bias.cu", "bias_relu_forward_v1", "one element a thread"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "bias.cu",
+                    "bias_relu_forward_v2",
+                    "16-byte accesses, a few of a thread under way at once",
+                ),
                 Implementation(1, "triton", "bias_triton.py", "bias_relu_forward", "one pass"),
             ),
         ),
@@ -127,6 +140,14 @@ FAMILY = Family(
             cost=backward_cost,
             implementations=(
                 Implementation(1, "c", "bias.c", "bias_relu_backward_v1", "a loop"),
+                Implementation(1, "cuda", "bias.cu", "bias_relu_backward_v1", "one element a thread"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "bias.cu",
+                    "bias_relu_backward_v2",
+                    "16-byte accesses, a few of a thread under way at once",
+                ),
                 Implementation(1, "triton", "bias_triton.py", "bias_relu_backward", "one pass"),
             ),
         ),

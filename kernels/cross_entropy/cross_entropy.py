@@ -147,6 +147,21 @@ FAMILY = Family(
                     2, "c", "cross_entropy.c", "cross_entropy_forward_v2",
                     "threads over rows, vectors within; logits read from memory once, block by block",
                 ),
+                Implementation(1, "cuda", "cross_entropy.cu", "cross_entropy_forward_v1", "one thread a row"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "cross_entropy.cu",
+                    "cross_entropy_forward_v2",
+                    "one block a row, neighbouring threads on neighbours",
+                ),
+                Implementation(
+                    3,
+                    "cuda",
+                    "cross_entropy.cu",
+                    "cross_entropy_forward_v3",
+                    "read once, by 16-byte accesses wherever the row starts",
+                ),
                 Implementation(
                     1, "triton", "cross_entropy_triton.py", "cross_entropy_forward",
                     "logits read once, block by block",
@@ -172,6 +187,21 @@ FAMILY = Family(
                 Implementation(1, "c", "cross_entropy.c", "cross_entropy_backward_v1", "one loop"),
                 Implementation(
                     2, "c", "cross_entropy.c", "cross_entropy_backward_v2", "threads over rows, vectors within"
+                ),
+                Implementation(1, "cuda", "cross_entropy.cu", "cross_entropy_backward_v1", "one thread an element"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "cross_entropy.cu",
+                    "cross_entropy_backward_v2",
+                    "one block a row, neighbouring threads on neighbours",
+                ),
+                Implementation(
+                    3,
+                    "cuda",
+                    "cross_entropy.cu",
+                    "cross_entropy_backward_v3",
+                    "16-byte accesses wherever the row starts",
                 ),
                 Implementation(
                     1, "triton", "cross_entropy_triton.py", "cross_entropy_backward",
@@ -203,6 +233,17 @@ FAMILY = Family(
             cost=classifier_cost,
             implementations=(
                 Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"),
+                Implementation(1, "cuda", "classifier.cu", "classifier_v1", "one thread a row"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "classifier.cu",
+                    "classifier_v2",
+                    "one block a row, 16-byte accesses wherever it starts; read twice",
+                ),
+                Implementation(
+                    3, "cuda", "classifier.cu", "classifier_v3", "the row stays in shared memory and is read once"
+                ),
                 Implementation(
                     1, "triton", "cross_entropy_triton.py", "classifier",
                     "a row becomes its gradient while it lies in the cache",

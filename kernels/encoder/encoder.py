@@ -106,6 +106,8 @@ FAMILY = Family(
             ),
             implementations=(
                 Implementation(1, "c", "encoder.c", "encoder_forward_v1", "element by element"),
+                Implementation(1, "cuda", "encoder.cu", "encoder_forward_v1", "one element a thread"),
+                Implementation(2, "cuda", "encoder.cu", "encoder_forward_v2", "one warp a token, 16-byte accesses"),
                 Implementation(
                     1, "triton", "encoder_triton.py", "encoder_forward",
                     "whole rows",
@@ -129,6 +131,14 @@ FAMILY = Family(
             implementations=(
                 Implementation(
                     1, "c", "encoder.c", "encoder_backward_v1", "zero, then token by token", accumulates=True
+                ),
+                Implementation(1, "cuda", "encoder.cu", "encoder_backward_v1", "one element a thread"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "encoder.cu",
+                    "encoder_backward_v2",
+                    "a block owns some words and writes each of their rows once",
                 ),
                 Implementation(
                     1, "triton", "encoder_triton.py", "encoder_backward",

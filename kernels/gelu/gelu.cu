@@ -60,18 +60,18 @@ template <class T, int WIDTH> __global__ void gelu_backward_v2(const T *dy, cons
 
 /* ---- version 3: several accesses of a thread under way at once; any n -------------------------------------------- */
 
-struct GeluForward {
-    DEVICE float operator()(float x) const { return gelu(x); }
+struct GeluForward : Elementwise {
+    DEVICE void operator()(int j, const float (&in)[1], float (&out)[1]) const { out[0] = gelu(in[0]); }
 };
 
-struct GeluBackward {
-    DEVICE float operator()(float dy, float x) const { return dy * gelu_slope(x); }
+struct GeluBackward : Elementwise {
+    DEVICE void operator()(int j, const float (&in)[2], float (&out)[1]) const { out[0] = in[0] * gelu_slope(in[1]); }
 };
 
 template <class T, int WIDTH, int PACKS> __global__ void gelu_forward_v3(const T *x, T *y, int64 n) {
-    each_element<WIDTH, PACKS>(x, y, n, GeluForward());
+    each_element<WIDTH, PACKS, 1, 1, T>({x}, {y}, n, GeluForward());
 }
 
 template <class T, int WIDTH, int PACKS> __global__ void gelu_backward_v3(const T *dy, const T *x, T *dx, int64 n) {
-    each_element<WIDTH, PACKS>(dy, x, dx, n, GeluBackward());
+    each_element<WIDTH, PACKS, 2, 1, T>({dy, x}, {dx}, n, GeluBackward());
 }

@@ -104,6 +104,11 @@ FAMILY = Family(
             implementations=(
                 Implementation(1, "c", "layernorm.c", "layernorm_forward_v1", "three loops a row"),
                 Implementation(2, "c", "layernorm.c", "layernorm_forward_v2", "threads over rows, vectors within"),
+                Implementation(1, "cuda", "layernorm.cu", "layernorm_forward_v1", "one thread a row"),
+                Implementation(2, "cuda", "layernorm.cu", "layernorm_forward_v2", "one warp a row, vectors within"),
+                Implementation(
+                    3, "cuda", "layernorm.cu", "layernorm_forward_v3", "the row stays in registers and is read once"
+                ),
                 Implementation(
                     1, "triton", "layernorm_triton.py", "layernorm_forward",
                     "whole rows in registers, read once",
@@ -132,6 +137,23 @@ FAMILY = Family(
                     2, "c", "layernorm.c", "layernorm_backward_v2",
                     "one pass over the rows by threads and vectors; sums over rows by parts, in a fixed order",
                     accumulates=True,
+                ),
+                Implementation(
+                    1, "cuda", "layernorm.cu", "layernorm_backward_v1", "one thread a row, one thread a column"
+                ),
+                Implementation(
+                    2,
+                    "cuda",
+                    "layernorm.cu",
+                    "layernorm_backward_v2",
+                    "one warp a row; parts of the rows for the sums over them",
+                ),
+                Implementation(
+                    3,
+                    "cuda",
+                    "layernorm.cu",
+                    "layernorm_backward_v3",
+                    "dx and both sums from one reading of dy and x, kept in registers",
                 ),
                 Implementation(
                     1, "triton", "layernorm_triton.py", "layernorm_backward",

@@ -49,6 +49,13 @@ FAMILY = Family(
             cost=cost,
             implementations=(
                 Implementation(1, "c", "norm.c", "global_norm_v1", "a loop in fp64", accumulates=True),
+                Implementation(1, "cuda", "norm.cu", "global_norm_v1", "one block"),
+                Implementation(
+                    2, "cuda", "norm.cu", "global_norm_v2", "many blocks, their parts summed in a fixed order"
+                ),
+                Implementation(
+                    3, "cuda", "norm.cu", "global_norm_v3", "16-byte accesses, a few of a thread under way at once"
+                ),
                 Implementation(1, "triton", "norm_triton.py", "global_norm", "sums of parts, in a fixed order"),
             ),
         ),

@@ -87,6 +87,14 @@ FAMILY = Family(
             cost=residual_cost,
             implementations=(
                 Implementation(1, "c", "residual.c", "residual_forward_v1", "a loop"),
+                Implementation(1, "cuda", "residual.cu", "residual_forward_v1", "one element a thread"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "residual.cu",
+                    "residual_forward_v2",
+                    "16-byte accesses, a few of a thread under way at once",
+                ),
                 Implementation(1, "triton", "residual_triton.py", "residual_forward", "one pass"),
             ),
         ),
@@ -115,6 +123,17 @@ FAMILY = Family(
             ),
             implementations=(
                 Implementation(1, "c", "residual.c", "residual_layernorm_forward_v1", "a sum, then LayerNorm's loops"),
+                Implementation(1, "cuda", "residual.cu", "residual_layernorm_forward_v1", "one thread a row"),
+                Implementation(
+                    2, "cuda", "residual.cu", "residual_layernorm_forward_v2", "one warp a row, vectors within"
+                ),
+                Implementation(
+                    3,
+                    "cuda",
+                    "residual.cu",
+                    "residual_layernorm_forward_v3",
+                    "the row stays in registers and is read once",
+                ),
                 Implementation(
                     1,
                     "triton",

@@ -71,6 +71,21 @@ FAMILY = Family(
             gradient=Gradient("softmax_backward"),
             implementations=(
                 Implementation(1, "c", "softmax.c", "softmax_forward_v1", "three loops a row"),
+                Implementation(1, "cuda", "softmax.cu", "softmax_forward_v1", "one thread a row"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "softmax.cu",
+                    "softmax_forward_v2",
+                    "one block a row, 16-byte accesses wherever it starts",
+                ),
+                Implementation(
+                    3,
+                    "cuda",
+                    "softmax.cu",
+                    "softmax_forward_v3",
+                    "the row is read once: in registers, or in shared memory",
+                ),
                 Implementation(
                     1,
                     "triton",
@@ -96,6 +111,17 @@ FAMILY = Family(
             tolerance={"fp32": 5e-5, "bf16": 1e-2},
             implementations=(
                 Implementation(1, "c", "softmax.c", "softmax_backward_v1", "two loops a row"),
+                Implementation(1, "cuda", "softmax.cu", "softmax_backward_v1", "one thread a row"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "softmax.cu",
+                    "softmax_backward_v2",
+                    "one block a row, 16-byte accesses wherever it starts",
+                ),
+                Implementation(
+                    3, "cuda", "softmax.cu", "softmax_backward_v3", "short rows stay in registers and are read once"
+                ),
                 Implementation(
                     1,
                     "triton",

@@ -51,6 +51,19 @@ class Step:
     arguments: tuple[Argument | int, ...]
 
 
+@dataclass(frozen=True)
+class HeldRow:
+    """How a row is held in registers: `packs` accesses by each of `threads` threads, `rows` rows a block."""
+
+    threads: int
+    packs: int
+    block: int
+
+    @property
+    def rows(self) -> int:
+        return self.block // self.threads
+
+
 @dataclass
 class Host:
     """Records the launches of one call. `item` is the bytes of an element of the working precision."""
@@ -67,6 +80,15 @@ class Host:
         while width > 1 and (row % width or any(t.misaligned % (width * self.item) for t in tensors)):
             width //= 2
         return width
+
+    def row_in_registers(self, columns: int, width: int, block: int, values: int = 32) -> HeldRow | None:
+        """The fewest threads that hold a row, each at most `values` of it: one warp, with `block // 32` of them in a
+        block, or a block of its own. None for a row too long for that."""
+        for threads in (32, 64, 128, 256, 512):
+            packs = max(1, ceil(columns, threads * width))
+            if packs * width <= values:
+                return HeldRow(threads, packs, max(block, 32) // 32 * 32 if threads == 32 else threads)
+        return None
 
     def scratch(self, count: int, item: int = 4) -> Argument:
         """Uninitialised memory for `count` elements of `item` bytes, for this call's launches alone."""

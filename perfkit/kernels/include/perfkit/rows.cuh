@@ -65,7 +65,7 @@ template <class T, int WIDTH, int PACKS, int THREADS> struct Row {
 /* ---- rows that start anywhere ----------------------------------------------------------------------------------- */
 
 /* 16-byte accesses to a row whatever its address: counted from the aligned address at or below its start, so that only
- * the first and the last access hold elements that are not the row's. */
+ * the first and the last access, the edges, may hold elements that are not the row's. */
 template <class T> struct AnyRow {
     static constexpr int WIDTH = 16 / sizeof(T);
     T *aligned;
@@ -80,29 +80,41 @@ template <class T> struct AnyRow {
 
     DEVICE int packs() const { return (lead + columns + WIDTH - 1) / WIDTH; }
     DEVICE int column(int p) const { return p * WIDTH - lead; }
-    DEVICE bool whole(int p) const { return column(p) >= 0 && column(p) + WIDTH <= columns; }
     DEVICE bool inside(int p, int j) const { return column(p) + j >= 0 && column(p) + j < columns; }
+    /* Accesses from `begin` up to `end` hold nothing but the row. */
+    DEVICE int begin() const { return lead > 0; }
+    DEVICE int end() const { return (lead + columns) / WIDTH; }
 
-    /* What lies outside the row is `fill`, in the bits of T. */
-    DEVICE void load(int p, Pack<T, WIDTH> &pack, float fill) const {
-        if (whole(p)) {
-            pack.load(aligned + (int64)p * WIDTH);
-        } else {
-            float v[WIDTH];
+    DEVICE T *at(int p) const { return aligned + (int64)p * WIDTH; }
+
+    /* An edge; what lies outside the row is `fill`. */
+    DEVICE void load_edge(int p, Pack<T, WIDTH> &pack, float fill) const {
+        float v[WIDTH];
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) v[j] = inside(p, j) ? get(aligned + (int64)p * WIDTH + j) : fill;
-            pack.pack(v);
-        }
+        for (int j = 0; j < WIDTH; j++) v[j] = inside(p, j) ? get(at(p) + j) : fill;
+        pack.pack(v);
     }
 
-    DEVICE void store(int p, const float (&v)[WIDTH]) const {
-        if (whole(p)) {
-            ::store(aligned + (int64)p * WIDTH, v);
+    DEVICE void load(int p, Pack<T, WIDTH> &pack, float fill, bool whole) const {
+        if (whole) pack.load(at(p));
+        else load_edge(p, pack, fill);
+    }
+
+    DEVICE void store(int p, const float (&v)[WIDTH], bool whole) const {
+        if (whole) {
+            ::store(at(p), v);
         } else {
 #pragma unroll
             for (int j = 0; j < WIDTH; j++)
-                if (inside(p, j)) put(aligned + (int64)p * WIDTH + j, v[j]);
+                if (inside(p, j)) put(at(p) + j, v[j]);
         }
+    }
+
+    /* The edge that this one of THREADS threads takes, or -1: the first thread the first, the last thread the last. */
+    template <int THREADS> DEVICE int edge() const {
+        if (threadIdx.x == 0 && lead > 0) return 0;
+        int last = packs() - 1;
+        return threadIdx.x == THREADS - 1 && last >= end() && last >= begin() ? last : -1;
     }
 };
 
@@ -132,20 +144,30 @@ struct Exponentials {
     DEVICE float logarithm() const { return largest + logf(sum); }
 };
 
-/* AHEAD accesses of each thread are under way while the accesses before them are used: f(p, pack) for every access p of
- * the row, by the THREADS threads of the block. */
+/* f(p, pack, whole) for every access p of the row, by the THREADS threads of the block: AHEAD accesses of each thread
+ * are under way at once. `whole` is a constant wherever it is used: edges go apart. */
 template <int THREADS, int AHEAD, class T, class F> DEVICE void each_pack(const AnyRow<T> &row, float fill, F f) {
-    constexpr int WIDTH = AnyRow<T>::WIDTH;
-    int packs = row.packs();
-    for (int first = threadIdx.x; first < packs; first += THREADS * AHEAD) {
-        Pack<T, WIDTH> held[AHEAD];
+    Pack<T, AnyRow<T>::WIDTH> held[AHEAD];
+    int end = row.end();
+    for (int first = row.begin() + threadIdx.x; first < end; first += THREADS * AHEAD) {
 #pragma unroll
         for (int k = 0; k < AHEAD; k++)
-            if (first + k * THREADS < packs) row.load(first + k * THREADS, held[k], fill);
+            if (first + k * THREADS < end) held[k].load(row.at(first + k * THREADS));
 #pragma unroll
         for (int k = 0; k < AHEAD; k++)
-            if (first + k * THREADS < packs) f(first + k * THREADS, held[k]);
+            if (first + k * THREADS < end) f(first + k * THREADS, held[k], true);
     }
+    int edge = row.template edge<THREADS>();
+    if (edge < 0) return;
+    row.load_edge(edge, held[0], fill);
+    f(edge, held[0], false);
+}
+
+/* f(p, whole) for the same accesses by the same threads, nothing loaded. */
+template <int THREADS, class T, class F> DEVICE void each_place(const AnyRow<T> &row, F f) {
+    for (int p = row.begin() + threadIdx.x; p < row.end(); p += THREADS) f(p, true);
+    int edge = row.template edge<THREADS>();
+    if (edge >= 0) f(edge, false);
 }
 
 /* ---- sums over rows --------------------------------------------------------------------------------------------- */

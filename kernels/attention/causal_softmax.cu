@@ -1,0 +1,123 @@
+/* Causal softmax over the rows of (B NH, T, T): row i of a matrix looks at its first i + 1 columns, the others are 0.
+ *
+ * att = exp(scale s) / sum; dscores = scale att (datt - sum of datt att). `rows` = B NH T.
+ */
+#include <perfkit/rows.cuh>
+
+/* ---- version 1: one thread a row ---------------------------------------------------------------------------------- */
+
+template <class E>
+__global__ void causal_softmax_forward_v1(const E *scores, E *att, int64 rows, int64 T, double scale) {
+    int64 row = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    int64 used = row % T + 1;
+    scores += row * T;
+    att += row * T;
+    float largest = -infinity(), sum = 0.0f;
+    for (int64 c = 0; c < used; c++) largest = fmaxf(largest, (float)scale * get(scores + c));
+    for (int64 c = 0; c < used; c++) sum += expf((float)scale * get(scores + c) - largest);
+    for (int64 c = 0; c < T; c++)
+        put(att + c, c < used ? expf((float)scale * get(scores + c) - largest) / sum : 0.0f);
+}
+
+template <class E>
+__global__ void causal_softmax_backward_v1(const E *datt, const E *att, E *dscores, int64 rows, int64 T, double scale) {
+    int64 row = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    int64 used = row % T + 1;
+    datt += row * T;
+    att += row * T;
+    dscores += row * T;
+    float sum = 0.0f;
+    for (int64 c = 0; c < used; c++) sum += get(datt + c) * get(att + c);
+    for (int64 c = 0; c < T; c++)
+        put(dscores + c, c < used ? (float)scale * get(att + c) * (get(datt + c) - sum) : 0.0f);
+}
+
+/* ---- version 2: one warp a row, WIDTH elements an access; the row is read twice ------------------------------------ */
+
+template <class E, int WIDTH>
+__global__ void causal_softmax_forward_v2(const E *scores, E *att, int64 rows, int64 T, double scale) {
+    int64 row = ((int64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (row >= rows) return;
+    int used = (int)(row % T) + 1, first = threadIdx.x % 32 * WIDTH;
+    float factor = (float)scale, v[WIDTH];
+    scores += row * T;
+    att += row * T;
+    Exponentials seen;
+    for (int c = first; c < used; c += 32 * WIDTH) {
+        load(scores + c, v);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] = c + j < used ? factor * v[j] : -infinity();
+        seen.take(v);
+    }
+    seen.join<32>();
+    float scaled = 1.0f / seen.sum;
+    for (int c = first; c < T; c += 32 * WIDTH) {
+        if (c < used) load(scores + c, v);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++)
+            v[j] = c + j < used ? exponential(factor * v[j] - seen.largest) * scaled : 0.0f;
+        store(att + c, v);
+    }
+}
+
+template <class E, int WIDTH>
+__global__ void causal_softmax_backward_v2(const E *datt, const E *att, E *dscores, int64 rows, int64 T, double scale) {
+    int64 row = ((int64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (row >= rows) return;
+    int used = (int)(row % T) + 1, first = threadIdx.x % 32 * WIDTH;
+    float factor = (float)scale, d[WIDTH], v[WIDTH], sum = 0.0f;
+    datt += row * T;
+    att += row * T;
+    dscores += row * T;
+    for (int c = first; c < used; c += 32 * WIDTH) {
+        load(datt + c, d);
+        load(att + c, v);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) sum += c + j < used ? d[j] * v[j] : 0.0f;
+    }
+    sum = over_warp<Sum>(sum);
+    for (int c = first; c < T; c += 32 * WIDTH) {
+        if (c < used) load(datt + c, d), load(att + c, v);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] = c + j < used ? factor * v[j] * (d[j] - sum) : 0.0f;
+        store(dscores + c, v);
+    }
+}
+
+/* ---- version 3: the row stays in registers and is read once; what lies behind the diagonal is not read -------------- */
+
+template <class E, int WIDTH, int PACKS, int THREADS, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    causal_softmax_forward_v3(const E *scores, E *att, int64 rows, int64 T, double scale) {
+    int64 row = (int64)blockIdx.x * (BLOCK / THREADS) + threadIdx.x / THREADS;
+    if (row >= rows) return;
+    int used = (int)(row % T) + 1;
+    float factor = (float)scale;
+    Row<E, WIDTH, PACKS, THREADS> held;
+    held.load_part(scores + row * T, used, 0.0f);
+    held.each([&](float v, int k, int j) { return held.column(k) + j < used ? factor * v : -infinity(); });
+    float largest = held.largest([](float v, int, int) { return v; });
+    held.each([&](float v, int, int) { return exponential(v - largest); });
+    float scaled = 1.0f / held.sum([](float v, int, int) { return v; });
+    held.each([&](float v, int, int) { return v * scaled; });
+    held.store(att + row * T, (int)T);
+}
+
+template <class E, int WIDTH, int PACKS, int THREADS, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    causal_softmax_backward_v3(const E *datt, const E *att, E *dscores, int64 rows, int64 T, double scale) {
+    int64 row = (int64)blockIdx.x * (BLOCK / THREADS) + threadIdx.x / THREADS;
+    if (row >= rows) return;
+    int used = (int)(row % T) + 1;
+    Row<E, WIDTH, PACKS, THREADS> a, d;
+    a.load_part(att + row * T, used, 0.0f);
+    d.load_part(datt + row * T, used, 0.0f);
+    float sum = a.sum([&](float v, int k, int j) { return v * d.v[k][j]; });
+    float factor = (float)scale;
+    a.each([&](float v, int k, int j) { return factor * v * (d.v[k][j] - sum); });
+    /* Behind the diagonal both are 0, but 0 times an infinite sum is not. */
+    a.each([&](float v, int k, int j) { return a.column(k) + j < used ? v : 0.0f; });
+    a.store(dscores + row * T, (int)T);
+}

@@ -1,0 +1,55 @@
+"""Launches of bias.cu: N rows of M columns."""
+
+from __future__ import annotations
+
+from perfkit.kernels.cuda import Argument, Host, ceil
+
+PACKS = 2  # accesses to each tensor by one thread, under way at once
+ROWS = 4  # rows of one thread, under way at once
+WARPS = 8  # of a block
+
+
+def bias_gradient_v1(host: Host, dy: Argument, db: Argument, N: int, M: int, *, block: int = 64) -> None:
+    host.launch("bias_gradient_v1<T>", ceil(M, block), block, dy, db, N, M)
+
+
+def _in_parts(host: Host, kernel: str, columns: int, rows: int, dy: Argument, db: Argument, N: int, M: int) -> None:
+    """Blocks of `columns` columns and parts of the rows, enough to fill the GPU, a warp at least `rows` rows."""
+    tiles = ceil(M, columns)
+    parts = max(1, min(ceil(N, WARPS * rows), ceil(8 * host.device.multiprocessors, max(tiles, 1))))
+    sums = host.scratch(parts * M)
+    host.launch(kernel, (tiles, parts), 32 * WARPS, dy, sums, N, M)
+    host.launch("bias_gradient_sum<T>", ceil(M, 32), 256, sums, db, parts, M)
+
+
+def bias_gradient_v2(host: Host, dy: Argument, db: Argument, N: int, M: int) -> None:
+    _in_parts(host, "bias_gradient_v2<T>", 32, 1, dy, db, N, M)
+
+
+def bias_gradient_v3(host: Host, dy: Argument, db: Argument, N: int, M: int) -> None:
+    width = host.width(M, dy)
+    _in_parts(host, f"bias_gradient_v3<T, {width}, {ROWS}>", 32 * width, ROWS, dy, db, N, M)
+
+
+def bias_relu_forward_v1(
+    host: Host, x: Argument, bias: Argument, y: Argument, N: int, M: int, *, block: int = 256
+) -> None:
+    host.launch("bias_relu_forward_v1<T>", ceil(N * M, block), block, x, bias, y, N * M, M)
+
+
+def bias_relu_forward_v2(
+    host: Host, x: Argument, bias: Argument, y: Argument, N: int, M: int, *, block: int = 256
+) -> None:
+    width, packs = host.width(M, x, bias, y), 2 * PACKS
+    kernel = f"bias_relu_forward_v2<T, {width}, {packs}>"
+    host.launch(kernel, ceil(N * M, block * width * packs), block, x, bias, y, N * M, M)
+
+
+def bias_relu_backward_v1(host: Host, dy: Argument, y: Argument, dx: Argument, n: int, *, block: int = 256) -> None:
+    host.launch("bias_relu_backward_v1<T>", ceil(n, block), block, dy, y, dx, n)
+
+
+def bias_relu_backward_v2(host: Host, dy: Argument, y: Argument, dx: Argument, n: int, *, block: int = 256) -> None:
+    width = host.width(0, dy, y, dx)
+    kernel = f"bias_relu_backward_v2<T, {width}, {PACKS}>"
+    host.launch(kernel, ceil(n, block * width * PACKS), block, dy, y, dx, n)

@@ -1,0 +1,149 @@
+/* The encoder: x[b,t] = wte[idx[b,t]] + wpe[t], rows of C numbers; backward, dwte[v] is the sum of dx over the tokens
+ * with idx = v, dwpe[t] the sum over b of dx[b,t], and rows that nothing asks for are 0.
+ *
+ * B batch, T time, V rows of wte, P rows of wpe (at least T). A token that is no row of wte gives NaN forward, and
+ * counts for nothing backward: a kernel cannot raise an error without the processor waiting for it.
+ */
+#include <perfkit/rows.cuh>
+
+/* ---- version 1: one element a thread -------------------------------------------------------------------------------- */
+
+template <class T>
+__global__ void encoder_forward_v1(const int64 *idx, const T *wte, const T *wpe, T *x, int64 n, int64 time, int64 C,
+                                   int64 V) {
+    int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int64 c = i % C, token = idx[i / C], t = i / C % time;
+    put(x + i, token >= 0 && token < V ? get(wte + token * C + c) + get(wpe + t * C + c) : not_a_number());
+}
+
+/* One element of dwte a thread: every thread looks at all tokens. */
+template <class T>
+__global__ void encoder_backward_wte_v1(const T *dx, const int64 *idx, T *dwte, int64 tokens, int64 C, int64 V) {
+    int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= V * C) return;
+    float sum = 0.0f;
+    for (int64 token = 0; token < tokens; token++)
+        if (idx[token] == i / C) sum += get(dx + token * C + i % C);
+    put(dwte + i, sum);
+}
+
+template <class T>
+__global__ void encoder_backward_wpe_v1(const T *dx, T *dwpe, int64 B, int64 time, int64 C, int64 P) {
+    int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= P * C) return;
+    float sum = 0.0f;
+    if (i / C < time)
+        for (int64 b = 0; b < B; b++) sum += get(dx + b * time * C + i);
+    put(dwpe + i, sum);
+}
+
+/* ---- version 2: WIDTH elements an access, several under way at once; sums without atomics, in a fixed order ----------- */
+
+/* One warp a token. */
+template <class T, int WIDTH, int PACKS>
+__global__ void encoder_forward_v2(const int64 *idx, const T *wte, const T *wpe, T *x, int64 tokens, int64 time,
+                                   int64 C, int64 V) {
+    int64 token = ((int64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (token >= tokens) return;
+    int64 word = idx[token];
+    bool known = word >= 0 && word < V;
+    const T *a = wte + (known ? word : 0) * C, *b = wpe + token % time * C;
+    for (int64 first = threadIdx.x % 32 * WIDTH; first < C; first += 32 * WIDTH * PACKS) {
+        Pack<T, WIDTH> of_word[PACKS], of_place[PACKS];
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            int64 c = first + k * 32 * WIDTH;
+            if (c < C) of_word[k].load(a + c), of_place[k].load(b + c);
+        }
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            int64 c = first + k * 32 * WIDTH;
+            if (c >= C) continue;
+            float v[WIDTH], w[WIDTH];
+            of_word[k].unpack(v);
+            of_place[k].unpack(w);
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) v[j] = known ? v[j] + w[j] : not_a_number();
+            store(x + token * C + c, v);
+        }
+    }
+}
+
+/* A block of 256 threads owns WORDS rows of dwte: it goes through all tokens, notes in order those of its words, and
+ * writes each of its rows once. No atomics, no pass that fills with zeros. */
+template <class T, int WIDTH, int WORDS>
+__global__ void __launch_bounds__(256)
+    encoder_backward_wte_v2(const T *dx, const int64 *idx, T *dwte, int64 tokens, int64 C, int64 V) {
+    extern __shared__ int list[]; /* tokens of our words, in order; the word's number in the upper bits */
+    __shared__ int of_warp[8], count;
+    constexpr int AHEAD = 8;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64 first_word = (int64)blockIdx.x * WORDS;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    for (int64 start = 0; start < tokens; start += 256) {
+        int64 word = start + threadIdx.x < tokens ? idx[start + threadIdx.x] - first_word : -1;
+        bool ours = word >= 0 && word < WORDS && first_word + word < V;
+        uint32 votes = __ballot_sync(FULL_WARP, ours);
+        if (lane == 0) of_warp[warp] = __popc(votes);
+        if (!__syncthreads_or(ours)) continue; /* most groups of tokens hold none of ours */
+        int before = count, all = 0;
+        for (int w = 0; w < 8; w++) {
+            if (w < warp) before += of_warp[w];
+            all += of_warp[w];
+        }
+        if (ours) list[before + __popc(votes & ((1u << lane) - 1))] = (int)(start + threadIdx.x) | (int)word << 26;
+        __syncthreads();
+        if (threadIdx.x == 0) count += all;
+        __syncthreads();
+    }
+    int noted = count;
+    /* One warp a word and stretch of columns: the tokens of other words are passed over. */
+    int stretches = (int)((C + 32 * WIDTH - 1) / (32 * WIDTH));
+    for (int task = warp; task < WORDS * stretches; task += 8) {
+        int word = task / stretches;
+        int64 c = ((int64)(task % stretches) * 32 + lane) * WIDTH;
+        if (first_word + word >= V) break;
+        float sum[WIDTH] = {};
+        for (int start = 0; start < noted; start += 32) {
+            int entry = start + lane < noted ? list[start + lane] : -1;
+            uint32 ours = __ballot_sync(FULL_WARP, entry >= 0 && entry >> 26 == word);
+            while (ours) { /* AHEAD tokens under way at once, added in their order */
+                Pack<T, WIDTH> packs[AHEAD];
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++) {
+                    packs[k].zero();
+                    int64 token = __shfl_sync(FULL_WARP, entry, ours ? __ffs(ours) - 1 : 0) & ((1 << 26) - 1);
+                    if (ours && c < C) packs[k].load(dx + token * C + c);
+                    ours &= ours - 1;
+                }
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++) {
+                    float v[WIDTH];
+                    packs[k].unpack(v);
+#pragma unroll
+                    for (int j = 0; j < WIDTH; j++) sum[j] += v[j];
+                }
+            }
+        }
+        if (c < C) store(dwte + (first_word + word) * C + c, sum);
+    }
+}
+
+template <class T, int WIDTH>
+__global__ void encoder_backward_wpe_v2(const T *dx, T *dwpe, int64 B, int64 time, int64 C, int64 P) {
+    int64 i = ((int64)blockIdx.x * blockDim.x + threadIdx.x) * WIDTH;
+    if (i >= P * C) return;
+    float sum[WIDTH] = {};
+    if (i / C < time) {
+#pragma unroll 8
+        for (int64 b = 0; b < B; b++) {
+            float v[WIDTH];
+            load(dx + b * time * C + i, v);
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) sum[j] += v[j];
+        }
+    }
+    store(dwpe + i, sum);
+}

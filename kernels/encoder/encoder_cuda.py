@@ -1,0 +1,47 @@
+"""Launches of encoder.cu: B rows of T tokens, C channels, V words, P positions."""
+
+from __future__ import annotations
+
+from perfkit.kernels.cuda import Argument, Host, ceil
+
+WORDS = 32  # rows of dwte that one block owns; their numbers take 5 bits above a token's 26
+
+
+def encoder_forward_v1(
+    host: Host, idx: Argument, wte: Argument, wpe: Argument, x: Argument,
+    B: int, T: int, C: int, V: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    n = B * T * C
+    host.launch("encoder_forward_v1<T>", ceil(n, block), block, idx, wte, wpe, x, n, T, C, V)
+
+
+def encoder_forward_v2(
+    host: Host, idx: Argument, wte: Argument, wpe: Argument, x: Argument,
+    B: int, T: int, C: int, V: int, *, block: int = 128,
+) -> None:  # fmt: skip
+    width = host.width(C, wte, wpe, x)
+    packs = max(1, min(4, ceil(C, 32 * width)))
+    kernel = f"encoder_forward_v2<T, {width}, {packs}>"
+    host.launch(kernel, ceil(B * T, block // 32), block, idx, wte, wpe, x, B * T, T, C, V)
+
+
+def encoder_backward_v1(
+    host: Host, dx: Argument, idx: Argument, dwte: Argument, dwpe: Argument,
+    B: int, T: int, C: int, V: int, P: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    host.launch("encoder_backward_wte_v1<T>", ceil(V * C, block), block, dx, idx, dwte, B * T, C, V)
+    host.launch("encoder_backward_wpe_v1<T>", ceil(P * C, block), block, dx, dwpe, B, T, C, P)
+
+
+def encoder_backward_v2(
+    host: Host, dx: Argument, idx: Argument, dwte: Argument, dwpe: Argument,
+    B: int, T: int, C: int, V: int, P: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    memory = 4 * B * T  # one note a token, should all be of one block's words
+    if memory + 1024 > host.device.shared:
+        return encoder_backward_v1(host, dx, idx, dwte, dwpe, B, T, C, V, P)
+    width = host.width(C, dx, dwte, dwpe)
+    kernel = f"encoder_backward_wte_v2<T, {width}, {WORDS}>"
+    host.launch(kernel, ceil(V, WORDS), 256, dx, idx, dwte, B * T, C, V, shared=memory)
+    kernel = f"encoder_backward_wpe_v2<T, {width}>"
+    host.launch(kernel, ceil(P * C, block * width), block, dx, dwpe, B, T, C, P)

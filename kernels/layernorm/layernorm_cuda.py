@@ -1,0 +1,71 @@
+"""Launches of layernorm.cu: N rows of C columns."""
+
+from __future__ import annotations
+
+from perfkit.kernels.cuda import Argument, Host, ceil
+
+Float = Argument
+
+
+def layernorm_forward_v1(
+    host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, mean: Argument, rstd: Argument,
+    N: int, C: int, eps: Float, *, block: int = 64,
+) -> None:  # fmt: skip
+    host.launch("layernorm_forward_v1<T>", ceil(N, block), block, x, weight, bias, y, mean, rstd, N, C, eps)
+
+
+def layernorm_backward_v1(
+    host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
+    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 64,
+) -> None:  # fmt: skip
+    host.launch("layernorm_backward_rows_v1<T>", ceil(N, block), block, dy, x, weight, mean, rstd, dx, N, C)
+    host.launch("layernorm_backward_columns_v1<T>", ceil(C, block), block, dy, x, mean, rstd, dweight, dbias, N, C)
+
+
+def layernorm_forward_v2(
+    host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, mean: Argument, rstd: Argument,
+    N: int, C: int, eps: Float, *, block: int = 256,
+) -> None:  # fmt: skip
+    width = host.width(C, x, weight, bias, y)
+    kernel = f"layernorm_forward_v2<T, {width}>"
+    host.launch(kernel, ceil(N, block // 32), block, x, weight, bias, y, mean, rstd, N, C, eps)
+
+
+def layernorm_backward_v2(
+    host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
+    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    width = host.width(C, dy, x, weight, dx)
+    kernel = f"layernorm_backward_rows_v2<T, {width}>"
+    host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, mean, rstd, dx, N, C)
+    parts = max(1, min(ceil(N, 8), ceil(8 * host.device.multiprocessors, ceil(C, 32))))
+    sums = host.scratch(parts * 2 * C)
+    host.launch("layernorm_backward_columns_v2<T>", (ceil(C, 32), parts), 256, dy, x, mean, rstd, sums, N, C)
+    host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 256, sums, dweight, dbias, parts, C)
+
+
+def layernorm_forward_v3(
+    host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, mean: Argument, rstd: Argument,
+    N: int, C: int, eps: Float, *, block: int = 128,
+) -> None:  # fmt: skip
+    width = host.width(C, x, weight, bias, y)
+    held = host.row_in_registers(C, width, block)
+    if held is None:
+        return layernorm_forward_v2(host, x, weight, bias, y, mean, rstd, N, C, eps)
+    kernel = f"layernorm_forward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}>"
+    host.launch(kernel, ceil(N, held.rows), held.block, x, weight, bias, y, mean, rstd, N, C, eps)
+
+
+def layernorm_backward_v3(
+    host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
+    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 128,
+) -> None:  # fmt: skip
+    width = host.width(C, dy, x, weight, dx)
+    held = host.row_in_registers(C, width, block, values=24)  # of x, dy and the two sums each
+    if held is None or N == 0:
+        return layernorm_backward_v2(host, dy, x, weight, mean, rstd, dx, dweight, dbias, N, C)
+    parts = min(ceil(N, held.rows), 3 * host.device.multiprocessors)
+    sums = host.scratch(parts * 2 * C)
+    kernel = f"layernorm_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}>"
+    host.launch(kernel, parts, held.block, dy, x, weight, mean, rstd, dx, sums, N, C, shared=8 * C)
+    host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 256, sums, dweight, dbias, parts, C)
