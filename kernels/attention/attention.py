@@ -375,6 +375,8 @@ FAMILY = Family(
             cases=FLASH_CASES,
             cost=flash_cost,
             gradient=Gradient("flash_attention_backward"),
+            # In bf16, p is rounded on its way to the tensor cores, and late queries have results much below the mean.
+            tolerance={"fp32": 1e-5, "bf16": 3e-2},
             implementations=(
                 Implementation(1, "c", "flash_attention.c", "flash_attention_forward_v1", "a row of scores at a time"),
                 Implementation(
@@ -401,8 +403,9 @@ FAMILY = Family(
             inputs=flash_backward_inputs,
             cases=FLASH_CASES,
             cost=flash_backward_cost,
-            # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers.
-            tolerance={"fp32": 5e-5, "bf16": 3e-2},
+            # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers. In bf16, p and ds are rounded too on
+            # their way to the tensor cores, while most of the result is far smaller than at the first queries.
+            tolerance={"fp32": 5e-5, "bf16": 1e-1},
             implementations=(
                 Implementation(1, "c", "flash_attention.c", "flash_attention_backward_v1", "pair by pair"),
                 Implementation(

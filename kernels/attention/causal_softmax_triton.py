@@ -29,10 +29,10 @@ def _block(matrices, time, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @triton.jit
 def _forward(scores, att, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at, inside, wanted, past = _block(matrices, time, ROWS, COLUMNS)
-    value = tl.load(scores + at, mask=wanted).to(tl.float32) * scale
+    value = tl.load(scores + at, mask=wanted).to(tl.float32) * (scale * 1.4426950408889634)
     value = tl.where(past, value, float("-inf"))
-    power = tl.where(past, tl.exp(value - tl.max(value, 1)[:, None]), 0.0)
-    tl.store(att + at, power / tl.sum(power, 1)[:, None], mask=inside)
+    power = tl.where(past, tl.math.exp2(value - tl.max(value, 1)[:, None]), 0.0)
+    tl.store(att + at, power * (1.0 / tl.sum(power, 1))[:, None], mask=inside)
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from perfkit.kernels.triton import launch
 
 LOG2_E = math.log2(math.e)
 FORWARD_SWEEP = {"QUERIES": (64, 128), "KEYS": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
-BACKWARD_SWEEP = {"OWN": (64, 128), "OTHER": (32, 64), "num_warps": (4, 8), "num_stages": (2, 3)}
+BACKWARD_SWEEP = {"OWN": (64, 128), "OTHER": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)}
 
 
 @triton.jit

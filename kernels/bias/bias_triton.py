@@ -7,17 +7,19 @@ from triton import cdiv, next_power_of_2
 
 from perfkit.kernels.triton import launch, multiprocessors, row_tile
 
-SUM_SWEEP = {"ROWS": (16, 32, 64), "COLUMNS": (32, 64, 128), "PER_PROCESSOR": (1, 2, 4), "num_warps": (4, 8)}
+SUM_SWEEP = {
+    "ROWS": (16, 32, 64), "COLUMNS": (64, 128, 256), "PER_PROCESSOR": (2, 4, 8), "STAGES": (1, 3), "num_warps": (4, 8),
+}  # fmt: skip
 TILE_SWEEP = {"ROWS": (4, 8, 16, 32), "num_warps": (4, 8)}
 FLAT_SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 
 
 @triton.jit
-def _sum_rows(x, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _sum_rows(x, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr):
     """Sums over every PARTS-th block of rows, into sums (PARTS, columns); PARTS is the grid's second size."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for first in range(tl.program_id(1) * ROWS, rows, tl.num_programs(1) * ROWS):
+    for first in tl.range(tl.program_id(1) * ROWS, rows, tl.num_programs(1) * ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)
         inside = (row < rows)[:, None] & (column < columns)[None, :]
         total += tl.load(x + row.to(tl.int64)[:, None] * columns + column[None, :], mask=inside, other=0.0).to(
@@ -47,7 +49,7 @@ def _relu_backward(dy, y, dx, n, BLOCK: tl.constexpr):
 def sum_blocks(rows, columns, itemsize):
     """128 bytes of a row side by side; enough parts of the rows to fill the multiprocessors."""
     width = min(256 // itemsize, next_power_of_2(max(columns, 1)))
-    return {"ROWS": 32, "COLUMNS": width, "PER_PROCESSOR": 4, "num_warps": 4}
+    return {"ROWS": 32, "COLUMNS": width, "PER_PROCESSOR": 4, "STAGES": 1, "num_warps": 4}
 
 
 def tile_blocks(rows, columns, itemsize):
@@ -60,13 +62,13 @@ def flat_blocks(n, itemsize):
 
 
 @launch(sum_blocks, SUM_SWEEP)
-def bias_gradient(dy, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, **meta):
+def bias_gradient(dy, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, STAGES, **meta):
     across = cdiv(columns, COLUMNS)
     parts = max(1, min(cdiv(rows, ROWS), cdiv(PER_PROCESSOR * multiprocessors(dy), max(across, 1))))
     partial = db if parts == 1 else dy.new_empty((parts, columns), dtype=torch.float32)
-    _sum_rows[(across, parts)](dy, partial, rows, columns, ROWS, COLUMNS, **meta)
+    _sum_rows[(across, parts)](dy, partial, rows, columns, ROWS, COLUMNS, STAGES, **meta)
     if parts > 1:
-        _sum_rows[(cdiv(columns, 32), 1)](partial, db, parts, columns, 32, 32, num_warps=4)
+        _sum_rows[(cdiv(columns, 32), 1)](partial, db, parts, columns, 32, 32, 1, num_warps=4)
 
 
 @launch(tile_blocks, TILE_SWEEP)

@@ -8,9 +8,18 @@ import triton.language as tl
 from triton import cdiv
 
 from perfkit.kernels.triton import launch
-from perfkit.kernels.triton.rows import load_block, logsumexp, place_row, store_block
+from perfkit.kernels.triton.rows import (
+    LOG2_E,
+    last_block,
+    load_block,
+    load_inner,
+    logsumexp,
+    place_row,
+    store_block,
+    store_inner,
+)
 
-ROW_SWEEP = {"BLOCK": (2048, 4096, 8192), "num_warps": (8, 16, 32)}
+ROW_SWEEP = {"BLOCK": (2048, 4096, 8192), "STAGES": (1, 2, 3), "num_warps": (8, 16, 32)}
 FLAT_SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 
 
@@ -22,15 +31,18 @@ def _counted(target, vocabulary, ignore_index):
 
 
 @triton.jit
-def _losses(logits, targets, losses, lse, rows, vocabulary, ignore_index, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _losses(
+    logits, targets, losses, lse, vocabulary, ignore_index,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Each row's logsumexp and its part of the loss."""
     row = tl.program_id(0)
     origin, lead, end, limit = place_row(row, vocabulary, vocabulary, WIDE)
-    value = logsumexp(logits + origin, lead, end, limit, BLOCK)
+    value = logsumexp(logits + origin, lead, end, limit, BLOCK, STAGES)
     tl.store(lse + row, value)
     target = tl.load(targets + row)
     counted = _counted(target, vocabulary, ignore_index)
-    own = tl.load(logits + row.to(tl.int64) * vocabulary + target, mask=counted == 1.0, other=0.0).to(tl.float32)
+    own = tl.load(logits + origin + lead + target, mask=counted == 1.0, other=0.0).to(tl.float32)
     tl.store(losses + row, tl.where(counted == 0.0, 0.0, (value - own) * counted))
 
 
@@ -68,27 +80,38 @@ def _row_facts(row, rows, targets, lse, share, vocabulary, ignore_index):
 
 
 @triton.jit
+def _slope(value, lse, hit, factor):
+    """(exp(value − lse) − [hit])·factor, 0 where the factor is 0 whatever the value."""
+    gradient = tl.math.exp2((value - lse) * LOG2_E) * factor - tl.where(hit, factor, 0.0)
+    return tl.where(factor == 0.0, 0.0, gradient)
+
+
+@triton.jit
 def _gradient(
     logits, targets, lse, share, dlogits, rows, vocabulary, ignore_index, elements, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """A block of the flat logits, which at most two rows share, since BLOCK ≤ V."""
+    """A block of the flat logits. Since BLOCK ≤ V, it lies in one row, or in two."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
     row = first // vocabulary
-    here = (first - row * vocabulary).to(tl.int32) + tl.arange(0, BLOCK)  # column, counted on into the next row
-    target, lse_a, factor_a = _row_facts(row, rows, targets, lse, share, vocabulary, ignore_index)
-    target_b, lse_b, factor_b = _row_facts(row + 1, rows, targets, lse, share, vocabulary, ignore_index)
-    second = here >= vocabulary
-    own = tl.where(second, target_b + vocabulary, target)
-    factor = tl.where(second, factor_b, factor_a)
+    column = (first - row * vocabulary).to(tl.int32)
+    here = column + tl.arange(0, BLOCK)  # counted on into the next row
     at = first + tl.arange(0, BLOCK)
     value = tl.load(logits + at, mask=at < elements).to(tl.float32)
-    gradient = (tl.exp(value - tl.where(second, lse_b, lse_a)) - tl.where(here == own, 1.0, 0.0)) * factor
-    tl.store(dlogits + at, tl.where(factor == 0.0, 0.0, gradient), mask=at < elements)
+    target, lse_a, factor_a = _row_facts(row, rows, targets, lse, share, vocabulary, ignore_index)
+    if column + BLOCK <= vocabulary:
+        tl.store(dlogits + at, _slope(value, lse_a, here == target, factor_a), mask=at < elements)
+    else:
+        target_b, lse_b, factor_b = _row_facts(row + 1, rows, targets, lse, share, vocabulary, ignore_index)
+        second = here >= vocabulary
+        hit = here == tl.where(second, target_b + vocabulary, target)
+        gradient = _slope(value, tl.where(second, lse_b, lse_a), hit, tl.where(second, factor_b, factor_a))
+        tl.store(dlogits + at, gradient, mask=at < elements)
 
 
 @triton.jit
 def _classify(
-    logits, targets, losses, vocabulary, padded, ignore_index, dloss, WIDE: tl.constexpr, BLOCK: tl.constexpr
+    logits, targets, losses, vocabulary, padded, ignore_index, dloss,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A row becomes its own gradient; the second reading finds it in the cache."""
     row = tl.program_id(0)
@@ -102,22 +125,30 @@ def _classify(
         for first in range(0, stop, BLOCK):
             store_block(base, tl.zeros((BLOCK,), tl.float32), first, lead, stop, BLOCK)
     else:
-        lse = logsumexp(base, lead, end, limit, BLOCK)
+        lse = logsumexp(base, lead, end, limit, BLOCK, STAGES)
         own = tl.load(base + lead + target, mask=counted == 1.0, other=0.0).to(tl.float32)
         tl.store(losses + row, (lse - own) * counted)
         factor = dloss * counted
+        place = lead + target
+        last = last_block(end, BLOCK)
         tl.debug_barrier()  # every thread has read its part before any part changes
-        for first in range(0, stop, BLOCK):
-            value = load_block(base, first, lead, end, limit, float("-inf"), BLOCK)
-            column = first + tl.arange(0, BLOCK)
-            gradient = (tl.exp(value - lse) - tl.where(column == lead + target, 1.0, 0.0)) * factor
-            store_block(base, tl.where(column < end, gradient, 0.0), first, lead, stop, BLOCK)
+        column = tl.arange(0, BLOCK)
+        value = load_block(base, 0, lead, end, limit, float("-inf"), BLOCK)
+        store_block(base, _slope(value, lse, column == place, factor), 0, lead, stop, BLOCK)
+        for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
+            value = load_inner(base, first, BLOCK)
+            store_inner(base, _slope(value, lse, first + column == place, factor), first, BLOCK)
+        if last > 0:
+            value = load_block(base, last, lead, end, limit, float("-inf"), BLOCK)
+            store_block(base, _slope(value, lse, last + column == place, factor), last, lead, stop, BLOCK)
+        for first in range(last + BLOCK, stop, BLOCK):  # padding of more than a block
+            store_block(base, tl.zeros((BLOCK,), tl.float32), first, lead, stop, BLOCK)
 
 
 def row_blocks(rows, vocabulary, *others, itemsize):
     """A program walks along a row with 16 warps; shorter rows need fewer."""
     block = min(8192, max(64, triton.next_power_of_2(vocabulary)))
-    return {"BLOCK": block, "num_warps": max(1, min(16, block // 256))}
+    return {"BLOCK": block, "STAGES": 2, "num_warps": max(1, min(16, block // 256))}
 
 
 def flat_blocks(rows, vocabulary, ignore_index, itemsize):
@@ -127,10 +158,10 @@ def flat_blocks(rows, vocabulary, ignore_index, itemsize):
 
 
 @launch(row_blocks, ROW_SWEEP)
-def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, ignore_index, BLOCK, **meta):
+def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, ignore_index, BLOCK, STAGES, **meta):
     losses = lse.new_empty((rows,))
     wide = rows * vocabulary % 16 == 0
-    _losses[(rows,)](logits, targets, losses, lse, rows, vocabulary, ignore_index, wide, BLOCK, **meta)
+    _losses[(rows,)](logits, targets, losses, lse, vocabulary, ignore_index, wide, BLOCK, STAGES, **meta)
     _mean[(1,)](losses, targets, loss, rows, ignore_index, 1024, num_warps=8)
 
 
@@ -145,6 +176,6 @@ def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabular
 
 
 @launch(row_blocks, ROW_SWEEP)
-def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, **meta):
+def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, STAGES, **meta):
     wide = rows * padded % 16 == 0
-    _classify[(rows,)](logits, targets, losses, vocabulary, padded, ignore_index, dloss, wide, BLOCK, **meta)
+    _classify[(rows,)](logits, targets, losses, vocabulary, padded, ignore_index, dloss, wide, BLOCK, STAGES, **meta)

@@ -10,7 +10,7 @@ from triton import cdiv, next_power_of_2
 from perfkit.kernels.triton import launch, multiprocessors
 
 FORWARD_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
-BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (2, 4, 8), "num_warps": (4, 8)}
+BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (1, 2, 4), "STAGES": (1, 2, 3), "num_warps": (4, 8)}
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS: tl.const
 @triton.jit
 def _backward(
     dy, x, weight, mean, rstd, dx, partial, rows, channels,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dx of every PROGRAMS-th block of rows, and their sums for dweight and dbias into partial (PROGRAMS, 2, C)."""
     column = tl.arange(0, COLUMNS)
@@ -42,7 +42,7 @@ def _backward(
     w = tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
     dweight = tl.zeros((ROWS, COLUMNS), tl.float32)
     dbias = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
+    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)
         is_row = row < rows
         inside = is_row[:, None] & is_column[None, :]
@@ -86,7 +86,12 @@ def forward_blocks(rows, channels, eps, itemsize):
 def backward_blocks(rows, channels, itemsize):
     """The sums for dweight and dbias stay in registers: few rows at a time, programs that stride over all of them."""
     columns = next_power_of_2(channels)
-    return {"ROWS": max(1, min(4, 1024 // columns)), "PER_PROCESSOR": 4, "num_warps": max(4, min(16, columns // 256))}
+    return {
+        "ROWS": max(1, min(4, 1024 // columns)),
+        "PER_PROCESSOR": 4,
+        "STAGES": 1,
+        "num_warps": max(4, min(16, columns // 256)),
+    }
 
 
 @launch(forward_blocks, FORWARD_SWEEP)
@@ -97,10 +102,10 @@ def layernorm_forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS,
 
 @launch(backward_blocks, BACKWARD_SWEEP)
 def layernorm_backward(
-    dy, x, weight, mean, rstd, dx, dweight, dbias, rows, channels, ROWS, PER_PROCESSOR, **meta
+    dy, x, weight, mean, rstd, dx, dweight, dbias, rows, channels, ROWS, PER_PROCESSOR, STAGES, **meta
 ):  # fmt: skip
     columns = next_power_of_2(max(channels, 1))
     programs = max(1, min(cdiv(rows, ROWS), PER_PROCESSOR * multiprocessors(x)))
     partial = x.new_empty((programs, 2, channels), dtype=mean.dtype)
-    _backward[(programs,)](dy, x, weight, mean, rstd, dx, partial, rows, channels, ROWS, columns, **meta)
+    _backward[(programs,)](dy, x, weight, mean, rstd, dx, partial, rows, channels, ROWS, columns, STAGES, **meta)
     _sum_partials[(cdiv(2 * channels, 16),)](partial, dweight, dbias, programs, channels, 64, 16, num_warps=4)

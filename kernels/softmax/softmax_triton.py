@@ -8,10 +8,19 @@ import triton.language as tl
 from triton import cdiv, next_power_of_2
 
 from perfkit.kernels.triton import launch
-from perfkit.kernels.triton.rows import load_block, logsumexp, place_row, store_block
+from perfkit.kernels.triton.rows import (
+    LOG2_E,
+    last_block,
+    load_block,
+    load_inner,
+    logsumexp,
+    place_row,
+    store_block,
+    store_inner,
+)
 
 SHORT = 8192  # columns of a row that one program still holds in registers
-SWEEP = {"ROWS": (1, 2, 4), "BLOCK": (2048, 4096, 8192), "num_warps": (4, 8, 16)}
+SWEEP = {"ROWS": (1, 2, 4), "BLOCK": (4096, 8192), "STAGES": (1, 2, 3), "num_warps": (4, 8, 16, 32)}
 
 
 @triton.jit
@@ -22,7 +31,7 @@ def _short_forward(x, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexp
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     value = tl.load(x + at, mask=inside, other=float("-inf")).to(tl.float32)
     power = tl.exp(value - tl.max(value, 1)[:, None])
-    tl.store(y + at, power / tl.sum(power, 1)[:, None], mask=inside)
+    tl.store(y + at, power * (1.0 / tl.sum(power, 1))[:, None], mask=inside)
 
 
 @triton.jit
@@ -38,48 +47,65 @@ def _short_backward(dy, y, dx, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.co
 
 
 @triton.jit
-def _long_forward(x, y, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _long_forward(x, y, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     origin, lead, end, limit = place_row(tl.program_id(0), columns, columns, WIDE)
-    lse = logsumexp(x + origin, lead, end, limit, BLOCK)
-    for first in range(0, end, BLOCK):
-        value = load_block(x + origin, first, lead, end, limit, 0.0, BLOCK)
-        store_block(y + origin, tl.exp(value - lse), first, lead, end, BLOCK)
+    lse = logsumexp(x + origin, lead, end, limit, BLOCK, STAGES)
+    last = last_block(end, BLOCK)
+    value = load_block(x + origin, 0, lead, end, limit, 0.0, BLOCK)
+    store_block(y + origin, tl.math.exp2((value - lse) * LOG2_E), 0, lead, end, BLOCK)
+    for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
+        value = load_inner(x + origin, first, BLOCK)
+        store_inner(y + origin, tl.math.exp2((value - lse) * LOG2_E), first, BLOCK)
+    if last > 0:
+        value = load_block(x + origin, last, lead, end, limit, 0.0, BLOCK)
+        store_block(y + origin, tl.math.exp2((value - lse) * LOG2_E), last, lead, end, BLOCK)
 
 
 @triton.jit
-def _long_backward(dy, y, dx, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _long_backward(dy, y, dx, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     origin, lead, end, limit = place_row(tl.program_id(0), columns, columns, WIDE)
-    products = tl.zeros((BLOCK,), tl.float32)
-    for first in range(0, end, BLOCK):
-        upstream = load_block(dy + origin, first, lead, end, limit, 0.0, BLOCK)
-        products += upstream * load_block(y + origin, first, lead, end, limit, 0.0, BLOCK)
+    last = last_block(end, BLOCK)
+    upstream = load_block(dy + origin, 0, lead, end, limit, 0.0, BLOCK)
+    products = upstream * load_block(y + origin, 0, lead, end, limit, 0.0, BLOCK)
+    for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
+        products += load_inner(dy + origin, first, BLOCK) * load_inner(y + origin, first, BLOCK)
+    if last > 0:
+        upstream = load_block(dy + origin, last, lead, end, limit, 0.0, BLOCK)
+        products += upstream * load_block(y + origin, last, lead, end, limit, 0.0, BLOCK)
     mean = tl.sum(products, 0)
-    for first in range(0, end, BLOCK):
-        upstream = load_block(dy + origin, first, lead, end, limit, 0.0, BLOCK)
-        weight = load_block(y + origin, first, lead, end, limit, 0.0, BLOCK)
-        store_block(dx + origin, weight * (upstream - mean), first, lead, end, BLOCK)
+    upstream = load_block(dy + origin, 0, lead, end, limit, 0.0, BLOCK)
+    weight = load_block(y + origin, 0, lead, end, limit, 0.0, BLOCK)
+    store_block(dx + origin, weight * (upstream - mean), 0, lead, end, BLOCK)
+    for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
+        upstream = load_inner(dy + origin, first, BLOCK)
+        weight = load_inner(y + origin, first, BLOCK)
+        store_inner(dx + origin, weight * (upstream - mean), first, BLOCK)
+    if last > 0:
+        upstream = load_block(dy + origin, last, lead, end, limit, 0.0, BLOCK)
+        weight = load_block(y + origin, last, lead, end, limit, 0.0, BLOCK)
+        store_block(dx + origin, weight * (upstream - mean), last, lead, end, BLOCK)
 
 
 def blocks(rows, columns, itemsize):
     """At least 2048 elements a program when rows are short; 16 warps along a long one."""
     if columns > SHORT:
-        return {"ROWS": 1, "BLOCK": 8192, "num_warps": 16}
+        return {"ROWS": 1, "BLOCK": 8192, "STAGES": 2, "num_warps": 16}
     width = next_power_of_2(max(columns, 1))
     held = max(1, 2048 // width)
-    return {"ROWS": held, "BLOCK": width, "num_warps": max(1, min(16, held * width // 512))}
+    return {"ROWS": held, "BLOCK": width, "STAGES": 1, "num_warps": max(1, min(16, held * width // 512))}
 
 
 @launch(blocks, SWEEP)
-def softmax_forward(x, y, rows, columns, ROWS, BLOCK, **meta):
+def softmax_forward(x, y, rows, columns, ROWS, BLOCK, STAGES, **meta):
     if columns > SHORT:
-        _long_forward[(rows,)](x, y, columns, rows * columns % 16 == 0, BLOCK, **meta)
+        _long_forward[(rows,)](x, y, columns, rows * columns % 16 == 0, BLOCK, STAGES, **meta)
     else:
         _short_forward[(cdiv(rows, ROWS),)](x, y, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta)
 
 
 @launch(blocks, SWEEP)
-def softmax_backward(dy, y, dx, rows, columns, ROWS, BLOCK, **meta):
+def softmax_backward(dy, y, dx, rows, columns, ROWS, BLOCK, STAGES, **meta):
     if columns > SHORT:
-        _long_backward[(rows,)](dy, y, dx, columns, rows * columns % 16 == 0, BLOCK, **meta)
+        _long_backward[(rows,)](dy, y, dx, columns, rows * columns % 16 == 0, BLOCK, STAGES, **meta)
     else:
         _short_backward[(cdiv(rows, ROWS),)](dy, y, dx, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta)
