@@ -32,9 +32,13 @@ def render(report: Report, template: Path | None = None) -> str:
 
     Raises `InputError` when the template is incomplete, and `Unavailable` when plotly is not installed.
     """
-    folder = template or content_dir("reports") / TEMPLATE
+    return page(template or content_dir("reports") / TEMPLATE, report.title, data(report))
+
+
+def page(folder: Path, title: str, content: str) -> str:
+    """The template in `folder` with `title` and `content` (JSON that is safe in a script); raises as `render` does."""
     hashes: list[str] = []
-    parts = _Parts(folder, report, hashes)
+    parts = _Parts(folder, title, content, hashes)
     pieces = _PLACE.split(_read(folder / "template.html"))
     made = [pieces[0]]
     for name, arguments, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
@@ -49,17 +53,17 @@ _POLICY = "(the policy: it is known when all scripts are)"
 class _Parts:
     """What stands at each place of a template."""
 
-    def __init__(self, folder: Path, report: Report, hashes: list[str]) -> None:
-        self.folder, self.report, self.hashes = folder, report, hashes
+    def __init__(self, folder: Path, title: str, content: str, hashes: list[str]) -> None:
+        self.folder, self.title, self.content, self.hashes = folder, title, content, hashes
 
     def place(self, name: str, files: list[str]) -> str:
         match name:
             case "csp":
                 return _POLICY
             case "title":
-                return html.escape(clean(self.report.title))
+                return html.escape(clean(self.title))
             case "data":
-                return data(self.report)
+                return self.content
             case "style":
                 return f"<style>\n{self._joined(files)}</style>"
             case "script":
@@ -90,7 +94,12 @@ def data(report: Report) -> str:
     """The report and the scales as JSON that is safe inside a script element: no < of it can end the element."""
     # The page sorts for itself: the same kernels once more, by headroom, would only make it larger.
     lean = [msgspec.structs.replace(b, headroom=[]) for b in report.backends]
-    shown = {"report": msgspec.structs.replace(report, backends=lean), "ladders": units.LADDERS}
+    return embedded(msgspec.structs.replace(report, backends=lean))
+
+
+def embedded(report: object) -> str:
+    """What a template's script gets: `report`, and the scales, as JSON without a <."""
+    shown = {"report": report, "ladders": units.LADDERS}
     return msgspec.json.encode(shown).replace(b"<", b"\\u003c").decode()
 
 
