@@ -3,10 +3,7 @@
  * Backward: dx = dy act'(u), dz = alpha dx. The slope of ReLU and sigmoid follows from y; GELU and SiLU compute u again.
  * Argument order everywhere: input tensors, output tensors, sizes, alpha.
  */
-#include <perfkit/vector.h>
-
-#define SQRT_2_OVER_PI 0.7978845608028654f
-#define CUBE 0.044715f
+#include <perfkit/activations.h>
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
 
@@ -82,3 +79,70 @@ BACKWARD_FROM_Y_V1(relu)
 BACKWARD_FROM_Y_V1(sigmoid)
 BACKWARD_AGAIN_V1(gelu)
 BACKWARD_AGAIN_V1(silu)
+
+/* ---- version 2: threads over rows, vectors within --------------------------------------------------------------- */
+
+static inline vec v_relu(vec u) {
+    return v_at_least(u, 0.0f);
+}
+
+static inline vec v_relu_slope(vec y) {
+    return v_where(y > 0.0f, v_all(1.0f), v_all(0.0f));
+}
+
+static inline vec v_sigmoid_slope(vec y) {
+    return y * (1.0f - y);
+}
+
+static inline vec before(const scalar *x, const scalar *z, const scalar *bias, int64_t lanes, float alpha) {
+    return v_load_some(x, lanes, 0.0f) + v_load_some(z, lanes, 0.0f) * alpha + v_load_some(bias, lanes, 0.0f);
+}
+
+#define FORWARD_V2(NAME)                                                                                              \
+    int multiply_add_##NAME##_forward_v2(const scalar *x, const scalar *z, const scalar *bias, scalar *y, int64_t N,  \
+                                         int64_t M, double alpha) {                                                   \
+        _Pragma("omp parallel for schedule(static) if (N * M >= PARALLEL_FROM)")                                      \
+        for (int64_t n = 0; n < N; n++)                                                                               \
+            for (int64_t m = 0; m < M; m += WIDTH) {                                                                  \
+                int64_t i = n * M + m;                                                                                \
+                v_store_some(y + i, M - m, v_##NAME(before(x + i, z + i, bias + m, M - m, (float)alpha)));            \
+            }                                                                                                         \
+        return KERNEL_DONE;                                                                                           \
+    }
+
+#define BACKWARD_FROM_Y_V2(NAME)                                                                                      \
+    int multiply_add_##NAME##_backward_v2(const scalar *dy, const scalar *y, scalar *dx, scalar *dz, int64_t N,       \
+                                          int64_t M, double alpha) {                                                  \
+        int64_t size = N * M;                                                                                         \
+        _Pragma("omp parallel for schedule(static) if (size >= PARALLEL_FROM)")                                       \
+        for (int64_t i = 0; i < size; i += WIDTH) {                                                                   \
+            vec d = v_load_some(dy + i, size - i, 0.0f) * v_##NAME##_slope(v_load_some(y + i, size - i, 0.0f));       \
+            v_store_some(dx + i, size - i, d);                                                                        \
+            v_store_some(dz + i, size - i, d * (float)alpha);                                                         \
+        }                                                                                                             \
+        return KERNEL_DONE;                                                                                           \
+    }
+
+#define BACKWARD_AGAIN_V2(NAME)                                                                                       \
+    int multiply_add_##NAME##_backward_v2(const scalar *dy, const scalar *x, const scalar *z, const scalar *bias,     \
+                                          scalar *dx, scalar *dz, int64_t N, int64_t M, double alpha) {               \
+        _Pragma("omp parallel for schedule(static) if (N * M >= PARALLEL_FROM)")                                      \
+        for (int64_t n = 0; n < N; n++)                                                                               \
+            for (int64_t m = 0; m < M; m += WIDTH) {                                                                  \
+                int64_t i = n * M + m, lanes = M - m;                                                                 \
+                vec slope = v_##NAME##_slope(before(x + i, z + i, bias + m, lanes, (float)alpha));                    \
+                vec d = v_load_some(dy + i, lanes, 0.0f) * slope;                                                     \
+                v_store_some(dx + i, lanes, d);                                                                       \
+                v_store_some(dz + i, lanes, d * (float)alpha);                                                        \
+            }                                                                                                         \
+        return KERNEL_DONE;                                                                                           \
+    }
+
+FORWARD_V2(relu)
+FORWARD_V2(sigmoid)
+FORWARD_V2(gelu)
+FORWARD_V2(silu)
+BACKWARD_FROM_Y_V2(relu)
+BACKWARD_FROM_Y_V2(sigmoid)
+BACKWARD_AGAIN_V2(gelu)
+BACKWARD_AGAIN_V2(silu)

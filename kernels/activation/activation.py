@@ -134,6 +134,7 @@ def forward(name: str) -> Operation:
         gradient=Gradient(f"multiply_add_{name}_backward", also={"dbias": sum_of_rows}),
         implementations=(
             Implementation(1, "c", "activation.c", f"multiply_add_{name}_forward_v1", "a loop"),
+            Implementation(2, "c", "activation.c", f"multiply_add_{name}_forward_v2", "threads and vectors"),
             Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_forward_v1", "one element a thread"),
             Implementation(
                 2,
@@ -166,6 +167,7 @@ def backward(name: str) -> Operation:
         cost=backward_cost(name),
         implementations=(
             Implementation(1, "c", "activation.c", f"multiply_add_{name}_backward_v1", "a loop"),
+            Implementation(2, "c", "activation.c", f"multiply_add_{name}_backward_v2", "threads and vectors"),
             Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_backward_v1", "one element a thread"),
             Implementation(
                 2,

@@ -71,7 +71,8 @@ FAMILY = Family(
             cases=({"N": 1}, {"N": 13}, {"N": 64}, {"N": 100_003}),
             cost=cost,
             implementations=(
-                Implementation(1, "c", "adamw.c", "adamw_step_v1", "a loop"),
+                Implementation(1, "c", "adamw.c", "adamw_step_v1", "a loop in fp64"),
+                Implementation(2, "c", "adamw.c", "adamw_step_v2", "threads and vectors, in fp32"),
                 Implementation(1, "cuda", "adamw.cu", "adamw_step_v1", "one parameter a thread"),
                 Implementation(2, "cuda", "adamw.cu", "adamw_step_v2", "16-byte accesses"),
                 Implementation(1, "triton", "adamw_triton.py", "adamw_step", "one pass, in place"),

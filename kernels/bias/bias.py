@@ -90,6 +90,14 @@ FAMILY = Family(
             cost=bias_gradient_cost,
             implementations=(
                 Implementation(1, "c", "bias.c", "bias_gradient_v1", "column by column", accumulates=True),
+                Implementation(
+                    2,
+                    "c",
+                    "bias.c",
+                    "bias_gradient_v2",
+                    "vectors along rows, threads over parts in a fixed order",
+                    accumulates=True,
+                ),
                 Implementation(1, "cuda", "bias.cu", "bias_gradient_v1", "one thread a column"),
                 Implementation(2, "cuda", "bias.cu", "bias_gradient_v2", "parts of the rows, summed in a fixed order"),
                 Implementation(
@@ -115,6 +123,7 @@ FAMILY = Family(
             gradient=Gradient("bias_relu_backward", also={"dbias": sum_of_rows}),
             implementations=(
                 Implementation(1, "c", "bias.c", "bias_relu_forward_v1", "a loop"),
+                Implementation(2, "c", "bias.c", "bias_relu_forward_v2", "threads and vectors"),
                 Implementation(1, "cuda", "bias.cu", "bias_relu_forward_v1", "one element a thread"),
                 Implementation(
                     2,
@@ -140,6 +149,7 @@ FAMILY = Family(
             cost=backward_cost,
             implementations=(
                 Implementation(1, "c", "bias.c", "bias_relu_backward_v1", "a loop"),
+                Implementation(2, "c", "bias.c", "bias_relu_backward_v2", "threads and vectors"),
                 Implementation(1, "cuda", "bias.cu", "bias_relu_backward_v1", "one element a thread"),
                 Implementation(
                     2,

@@ -4,7 +4,8 @@
  * Columns from V on are never read and become 0. A row whose target is ignore_index has loss and gradient 0.
  * `losses` is fp32 in every precision.
  */
-#include <perfkit/vector.h>
+#include <perfkit/rows.h>
+#include <stdlib.h>
 
 enum { BAD_TARGET = 2 };
 
@@ -39,4 +40,97 @@ int classifier_v1(scalar *logits, const int64_t *targets, float *losses, int64_t
         memset(x + V, 0, (size_t)(Vp - V) * sizeof(scalar));
     }
     return KERNEL_DONE;
+}
+
+/* ---- version 2: threads over rows; logits read from memory once, one exponential each ---------------------------- */
+
+/* A row is taken in blocks that stay in the first-level cache between their maximum and their exponentials. Each block's
+ * exponentials, relative to its own maximum, are kept in fp32: in the row's place, or in scratch where the row is bf16.
+ * When the row's maximum and sum are known, one factor a block turns them into gradients. */
+#define BLOCK 2048
+#define MOST_BLOCKS 64
+
+static float keep_exponentials(const scalar *x, float *kept, int64_t n, float top) {
+    float shift = top == -INFINITY ? 0.0f : top; /* -inf - -inf would make NaN of what is exp(-inf) = 0 */
+    vec sums[2] = {v_all(0.0f), v_all(0.0f)};
+    int64_t v = 0;
+    for (; v + 2 * WIDTH <= n; v += 2 * WIDTH)
+        for (int k = 0; k < 2; k++) {
+            vec e = v_exp_of(v_load(x + v + k * WIDTH), shift);
+            v_store_float(kept + v + k * WIDTH, e);
+            sums[k] += e;
+        }
+    float sum = v_sum(sums[0] + sums[1]);
+    for (; v < n; v++) {
+        kept[v] = expf(get(x + v) - shift);
+        sum += kept[v];
+    }
+    return sum;
+}
+
+static void scale_exponentials(const float *kept, scalar *dx, int64_t n, float factor) {
+    int64_t v = 0;
+    for (; v + WIDTH <= n; v += WIDTH) v_store(dx + v, v_load_float(kept + v) * factor);
+    for (; v < n; v++) put(dx + v, kept[v] * factor);
+}
+
+/* One row: its loss, and its gradient in its place. */
+static float classify_row(scalar *x, float *kept, int64_t target, int64_t V, float dloss) {
+    int64_t block = (V + MOST_BLOCKS - 1) / MOST_BLOCKS;
+    block = block < BLOCK ? BLOCK : (block + WIDTH - 1) / WIDTH * WIDTH;
+    float tops[MOST_BLOCKS], sums[MOST_BLOCKS], own = get(x + target), top = -INFINITY;
+    int64_t blocks = 0;
+    for (int64_t v = 0; v < V; v += block, blocks++) {
+        int64_t n = V - v < block ? V - v : block;
+        tops[blocks] = row_largest(x + v, n);
+        sums[blocks] = keep_exponentials(x + v, kept + v, n, tops[blocks]);
+        top = fmaxf(top, tops[blocks]);
+    }
+    double sum = 0.0;
+    for (int64_t b = 0; b < blocks; b++) sum += sums[b] * (tops[b] == -INFINITY ? 1.0 : exp((double)tops[b] - top));
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t v = b * block, n = V - v < block ? V - v : block;
+        double factor = tops[b] == -INFINITY ? 1.0 : exp((double)tops[b] - top);
+        scale_exponentials(kept + v, x + v, n, (float)(factor / sum * dloss));
+    }
+    double loss = top - own + log(sum);
+    put(x + target, (float)(exp(-loss) - 1.0) * dloss);
+    return (float)loss;
+}
+
+int classifier_v2(scalar *logits, const int64_t *targets, float *losses, int64_t N, int64_t V, int64_t Vp,
+                  int64_t ignore_index, double dloss) {
+    if (!targets_fit(targets, N, V, ignore_index)) return BAD_TARGET;
+    int failed = 0;
+#pragma omp parallel if (N * V >= PARALLEL_FROM)
+    {
+#ifdef PERFKIT_BF16
+        float *scratch = malloc((size_t)V * sizeof(float));
+        if (!scratch) {
+#pragma omp atomic write
+            failed = 1;
+        }
+#endif
+#pragma omp barrier
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < N; n++) {
+            if (failed) continue;
+            scalar *x = logits + n * Vp;
+            if (targets[n] == ignore_index) {
+                memset(x, 0, (size_t)Vp * sizeof(scalar));
+                losses[n] = 0.0f;
+                continue;
+            }
+#ifdef PERFKIT_BF16
+            losses[n] = classify_row(x, scratch, targets[n], V, (float)dloss);
+#else
+            losses[n] = classify_row(x, x, targets[n], V, (float)dloss);
+#endif
+            memset(x + V, 0, (size_t)(Vp - V) * sizeof(scalar));
+        }
+#ifdef PERFKIT_BF16
+        free(scratch);
+#endif
+    }
+    return failed ? KERNEL_OUT_OF_MEMORY : KERNEL_DONE;
 }

@@ -233,6 +233,10 @@ FAMILY = Family(
             cost=classifier_cost,
             implementations=(
                 Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"),
+                Implementation(
+                    2, "c", "classifier.c", "classifier_v2",
+                    "threads over rows; logits read from memory once, one exponential each, kept from sum to gradient",
+                ),
                 Implementation(1, "cuda", "classifier.cu", "classifier_v1", "one thread a row"),
                 Implementation(
                     2,

@@ -106,6 +106,7 @@ FAMILY = Family(
             ),
             implementations=(
                 Implementation(1, "c", "encoder.c", "encoder_forward_v1", "element by element"),
+                Implementation(2, "c", "encoder.c", "encoder_forward_v2", "threads over tokens, vectors within"),
                 Implementation(1, "cuda", "encoder.cu", "encoder_forward_v1", "one element a thread"),
                 Implementation(2, "cuda", "encoder.cu", "encoder_forward_v2", "one warp a token, 16-byte accesses"),
                 Implementation(
@@ -130,7 +131,12 @@ FAMILY = Family(
             cost=backward_cost,
             implementations=(
                 Implementation(
-                    1, "c", "encoder.c", "encoder_backward_v1", "zero, then token by token", accumulates=True
+                    1, "c", "encoder.c", "encoder_backward_v1", "channel by channel", accumulates=True
+                ),
+                Implementation(
+                    2, "c", "encoder.c", "encoder_backward_v2",
+                    "tokens sorted by word; threads over words, each summed in registers and written once",
+                    accumulates=True,
                 ),
                 Implementation(1, "cuda", "encoder.cu", "encoder_backward_v1", "one element a thread"),
                 Implementation(

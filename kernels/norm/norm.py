@@ -49,6 +49,9 @@ FAMILY = Family(
             cost=cost,
             implementations=(
                 Implementation(1, "c", "norm.c", "global_norm_v1", "a loop in fp64", accumulates=True),
+                Implementation(
+                    2, "c", "norm.c", "global_norm_v2", "threads over parts, vectors within", accumulates=True
+                ),
                 Implementation(1, "cuda", "norm.cu", "global_norm_v1", "one block"),
                 Implementation(
                     2, "cuda", "norm.cu", "global_norm_v2", "many blocks, their parts summed in a fixed order"

@@ -4,7 +4,7 @@
  * memory, so that the backward pass, which reads x, sees the same numbers.
  * Argument order everywhere: input tensors, output tensors, sizes, eps.
  */
-#include <perfkit/vector.h>
+#include <perfkit/rows.h>
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
 
@@ -26,6 +26,28 @@ int residual_layernorm_forward_v1(const scalar *a, const scalar *b, const scalar
         for (int64_t c = 0; c < C; c++) put(y + n * C + c, (get(row + c) - m) * r * get(weight + c) + get(bias + c));
         mean[n] = m;
         rstd[n] = r;
+    }
+    return KERNEL_DONE;
+}
+
+/* ---- version 2: threads and vectors ----------------------------------------------------------------------------- */
+
+int residual_forward_v2(const scalar *a, const scalar *b, scalar *y, int64_t n) {
+#pragma omp parallel for schedule(static) if (n >= PARALLEL_FROM)
+    for (int64_t i = 0; i < n; i += WIDTH)
+        v_store_some(y + i, n - i, v_load_some(a + i, n - i, 0.0f) + v_load_some(b + i, n - i, 0.0f));
+    return KERNEL_DONE;
+}
+
+int residual_layernorm_forward_v2(const scalar *a, const scalar *b, const scalar *weight, const scalar *bias, scalar *x,
+                                  scalar *y, float *mean, float *rstd, int64_t N, int64_t C, double eps) {
+#pragma omp parallel for schedule(static) if (N * C >= PARALLEL_FROM)
+    for (int64_t n = 0; n < N; n++) {
+        const scalar *p = a + n * C, *q = b + n * C;
+        scalar *row = x + n * C;
+        for (int64_t c = 0; c < C; c += WIDTH)
+            v_store_some(row + c, C - c, v_load_some(p + c, C - c, 0.0f) + v_load_some(q + c, C - c, 0.0f));
+        row_layernorm(row, weight, bias, y + n * C, mean + n, rstd + n, C, eps);
     }
     return KERNEL_DONE;
 }

@@ -87,6 +87,7 @@ FAMILY = Family(
             cost=residual_cost,
             implementations=(
                 Implementation(1, "c", "residual.c", "residual_forward_v1", "a loop"),
+                Implementation(2, "c", "residual.c", "residual_forward_v2", "threads and vectors"),
                 Implementation(1, "cuda", "residual.cu", "residual_forward_v1", "one element a thread"),
                 Implementation(
                     2,
@@ -123,6 +124,9 @@ FAMILY = Family(
             ),
             implementations=(
                 Implementation(1, "c", "residual.c", "residual_layernorm_forward_v1", "a sum, then LayerNorm's loops"),
+                Implementation(
+                    2, "c", "residual.c", "residual_layernorm_forward_v2", "threads over rows, vectors within"
+                ),
                 Implementation(1, "cuda", "residual.cu", "residual_layernorm_forward_v1", "one thread a row"),
                 Implementation(
                     2, "cuda", "residual.cu", "residual_layernorm_forward_v2", "one warp a row, vectors within"

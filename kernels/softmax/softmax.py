@@ -71,6 +71,7 @@ FAMILY = Family(
             gradient=Gradient("softmax_backward"),
             implementations=(
                 Implementation(1, "c", "softmax.c", "softmax_forward_v1", "three loops a row"),
+                Implementation(2, "c", "softmax.c", "softmax_forward_v2", "threads over rows, vectors within"),
                 Implementation(1, "cuda", "softmax.cu", "softmax_forward_v1", "one thread a row"),
                 Implementation(
                     2,
@@ -111,6 +112,7 @@ FAMILY = Family(
             tolerance={"fp32": 5e-5, "bf16": 1e-2},
             implementations=(
                 Implementation(1, "c", "softmax.c", "softmax_backward_v1", "two loops a row"),
+                Implementation(2, "c", "softmax.c", "softmax_backward_v2", "threads over rows, vectors within"),
                 Implementation(1, "cuda", "softmax.cu", "softmax_backward_v1", "one thread a row"),
                 Implementation(
                     2,

@@ -13,6 +13,9 @@ static inline vec v_exp_of(vec x, float shift) {
     return v_exp2((x - shift) * LOG2_E);
 }
 
+/* Elements summed in fp32, a lane each WIDTH; the sums of longer rows go on in fp64. A multiple of every WIDTH. */
+#define FP32_TERMS 2048
+
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 static inline float row_largest(const scalar *x, int64_t n) {
@@ -66,16 +69,19 @@ static inline void row_softmax(const scalar *x, scalar *y, int64_t n, float c) {
     float largest = v_largest(top);
     for (int64_t i = whole; i < n; i++) largest = fmaxf(largest, get(x + i) * c);
 
-    vec sums = v_all(0.0f);
-    for (int64_t i = 0; i < whole; i += WIDTH) {
-        vec e = v_exp2(v_load(x + i) * c - largest);
-        v_store(y + i, e);
-        sums += e;
+    double sum = 0.0;
+    for (int64_t start = 0; start < whole; start += FP32_TERMS) {
+        int64_t end = whole - start < FP32_TERMS ? whole : start + FP32_TERMS;
+        vec sums = v_all(0.0f);
+        for (int64_t i = start; i < end; i += WIDTH) {
+            vec e = v_exp2(v_load(x + i) * c - largest);
+            v_store(y + i, e);
+            sums += e;
+        }
+        sum += v_sum(sums);
     }
-    ivec inside = v_lanes_below(rest);
-    vec last = v_load_part(x + whole, rest, 0.0f);
-    vec e = v_exp2(last * c - largest);
-    float inverse = 1.0f / v_sum(sums + v_where(inside, e, v_all(0.0f)));
+    vec e = v_exp2(v_load_part(x + whole, rest, 0.0f) * c - largest);
+    float inverse = (float)(1.0 / (sum + v_sum(v_where(v_lanes_below(rest), e, v_all(0.0f)))));
 
     for (int64_t i = 0; i < whole; i += WIDTH)
         v_store(y + i, softmax_again(v_load(y + i), v_load(x + i), c, largest) * inverse);
@@ -86,9 +92,14 @@ static inline void row_softmax(const scalar *x, scalar *y, int64_t n, float c) {
 static inline void row_softmax_gradient(const scalar *dy, const scalar *y, scalar *dx, int64_t n, float c) {
     int64_t whole = n - n % WIDTH, rest = n - whole;
     vec last_y = v_load_part(y + whole, rest, 0.0f), last_dy = v_load_part(dy + whole, rest, 0.0f);
-    vec sums = last_y * last_dy;
-    for (int64_t i = 0; i < whole; i += WIDTH) sums += v_load(y + i) * v_load(dy + i);
-    float dot = v_sum(sums);
+    double sum = v_sum(last_y * last_dy);
+    for (int64_t start = 0; start < whole; start += FP32_TERMS) {
+        int64_t end = whole - start < FP32_TERMS ? whole : start + FP32_TERMS;
+        vec sums = v_all(0.0f);
+        for (int64_t i = start; i < end; i += WIDTH) sums += v_load(y + i) * v_load(dy + i);
+        sum += v_sum(sums);
+    }
+    float dot = (float)sum;
     for (int64_t i = 0; i < whole; i += WIDTH) v_store(dx + i, v_load(y + i) * c * (v_load(dy + i) - dot));
     v_store_part(dx + whole, rest, last_y * c * (last_dy - dot));
 }
