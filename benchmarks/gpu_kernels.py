@@ -1,0 +1,342 @@
+"""Every GPU kernel of the catalog, CUDA and Triton, checked and then timed beside PyTorch's own operators.
+
+    python benchmarks/gpu_kernels.py [--only TEXT] [--dtype fp32] [--batch 8] [--time 1024] [--json FILE]
+
+The check: fresh random inputs, every output poisoned before, over each operation's odd cases and at the timed sizes,
+against its reference in fp64. A wrong kernel is named and not timed, and the exit code is 1.
+
+The time: GPT-2's sizes. Calls are captured into a CUDA graph, so that nothing is counted but the GPU's work; they take
+turns over several sets of inputs and outputs, together several times the L2 cache, so that every call finds it cold.
+Medians over replays. GB/s are the least bytes that the operation must move (its cost model) over the time; the last
+columns are its share of the bandwidth of a large copy, measured in the same process, and PyTorch's time over ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perfkit.bench.pytorch import OWN
+from perfkit.bench.sizes import gpt2
+from perfkit.cost.model import Call, TensorSpec
+from perfkit.errors import PerfkitError
+from perfkit.kernels import Implementation, Operation, catalog, find
+from perfkit.kernels.checking import as_tuple, largest_error, to_fp64
+from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
+from perfkit.kernels.languages import candidates, language
+
+DEVICE = "cuda"
+WORKERS = 12  # processes that check, and so compile, at once
+COLD_BYTES = 4  # all sets of a call together, in sizes of the L2 cache
+LONG_ROW, ROWS_CHECKED = 10_000, 512
+REPLAYS = 15
+LEAST_NS = 300_000  # what one replay lasts at least
+
+
+class Inputs:
+    """`perfkit.kernels.checking.Inputs`, made on the GPU."""
+
+    def __init__(self, dtype: str, seed: int) -> None:
+        self.dtype = TORCH_DTYPES[dtype]
+        self._generator = torch.Generator(DEVICE).manual_seed(seed)
+
+    def normal(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> Tensor:
+        return (torch.randn(shape, generator=self._generator, device=DEVICE) * scale + mean).to(self.dtype)
+
+    def integers(self, low: int, high: int, *shape: int) -> Tensor:
+        return torch.randint(low, high, shape, generator=self._generator, device=DEVICE)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The largest error of one implementation over its cases, as a share of what is allowed; `problem` if wrong."""
+
+    operation: str
+    dtype: str
+    implementation: str
+    share: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One way to compute one operation. `bandwidth` in bytes/s, `of_copy` and `speedup` (PyTorch = 1) as ratios."""
+
+    operation: str
+    dtype: str
+    implementation: str
+    sizes: dict[str, int]
+    ns: float
+    bandwidth: float
+    of_copy: float
+    speedup: float | None
+    share_of_tolerance: float | None
+    best: bool = False
+
+
+def label(implementation: Implementation) -> str:
+    return f"{implementation.language}:{implementation.version}"
+
+
+def implementations(operation: Operation, dtype: str) -> list[Implementation]:
+    """Of every language that runs on the GPU, naive first."""
+    return sorted(candidates(operation, DEVICE, dtype), key=lambda i: (i.language, i.version))
+
+
+def timed_sizes(operation: Operation, family: str, batch: int, length: int) -> dict[str, int]:
+    """GPT-2's sizes; attention's T × T matrices of a full batch are 12 · `batch` of them."""
+    names = list(operation.cases[0])
+    sizes = gpt2(family, names, DEVICE, operation.cases[-1])
+    tokens = {"B": batch, "T": length}
+    scaled = {name: size * batch * length // (8 * 1024) if name == "N" else size for name, size in sizes.items()}
+    return scaled | {name: size for name, size in tokens.items() if name in names}
+
+
+# ---- checking -------------------------------------------------------------------------------------------------------
+
+
+def check_all(name: str, dtype: str, family: str, batch: int, length: int) -> list[Checked]:
+    """Check all implementations of one operation, in a process of its own."""
+    operation = find(name)
+    large = timed_sizes(operation, family, batch, length)
+    if "N" in large and max(large.get("V", 0), large.get("M", 0)) > LONG_ROW:
+        large["N"] = ROWS_CHECKED  # in fp64, and beside other processes
+    cases = [*map(dict, operation.cases), large]
+    found = []
+    for implementation in implementations(operation, dtype):
+        try:
+            run = language(implementation).launcher(operation, implementation, dtype)
+            shares = [share_of_tolerance(operation, implementation, run, dtype, case) for case in cases]
+            worst = max(shares)
+            problem = "" if worst <= 1 else f"wrong at {cases[shares.index(worst)]}"
+        except Exception as error:  # a compiler's or a driver's too: the other kernels are still worth checking
+            worst, problem = math.inf, str(error)
+        found.append(Checked(name, dtype, label(implementation), worst, problem))
+    return found
+
+
+def share_of_tolerance(operation: Operation, implementation: Implementation, run: Any, dtype: str, case: Any) -> float:
+    """The largest error over all results, over the tolerance."""
+    arguments = operation.inputs(Inputs(dtype, time.time_ns() % (1 << 32)), **case)
+    tensors, scalars = prepared(operation, arguments, implementation)
+    run(tensors, scalars)
+    torch.cuda.synchronize()
+    by_name = dict(zip(tensor_names(operation), tensors, strict=True))
+    expected = as_tuple(operation.reference(*(to_fp64(a) for a in arguments)))
+    errors = [largest_error(by_name[n], e) for n, e in zip(operation.signature.results, expected, strict=True)]
+    return max(errors) / operation.tolerance[dtype]
+
+
+def tensor_names(operation: Operation) -> list[str]:
+    signature = operation.signature
+    return [signature.inputs[i] for i in signature.tensors] + list(signature.outputs)
+
+
+def prepared(
+    operation: Operation, arguments: Sequence[Any], implementation: Implementation
+) -> tuple[list[Tensor], tuple[int | float, ...]]:
+    """What a launch takes: copies of the tensors that it changes, the others, and poisoned outputs; its scalars."""
+    signature = operation.signature
+    outputs = as_tuple(operation.allocate(*arguments))
+    for output in outputs:
+        output.fill_(math.nan if output.is_floating_point() else -1)
+    named = [(signature.inputs[i], arguments[i]) for i in signature.tensors]
+    tensors = [a.clone() if name in signature.mutated else a.contiguous() for name, a in named]
+    scalars = tuple(operation.scalars(*arguments))
+    return [*tensors, *outputs], (*scalars, 0) if implementation.accumulates else scalars
+
+
+# ---- timing ---------------------------------------------------------------------------------------------------------
+
+
+def median_ns(calls: Sequence[Callable[[], Any]]) -> float:
+    """Median GPU time of one call, over replays of a graph that makes them all in turn, several times over."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for call in calls[:2]:
+            call()
+    torch.cuda.synchronize()
+    once = _replay_ns(_captured(calls, 1), 3) / len(calls)
+    rounds = max(1, math.ceil(LEAST_NS / max(once * len(calls), 1)))
+    graph = _captured(calls, rounds)
+    replays = REPLAYS if once * len(calls) * rounds < 20e6 else 4
+    return _replay_ns(graph, replays) / len(calls) / rounds
+
+
+def _captured(calls: Sequence[Callable[[], Any]], rounds: int) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = [call() for call in calls]  # alive together, so that each has results of its own
+        for _ in range(rounds - 1):
+            for i, call in enumerate(calls):
+                kept[i] = None
+                kept[i] = call()
+    return graph
+
+
+def _replay_ns(graph: torch.cuda.CUDAGraph, replays: int) -> float:
+    graph.replay()
+    samples = []
+    for _ in range(replays):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end) * 1e6)
+    return statistics.median(samples)
+
+
+def copy_bandwidth() -> float:
+    """Bytes read and written a second by a copy of 1 GiB."""
+    source = torch.randn(1 << 28, device=DEVICE)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes * 1e9 / median_ns([lambda: target.copy_(source)] * 4)
+
+
+def bytes_moved(operation: Operation, arguments: Sequence[Any]) -> float:
+    """The least bytes of one call."""
+    specs = [TensorSpec(tuple(a.shape), name_of(a.dtype)) if isinstance(a, Tensor) else a for a in arguments]
+    cost = operation.cost(Call(operation.qualified_name, tuple(specs)))
+    return cost.bytes_read + cost.bytes_written
+
+
+def time_all(
+    operation: Operation, dtype: str, sizes: dict[str, int], checked: dict[str, Checked], copy: float
+) -> Iterator[Timed]:
+    """Time what is right, and PyTorch's way first."""
+    arguments = operation.inputs(Inputs(dtype, 1), **sizes)
+    moved = bytes_moved(operation, arguments)
+    count = max(1, min(64, math.ceil(COLD_BYTES * l2_bytes() / moved)))
+    sets = [arguments, *(operation.inputs(Inputs(dtype, 2 + i), **sizes) for i in range(count - 1))]
+    theirs = pytorch_ns(operation, sets)
+    rows = [("pytorch", theirs, None)] if theirs else []
+    for implementation in implementations(operation, dtype):
+        check = checked[label(implementation)]
+        if check.problem:
+            continue
+        run = language(implementation).launcher(operation, implementation, dtype)
+        launches = [prepared(operation, arguments, implementation) for arguments in sets]
+        ns = median_ns([partial(run, tensors, scalars) for tensors, scalars in launches])
+        rows.append((label(implementation), ns, check.share))
+    if not rows:
+        return
+    best = min((ns for name, ns, _ in rows if name != "pytorch"), default=None)
+    for name, ns, share in rows:
+        speedup = theirs / ns if theirs and name != "pytorch" else None
+        yield Timed(
+            operation.name,
+            dtype,
+            name,
+            sizes,
+            ns,
+            moved * 1e9 / ns,
+            moved * 1e9 / ns / copy,
+            speedup,
+            share,
+            ns == best,
+        )
+
+
+def pytorch_ns(operation: Operation, sets: Sequence[Sequence[Any]]) -> float | None:
+    """PyTorch's own way, or None where it has none for these arguments."""
+    own = OWN.get(operation.name)
+    try:
+        calls = [own(*a) if own else (lambda a=a: operation.reference(*a)) for a in sets]
+        return median_ns(calls)
+    except (PerfkitError, RuntimeError) as error:
+        print(f"# PyTorch has no {operation.name}: {str(error).splitlines()[0]}", flush=True)
+        return None
+
+
+def l2_bytes() -> int:
+    return torch.cuda.get_device_properties(0).L2_cache_size
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+HEADER = f"{'operation':30} {'type':4} {'way':10} {'µs':>9} {'GB/s':>6} {'of copy':>7} {'speed-up':>8} {'error':>6}"
+
+
+def row(timed: Timed) -> str:
+    speedup = "" if timed.speedup is None else f"{timed.speedup:.2f} ×"
+    share = "" if timed.share_of_tolerance is None else f"{100 * timed.share_of_tolerance:.0f} %"
+    mark = " ←" if timed.best else ""
+    figures = f"{timed.ns / 1e3:9.1f} {timed.bandwidth / 1e9:6.0f} {100 * timed.of_copy:5.0f} % {speedup:>8} {share:>6}"
+    return f"{timed.operation:30} {timed.dtype:4} {timed.implementation:10} {figures}{mark}"
+
+
+def check_everything(tasks: Sequence[tuple[str, str, str]], batch: int, length: int) -> list[Checked]:
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(check_all, name, dtype, family, batch, length) for family, name, dtype in tasks]
+        return [result for future in futures for result in future.result()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="operations whose name holds this")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], action="append", help="one precision (both by default)")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--time", type=int, default=1024, help="sequence length")
+    parser.add_argument("--no-check", action="store_true", help="time without checking, while tuning")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("PyTorch finds no CUDA GPU on this machine.", file=sys.stderr)
+        return 2
+    dtypes = arguments.dtype or ["fp32", "bf16"]
+    tasks = [
+        (family.name, operation.name, dtype)
+        for family in catalog()
+        for operation in family.operations
+        for dtype in dtypes
+        if arguments.only in operation.name and implementations(operation, dtype)
+    ]
+    began = time.time()
+    checked: list[Checked] = []
+    if not arguments.no_check:
+        checked = check_everything(tasks, arguments.batch, arguments.time)
+        wrong = [c for c in checked if c.problem]
+        for c in wrong:
+            print(f"WRONG {c.operation} {c.dtype} {c.implementation} ({c.share:.3g} of the tolerance): {c.problem}")
+        print(
+            f"# {len(checked)} implementations checked, {len(wrong)} wrong, in {time.time() - began:.0f} s", flush=True
+        )
+    copy = copy_bandwidth()
+    device = torch.cuda.get_device_name()
+    print(f"# {device}, L2 {l2_bytes() >> 20} MiB, PyTorch {torch.__version__}; a copy moves {copy / 1e9:.0f} GB/s")
+    print(HEADER, flush=True)
+    rows: list[Timed] = []
+    for family, name, dtype in tasks:
+        operation = find(name)
+        known = {c.implementation: c for c in checked if (c.operation, c.dtype) == (name, dtype)}
+        known = known or {label(i): Checked(name, dtype, label(i), math.nan) for i in implementations(operation, dtype)}
+        with torch.no_grad():
+            sizes = timed_sizes(operation, family, arguments.batch, arguments.time)
+            for timed in time_all(operation, dtype, sizes, known, copy):
+                rows.append(timed)
+                print(row(timed), flush=True)
+        torch.cuda.empty_cache()
+    print(f"# {time.time() - began:.0f} s")
+    if arguments.json:
+        content = {"device": device, "copy_bytes_per_s": copy, "checked": [asdict(c) for c in checked]}
+        arguments.json.write_text(json.dumps(content | {"rows": [asdict(t) for t in rows]}, indent=1) + "\n")
+    return int(any(c.problem for c in checked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
