@@ -41,7 +41,6 @@ def report(
     Nsight Compute reports (.ncu-rep, CSV) and Nsight Systems captures (.sqlite; .nsys-rep where nsys is).
     """
     from perfkit import readers, render
-    from perfkit.analysis.report import analyse_any
     from perfkit.cli import shown, styles
 
     wanted = render.chosen(formats)
@@ -51,6 +50,8 @@ def report(
         return styles.report(paths, out, write, ".json" if as_json else ".txt")
     for path in paths:
         source = readers.read(path)
+        from perfkit.analysis.report import analyse_any  # not before: what reads a report starts first, beside it
+
         if counters:
             source = _joined(source, counters)
         result = analyse_any(source, path)

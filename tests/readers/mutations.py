@@ -83,7 +83,8 @@ def of_bytes(data: bytes, r: random.Random) -> tuple[str, bytes]:
 
 
 # --- reports of Nsight Compute
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number in base 128, as protocol buffers write it."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -123,7 +124,7 @@ def parse(message: bytes) -> list[Field]:
 
 def build(fields: list[Field]) -> bytes:
     return b"".join(
-        _varint(n << 3 | w) + (_varint(len(content)) if w == 2 else b"") + content for n, w, content in fields
+        varint(n << 3 | w) + (varint(len(content)) if w == 2 else b"") + content for n, w, content in fields
     )
 
 
@@ -150,7 +151,7 @@ def report(head: bytes, found: list[tuple[list[Field], list[bytes]]]) -> bytes:
     out = [head]
     for header, messages in found:
         payload = b"".join(len(m).to_bytes(4, "little") + m for m in messages)
-        raw = build([(n, w, _varint(len(payload)) if n == 5 else c) for n, w, c in header])
+        raw = build([(n, w, varint(len(payload)) if n == 5 else c) for n, w, c in header])
         out += [len(raw).to_bytes(4, "little"), raw, payload]
     return b"".join(out)
 
@@ -204,7 +205,7 @@ def _changed_value(content: bytes, kind: str, r: random.Random) -> bytes:
         old = struct.unpack("<d", content[1:9])[0]
         new = r.choice((float("nan"), float("inf"), -1.0, 0.0, 1e300, 5e-324, old * 1.5, old * 10, old + 1, -old))
         return b"\x19" + struct.pack("<d", new)
-    return b"\x28" + _varint(r.choice((0, 1, 7, 2**31, 2**63, 2**64 - 1)))
+    return b"\x28" + varint(r.choice((0, 1, 7, 2**31, 2**63, 2**64 - 1)))
 
 
 # --- pages of `ncu --csv`

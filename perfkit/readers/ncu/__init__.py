@@ -21,11 +21,14 @@ def read_report(path: Path) -> KernelTable:
     Uses NVIDIA's package ncu-report, else an `ncu` on the PATH. Raises `InputError` for a file that is missing, damaged
     or incomplete, `Unavailable` where neither is installed.
     """
-    from perfkit.readers.ncu import child, container, tool
+    from perfkit.readers.ncu import child, container
 
     stated = container.check(path)
-    if child.package_folder() is None and tool.find():
-        return tool.read(path, stated)
+    if child.package_folder() is None:
+        from perfkit.readers.ncu import tool
+
+        if tool.find():
+            return tool.read(path, stated)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(child.read_results, path, stated)
         import pandas  # noqa: F401  takes as long as reading a small report: both at once
