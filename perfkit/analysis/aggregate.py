@@ -7,17 +7,19 @@ adding groups up, as the module tree does, is adding rows of the matrix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.results import Group
+from perfkit.analysis.judging import WITHHELD
+from perfkit.analysis.results import Group, Withheld
 from perfkit.analysis.roofline import BOUNDS, Booleans, Integers, Judged, Reals
 
 _QUANTITIES = (
     "count", "time", "flop", "flop_time", "bytes", "bytes_time", "both_flop", "both_bytes",
-    "roof", "judged_time", "headroom", "above_time",
+    "roof", "judged_time", "headroom", "above_time", *WITHHELD,
 )  # fmt: skip
 # Rows above their roof are a broken measurement where they take more than this share of a group's time; one call of
 # hundreds that a clock misread does not make the sum doubtful.
@@ -38,6 +40,7 @@ class Rows:
     names: list[str]
     short_names: list[str]
     shapes: list[str]
+    withheld: dict[str, Booleans] = field(default_factory=dict)
 
     @property
     def total_ns(self) -> float:
@@ -64,6 +67,7 @@ def _weights(rows: Rows) -> Reals:
         np.ones(len(j.time)), j.time, _where(flop_known, j.flop), _where(flop_known, j.time),
         _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
         _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), _where(j.above, j.time),
+        *(_where(rows.withheld[why], j.time) if why in rows.withheld else np.zeros(len(j.time)) for why in WITHHELD),
     ]  # fmt: skip
     roof = _where(judged, j.roof)
     by_pass = [np.where(rows.pass_code == p, j.time, 0.0) for p in range(len(rows.passes))]
@@ -76,7 +80,7 @@ def _where(known: Booleans, values: Reals) -> Reals:
     return np.where(known, values, 0.0)
 
 
-def group_of(key: str, line: Reals, rows: Rows, **labels: str) -> Group:
+def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
     """The `Group` of one line of the matrix, per step."""
     q = {name: float(line[i]) for name, i in _AT.items()}
     per_step = 1.0 / max(rows.steps, 1)
@@ -103,6 +107,8 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: str) -> Group:
         headroom_ns=q["headroom"] * per_step if judged else None,
         bound=BOUNDS[int(np.argmax(by_bound))] if judged and by_bound.any() else "",
         ceiling=rows.judged.ceilings[int(np.argmax(by_ceiling))] if judged and by_ceiling.any() else "",
+        withheld_ns=sum(q[why] for why in WITHHELD) * per_step,
+        withheld=max(WITHHELD, key=q.__getitem__) if any(q[why] for why in WITHHELD) else "",
         above_roof=q["above_time"] > NOTABLE * q["time"],
         passes=tuple(p for p, ns in zip(rows.passes, by_pass, strict=True) if ns > 0),
         **labels,
@@ -141,6 +147,17 @@ def _call_group(rows: Rows, line: Reals, example: int) -> Group:
         "example": rows.names[example],
     }
     return group_of(rows.short_names[example], line, rows, **labels)
+
+
+def withheld(rows: Rows) -> list[Withheld]:
+    """How many rows are not judged and how much time they take, by why."""
+    found = []
+    for why, mask in rows.withheld.items():
+        if mask.any():
+            ns = float(rows.judged.time[mask].sum())
+            per_step = 1.0 / max(rows.steps, 1)
+            found.append(Withheld(why, float(mask.sum()) * per_step, ns * per_step, _ratio(ns, rows.total_ns) or 0.0))
+    return found
 
 
 def largest_headroom(groups: Sequence[Group]) -> list[Group]:

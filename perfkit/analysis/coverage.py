@@ -7,12 +7,16 @@ import numpy as np
 from perfkit.analysis.aggregate import Rows
 from perfkit.analysis.results import Coverage
 from perfkit.analysis.roofline import Booleans
+from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
 
 _NAMED = 10
 
 
-def coverage(rows: Rows, has_pass: Booleans, has_module: Booleans) -> Coverage:
-    """Shares of the kernel time, 0 to 1; `has_module` counts a layer or module."""
+def coverage(rows: Rows, has_pass: Booleans, has_module: Booleans, kind: str = RUN) -> Coverage:
+    """Shares of the kernel time, 0 to 1; `has_module` counts a layer or module.
+
+    The line leaves out what a profile of this `kind` (`perfkit.analysis.source`) does not hold by its nature.
+    """
     judged = rows.judged
     total = rows.total_ns
     shares = {
@@ -28,8 +32,8 @@ def coverage(rows: Rows, has_pass: Booleans, has_module: Booleans) -> Coverage:
         flop=shares["FLOP"],
         bytes=shares["bytes"],
         counters=shares["counters"],
-        text=_text(shares),
-        uncosted=_uncosted(rows),
+        text=_text(shares, kind),
+        uncosted=_uncosted(rows) if kind not in (NCU, NSYS) else [],
     )
 
 
@@ -37,10 +41,16 @@ def _share(time: np.ndarray, known: Booleans, total: float) -> float:
     return float(time[known].sum() / total) if total else 0.0
 
 
-def _text(shares: dict[str, float]) -> str:
-    said = ", ".join(f"{what} {_percent(shares[what])}" for what in ("pass", "module", "FLOP", "bytes"))
-    counters = _percent(shares["counters"]) if shares["counters"] else "none"
-    return f"Known of the kernel time: {said}, hardware counters {counters}."
+_ABSENT = {NCU: ("pass", "module"), NSYS: ("pass", "module", "FLOP", "bytes", "counters"), TRACE: ("counters",)}
+
+
+def _text(shares: dict[str, float], kind: str) -> str:
+    told = [what for what in shares if shares[what] or what not in _ABSENT.get(kind, ())]
+    if not told:
+        return "Known of the kernels: when and where they ran, and how they were launched."
+    words = {"counters": "hardware counters"}
+    said = [f"{words.get(what, what)} {_percent(shares[what]) if shares[what] else 'none'}" for what in told]
+    return f"Known of the kernel time: {', '.join(said)}."
 
 
 def _percent(share: float) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from perfkit.analysis.aggregate import Rows
@@ -23,7 +24,8 @@ def points(rows: Rows, kernels: Sequence[Group], kernel_code: Integers) -> list[
 
 
 def _drawn(group: Group) -> bool:
-    return bool(group.intensity and group.flop_rate)
+    """Whether it has a place in the chart. What is too small to judge has none."""
+    return bool(group.intensity and group.flop_rate) and group.withheld_ns < group.time_ns
 
 
 def _point(group: Group, resource: int) -> Point:
@@ -41,14 +43,24 @@ def _point(group: Group, resource: int) -> Point:
     )
 
 
-def roofs(ceilings: Ceilings | None) -> list[Roof]:
-    """The lines: the bandwidth of each level of memory at its best, and every arithmetic unit that was measured."""
+def roofs(ceilings: Ceilings | None, maximum: Mapping[str, float] | None = None) -> list[Roof]:
+    """The lines: the bandwidth of each level of memory at its best, and every arithmetic unit that is known.
+
+    `maximum` are the same ceilings at the device's maximum clocks, by resource.
+    """
     if ceilings is None:
         return []
-    return [*_bandwidths(ceilings), *_rates(ceilings)]
+    return [
+        msgspec.structs.replace(
+            roof,
+            maximum=(maximum or {}).get(resource),
+            datasheet=ceilings.datasheet.get(resource),
+        )
+        for resource, roof in [*_bandwidths(ceilings), *_rates(ceilings)]
+    ]
 
 
-def _bandwidths(ceilings: Ceilings) -> list[Roof]:
+def _bandwidths(ceilings: Ceilings) -> list[tuple[str, Roof]]:
     best: dict[str, tuple[float, float]] = {}
     for size, rate in ceilings.envelope():
         level = ceilings.level_of(size)
@@ -57,22 +69,25 @@ def _bandwidths(ceilings: Ceilings) -> list[Roof]:
     if ceilings.bandwidth:  # main memory is what the largest working set saw, however large the caches
         largest = max(size for size, _ in ceilings.bandwidth)
         best["memory"] = (largest, ceilings.dram_bandwidth)
-    words = {"memory": "main memory"}
+    words = {"memory": "device memory" if ceilings.device.startswith("cuda") else "main memory"}
     return [
-        Roof(
-            label=f"{words.get(level, level)} bandwidth",
-            kind="bandwidth",
-            value=rate,
-            resource="memory",
-            working_set=size,
+        (
+            level,
+            Roof(
+                label=f"{words.get(level, level)} bandwidth",
+                kind="bandwidth",
+                value=rate,
+                resource="memory",
+                working_set=size,
+            ),
         )
         for level, (size, rate) in best.items()
     ]
 
 
-def _rates(ceilings: Ceilings) -> list[Roof]:
+def _rates(ceilings: Ceilings) -> list[tuple[str, Roof]]:
     return [
-        Roof(label=unit_name(resource), kind="compute", value=rate, resource=resource)
+        (resource, Roof(label=unit_name(resource), kind="compute", value=rate, resource=resource))
         for resource, rate in ceilings.compute.items()
         if rate
     ]

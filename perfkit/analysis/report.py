@@ -9,14 +9,27 @@ import msgspec
 import numpy as np
 
 import perfkit
-from perfkit.analysis import aggregate, points, ranges, speed, verdict
+from perfkit.analysis import (
+    aggregate,
+    counters,
+    exposed,
+    findings,
+    nvidia,
+    points,
+    ranges,
+    reasons,
+    source,
+    speed,
+    verdict,
+)
 from perfkit.analysis.accounting import accounting
 from perfkit.analysis.coverage import coverage
-from perfkit.analysis.results import Accounting, BackendReport, Group, Report
-from perfkit.analysis.roofline import TOLERANCE, StoredCeilings, judge
-from perfkit.analysis.tree import module_tree
+from perfkit.analysis.judging import ON_GPU, judge_rows
+from perfkit.analysis.results import Accounting, BackendReport, Group, Missing, Node, Report, Roof
+from perfkit.analysis.roofline import TOLERANCE
+from perfkit.analysis.tree import UNPLACED, module_tree
 from perfkit.hardware.ceilings import Ceilings
-from perfkit.run_folder import KERNELS, BackendRun, Manifest
+from perfkit.run_folder import BackendRun, Manifest
 from perfkit.table import KernelTable
 
 if TYPE_CHECKING:
@@ -57,17 +70,18 @@ def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Pat
     It is judged by the ceilings that the profile itself holds, else by `ceilings`; without either nothing is.
     """
     ceilings = ceilings or _ceilings(table.facts.get("ceilings"))[0]
-    file = Path(path)
-    name = file.parent.name if file.name == KERNELS else file.name.split(".")[0]
-    report = BackendReport(name=name or "profile", status="ok", timed=False, warnings=list(table.warnings))
+    what = source.of(table, path)
+    report = BackendReport(name=what.name, status="ok", timed=False, kind=what.kind, per=what.per)
+    report.warnings = _unsaid(table)
     _fill(report, table, ceilings, [])
     return Report(
         perfkit=perfkit.__version__,
-        title=f"Profile {file.name}",
+        title=what.title,
         source=str(path),
         verdict=verdict.of_profile(report),
         backends=[report],
-        roofs=points.roofs(ceilings),
+        roofs=_stored_roofs(table, ceilings),
+        ceilings_are=f"stored in the profile, {table.facts.get('ceilings_hold', '')}".strip(", "),
         ceilings=msgspec.to_builtins(ceilings) if ceilings else None,
     )
 
@@ -75,6 +89,25 @@ def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Pat
 def analyse_any(source: Run | KernelTable, path: str | Path) -> Report:
     """The report of whatever `perfkit.readers.read` gave for `path`."""
     return analyse_table(source, None, path) if isinstance(source, KernelTable) else analyse(source)
+
+
+def _stored_roofs(table: KernelTable, ceilings: Ceilings | None) -> list[Roof]:
+    """The ceilings of a profile, with those at maximum clock: rates of the hardware, without a working set."""
+    roofs = points.roofs(ceilings, table.facts.get("max_clock_ceilings"))
+    return [msgspec.structs.replace(roof, working_set=None) for roof in roofs]
+
+
+def _missing(table: KernelTable) -> list[Missing]:
+    return [
+        Missing(what=m["what"], option=m["option"], kernels=m["kernels"], of=m["of"], for_roof=m["for_roof"])
+        for m in table.facts.get("missing") or []
+    ]
+
+
+def _unsaid(table: KernelTable) -> list[str]:
+    """The warnings of a table but those that repeat what is missing, which the report lists by itself."""
+    missing = _missing(table)
+    return [w for w in table.warnings if not any(m.what in w and m.option in w for m in missing)]
 
 
 def _title(manifest: Manifest) -> str:
@@ -131,8 +164,10 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> Backend
 
 def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float]) -> None:
     """Add to `report` what the kernel table says."""
+    report.device = _device(table)
     report.accounting = accounting(table.facts, samples_ns)
-    report.warnings += _slowed(report.accounting)
+    report.warnings += _slowed(report.accounting, report.device)
+    report.missing = _missing(table)
     report.ranges, report.transfers = ranges.ranges(table.facts), ranges.transfers(table.facts)
     report.waits = ranges.waits(table.facts)
     frame = _in_steps(table)
@@ -141,20 +176,44 @@ def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, 
     rows = _rows(frame, ceilings, table)
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
     report.counted_flop, report.counted_bytes = whole.flop, whole.bytes
-    report.efficiency, report.headroom_ns = whole.efficiency, whole.headroom_ns
+    report.efficiency, report.headroom_ns, report.kernel_ns = whole.efficiency, whole.headroom_ns, whole.time_ns
+    report.withheld = aggregate.withheld(rows)
     module = frame["module"]
     report.coverage = coverage(
-        rows, frame["pass"].notna().to_numpy(), (module.notna() | frame["layer"].notna()).to_numpy()
+        rows, frame["pass"].notna().to_numpy(), (module.notna() | frame["layer"].notna()).to_numpy(), report.kind
     )
-    report.passes = aggregate.by_label(rows, rows.pass_code, rows.passes)
+    report.passes = aggregate.by_label(rows, rows.pass_code, rows.passes) if rows.passes != [UNKNOWN] else []
     report.families = sorted(aggregate.by_label(rows, rows.family_code, rows.families), key=lambda g: -g.time_ns)
     report.pass_families = aggregate.pass_by_family(rows)
     report.kernels, kernel_code = aggregate.by_kind_of_call(rows)
+    _explain(report.kernels, counters.of_groups(frame, kernel_code, len(report.kernels), table.facts))
     report.headroom = aggregate.largest_headroom(report.kernels)
+    report.exposed = exposed.of_frame(frame, rows.steps)
+    report.advice = nvidia.advice(frame, kernel_code, report.kernels, table.facts)
     report.points = points.points(rows, report.kernels, kernel_code)
     code, paths = _codes(module.fillna(""))
-    report.tree = module_tree(rows, code, paths)
+    report.tree = _placed(module_tree(rows, code, paths))
     report.warnings += _above_roof(rows, report.kernels)
+    if report.status == "ok":
+        report.findings = findings.of_backend(report)
+
+
+def _explain(groups: list[Group], facts: list[counters.Counters] | None) -> None:
+    for group, own in zip(groups, facts or [], strict=False):
+        group.reasons = reasons.of_group(group, own)
+
+
+def _placed(tree: Node | None) -> Node | None:
+    """The tree; only its root, which holds the sums, where no row has a module of the model."""
+    if tree and {child.path for child in tree.children} <= {UNPLACED, "optimizer"}:
+        tree.children = []
+    return tree
+
+
+def _device(table: KernelTable) -> str:
+    """cuda where any row ran on a GPU, else cpu; "" for a table that names no device."""
+    kinds = set(table.frame["kind"].dropna().astype(str).unique()) if len(table.frame) else set()
+    return "cuda" if kinds & set(ON_GPU) else "cpu" if kinds else ""
 
 
 def _in_steps(table: KernelTable) -> pd.DataFrame:
@@ -167,8 +226,10 @@ def _in_steps(table: KernelTable) -> pd.DataFrame:
 def _rows(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) -> aggregate.Rows:
     pass_code, passes = _codes(frame["pass"].astype(object).fillna(UNKNOWN), PASSES)
     family_code, families = _codes(frame["family"].astype(object).fillna("other"))
+    judged, withheld = judge_rows(frame, ceilings, table.facts)
     return aggregate.Rows(
-        judged=judge(frame, StoredCeilings.of(table.facts, frame) or ceilings),
+        judged=judged,
+        withheld=withheld,
         steps=_steps(frame, table),
         pass_code=pass_code,
         passes=passes,
@@ -197,11 +258,19 @@ def _codes(values: pd.Series, first: tuple[str, ...] = ()) -> tuple[np.ndarray, 
     return rank[code], [names[i] for i in order]
 
 
-def _slowed(account: Accounting | None) -> list[str]:
-    """A warning when the profiled step, whose kernels are judged, is not the step that was timed."""
+def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
+    """A warning when the profiled step is not the step that was timed.
+
+    On a CPU the profiler lengthens the kernels that are judged. Those of a GPU run beside it: only gaps grow.
+    """
     overhead = account.profiler_overhead if account else None
     if overhead is None or overhead <= MUCH_OVERHEAD:
         return []
+    if device == "cuda":
+        return [
+            f"the profiled step took {overhead:.0%} longer than a timed one: the profiler slows the host, so the idle "
+            "time of the GPU is overstated; the times of its kernels are its own"
+        ]
     return [
         f"the profiled step took {overhead:.0%} longer than a timed one: efficiency and headroom, which come from it, "
         "are too pessimistic"

@@ -24,6 +24,65 @@ class Interval(msgspec.Struct, frozen=True):
     samples: int
 
 
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a kernel takes longer than its roof, or cannot be judged: a named rule with its evidence.
+
+    `saving_ns` is the most that mending it saves a step; None where nothing bounds it.
+    """
+
+    name: str  # the rule, such as "uncoalesced"
+    label: str  # in a few words, with its figure
+    text: str  # a sentence, with the evidence
+    remedy: str = ""
+    saving_ns: float | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something worth doing: what is wrong, where, what it takes, what mending it saves at most, and how.
+
+    Savings of different findings may be about the same time: they are never added up.
+    """
+
+    name: str  # the rule that found it, such as "uncoalesced" or "gpu-idle"
+    title: str
+    evidence: str
+    remedy: str
+    time_ns: float  # a step, of what it is about
+    saving_ns: float  # a step, at most
+    share: float  # saving over the time of the step (the kernel time where there is no step), 0 to 1
+    kernels: list[str] = []  # short names, where it is about kernels
+    count: float = 0.0  # rows a step that it is about
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule of NVIDIA's says of a kernel, as stored in the report; estimates overlap and are never added up."""
+
+    kernel: str
+    title: str
+    text: str
+    speedup: float  # NVIDIA's estimate, 0 to 1
+    scope: str  # "global": of the whole kernel; "local": of a part of it
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the profile does not hold, and the option of the profiler that supplies it."""
+
+    what: str
+    option: str
+    kernels: int
+    of: int
+    for_roof: bool
+
+
+class Withheld(msgspec.Struct, frozen=True):
+    """Rows that are not judged by their roof, a step, and why (`perfkit.analysis.judging`)."""
+
+    why: str
+    count: float
+    time_ns: float
+    share: float  # of the kernel time
+
+
 class Group(msgspec.Struct, kw_only=True):
     """Rows of the kernel table taken together: a pass, a family, a kernel name, a module, or one row's kind of call.
 
@@ -49,6 +108,9 @@ class Group(msgspec.Struct, kw_only=True):
     bound: str = ""  # the resource that sets most of roof_ns, such as "memory" or "matrix_fp32"
     ceiling: str = ""  # the ceiling used, in words
     above_roof: bool = False  # rows faster than their ceiling take over 1 % of its time: measurement or model is broken
+    withheld_ns: float = 0.0  # Σ time of rows that are not judged on purpose
+    withheld: str = ""  # and why most of them are not: "too small" or "work not counted"
+    reasons: list[Reason] = []  # the most telling first
     family: str = ""
     passes: tuple[str, ...] = ()
     shapes: str = ""
@@ -87,6 +149,8 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     resource: str = ""
     working_set: float | None = None  # bytes, for a bandwidth measured at one size
+    maximum: float | None = None  # the same at the device's maximum clock
+    datasheet: float | None = None  # the vendor's figure, dense
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -128,6 +192,19 @@ class Transfer(msgspec.Struct, frozen=True):
     time_ns: float
     bytes: float | None
     bandwidth: float | None  # bytes/s over the time of the copies
+
+
+class Exposed(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies of one direction and kind of memory, or all collectives, a step.
+
+    `exposed_ns` is the time in which nothing else ran on their device; None without start times.
+    """
+
+    name: str
+    kind: str  # copy or collective
+    count: float
+    time_ns: float
+    exposed_ns: float | None = None
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -181,7 +258,16 @@ class BackendReport(msgspec.Struct, kw_only=True):
     tree: Node | None = None
     ranges: list[RangeTime] = []  # with kernels, most kernel time first
     transfers: list[Transfer] = []
+    exposed: list[Exposed] = []  # copies and collectives
     waits: list[Wait] = []
+    kind: str = "run"  # where its table is from: run, ncu, nsys, trace, or table
+    per: str = "step"  # what amounts are of: a step, a capture, or a profile (kernels measured one by one)
+    kernel_ns: float = 0.0  # Σ time of its kernels
+    device: str = ""  # cpu or cuda: where its kernels ran
+    findings: list[Finding] = []  # what to do next, the largest saving first
+    advice: list[Advice] = []  # NVIDIA's, by kernel
+    missing: list[Missing] = []
+    withheld: list[Withheld] = []
     points: list[Point] = []
     symbols: list[Symbol] = []
     losses: list[float] = []
@@ -205,6 +291,12 @@ class Report(msgspec.Struct, kw_only=True):
     workload: WorkloadFacts | None = None
     backends: list[BackendReport] = []
     roofs: list[Roof] = []
+    ceilings_are: str = "measured on this device"  # whose the roofs are, in words
     ceilings: dict[str, Any] | None = None  # perfkit.hardware.ceilings.Ceilings as plain data
     environment: dict[str, Any] = {}
     warnings: list[str] = []
+
+    @property
+    def kind(self) -> str:
+        """run, or what kind of profile this is the report of: ncu, nsys, trace, table."""
+        return self.backends[0].kind if self.settings is None and self.backends else "run"

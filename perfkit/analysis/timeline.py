@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfkit.analysis.roofline import BOUNDS, Judged, Reals, StoredCeilings, judge
+from perfkit.analysis.judging import judge_rows
+from perfkit.analysis.roofline import BOUNDS, Judged, Reals
 from perfkit.analysis.row_facts import of_rows
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable
@@ -114,7 +115,7 @@ def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeli
         notes.append("the profile has no start times: kernels are laid end to end in launch order")
     if not len(frame):
         return Timeline(name, [SPANS], [], notes, measured)
-    judged_by = judge(frame, StoredCeilings.of(table.facts, frame) or ceilings)
+    judged_by, _ = judge_rows(frame, ceilings, table.facts)
     frame = _in_time(frame, measured)
     judged = _part(judged_by, frame.index.to_numpy())
     lane, lanes = _lanes(frame)

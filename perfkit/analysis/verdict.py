@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from perfkit import units
 from perfkit.analysis import speed
+from perfkit.analysis.judging import TOO_SMALL, UNCOUNTED
 from perfkit.analysis.results import BackendReport, Group, Interval
+from perfkit.analysis.source import NCU
+from perfkit.analysis.words import bound, call, capital, listed, percent
 from perfkit.run_folder import BackendRun, Manifest
-
-_PLAIN = {"memory": "memory bandwidth", "l2": "L2 bandwidth"}
 
 
 def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:
@@ -50,7 +51,7 @@ def _fastest(order: Sequence[BackendRun], by_name: dict[str, BackendReport]) -> 
         return [f"A step takes {_time(best.step)} in {best.name}."]
     level = [b for b in order[1:] if not _differs(speed.compare(b, order[0]))]
     if level:
-        names = _listed([order[0].name, *(b.name for b in level)])
+        names = listed([order[0].name, *(b.name for b in level)])
         return [f"No difference in speed is shown between {names}: {_times([order[0], *level], by_name)}."]
     sentence = f"{best.name} is the fastest: a step takes {_time(best.step)}"
     return [f"{sentence}, {_against(order, best)}."]
@@ -71,45 +72,83 @@ def _differs(ratio: Interval | None) -> bool:
 
 
 def _where(report: BackendReport) -> str:
-    """The share of kernels in the step, and the largest passes and families."""
-    if not report.passes or not report.families:
+    """What takes the kernel time: the largest passes and families, or of single kernels the largest of these."""
+    if not report.families:
         return ""
-    passes = sorted(report.passes, key=lambda g: -g.time_ns)[:2]
-    families = report.families[:2]
-    said = f"In {report.name} the kernel time goes to {_shares(passes)}; by kind of kernel to {_shares(families)}."
+    if report.per == "profile" or not report.passes:
+        said = f"{_kernels(report)}: {_shares(report.kernels[:3])}."
+    else:
+        passes = sorted(report.passes, key=lambda g: -g.time_ns)[:2]
+        families = report.families[:2]
+        said = f"In {report.name} the kernel time goes to {_shares(passes)}; by kind of kernel to {_shares(families)}."
+    return f"{said}{_idle(report)}"
+
+
+def _kernels(report: BackendReport) -> str:
+    count = sum(g.count for g in report.kernels)
+    many = "1 kernel call takes" if count == 1 else f"{count:,.0f} kernel calls take"
+    per = " a step" if report.per == "step" else ""
+    return f"{many} {units.text(report.kernel_ns, 'ns')}{per}"
+
+
+def _idle(report: BackendReport) -> str:
+    """The part of the step without a kernel; on a GPU also of the timed step, for there the profiler adds gaps only."""
     account = report.accounting
     if account is None or not account.profiled_step_ns:
-        return said
+        return ""
     gaps = 1 - account.kernel_ns / account.profiled_step_ns
     largest = max(account.gaps, key=lambda g: g.time_ns, default=None)
-    cause = f", most of it {largest.cause} ({_percent(largest.share)})" if largest and gaps >= 0.1 else ""
-    return f"{said} No kernel runs during {_percent(gaps)} of the profiled step{cause}."
+    cause = f", most of it {largest.cause} ({percent(largest.share)})" if largest and gaps >= 0.1 else ""
+    if gaps >= 0.1 and (largest is None or account.other_ns > largest.time_ns):
+        cause = f", most of it without a cause that is known ({percent(account.other_ns / account.profiled_step_ns)})"
+    profiled = "profiled step" if report.per == "step" else report.per
+    said = f" No kernel runs during {percent(gaps)} of the {profiled}{cause}."
+    timed = account.timed_step_ns
+    if report.device == "cpu" or not timed or gaps < 0.1:
+        return said
+    return f"{said} Without the profiler it is {percent(max(0.0, 1 - account.kernel_ns / timed))} of the step."
 
 
 def _headroom(report: BackendReport) -> str:
-    """Efficiency, and the kind of kernel with the most to gain."""
+    """Efficiency, the kind of kernel with the most to gain, and what is not judged."""
     if report.efficiency is None or report.headroom_ns is None:
-        return ""
-    said = f"Its kernels run at {_percent(report.efficiency)} of what this machine's ceilings allow"
+        return _not_judged(report)
+    own = report.kind == NCU
+    whose, per = ("the ceilings", "") if own else ("this machine's ceilings", " a step" if report.per == "step" else "")
+    reaching = "reaching them with the work and bytes that they have now" if own else "reaching them"
+    which = "Those that can be judged run" if report.withheld else "Its kernels run"
+    said = f"{which} at {percent(report.efficiency)} of what {whose} allow"
     if not report.headroom:
-        return f"{said}."
+        return f"{said}. {_not_judged(report)}".strip()
     top = report.headroom[0]
     return (
-        f"{said}; reaching them would save {units.text(report.headroom_ns, 'ns')} a step at most. The largest part, "
-        f"{units.text(top.headroom_ns, 'ns')}, is in {_call(top)}, bound by {_PLAIN.get(top.bound, top.bound)} "
-        f"({top.ceiling}), now at {_percent(top.efficiency)}."
-    )
+        f"{said}; {reaching} would save {units.text(report.headroom_ns, 'ns')}{per} at most. The largest part, "
+        f"{units.text(top.headroom_ns, 'ns')}, is in {call(top)}, bound by {bound(top.bound)} "
+        f"({top.ceiling}), now at {percent(top.efficiency)}. {_not_judged(report)}"
+    ).strip()
 
 
-def _call(group: Group) -> str:
-    shapes = group.shapes if len(group.shapes) <= 60 else f"{group.shapes[:59]}…"
-    return f"{group.key} of {shapes}" if shapes else group.key
+_WHY = {
+    TOO_SMALL: "too small to judge (under 5 µs, or less than one wave of blocks)",
+    UNCOUNTED: "not judged: the profile does not hold the arithmetic, and memory does not explain the time",
+}
+
+
+def _not_judged(report: BackendReport) -> str:
+    if report.efficiency is None and report.per != "profile":
+        return ""  # nothing is judged there: no reason to name some
+    said = [
+        f"{w.count:,.0f} {'kernel call' if w.count == 1 else 'kernel calls'} ({units.text(w.time_ns, 'ns')}, "
+        f"{percent(w.share)} of the kernel time) {'is' if w.count == 1 else 'are'} {_WHY[w.why]}"
+        for w in report.withheld
+    ]
+    return f"{capital('; '.join(said))}" if said else ""
 
 
 def _mfu(report: BackendReport) -> str:
     if report.mfu is None:
         return ""
-    return f"MFU is {_percent(report.mfu)}: the model's matrix FLOP over the step time, of {report.mfu_ceiling}."
+    return f"MFU is {percent(report.mfu)}: the model's matrix FLOP over the step time, of {report.mfu_ceiling}."
 
 
 def _times(runs: Iterable[BackendRun], by_name: dict[str, BackendReport]) -> str:
@@ -127,14 +166,4 @@ def _ratio(ratio: Interval) -> str:
 
 
 def _shares(groups: Iterable[Group]) -> str:
-    return " and ".join(f"{g.key} ({_percent(g.share)})" for g in groups)
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return units.ABSENT
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed([f"{g.key} ({percent(g.share)})" for g in groups])

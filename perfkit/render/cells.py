@@ -29,7 +29,7 @@ class Cell:
 class Column:
     """One column; `priority` 0 is always shown, a higher one goes first where the width is short.
 
-    `name` marks the column whose cells may be cropped.
+    `name` marks the column whose cells may be cropped; any other column of text with a `least` width, down to that.
     """
 
     header: str
@@ -38,6 +38,7 @@ class Column:
     numeric: bool = True
     priority: int = 0
     name: bool = False
+    least: int = 0
 
     @property
     def title(self) -> str:
@@ -80,11 +81,17 @@ def crop(text: str, width: int) -> str:
 
 
 def words(
-    header: str, texts: Iterable[str], tones: Sequence[str] = (), *, priority: int = 0, name: bool = False
+    header: str,
+    texts: Iterable[str],
+    tones: Sequence[str] = (),
+    *,
+    priority: int = 0,
+    name: bool = False,
+    least: int = 0,
 ) -> Column:
     """A column of text, cleaned."""
     shown = [clean(t) for t in texts]
-    return Column(header, _cells(shown, tones), "", False, priority, name)
+    return Column(header, _cells(shown, tones), "", False, priority, name, least)
 
 
 def figures(

@@ -20,6 +20,7 @@ COLUMNS = {
     "share": "share", "flop": "flop", "bytes": "bytes", "flop_per_byte": "intensity", "flop_per_s": "flop_rate",
     "bytes_per_s": "bandwidth", "roof_ns": "roof_ns", "efficiency": "efficiency", "headroom_ns": "headroom_ns",
     "bound": "bound", "ceiling": "ceiling", "above_roof": "above_roof",
+    "withheld_ns": "withheld_ns", "withheld": "withheld", "why": "reasons",
 }  # fmt: skip
 
 
@@ -59,6 +60,8 @@ def _row(group: Group) -> list[Any]:
 
 def _cell(value: Any) -> Any:
     """A spreadsheet runs text that starts like a formula: such text gets an apostrophe before it."""
+    if isinstance(value, list):
+        value = "; ".join(reason.label for reason in value)
     if isinstance(value, tuple):
         value = "+".join(value)
     return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

@@ -38,25 +38,27 @@ def table(source: Table, level: int = 3) -> str:
 def summary(report: Report) -> str:
     """Verdict, and the table of backends: what fits in one view."""
     verdict = "\n".join(f"- {escape(s)}" for s in sentences.verdict(report))
-    return "\n\n".join(
-        part for part in (verdict, table(tables.backends(report)), escape(sentences.mfu(report))) if part
-    )
+    backends = table(tables.backends(report)) if report.kind == "run" else ""
+    return "\n\n".join(part for part in (verdict, backends, escape(sentences.mfu(report))) if part)
 
 
 def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
     """The tables of one backend."""
     total = backend.tree.total if backend.tree else None
+    if backend.findings:
+        yield findings(backend, limit)
     accounting = tables.accounting([backend])
     if accounting:
         yield table(accounting)
     if backend.passes:
         yield table(tables.groups("Passes", "pass", backend.passes, total))
+    if tables.worth_grouping(backend):
         yield table(tables.groups("Kernel types", "type", backend.families))
     if backend.kernels:
         yield table(tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), limit))
-    if backend.headroom:
+    if backend.headroom and limit is not None and len(backend.kernels) > limit:
         yield table(tables.kernels("Kernels by headroom", backend.headroom, None, limit=limit))
-    if backend.tree:
+    if backend.tree and backend.tree.children:
         yield table(tables.tree(backend.tree, 2 if limit else 99, limit))
     yield from map(table, tables.timeline(backend, limit))
     if backend.symbols:
@@ -64,7 +66,27 @@ def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
     checks = tables.checks(backend, limit)
     if checks:
         yield table(checks)
+    if backend.advice:
+        yield advice(backend)
     yield escape(sentences.coverage(backend))
+    if backend.missing:
+        lines = "\n".join(f"- {escape(sentences.missing(one))}" for one in backend.missing)
+        yield f"### {sentences.MISSING}\n\nWith the option of ncu that supplies it:\n\n{lines}"
+
+
+def findings(backend: BackendReport, limit: int | None) -> str:
+    """What to do next, as a numbered list."""
+    lines = []
+    for number, found in enumerate(backend.findings[:limit], start=1):
+        head, evidence, remedy = (escape(part) for part in sentences.finding(found, backend.per))
+        lines.append(f"{number}. **{head}**\n   {evidence}\n   → {remedy}")
+    return f"### {sentences.FINDINGS}\n\n*{sentences.FINDINGS_NOTE}*\n\n" + "\n".join(lines)
+
+
+def advice(backend: BackendReport) -> str:
+    """What NVIDIA's rules say, under its name."""
+    lines = [f"- {escape(sentences.advice(said, whole=True))}" for said in backend.advice]
+    return f"### {escape(sentences.ADVICE)}\n\n*{escape(sentences.ADVICE_NOTE)}*\n\n" + "\n".join(lines)
 
 
 def footer(report: Report) -> Iterator[str]:
@@ -94,10 +116,12 @@ def _parts(report: Report, limit: int | None) -> Iterator[str]:
     yield summary(report)
     shown = [b for b in report.backends if b.kernels]
     if len(shown) > 1:
-        yield table(tables.side_by_side("Passes", "pass", shown, lambda b: b.passes))
+        if any(b.passes for b in shown):
+            yield table(tables.side_by_side("Passes", "pass", shown, lambda b: b.passes))
         yield table(tables.side_by_side("Kernel types", "type", shown, lambda b: b.families))
     for backend in shown:
-        yield f"## {escape(sentences.clean(backend.name))}"
+        if report.kind == "run":
+            yield f"## {escape(sentences.clean(backend.name))}"
         yield from details(backend, limit)
     yield "## How it was made"
     yield from footer(report)

@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from perfkit import units
-from perfkit.analysis.results import Report
+from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Table, figures, words
 from perfkit.render.cells import table as make_table
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
 KERNELS = 10  # kernels that a summary shows
+FINDINGS = 3
 
 # A notebook may be light or dark: text keeps the page's own colour, and only what stands out gets one that suits both.
 _COLORS = {"good": "#2a9d63", "fair": "#b9831f", "poor": "#d2653a", "bad": "#d8434e"}
@@ -25,14 +26,20 @@ def render(report: Report) -> str:
     """Verdict, backends, and the kernels with the largest headroom of the first backend that has any."""
     parts = [f"<p><strong>{_safe(sentences.heading(report))}</strong><br>{_safe(sentences.settings(report))}</p>"]
     parts += [f"<p style='margin:2px 0'>{_safe(sentence)}</p>" for sentence in sentences.verdict(report)]
-    parts.append(_table(tables.backends(report)))
+    if report.kind == "run":
+        parts.append(_table(tables.backends(report)))
     known = next((b for b in report.backends if b.kernels), None)
     if known:
+        parts += [f"<p style='margin:2px 0'>{_safe(head)}. {_safe(remedy)}</p>" for head, _, remedy in _findings(known)]
         total = known.tree.total if known.tree else None
         title = f"Kernels of {known.name} by time"
         parts.append(_table(tables.kernels(title, known.kernels, total, len(known.kernels), KERNELS)))
         parts.append(f"<p style='opacity:.75'>{_safe(sentences.coverage(known))}</p>")
     return f"<div class='perfkit'>{''.join(parts)}</div>"
+
+
+def _findings(backend: BackendReport) -> list[tuple[str, str, str]]:
+    return [sentences.finding(found, backend.per) for found in backend.findings[:FINDINGS]]
 
 
 def render_table(table: KernelTable) -> str:

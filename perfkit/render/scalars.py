@@ -74,7 +74,8 @@ def overview(report: Report) -> Iterator[tuple[str, str]]:
     yield "report/1_verdict", f"{title}\n\n{markdown.summary(report)}"
     shown = [b for b in report.backends if b.kernels]
     if len(shown) > 1:
-        yield "report/2_passes", markdown.table(tables.side_by_side("Passes", "pass", shown, lambda b: b.passes))
+        if any(b.passes for b in shown):
+            yield "report/2_passes", markdown.table(tables.side_by_side("Passes", "pass", shown, lambda b: b.passes))
         types = tables.side_by_side("Kernel types", "type", shown, lambda b: b.families)
         yield "report/3_kernel_types", markdown.table(types)
     yield "report/4_how_it_was_made", "\n\n".join(markdown.footer(report))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfkit import units
-from perfkit.analysis.results import BackendReport, Report
+from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report, Roof
+from perfkit.analysis.words import capital, percent
 from perfkit.render.cells import clean
 
 SENTENCE = 600  # characters of a sentence that come from elsewhere
@@ -55,15 +56,55 @@ def coverage(backend: BackendReport) -> str:
     return f"{text} Without a cost: {unknown}{f' and {more} more' if more > 0 else ''}." if unknown else text
 
 
+def finding(found: Finding, per: str) -> tuple[str, str, str]:
+    """What a finding says: a head with the saving, its evidence, its remedy."""
+    whole = {"profile": "kernel time"}.get(per, per)
+    least = f"Saves at most {units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}."
+    return (
+        clean(f"{capital(found.title)} {least}", SENTENCE),
+        clean(found.evidence, SENTENCE),
+        clean(found.remedy, SENTENCE),
+    )
+
+
+FINDINGS = "What to do next"
+FINDINGS_NOTE = "The largest first. Savings are upper bounds; some are about the same time: they do not add up."
+ADVICE = "What NVIDIA's rules say"
+ADVICE_NOTE = "NVIDIA's own estimates, stored in the report. They are about the same time: they do not add up."
+MISSING = "Not in this report"
+
+
+def advice(said: Advice, whole: bool = False) -> str:
+    """One piece of NVIDIA's advice: its first sentence, or the `whole` text."""
+    text = said.text if whole else f"{said.text.partition('. ')[0].rstrip('.')}."
+    part = "" if said.scope == "global" else " of a part"
+    return clean(f"{said.kernel}: {said.title} (estimate {percent(said.speedup)}{part}). {text}", SENTENCE)
+
+
+def missing(one: Missing) -> str:
+    """What is not there, and the option that supplies it."""
+    some = "" if one.kernels >= one.of else f" of {one.kernels} of {one.of} kernels"
+    roofs = " (roofs depend on it)" if one.for_roof else ""
+    return f"{clean(one.what)}{some}{roofs}: {clean(one.option, SENTENCE)}"
+
+
 def ceilings(report: Report) -> str:
-    """The measured ceilings that some kernel is judged by, named, on one line."""
-    used = {group.bound for backend in report.backends for group in backend.kernels}
+    """The ceilings that some kernel is judged by, named, on one line, and whose they are."""
     known = [
-        f"{clean(r.label, 80)} {units.text(r.value, 'B/s' if r.kind == 'bandwidth' else 'FLOP/s')}"
-        for r in report.roofs
-        if r.kind == "bandwidth" or r.resource in used
+        f"{clean(r.label, 80)} {_rate(r, r.value)}{f' (datasheet {_rate(r, r.datasheet)})' if r.datasheet else ''}"
+        for r in used_roofs(report)
     ]
-    return f"Ceilings measured on this device: {'; '.join(known)}." if known else "Ceilings: unknown."
+    return f"Ceilings {clean(report.ceilings_are)}: {'; '.join(known)}." if known else "Ceilings: unknown."
+
+
+def used_roofs(report: Report) -> list[Roof]:
+    """The levels of memory, and the arithmetic units that some kernel is judged by."""
+    used = {group.bound for backend in report.backends for group in backend.kernels}
+    return [r for r in report.roofs if r.kind == "bandwidth" or r.resource in used]
+
+
+def _rate(roof: Roof, value: float | None) -> str:
+    return units.text(value, "B/s" if roof.kind == "bandwidth" else "FLOP/s")
 
 
 def mfu(report: Report) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from perfkit import units
-from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report
+from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report, Roof
 from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, efficiency_tone, figures, table, words
+from perfkit.render.sentences import used_roofs
 
 STATUS = {
     "ok": ("✓ correct", "good"),
@@ -15,6 +16,7 @@ STATUS = {
     "unavailable": ("– not here", "dim"),
 }
 FAULTY = ("wrong", "failed")
+WHY = 30  # characters that a column of reasons keeps
 SHORT_PASS = {"encoder": "enc", "forward": "fwd", "classifier": "cls", "backward": "bwd", "optimizer": "opt"}
 BROKEN = "! faster than its ceiling allows: the measurement or the model of its work is broken"
 
@@ -88,23 +90,31 @@ def accounting(chosen: Sequence[BackendReport]) -> Table | None:
     known = [(b, b.accounting) for b in chosen if b.accounting]
     if not known:
         return None
+    per = known[0][0].per
+    timed = any(a.timed_step_ns is not None for _, a in known)
     causes = list(dict.fromkeys(g.cause for _, a in known for g in a.gaps))
     scale = column_scale([t for _, a in known for t in (a.profiled_step_ns, *(g.time_ns for g in a.gaps))], "ns")
-    columns = [words("part of the step", ["kernels", *causes, "other", "profiled step", "timed step"])]
+    last = ["timed step"] if timed else []
+    columns = [words(f"part of the {per}", ["kernels", *causes, "other", f"profiled {per}", *last])]
     for backend, a in known:
         gaps = {g.cause: g.time_ns for g in a.gaps}
         parts = [a.kernel_ns, *(gaps.get(c) for c in causes), a.other_ns, a.profiled_step_ns]
-        tones = [*[""] * (len(parts) - 1), "strong", "strong"]
+        tones = [*[""] * (len(parts) - 1), "strong", *("strong" for _ in last)]
         header = label(backend) if len(known) > 1 else "time"
-        columns.append(figures(header, [*parts, a.timed_step_ns], "ns", tones, scale=scale))
+        ends = [a.timed_step_ns] if timed else []
+        columns.append(figures(header, [*parts, *ends], "ns", tones, scale=scale))
         shares = [None if p is None else p / a.profiled_step_ns for p in parts]
-        columns.append(figures("share", [*shares, None], "%", ["dim"] * len(parts), priority=int(len(known) > 1)))
+        columns.append(
+            figures("share", [*shares, *[None for _ in ends]], "%", ["dim"] * len(parts), priority=int(len(known) > 1))
+        )
     if len(known) == 1:
         texts = {g.cause: g.text for g in known[0][1].gaps}
-        columns.append(words("", ["", *(texts.get(c, "") for c in causes), "no cause found", "", ""], priority=2))
+        columns.append(
+            words("", ["", *(texts.get(c, "") for c in causes), "no cause found", "", *("" for _ in last)], priority=2)
+        )
     overheads = [f"{clean(b.name, 40)} {a.profiler_overhead:+.1%}" for b, a in known if a.profiler_overhead is not None]
     notes = [f"Profiler overhead (profiled over timed step): {', '.join(overheads)}."] if overheads else []
-    return table("Accounting of the step", *columns, notes=notes)
+    return table(f"Accounting of the {per}", *columns, notes=notes)
 
 
 def timeline(backend: BackendReport, limit: int | None = None) -> list[Table]:
@@ -155,6 +165,11 @@ def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None
     return table(title, words(header, keys, name=True), *_measures(rows), notes=_notes(rows), total=bool(total))
 
 
+def worth_grouping(backend: BackendReport) -> bool:
+    """Whether kinds of kernel say more than the kernels themselves."""
+    return len(backend.families) <= len(backend.kernels) / 2 or bool(backend.passes and backend.kind != "ncu")
+
+
 def kernels(
     title: str, chosen: Sequence[Group], total: Group | None = None, of: int = 0, limit: int | None = None
 ) -> Table:
@@ -162,16 +177,29 @@ def kernels(
     shown = list(chosen if limit is None else chosen[:limit])
     rows = [*shown, total] if total else shown
     names = [f"{g.key} {clean(g.shapes, 60)}".strip() for g in shown] + ([f"all {of}"] if total else [])
-    passes = ["+".join(SHORT_PASS.get(p, p) for p in g.passes) for g in shown] + ([""] if total else [])
+    end = [""] if total else []
+    judged = any(g.efficiency is not None for g in chosen)
+    passes = ["+".join(SHORT_PASS.get(p, p) for p in g.passes if p != "unknown") for g in shown] + end
     return table(
         _counted(title, len(shown), len(chosen)),
         words("kernel", names, name=True),
         words("pass", [crop(p, 20) for p in passes], ["dim"] * len(passes), priority=2),
         *_measures(rows),
-        words("bound by", [g.bound for g in shown] + ([""] if total else []), priority=3),
+        words("bound by", [g.bound for g in shown] + end, priority=3),
+        words("why", [why(g, judged) for g in shown] + end, least=WHY),
         notes=_notes(rows),
         total=bool(total),
     )
+
+
+MAXIMUM = "at the maximum clock"
+
+
+def why(group: Group, judged: bool = True) -> str:
+    """Why a kernel takes its time, or is not judged where others are (`judged`), in a few words; "" for nothing."""
+    if group.reasons:
+        return group.reasons[0].label
+    return group.withheld if judged and group.efficiency is None else ""
 
 
 def _measures(rows: Sequence[Group]) -> list[Column]:
@@ -281,12 +309,19 @@ def error_text(error: float | None) -> str:
 
 
 def roofs(report: Report) -> Table:
-    """The measured ceilings that the efficiencies use."""
-    rows = report.roofs
-    texts = [units.text(r.value, "B/s" if r.kind == "bandwidth" else "FLOP/s") for r in rows]
+    """The ceilings that the efficiencies use, beside those at the device's maximum clock and the vendor's."""
+    rows = report.roofs if report.kind == "run" else used_roofs(report)
+
+    def rates(header: str, pick: Callable[[Roof], float | None], priority: int = 0) -> Column:
+        texts = [units.text(pick(r), "B/s" if r.kind == "bandwidth" else "FLOP/s") for r in rows]
+        return Column(header, tuple(Cell(t) for t in texts), priority=priority)
+
+    value = "value" if report.kind == "run" else report.ceilings_are.rpartition(", ")[2]
     return table(
-        "Ceilings",
+        f"Ceilings {report.ceilings_are}" if report.kind == "run" else "Ceilings",
         words("ceiling", [r.label for r in rows], name=True),
-        Column("value", tuple(Cell(t) for t in texts)),
+        rates(value, lambda r: r.value),
+        *([rates(MAXIMUM, lambda r: r.maximum)] if value != MAXIMUM else []),
+        rates("datasheet", lambda r: r.datasheet),
         figures("working set", [r.working_set for r in rows], "iB", priority=1),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,18 @@ WIDTH = 110
 LIMIT = 8  # rows of a table in the short form, which is about two screens
 NAME_WIDTH = 36  # the least that a column of names keeps
 LEAST_WIDTH = 8  # what any column of text keeps
+FEW = 3  # findings of each of several backends in the short form
 _GAP = 2
 
-_STYLES = {"good": "green", "fair": "yellow", "poor": "red", "bad": "bold red", "strong": "bold", "dim": "bright_black"}
+_STYLES = {
+    "good": "green",
+    "fair": "yellow",
+    "poor": "red",
+    "bad": "bold red",
+    "strong": "bold",
+    "dim": "bright_black",
+    "title": "bold cyan",
+}
 
 
 def render(report: Report, width: int = WIDTH, color: bool = False, limit: int | None = None) -> str:
@@ -42,14 +52,28 @@ def show(report: Report, console: Console, limit: int | None = None) -> None:
 
     width = min(console.width, 120)
     for part in _parts(report, LIMIT if limit is None else limit or None):
+        indent, hang = 0, 0
         if isinstance(part, Table):
             lines = list(_table_lines(part, width))
         else:
-            lines = [Text(part.text, style=_STYLES.get(part.tone, ""))]
+            indent, hang = _indents(part.text)
+            lines = [Text(part.text.lstrip(), style=_STYLES.get(part.tone, ""))]
         for line in lines:
-            for piece in line.wrap(console, width) or [line]:
+            for number, piece in enumerate(line.wrap(console, width - indent - hang) or [line]):
                 piece.rstrip()
+                piece.pad_left(indent + (hang if number else 0) if piece.plain else 0)
                 console.print(piece, soft_wrap=True)
+
+
+_MARKER = re.compile(r" *((\d+\.|·|→) )?")
+
+
+def _indents(text: str) -> tuple[int, int]:
+    """The spaces that a paragraph begins with, and how much farther in its next lines stand: beside a list's marker."""
+    found = _MARKER.match(text)
+    assert found is not None  # it matches nothing too
+    marker = found[1] or ""
+    return found.end() - len(marker), len(marker)
 
 
 def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
@@ -62,15 +86,19 @@ def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
     for sentence in sentences.verdict(report):
         yield Cell(f"▸ {sentence}")
     shown = [b for b in report.backends if b.kernels]
-    yield tables.backends(report)
+    if report.settings is not None or report.kind == "run":
+        yield tables.backends(report)
     if sentences.mfu(report):
         yield Cell(sentences.mfu(report), "dim")
     if len(shown) > 1:
         yield from _compared(shown)
     for backend in shown:
         yield from _backend(backend, len(shown), limit)
-    yield Cell("")
-    yield Cell(sentences.ceilings(report), "dim")
+    if any(roof.maximum for roof in report.roofs):
+        yield tables.roofs(report)
+    else:
+        yield Cell("")
+        yield Cell(sentences.ceilings(report), "dim")
     for note in sentences.footnotes(report):
         yield Cell(f"! {note}", "fair")
 
@@ -80,7 +108,8 @@ def _compared(shown: list[BackendReport]) -> Iterator[Cell | Table]:
     accounting = tables.accounting(shown)
     if accounting:
         yield accounting
-    yield tables.side_by_side("Passes", "pass", shown, lambda b: b.passes)
+    if any(b.passes for b in shown):
+        yield tables.side_by_side("Passes", "pass", shown, lambda b: b.passes)
     yield tables.side_by_side("Kernel types", "type", shown, lambda b: b.families)
 
 
@@ -91,14 +120,15 @@ def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cel
         yield Cell("")
         yield Cell(f"━━ {sentences.clean(backend.name)} ━━", "bad" if backend.status in tables.FAULTY else "strong")
     whole = of == 1 or limit is None
+    yield from _findings(backend, limit if limit is None or whole else FEW)
     if whole:
         yield from _parts_of(backend, total, alone=of == 1)
     if whole or backend.status not in tables.FAULTY:
         few = limit if limit is None or whole else max(3, limit // 2)
         yield tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), few)
-        if backend.headroom:
+        if backend.headroom and few is not None and len(backend.kernels) > few:
             yield tables.kernels("Kernels by headroom", backend.headroom, None, limit=few)
-    if backend.tree and whole:
+    if backend.tree and backend.tree.children and whole:
         yield tables.tree(backend.tree, 2 if limit else 99, limit and limit + 6)
     if whole:
         yield from tables.timeline(backend, limit)
@@ -107,9 +137,42 @@ def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cel
     checks = tables.checks(backend, limit) if limit is None or backend.status == "wrong" else None
     if checks:
         yield checks
+    if whole:
+        yield from _advice(backend, limit)
     if backend.coverage:
         yield Cell("")
         yield Cell(sentences.coverage(backend), "dim")
+    if backend.missing:
+        yield Cell(f"{sentences.MISSING}, with the option of ncu that supplies it:", "dim")
+        for one in backend.missing:
+            yield Cell(f"  · {sentences.missing(one)}", "dim")
+
+
+def _findings(backend: BackendReport, limit: int | None) -> Iterator[Cell]:
+    """What to do next, the first `limit` findings."""
+    if not backend.findings:
+        return
+    shown = backend.findings[:limit]
+    of = f" ({len(shown)} of {len(backend.findings)})" if len(shown) < len(backend.findings) else ""
+    yield Cell("")
+    yield Cell(f"{sentences.FINDINGS}{of}", "title")
+    for number, found in enumerate(shown, start=1):
+        head, evidence, remedy = sentences.finding(found, backend.per)
+        yield Cell(f"{number}. {head}", "strong")
+        yield Cell(f"   {evidence}")
+        yield Cell(f"   → {remedy}")
+    yield Cell(sentences.FINDINGS_NOTE, "dim")
+
+
+def _advice(backend: BackendReport, limit: int | None) -> Iterator[Cell]:
+    """NVIDIA's advice, under its name."""
+    if not backend.advice:
+        return
+    yield Cell("")
+    yield Cell(sentences.ADVICE, "title")
+    for said in backend.advice[:limit]:
+        yield Cell(f"  · {sentences.advice(said)}")
+    yield Cell(sentences.ADVICE_NOTE, "dim")
 
 
 def _parts_of(backend: BackendReport, total: Group | None, alone: bool) -> Iterator[Table]:
@@ -117,8 +180,10 @@ def _parts_of(backend: BackendReport, total: Group | None, alone: bool) -> Itera
     accounting = tables.accounting([backend]) if alone else None
     if accounting:
         yield accounting
-    yield tables.groups("Passes", "pass", backend.passes, total)
-    yield tables.groups("Kernel types", "type", backend.families)
+    if backend.passes:
+        yield tables.groups("Passes", "pass", backend.passes, total)
+    if tables.worth_grouping(backend):
+        yield tables.groups("Kernel types", "type", backend.families)
 
 
 def _table_lines(table: Table, width: int) -> Iterator[Text]:
@@ -147,7 +212,7 @@ def _fit(table: Table, width: int) -> tuple[list[Column], list[int]]:
     columns = list(table.columns)
     while True:
         widths = [_natural(c) for c in columns]
-        least = sum(min(w, NAME_WIDTH) if c.name else w for w, c in zip(widths, columns, strict=True))
+        least = sum(min(w, NAME_WIDTH if c.name else c.least or w) for w, c in zip(widths, columns, strict=True))
         expendable = max((c.priority for c in columns), default=0)
         if least + _GAP * (len(columns) - 1) <= width or not expendable:
             return columns, _shrunk(columns, widths, width)

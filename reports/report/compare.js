@@ -21,7 +21,11 @@ function showVerdict(report) {
   if (!report.verdict.length) byId("verdict").hidden = true;
 }
 
+// Whether this is the report of a run; else it is of one profile, which was neither checked nor timed.
+const isRun = (report) => report.settings !== null || report.backends.some((b) => b.kind === "run") || !report.backends.length;
+
 function showBackends(report) {
+  if (!isRun(report)) return hideForProfile();
   const rows = report.backends;
   const steps = scaleFor(rows.flatMap((b) => (b.step ? [b.step.low, b.step.high] : [])), "ns");
   const longest = Math.max(...rows.map((b) => (b.step ? b.step.high : 0)));
@@ -69,17 +73,25 @@ function speedup(backend) {
     el("span", { class: "minor" }, ` ${low.toFixed(2)} – ${high.toFixed(2)}`)];
 }
 
+function hideForProfile() {
+  byId("backends-card").hidden = byId("samples-card").hidden = true;
+  byId("where-card").className = "card span-12";
+}
+
 const barName = (backend) => `${faulty(backend) ? "✗ " : ""}${plotText(backend.name, 26)}`;
 
 function showWhere(report) {
-  const chosen = { by: "pass", as: "time" };
-  const shown = report.backends.filter((b) => b.passes.length);
+  const shown = report.backends.filter((b) => b.families.length);
+  const passes = shown.some((b) => b.passes.length);
+  const chosen = { by: passes ? "pass" : "family", as: "time" };
+  const per = shown.length ? shown[0].per : "step";
+  byId("where-small").textContent = per === "step" ? "kernel time of one step" : `kernel time of the ${per}`;
   const node = byId("where");
   if (!shown.length) return node.append(el("p", { class: "note" }, "No kernel times were captured."));
   node.style.height = `${96 + 52 * shown.length}px`;
   const draw = () => chart(node, () => stacked(shown, chosen));
   byId("where-controls").append(
-    choice("Stack by", [["pass", "By pass"], ["family", "By kernel type"]], "pass", (v) => { chosen.by = v; draw(); }),
+    passes ? choice("Stack by", [["pass", "By pass"], ["family", "By kernel type"]], "pass", (v) => { chosen.by = v; draw(); }) : "",
     choice("Show as", [["time", "Time"], ["share", "Share"]], "time", (v) => { chosen.as = v; draw(); }));
   draw();
 }
@@ -96,7 +108,7 @@ function stacked(backends, { by, as }) {
     marker: { color: colorOf(name, by), line: { width: 1, color: cssColor("--panel") } },
     hoverinfo: "text", hovertext: backends.map((b) => partText(b, group(b, name), name)), textposition: "none",
   }));
-  if (as === "time") data.push(timedSteps(backends, scale, y));
+  if (as === "time" && backends.some((b) => b.step)) data.push(timedSteps(backends, scale, y));
   return {
     data, layout: {
       barmode: "stack", bargap: 0.38, legend: { orientation: "h", traceorder: "normal", x: 0, y: -0.28 / backends.length - 0.12, yanchor: "top" },

@@ -28,8 +28,11 @@ function showFacts(report) {
   const warnings = allWarnings(report);
   byId("warnings").append(...(warnings.length ? warnings : ["None."]).map((w) => el("li", {}, clean(w, 600))));
   const command = clean(report.command.map((w) => (/^[\w@%+=:,./-]+$/.test(w) ? w : `'${w.replaceAll("'", "'\\''")}'`)).join(" "), 2000);
-  byId("command").append(command ? el("pre", {}, command) : el("p", { class: "note" }, "unknown"), el("p", { class: "note" }, `Read from ${clean(report.source, 400)}`));
+  byId("command-title").hidden = !command;
+  byId("command").append(...(command ? [el("pre", {}, command)] : []), el("p", { class: "note" }, `Read from ${clean(report.source, 400)}`));
   if (report.workload) byId("command").append(...report.workload.notes.map((n) => el("p", { class: "note" }, clean(n, 600))));
+  byId("environment-card").hidden = !Object.keys(report.environment).length;
+  if (!isRun(report)) document.querySelectorAll("[data-run]").forEach((node) => node.remove());
   byId("environment").append(plainTable([{ head: "Fact", first: true, cell: (f) => clean(f[0], 120) }, { head: "Value", cell: (f) => clean(f[1], 400) }], flat("", report.environment)));
   showCeilings(report);
 }
@@ -37,12 +40,17 @@ function showFacts(report) {
 function showCeilings(report) {
   const box = byId("ceilings");
   if (!report.roofs.length) return box.append(el("p", { class: "note" }, "Unknown: no efficiency can be given."));
-  box.append(plainTable([
+  const rate = (r, value) => amount(value, r.kind === "bandwidth" ? "B/s" : "FLOP/s");
+  const when = report.ceilings_are.split(", ").at(-1);
+  byId("ceilings-small").textContent = clean(report.ceilings_are, 120);
+  box.append(el("div", { class: "scroll" }, plainTable([
     { head: "Ceiling", first: true, cell: (r) => clean(r.label, 160) },
     { head: "Limits", cell: (r) => (r.kind === "bandwidth" ? "memory" : clean(r.resource, 60) || "compute") },
-    { head: "Value", right: true, cell: (r) => amount(r.value, r.kind === "bandwidth" ? "B/s" : "FLOP/s") },
-    { head: "Working set", right: true, cell: (r) => amount(r.working_set, "iB") },
-  ], report.roofs));
+    { head: isRun(report) ? "Value" : clean(when, 60), right: true, cell: (r) => rate(r, r.value) },
+    { head: "at the maximum clock", right: true, only: (r) => known(r.maximum) && when !== "at the maximum clock", cell: (r) => rate(r, r.maximum) },
+    { head: "Datasheet", right: true, only: (r) => known(r.datasheet), cell: (r) => rate(r, r.datasheet) },
+    { head: "Working set", right: true, only: (r) => known(r.working_set), cell: (r) => amount(r.working_set, "iB") },
+  ].filter((c) => !c.only || report.roofs.some(c.only)), report.roofs)));
   const c = report.ceilings || {};
   const how = [["device_name", ""], ["measured_at", "measured "], ["threads", "threads: "]].filter(([k]) => c[k]).map(([k, label]) => `${label}${clean(c[k], 120)}`);
   if (how.length) box.append(el("p", { class: "note" }, how.join(" · ")));

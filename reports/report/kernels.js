@@ -99,6 +99,8 @@ function kernelColumns(groups) {
     const scale = columnScale(groups.map(value), unitName);
     return { key, head, unit: scale.suffix, right: true, value, cell: (g) => number(value(g), scale) };
   };
+  const judged = groups.some((g) => known(g.efficiency));
+  const reason = (g) => why(g, judged);
   return [
     { key: "name", head: "Kernel", text: true, class: "namecell", value: labelOf, cell: kernelName },
     { key: "family", head: "Type", text: true, value: (g) => g.family, cell: (g) => [dot(g.family, "family"), clean(g.family, 40)] },
@@ -108,11 +110,14 @@ function kernelColumns(groups) {
     { key: "share", head: "Share", right: true, value: (g) => g.share, cell: (g) => percent(g.share) },
     column("rate", "Rate", "FLOP/s", (g) => g.flop_rate),
     column("bandwidth", "Bandwidth", "B/s", (g) => g.bandwidth),
-    { key: "efficiency", head: "Efficiency", class: "effcell", value: (g) => g.efficiency, cell: efficiencyBar },
-    column("headroom", "Headroom", "ns", (g) => g.headroom_ns),
-    { key: "bound", head: "Bound by", text: true, value: (g) => g.bound, cell: (g) => clean(g.bound, 40) || ABSENT },
+    ...(judged ? [{ key: "efficiency", head: "Efficiency", class: "effcell", value: (g) => g.efficiency, cell: efficiencyBar }, column("headroom", "Headroom", "ns", (g) => g.headroom_ns)] : []),
+    ...(groups.some(reason) ? [{ key: "why", head: "Why", text: true, class: "whycell", value: reason, cell: (g) => clean(reason(g), 120) || ABSENT }] : []),
+    ...(judged ? [{ key: "bound", head: "Bound by", text: true, value: (g) => g.bound, cell: (g) => clean(g.bound, 40) || ABSENT }] : []),
   ];
 }
+
+// Why a kernel takes its time, or is not judged, in a few words.
+const why = (g, judged = true) => (g.reasons.length ? g.reasons[0].label : known(g.efficiency) || !judged ? "" : g.withheld);
 
 function kernelName(g, open, toggle) {
   return el("button", { type: "button", class: "name", "aria-expanded": String(open), onclick: toggle, title: clean(labelOf(g), 400) },
@@ -126,6 +131,8 @@ function kernelDetails(g) {
     ["Roof time", amount(g.roof_ns, "ns")], ["Judged time", amount(g.judged_ns, "ns")], ["Ceiling", clean(g.ceiling, 200) || "unknown"],
     ["One call", amount(g.time_ns / g.count, "ns")],
   ];
+  for (const reason of g.reasons) facts.push(["Why", clean(`${reason.text}.`, 600)]);
+  if (g.withheld) facts.push(["Not judged", `${clean(g.withheld, 60)}: ${amount(g.withheld_ns, "ns")}`]);
   if (g.above_roof) facts.push(["Broken", "faster than its ceiling allows: the measurement or the model of its work is wrong"]);
   return el("dl", { class: "facts" }, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }

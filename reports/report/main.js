@@ -7,9 +7,9 @@ function buildPanel(backend, report) {
   const banner = faulty(backend) ? el("p", { class: "banner", role: "alert" }, el("strong", {}, `✗ ${clean(backend.name, 80)} is ${backend.status}. `), clean(backend.reason, 600), " Its times measure another computation: they say nothing about speed.") : null;
   const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
   const grid = el("div", { class: "grid" },
-    roofline && roofline.node, accountingCard(backend), groupsCard(backend), kernels && kernels.node,
+    findingsCard(backend), roofline && roofline.node, accountingCard(backend), groupsCard(backend), kernels && kernels.node,
     backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null,
-    timelineCard(backend), checks && checks.node, symbolsCard(backend));
+    timelineCard(backend), adviceCard(backend), missingCard(backend), checks && checks.node, symbolsCard(backend));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;
   const nothing = grid.children.length ? null : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
   return { nodes: [banner, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
@@ -38,7 +38,7 @@ function showTabs(report) {
   byId("tabs").append(...tabs);
   byId("panels").append(...panels);
   if (tabs.length) select(0);
-  else byId("tabs").hidden = true;
+  byId("tabs").hidden = !tabs.length || !isRun(report);
 }
 
 function setTheme(name) {

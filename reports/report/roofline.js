@@ -32,7 +32,7 @@ function rooflineNote(backend, points, roofs) {
   const off = backend.kernels.length - points.length;
   return ["A click on a point finds its kernel in the table; a click in the legend hides a group.",
     outside ? `${outside} of the smallest lie outside: a double click shows them.` : "",
-    off > 0 ? `${off} of ${backend.kernels.length} kernels do no arithmetic, or none that is known, and have no place here.` : ""].filter(Boolean).join(" ");
+    off > 0 ? `${off} of ${backend.kernels.length} kernels do no arithmetic, or none that is known, or are too small to judge, and have no place here.` : ""].filter(Boolean).join(" ");
 }
 
 function onPoint(node, pick) {

@@ -4,7 +4,7 @@ const GAP_COLORS = ["#ee9a2e", "#c7a424", "#8a5fd3", "#4db3e6", "#dd5795", "#16a
 
 function accountingCard(backend) {
   const a = backend.accounting;
-  if (!a) return null;
+  if (!a) return backend.coverage ? el("section", { class: "card span-5" }, coverage(backend)) : null;
   const parts = [{ name: "kernels", time: a.kernel_ns, color: cssColor("--accent"), text: "at work" }];
   a.gaps.forEach((gap, i) => parts.push({ name: gap.cause, time: gap.time_ns, color: GAP_COLORS[i % GAP_COLORS.length], text: gap.text }));
   parts.push({ name: "other", time: a.other_ns, color: cssColor("--muted"), text: "no cause found" });
@@ -17,13 +17,14 @@ function accountingCard(backend) {
        el("div", { class: "strip timed", style: { width: `${(100 * a.timed_step_ns) / widest}%` } }, el("span", { style: { flexGrow: "1" } }))]
     : [];
   const list = plainTable([
-    { head: "Part of the step", first: true, cell: (p) => [el("span", { class: "dot", style: { background: p.color } }), clean(p.name, 60), el("span", { class: "minor" }, clean(p.text ? ` ${p.text}` : "", 120))] },
+    { head: `Part of the ${backend.per}`, first: true, cell: (p) => [el("span", { class: "dot", style: { background: p.color } }), clean(p.name, 60), el("span", { class: "minor" }, clean(p.text ? ` ${p.text}` : "", 120))] },
     { head: "Time", unit: scale.suffix, right: true, cell: (p) => number(p.time, scale) },
     { head: "Share", right: true, cell: (p) => percent(p.time / a.profiled_step_ns) },
   ], parts);
   const overhead = known(a.profiler_overhead) ? `The profiler made the step ${percent(Math.abs(a.profiler_overhead))} ${a.profiler_overhead < 0 ? "shorter" : "longer"}.` : "";
-  return card("Accounting of the step", "kernels and gaps add up to the profiled step", "span-5",
-    el("div", { class: "striplabel" }, "profiled step", el("strong", {}, amount(a.profiled_step_ns, "ns"))), strip, ...timed,
+  const profiled = `profiled ${backend.per}`;
+  return card(`Accounting of the ${backend.per}`, `kernels and gaps add up to the ${profiled}`, "span-5",
+    el("div", { class: "striplabel" }, profiled, el("strong", {}, amount(a.profiled_step_ns, "ns"))), strip, ...timed,
     el("div", { class: "scroll" }, list), el("p", { class: "note" }, overhead), coverage(backend));
 }
 
@@ -32,10 +33,11 @@ function coverage(backend) {
   const c = backend.coverage;
   if (!c) return null;
   const parts = [["in a pass", c.pass_], ["in a module", c.module], ["with FLOP", c.flop], ["with bytes", c.bytes], ["with counters", c.counters]];
+  const told = backend.kind === "run" ? parts : parts.filter(([, share]) => share > 0);
   const names = c.uncosted.slice(0, 5).map((n) => clean(n, 60)).join(", ");
   const more = c.uncosted.length > 5 ? ` and ${c.uncosted.length - 5} more` : "";
-  return el("div", { class: "coverage" }, el("h2", {}, "Coverage", el("small", {}, " share of the kernel time that is…")),
-    el("div", { class: "covers" }, parts.map(([name, share]) => [el("span", {}, name), bar(share, percent(share))])),
+  return el("div", { class: "coverage" }, el("h2", {}, "Coverage", told.length ? el("small", {}, " share of the kernel time that is…") : null),
+    el("div", { class: "covers" }, told.map(([name, share]) => [el("span", {}, name), bar(share, percent(share))])),
     el("p", { class: "note" }, clean(c.text, 600), names ? ` Without a cost: ${names}${more}.` : ""));
 }
 
@@ -44,13 +46,14 @@ function card(title, small, className, ...children) {
 }
 
 function groupsCard(backend) {
-  if (!backend.passes.length) return null;
+  if (!backend.families.length) return null;
   const total = backend.tree ? backend.tree.total : null;
   const tables = { pass: () => groupsTable("Pass", "pass", backend.passes, total), family: () => groupsTable("Type", "family", backend.families, total) };
-  const box = el("div", {}, tables.pass());
-  const controls = el("div", { class: "controls" },
-    choice("Group by", [["pass", "By pass"], ["family", "By kernel type"]], "pass", (by) => box.replaceChildren(tables[by]())));
-  return card("Parts of the step", "every measure, per step", "span-12", controls, box);
+  const both = backend.passes.length > 0;
+  const box = el("div", {}, both ? tables.pass() : tables.family());
+  const controls = both ? el("div", { class: "controls" },
+    choice("Group by", [["pass", "By pass"], ["family", "By kernel type"]], "pass", (by) => box.replaceChildren(tables[by]()))) : null;
+  return card(both ? `Parts of the ${backend.per}` : "Kernel types", backend.per === "step" ? "every measure, per step" : "every measure", "span-12", controls, box);
 }
 
 // Passes or kernel types, each with every measure of a group.

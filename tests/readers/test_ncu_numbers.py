@@ -194,7 +194,8 @@ def test_the_table_survives_parquet(tmp_path: Path) -> None:
 
 def test_reads_from_l2_have_a_roof_of_their_own() -> None:
     """It also judges where the GPU has no DRAM counters."""
-    l2 = {metrics.L2_READ: 4e6, metrics.L2_PEAK: 96.0, metrics.L2_CLOCK: 1.5e9}
+    sm = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    l2 = {metrics.L2_READ: 4e6, metrics.L2_PEAK: 96.0, metrics.L2_CLOCK: 1.5e9, sm: 10.0}
     without = {k: v for k, v in HOPPER.items() if "dram" not in k}
     for values in ({**HOPPER, metrics.DRAM_SHARE: 5.0, **l2}, {**without, **l2}):
         group = analyse_table(table(with_values(values)), None, "a.ncu-rep").backends[0].kernels[0]

@@ -1,0 +1,97 @@
+"""Which rows are judged by their roof, and which cannot be.
+
+Two kinds of row on a GPU have a roof by the formula that says nothing about them:
+
+    too small   under 5 µs, or less than one wave of blocks: launch, ramp and tail are most of its time
+    uncounted   counters saw its DRAM traffic, nobody counted its arithmetic, and what else is known does not show
+                that memory is what bounds it: it may well be computing; or the work that is known of it is none
+
+They keep their time and their work; they have no roof, no efficiency and no headroom, and count in no sum of these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfkit.analysis.roofline import Booleans, Integers, Judged, Reals, StoredCeilings, judge
+from perfkit.table import FLOP_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.hardware.ceilings import Ceilings
+
+ON_GPU = ("gpu_kernel", "memcpy", "memset", "graph")  # kinds of rows
+TOO_SHORT_NS = 5000.0
+BUSY = 0.6  # of its peak: a level that is this busy is what a kernel uses, not what it waits for (NVIDIA's own line)
+BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
+TOO_SMALL, UNCOUNTED = "too small", "work not counted"
+WITHHELD = (TOO_SMALL, UNCOUNTED)
+
+
+def judge_rows(
+    frame: pd.DataFrame, ceilings: Ceilings | None, facts: Mapping[str, Any]
+) -> tuple[Judged, dict[str, Booleans]]:
+    """The rows judged by the ceilings that the profile holds, else by `ceilings`; and by why, which are withheld."""
+    judged = judge(frame, StoredCeilings.of(facts, frame) or ceilings)
+    small = too_small(frame)
+    uncounted = ~small & (_uncounted(frame, judged, facts) | (_on_gpu(frame) & (judged.roof == 0)))
+    withheld = small | uncounted
+    if withheld.any():
+        judged = dataclasses.replace(
+            judged,
+            roof=np.where(withheld, np.nan, judged.roof),
+            bound=np.where(withheld, -1, judged.bound),
+            ceiling=np.where(withheld, -1, judged.ceiling),
+            above=judged.above & ~withheld,
+        )
+    return judged, {TOO_SMALL: small, UNCOUNTED: uncounted}
+
+
+def too_small(frame: pd.DataFrame) -> Booleans:
+    """Launches on a GPU under 5 µs or one wave. What ran on a CPU has neither launch nor waves."""
+    with np.errstate(invalid="ignore"):
+        small = (frame["duration_ns"].to_numpy(float) < TOO_SHORT_NS) | (frame["waves"].to_numpy(float) < 1)
+    return _on_gpu(frame) & small
+
+
+def _on_gpu(frame: pd.DataFrame) -> Booleans:
+    on_gpu: Booleans = frame["kind"].astype(object).isin(ON_GPU).to_numpy(bool)
+    return on_gpu
+
+
+def details(frame: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a report of Nsight Compute says of each row of `frame`, found by launch order; empty where it is none."""
+    kernels = facts.get("kernels") or []
+    orders = frame["order"].tolist()
+    return [kernels[order] for order in orders] if kernels and max(orders, default=0) < len(kernels) else []
+
+
+def _uncounted(frame: pd.DataFrame, judged: Judged, facts: Mapping[str, Any]) -> Booleans:
+    """Rows judged by memory alone, without knowing their arithmetic, that memory does not explain."""
+    without = ~np.isfinite(frame[list(FLOP_COLUMNS)].to_numpy(float)).any(axis=1)
+    doubtful: Booleans = without & judged.counters & judged.judged
+    if not doubtful.any():
+        return doubtful
+    computing = _busy_multiprocessors(frame, facts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = judged.roof / judged.time
+    explained = np.where(np.isfinite(computing), (computing < BUSY) | (computing < share), share >= BY_MEMORY)
+    return doubtful & ~explained
+
+
+def _busy_multiprocessors(frame: pd.DataFrame, facts: Mapping[str, Any]) -> Reals:
+    found = [one.get("busy", {}).get("sm") for one in details(frame, facts)]
+    return np.array(found, dtype=float) if found else np.full(len(frame), np.nan)
+
+
+def codes(withheld: Mapping[str, Booleans], rows: int) -> Integers:
+    """For each row the place of its reason in `WITHHELD`, −1 for a row that is judged or has no roof anyway."""
+    code = np.full(rows, -1, np.int64)
+    for place, why in enumerate(WITHHELD):
+        code[withheld[why]] = place
+    return code

@@ -1,0 +1,48 @@
+"""Figures and names as sentences of a report have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfkit import units
+from perfkit.analysis.results import Group
+
+PLAIN = {"memory": "memory bandwidth", "l2": "L2 bandwidth"}
+SHAPES = 60  # characters of shapes in a sentence
+NAME = 70  # and of a kernel's name
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage with two digits; a dash for an unknown one."""
+    if share is None:
+        return units.ABSENT
+    return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def call(group: Group) -> str:
+    """A kind of kernel call with the shapes it works on."""
+    shapes = group.shapes if len(group.shapes) <= SHAPES else f"{group.shapes[: SHAPES - 1]}…"
+    return f"{cropped(group.key)} of {shapes}" if shapes else cropped(group.key)
+
+
+def cropped(name: str) -> str:
+    """A name without its middle where it is long."""
+    return name if len(name) <= NAME else f"{name[: NAME - 26]}…{name[-25:]}"
+
+
+def bound(name: str) -> str:
+    """A resource in words: `memory bandwidth`, `fp32 vector units`, `bf16 matrix units`."""
+    kind, _, dtype = name.partition("_")
+    return PLAIN.get(name) or (f"the {dtype} {kind} units" if dtype else name)
+
+
+def capital(text: str) -> str:
+    """`text` as a whole sentence: begun with a capital unless a name begins it, and ended."""
+    name = "_" in text.partition(" ")[0] or ":" in text.partition(" ")[0]
+    text = text if name else f"{text[:1].upper()}{text[1:]}"
+    return text if text.endswith((".", "!", "?")) or not text else f"{text}."
