@@ -45,9 +45,9 @@ def _backward(datt, att, dscores, matrices, time, scale, ROWS: tl.constexpr, COL
 
 
 def blocks(matrices, time, scale, itemsize):
-    """At least 2048 elements a program, and 16 a thread."""
+    """At least 1024 elements a program, and 16 a thread."""
     columns = next_power_of_2(max(time, 1))
-    rows = max(1, 2048 // columns)
+    rows = max(1, 1024 // columns)
     return {"ROWS": rows, "num_warps": max(1, min(32, rows * columns // 512))}
 
 

@@ -77,9 +77,9 @@ def _forward(
     q, k, v, y, lse, time, factor,
     SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries. The last blocks, which have most keys, come first."""
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * QUERIES
-    head = tl.program_id(1).to(tl.int64) * time
+    """One block of queries. The last blocks, which have most keys, come first, those of all heads."""
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
+    head = tl.program_id(0).to(tl.int64) * time
     base = head * SIZE
     query = _load(q + base, first, time, SIZE, D, QUERIES, False)
     if factor < 0.0:  # the greatest score is found before scaling, so the scale must not turn the order round
@@ -105,8 +105,8 @@ def _forward(
 @triton.jit
 def _products(dy, y, delta, time, SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr):
     """delta = Σ dy·y of each row."""
-    first = tl.program_id(0) * QUERIES
-    head = tl.program_id(1).to(tl.int64) * time
+    first = tl.program_id(1) * QUERIES
+    head = tl.program_id(0).to(tl.int64) * time
     upstream = _load(dy + head * SIZE, first, time, SIZE, D, QUERIES, False).to(tl.float32)
     output = _load(y + head * SIZE, first, time, SIZE, D, QUERIES, False).to(tl.float32)
     row = first + tl.arange(0, QUERIES)
@@ -144,8 +144,8 @@ def _backward_keys(
     SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of one block of keys: its diagonal queries, then all later ones."""
-    first = tl.program_id(0) * OWN
-    head = tl.program_id(1).to(tl.int64) * time
+    first = tl.program_id(1) * OWN
+    head = tl.program_id(0).to(tl.int64) * time
     base = head * SIZE
     keys = _load(k + base, first, time, SIZE, D, OWN, False)
     values = _load(v + base, first, time, SIZE, D, OWN, False)
@@ -192,8 +192,8 @@ def _backward_queries(
     SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of one block of queries: all earlier keys, then its diagonal ones."""
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * OWN
-    head = tl.program_id(1).to(tl.int64) * time
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * OWN
+    head = tl.program_id(0).to(tl.int64) * time
     base = head * SIZE
     row = first + tl.arange(0, OWN)
     query = _load(q + base, first, time, SIZE, D, OWN, False)
@@ -225,26 +225,20 @@ def padded(size):
 
 
 def forward_blocks(matrices, time, size, scale, itemsize):
-    """bf16: blocks that fill the tensor cores; fp32: smaller ones, whose operands still fit."""
-    if itemsize == 4:
-        return {"QUERIES": 64, "KEYS": 32, "num_warps": 4, "num_stages": 2}
-    if padded(size) <= 64:
-        return {"QUERIES": 128, "KEYS": 64, "num_warps": 4, "num_stages": 3}
-    return {"QUERIES": 128, "KEYS": 64, "num_warps": 8, "num_stages": 3}
+    """Small blocks: several of them share a multiprocessor, one computing while another waits."""
+    return {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2 if itemsize == 4 else 3}
 
 
 def backward_blocks(matrices, time, size, scale, itemsize):
-    """Two results of OWN × D stay in registers beside the scores."""
-    if itemsize == 4:
-        return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2}
-    if padded(size) <= 64:
-        return {"OWN": 128, "OTHER": 64, "num_warps": 8, "num_stages": 2}
-    return {"OWN": 64, "OTHER": 64, "num_warps": 8, "num_stages": 2}
+    """Two results of OWN × D stay in registers beside the scores; wider heads leave room for fewer blocks in flight."""
+    if itemsize == 4 or padded(size) <= 64:
+        return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2 if itemsize == 4 else 3}
+    return {"OWN": 64, "OTHER": 64, "num_warps": 4, "num_stages": 2}
 
 
 @launch(forward_blocks, FORWARD_SWEEP)
 def flash_attention_forward(q, k, v, y, lse, matrices, time, size, scale, QUERIES, **meta):
-    grid = cdiv(time, QUERIES), matrices
+    grid = matrices, cdiv(time, QUERIES)
     _forward[grid](
         q, k, v, y, lse, time, scale * LOG2_E, size, padded(size), QUERIES, PRECISION=precision(q), **meta
     )  # fmt: skip
@@ -253,8 +247,8 @@ def flash_attention_forward(q, k, v, y, lse, matrices, time, size, scale, QUERIE
 @launch(backward_blocks, BACKWARD_SWEEP)
 def flash_attention_backward(dy, q, k, v, y, lse, dq, dk, dv, matrices, time, size, scale, OWN, **meta):
     delta = lse.new_empty(lse.shape)
-    grid = cdiv(time, OWN), matrices
+    grid = matrices, cdiv(time, OWN)
     constants = {"SIZE": size, "D": padded(size), "OWN": OWN, "PRECISION": precision(q), **meta}
-    _products[cdiv(time, 64), matrices](dy, y, delta, time, size, padded(size), 64)
+    _products[matrices, cdiv(time, 64)](dy, y, delta, time, size, padded(size), 64)
     _backward_keys[grid](dy, q, k, v, lse, delta, dk, dv, time, scale, scale * LOG2_E, **constants)
     _backward_queries[grid](dy, q, k, v, lse, delta, dq, time, scale, scale * LOG2_E, **constants)

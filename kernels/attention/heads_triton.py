@@ -15,8 +15,8 @@ SWEEP = {"TOKENS": (16, 32, 64, 128), "num_warps": (4, 8)}
 @triton.jit
 def _places(time, heads, size, PARTS: tl.constexpr, TOKENS: tl.constexpr, SIZE: tl.constexpr):
     """Of one block: where it lies in (B, T, PARTS·C) and in (B, NH, T, HS), and its mask."""
-    token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
-    pair = tl.program_id(1).to(tl.int64)  # batch·NH + head
+    token = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)
+    pair = tl.program_id(0).to(tl.int64)  # batch·NH + head
     batch, head = pair // heads, pair % heads
     i = tl.arange(0, SIZE)
     in_tokens = (batch * time + token)[:, None] * (PARTS * heads * size) + (head * size + i)[None, :]
@@ -67,7 +67,7 @@ def blocks(batch, time, heads, size, itemsize):
 
 
 def grid(batch, time, heads, tokens):
-    return cdiv(time, tokens), batch * heads
+    return batch * heads, cdiv(time, tokens)
 
 
 @launch(blocks, SWEEP)

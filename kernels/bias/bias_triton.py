@@ -49,7 +49,7 @@ def _relu_backward(dy, y, dx, n, BLOCK: tl.constexpr):
 def sum_blocks(rows, columns, itemsize):
     """128 bytes of a row side by side; enough parts of the rows to fill the multiprocessors."""
     width = min(256 // itemsize, next_power_of_2(max(columns, 1)))
-    return {"ROWS": 32, "COLUMNS": width, "PER_PROCESSOR": 4, "STAGES": 1, "num_warps": 4}
+    return {"ROWS": 32, "COLUMNS": width, "PER_PROCESSOR": 4, "STAGES": 3, "num_warps": 4}
 
 
 def tile_blocks(rows, columns, itemsize):

@@ -5,7 +5,7 @@ A target that is neither an index below V nor ignore_index makes its row NaN: a 
 
 import triton
 import triton.language as tl
-from triton import cdiv
+from triton import cdiv, next_power_of_2
 
 from perfkit.kernels.triton import launch
 from perfkit.kernels.triton.rows import (
@@ -145,10 +145,16 @@ def _classify(
             store_block(base, tl.zeros((BLOCK,), tl.float32), first, lead, stop, BLOCK)
 
 
-def row_blocks(rows, vocabulary, *others, itemsize):
-    """A program walks along a row with 16 warps; shorter rows need fewer."""
-    block = min(8192, max(64, triton.next_power_of_2(vocabulary)))
-    return {"BLOCK": block, "STAGES": 2, "num_warps": max(1, min(16, block // 256))}
+def forward_blocks(rows, vocabulary, ignore_index, itemsize):
+    """A program walks along a row with 8 warps, two blocks ahead of what it adds up; shorter rows need fewer."""
+    block = min(4096, max(64, next_power_of_2(vocabulary)))
+    return {"BLOCK": block, "STAGES": 3, "num_warps": max(1, block // 512)}
+
+
+def classifier_blocks(rows, vocabulary, *others, itemsize):
+    """More warps a row: fewer rows are under way at once, which the cache must hold until they are read again."""
+    block = min(2048, max(64, next_power_of_2(vocabulary)))
+    return {"BLOCK": block, "STAGES": 3, "num_warps": max(1, block // 128)}
 
 
 def flat_blocks(rows, vocabulary, ignore_index, itemsize):
@@ -157,7 +163,7 @@ def flat_blocks(rows, vocabulary, ignore_index, itemsize):
     return {"BLOCK": min(4096 // itemsize, fits), "num_warps": 4}
 
 
-@launch(row_blocks, ROW_SWEEP)
+@launch(forward_blocks, ROW_SWEEP)
 def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, ignore_index, BLOCK, STAGES, **meta):
     losses = lse.new_empty((rows,))
     wide = rows * vocabulary % 16 == 0
@@ -175,7 +181,7 @@ def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabular
     )
 
 
-@launch(row_blocks, ROW_SWEEP)
+@launch(classifier_blocks, ROW_SWEEP)
 def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, STAGES, **meta):
     wide = rows * padded % 16 == 0
     _classify[(rows,)](logits, targets, losses, vocabulary, padded, ignore_index, dloss, wide, BLOCK, STAGES, **meta)

@@ -76,8 +76,9 @@ def encoder_forward(idx, wte, wpe, x, batch, time, channels, vocabulary, ROWS, *
 @launch(backward_blocks, BACKWARD_SWEEP)
 def encoder_backward(dx, idx, dwte, dwpe, batch, time, channels, vocabulary, positions, ROWS, **meta):
     columns = min(1024, next_power_of_2(max(channels, 1)))
-    words, order = torch.sort(idx.flatten(), stable=True)
-    bounds = torch.searchsorted(words, torch.arange(vocabulary + 1, device=idx.device))
+    known = idx.flatten().clamp(-1, vocabulary).to(torch.int32)  # sorted in half the time of int64
+    words, order = torch.sort(known, stable=True)
+    bounds = torch.searchsorted(words, torch.arange(vocabulary + 1, device=idx.device, dtype=torch.int32))
     across = cdiv(channels, columns)
     _words[(vocabulary, across)](dx, order, bounds, dwte, channels, ROWS, columns, **meta)
     _positions[(positions, across)](dx, dwpe, batch, time, channels, columns, **meta)
