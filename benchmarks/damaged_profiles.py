@@ -1,8 +1,9 @@
 """What becomes of damaged profiles: 2000 mutations of each format, read as a person would.
 
-For each format: how many are refused with a sentence, read with the right numbers, read with a warning that the original
-does not have, and read with numbers, kernels or names that differ without one. Must reach: no traceback, no read over 60
-s, memory of this process under 1 GB. Takes 12 minutes of a core; `--count N` for fewer, FORMAT names for some.
+For each format: how many are refused with a sentence, read with the right numbers, read with a warning that the
+original does not have, and read with numbers, kernels or names that differ without one. Must reach: no traceback, no
+read over 60 s, memory of this process under 1 GB. Takes 12 minutes of a core; `--count N` for fewer, FORMAT names for
+some.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 _NUMBER, METRIC, SECTION = 2, 13, 17
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 _LONGEST_VARINT = 10
+_METRIC_TAG, _NUMBER_TAG, _VALUE_TAG = METRIC << 3 | _BYTES, 1 << 3 | _VARINT, 2 << 3 | _BYTES
 _REAL, _INTEGER, _TEXT = 0x19, 0x28, 0x0A  # tag bytes of the three kinds of value
 
 
@@ -33,28 +34,27 @@ class Shape:
 
 
 def shape_of(data: bytes) -> Shape:
-    """Walk over the fields of a result. Raises `Broken` where they do not fit into each other."""
+    """Walk over the fields of a result. Raises `Broken` where they do not fit into each other, or IndexError."""
     found = Shape()
     at, end, last = 0, len(data), 0
     while at < end:
-        tag = data[at]
-        at += 1
-        if tag > 0x7F:
-            tag, at = varint(data, at - 1)
+        if data[at] == _METRIC_TAG and last <= METRIC:  # most fields: no calls of functions here
+            length, at = data[at + 1], at + 2
+            if length > 0x7F:
+                length, at = varint(data, at - 1)
+            _metric(data, at, at + length, found.metrics)
+            at, last = at + length, METRIC
+            continue
+        tag, at = varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not last <= number or not number:
             raise Broken("its fields are out of order")
         last = number
+        if number == METRIC:
+            raise Broken("a metric has no content")
         if wire == _BYTES:
             length, at = varint(data, at)
-            if at + length > end:
-                raise Broken("a field is longer than its result")
-            if number == METRIC:
-                identity, kind = _metric(data, at, at + length)
-                if found.metrics.setdefault(identity, kind) != kind:
-                    raise Broken("a metric has values of two kinds")
-            elif number == SECTION:
-                found.sections += 1
+            found.sections += number == SECTION
             at += length
         elif wire == _VARINT:
             value, at = varint(data, at)
@@ -64,32 +64,39 @@ def shape_of(data: bytes) -> Shape:
             at += 8 if wire == _FIXED64 else 4
         else:
             raise Broken("it holds a field of no known type")
-        if number == METRIC and wire != _BYTES:
-            raise Broken("a metric has no content")
     if at != end:
         raise Broken("it ends within a field")
     return found
 
 
-def _metric(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Number and kind of value of the metric in data[at:end]."""
-    if at == end or data[at] != 0x08:
+def _metric(data: bytes, at: int, end: int, kinds: dict[int, int]) -> None:
+    """Put number and kind of value of the metric in data[at:end] into `kinds`."""
+    if end > len(data):
+        raise Broken("a metric is longer than its result")
+    if at == end or data[at] != _NUMBER_TAG:
         raise Broken("a metric has no number")
-    identity, at = varint(data, at + 1)
-    if at >= end or data[at] != 0x12:
-        return identity, 0
-    length, at = varint(data, at + 1)
-    if not length or at + length > end:
-        raise Broken("the value of a metric does not fit into it")
-    kind, inner = data[at], at + 1
-    if kind == _REAL:
-        inner += 8
-    elif kind in (_INTEGER, _TEXT):
-        size, inner = varint(data, inner)
-        inner += size if kind == _TEXT else 0
-    if kind not in (_REAL, _INTEGER, _TEXT) or inner != at + length:
-        raise Broken("the value of a metric is of no known kind")
-    return identity, kind
+    identity, at = data[at + 1], at + 2
+    if identity > 0x7F:
+        identity, at = varint(data, at - 1)
+    kind = 0
+    if at < end and data[at] == _VALUE_TAG:
+        length, at = data[at + 1], at + 2
+        if length > 0x7F:
+            length, at = varint(data, at - 1)
+        if not length or at + length > end:
+            raise Broken("the value of a metric does not fit into it")
+        kind = data[at]
+        if kind == _REAL:
+            size = 9
+        elif kind in (_INTEGER, _TEXT):
+            size, inner = varint(data, at + 1)
+            size = inner - at + (size if kind == _TEXT else 0)
+        else:
+            size = 0
+        if size != length:
+            raise Broken("the value of a metric is of no known kind")
+    if kinds.setdefault(identity, kind) != kind:
+        raise Broken("a metric has values of two kinds")
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
