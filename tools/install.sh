@@ -46,8 +46,10 @@ case "$torch" in
     torch) $pip install --progress-bar on torch -c constraints.txt ;;
     *) $pip install --progress-bar on $torch ;;
 esac
-version=$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("torch"))')
-sed "s/^torch==.*/torch==$version/" constraints.txt >"$venv/constraints.txt"
+# A torch for CUDA brings the one triton that fits it.
+version() { "$venv/bin/python" -c "from importlib.metadata import version; print(version('$1'))" 2>/dev/null; }
+triton=$(version triton) || triton=$(sed -n 's/^triton==\([^ ]*\).*/\1/p' constraints.txt)
+sed -e "s/^torch==.*/torch==$(version torch)/" -e "s/^triton==.*/triton==$triton/" constraints.txt >"$venv/constraints.txt"
 $pip install --progress-bar on -c "$venv/constraints.txt" -e ".[$extras]"
 
 { key; echo "$extras"; } >"$stamp"
