@@ -202,31 +202,71 @@ def build(
     """
     import pandas as pd
 
-    frame = pd.DataFrame(dict(rows)) if isinstance(rows, Mapping) else pd.DataFrame(list(rows))
+    rows = {n: _exact(n, v) for n, v in rows.items()} if isinstance(rows, Mapping) else rows
+    frame = pd.DataFrame(rows, copy=False) if isinstance(rows, Mapping) else pd.DataFrame(list(rows), dtype=object)
     unknown = sorted(set(frame.columns) - set(COLUMN_NAMES))
     if unknown:
         raise ValueError(f"not columns of the kernel table: {', '.join(unknown)}")
     return KernelTable(conform(frame), list(warnings), dict(source or {}), dict(facts or {})).check()
 
 
+def _exact(name: str, values: Any) -> Any:
+    """Lists of whole numbers as objects: pandas would round large ones to floats where others are absent."""
+    import pandas as pd
+
+    whole = any(c.name == name and c.dtype == INTEGER for c in COLUMNS)
+    return pd.Series(values, dtype=object) if whole and isinstance(values, list) else values
+
+
 def conform(frame: pd.DataFrame) -> pd.DataFrame:
     """Give `frame` exactly the columns, order and dtypes of `COLUMNS`; origins that are missing are worked out."""
     import pandas as pd
 
-    absent = {TEXT: None, INTEGER: pd.NA, REAL: float("nan"), CATEGORY: None}
-    data = {}
+    data: dict[str, Any] = {}
     for column in COLUMNS:
         if column.name in frame:
-            data[column.name] = frame[column.name]
+            values = frame[column.name].array
+            data[column.name] = values if values.dtype == column.dtype else _cast(frame[column.name], column)
         elif column.group == "origin":
-            group = list(MEASURE_GROUPS[column.name.removesuffix("_origin")])
-            known = pd.DataFrame({n: data[n] for n in group}).notna().any(axis=1)
-            default = "counter" if column.name == "time_origin" else "model"
-            data[column.name] = known.map({True: default, False: "absent"})
+            data[column.name] = _default_origin(column, data, len(frame))
         else:
-            data[column.name] = pd.Series([absent[column.dtype]] * len(frame), index=frame.index, dtype=object)
-    result = pd.DataFrame(data).reset_index(drop=True)
-    return result.astype({c.name: c.dtype for c in COLUMNS})
+            data[column.name] = _absent(column.dtype, len(frame))
+    return pd.DataFrame(data, copy=False)
+
+
+def _cast(values: pd.Series, column: Column) -> Any:
+    """The values in the column's dtype. Raises `InputError` for those that it cannot hold."""
+    try:
+        return values.astype(column.dtype).array
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{column.name} of the kernel table has values that it cannot hold: {error}.") from error
+
+
+def _absent(dtype: str, rows: int) -> Any:
+    """A column in which nothing is known."""
+    import numpy as np
+    import pandas as pd
+
+    if dtype == REAL:
+        return np.full(rows, np.nan)
+    if dtype == INTEGER:
+        return pd.arrays.IntegerArray(np.zeros(rows, np.int64), np.ones(rows, bool))
+    nothing = np.full(rows, -1)
+    return pd.Categorical.from_codes(nothing, []) if dtype == CATEGORY else pd.array([""], TEXT).take(nothing, True)
+
+
+def _default_origin(column: Column, data: Mapping[str, Any], rows: int) -> Any:
+    """Where measures come from if a reader does not say: times are counted, anything else that is known is modelled."""
+    import numpy as np
+    import pandas as pd
+
+    known = np.zeros(rows, bool)
+    for name in MEASURE_GROUPS[column.name.removesuffix("_origin")]:
+        known |= ~np.isnan(np.asarray(data[name], dtype=float))
+    words = ["absent", "counter" if column.name == "time_origin" else "model"]
+    used = [i for i in (0, 1) if (known == bool(i)).any()]
+    place = np.array([used.index(i) if i in used else -1 for i in (0, 1)])
+    return pd.Categorical.from_codes(place[known.astype(int)], [words[i] for i in used])
 
 
 def _problems(frame: pd.DataFrame) -> Iterable[str]:

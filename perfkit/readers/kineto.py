@@ -41,8 +41,21 @@ def read_trace(
     profiler's own share of the gaps. `facts` of the table hold steps, step_ns, busy_ns, gaps, events.
     Raises `InputError` for a file that is missing, damaged or no trace.
     """
-    path = Path(path)
-    costs, declared = costs or CostModel(), declared or {}
+    with kineto_json.collector_off():
+        return _read(
+            Path(path), costs or CostModel(), passes or {}, layers, declared or {}, matmul_precision, event_cost_ns
+        )
+
+
+def _read(
+    path: Path,
+    costs: CostModel,
+    passes: Mapping[str, tuple[str, ...]],
+    layers: str,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+    event_cost_ns: float | None,
+) -> table.KernelTable:
     host, device, found = _collected(path, works(costs, declared))
     steps = find_steps(host)
     places = place(host, steps)
@@ -56,7 +69,7 @@ def read_trace(
         launched = None
         rows = choose(host, places.wrapper, costs, declared, matmul_precision)
         columns = kineto_columns.host_rows(host, places, rows)
-    kineto_columns.finish(columns, costs, declared, passes or {}, layers)
+    kineto_columns.finish(columns, costs, declared, passes, layers)
     facts = account(host, device, steps, places, rows, event_cost_ns).facts()
     if event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": facts["events"]}

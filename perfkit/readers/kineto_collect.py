@@ -5,7 +5,7 @@ What repeats is kept once: names, kinds of calls (`Key`), launch shapes, message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +24,9 @@ from perfkit.readers.kineto_events import (
     Message,
     arrange,
 )
-from perfkit.readers.kineto_json import Args, Complete, Event, FlowStart
+from perfkit.readers.kineto_json import Args, Complete, Event, FlowEnd, FlowStart
 
-_LATEST = 2.0**52  # ns either way of the first event, 52 days: up to here whole numbers are exact
+_LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
 
 
@@ -69,22 +69,14 @@ class Collector:
         self._keeps: list[bool] = []  # for each name whether its arguments are kept
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
-        self._origin: float | None = None
-        self._hosts = 0
+        self._stated_shapes: dict[Any, int] = {}
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
-        host: list[Complete] = []
-        device: list[Complete] = []
-        flows: list[Any] = []
-        for e in events:
-            if type(e) is Complete:
-                if e.cat in HOST_CATEGORIES:
-                    host.append(e)
-                elif e.cat in DEVICE_KINDS:
-                    device.append(e)
-            elif getattr(e, "cat", "") == "fwdbwd":
-                flows.append(e)
+        complete = [e for e in events if type(e) is Complete]
+        host = [e for e in complete if e.cat in HOST_CATEGORIES]
+        device = [e for e in complete if e.cat in DEVICE_KINDS] if len(host) < len(complete) else []
+        flows = [e for e in events if (type(e) is FlowEnd or type(e) is FlowStart) and e.cat == "fwdbwd"]
         if host:
             self._add_host(host)
         if device:
@@ -94,10 +86,9 @@ class Collector:
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
-        host_start, device_start = self._host.taken("start"), self._device.taken("start")
-        origin = min((int(s.min()) for s in (host_start, device_start) if len(s)), default=0)
-        host_start -= origin
-        device_start -= origin
+        starts = [c.taken("start", np.float64) for c in (self._host, self._device)]
+        origin = min((float(s.min()) for s in starts if len(s)), default=0.0)
+        host_start, device_start = (_nanoseconds(s - origin) for s in starts)
         flows = self._taken_flows(origin)
         device = self._taken_device(device_start)
         columns = self._host
@@ -109,7 +100,7 @@ class Collector:
                 lane=columns.taken("lane", np.int32),
                 lanes=self._lanes.values,
                 start=host_start,
-                end=host_start + columns.taken("length"),
+                end=host_start + np.maximum(_nanoseconds(columns.taken("length", np.float64)), 0),
                 sequence=columns.taken("sequence"),
                 forward_thread=columns.taken("forward_thread"),
                 correlation=columns.taken("correlation"),
@@ -124,17 +115,6 @@ class Collector:
             )
         )
         return host, device
-
-    def _times(self, events: list[Complete]) -> dict[str, Integers]:
-        """Start in ns after the first event of all, and length."""
-        starts = np.nan_to_num(np.array([e.ts for e in events], dtype=float))
-        if self._origin is None:
-            self._origin = float(starts[0])
-        lengths = np.nan_to_num(np.array([e.dur for e in events], dtype=float))
-        with np.errstate(over="ignore"):
-            start = np.clip(np.rint((starts - self._origin) * 1e3), -_LATEST, _LATEST)
-            length = np.clip(np.rint(lengths * 1e3), 0, _LATEST)
-        return {"start": start.astype(np.int64), "length": length.astype(np.int64)}
 
     def _add_host(self, events: list[Complete]) -> None:
         code, lane = self._names.codes.setdefault, self._lanes.codes.setdefault
@@ -154,12 +134,12 @@ class Collector:
             call=np.array(self._call_codes(events, name, args), np.int32),
             hierarchy=np.array([self._hierarchies.code(a.hierarchy) if a.hierarchy else -1 for a in args], np.int32),
             message=self._message_codes(args),
-            **self._times(events),
+            start=np.array([e.ts for e in events], np.float64),
+            length=np.array([e.dur for e in events], np.float64),
         )
         for i in np.flatnonzero(category == RUNTIME).tolist():
             if args[i].grid is not None or args[i].size is not None:  # AMD writes them at the launching call
                 self._launches[args[i].correlation] = (_shape(args[i]), _whole(args[i].size))
-        self._hosts += len(events)
 
     def _call_codes(self, events: list[Complete], name: list[int], args: list[Args]) -> list[int]:
         keeps, calls = self._keeps, self._calls.codes
@@ -177,10 +157,25 @@ class Collector:
             stream=np.array([_small(a.stream) for a in args], np.int32),
             correlation=np.array([a.correlation for a in args], np.int64),
             amount=np.array([-1 if a.bytes is None else a.bytes for a in args], np.int64),
-            shape=np.array([self._shapes.code(_shape(a)) for a in args], np.int32),
+            shape=np.array([self._shape_code(a) for a in args], np.int32),
             message=self._message_codes(args),
-            **self._times(events),
+            start=np.array([e.ts for e in events], np.float64),
+            length=np.array([e.dur for e in events], np.float64),
         )
+
+    def _shape_code(self, args: Args) -> int:
+        grid, block = args.grid, args.block
+        stated = (
+            tuple(grid) if isinstance(grid, list) else grid,
+            tuple(block) if isinstance(block, list) else block,
+            args.registers,
+            args.shared_memory,
+            args.occupancy,
+        )
+        code = self._stated_shapes.get(stated)
+        if code is None:
+            code = self._stated_shapes[stated] = self._shapes.code(_shape(args))
+        return code
 
     def _message_codes(self, args: list[Args]) -> Integers:
         code = self._messages.code
@@ -194,7 +189,7 @@ class Collector:
             name=columns.taken("name", np.int32)[order],
             kind=columns.taken("kind", np.int8)[order],
             start=start[order],
-            end=start[order] + columns.taken("length")[order],
+            end=start[order] + np.maximum(_nanoseconds(columns.taken("length", np.float64)), 0)[order],
             device=columns.taken("device", np.int32)[order],
             stream=columns.taken("stream", np.int32)[order],
             correlation=columns.taken("correlation")[order],
@@ -207,24 +202,28 @@ class Collector:
 
     def _add_flows(self, flows: list[Any]) -> None:
         lane, lanes = self._lanes.codes.setdefault, self._lanes.codes
-        if self._origin is None:
-            self._origin = float(flows[0].ts)
-        at = np.clip(np.rint((np.array([f.ts for f in flows], float) - self._origin) * 1e3), -_LATEST, _LATEST)
         self._flows.add(
-            start=at.astype(np.int64),
+            start=np.array([f.ts for f in flows], np.float64),
             lane=np.array([lane((f.pid, f.tid), len(lanes)) for f in flows], np.int64),
             id=np.array([f.id if isinstance(f.id, int) else -1 for f in flows], np.int64),
             begins=np.array([type(f) is FlowStart for f in flows], bool),
         )
 
-    def _taken_flows(self, origin: int) -> Flows:
+    def _taken_flows(self, origin: float) -> Flows:
         """The pairs of arrows from forward to backward."""
         columns = self._flows
-        start, lane, number, begins = (columns.taken(n) for n in ("start", "lane", "id", "begins"))
+        start = _nanoseconds(columns.taken("start", np.float64) - origin)
+        lane, number, begins = (columns.taken(n) for n in ("lane", "id", "begins"))
         begin, end = np.flatnonzero(begins > 0), np.flatnonzero(begins == 0)
         _, of_begin, of_end = np.intersect1d(number[begin], number[end], return_indices=True)
         begin, end = begin[of_begin], end[of_end]
-        return Flows(start[begin] - origin, lane[begin], start[end] - origin, lane[end])
+        return Flows(start[begin], lane[begin], start[end], lane[end])
+
+
+def _nanoseconds(microseconds: Integers) -> Integers:
+    """Whole ns; what lies beyond `_LATEST` is damage and is brought there."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.clip(np.rint(microseconds * 1e3), -_LATEST, _LATEST).astype(np.int64)
 
 
 def wanted_operator(names_work: Callable[[str], bool]) -> Callable[[str], bool]:

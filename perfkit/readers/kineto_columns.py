@@ -19,6 +19,7 @@ from perfkit.run_folder import DeclaredKernel
 from perfkit.table import CATEGORY, COLUMNS, FLOP_COLUMNS, RESOURCES, TEXT
 
 _NAMED = 5  # operators without a cost that a warning names
+UNKNOWN_WORK = "FLOP and bytes are unknown"
 _WORTH_SAYING = 0.001  # of the kernel time
 _LONGEST_PATH = 10_000  # characters of a path of ranges; damaged traces nest without end
 _NUMBERED = re.compile(r"^(.*)_(\d{1,9})$")
@@ -150,23 +151,25 @@ def _plain(values: Any) -> Any:
     return values if isinstance(values, Coded | list) else list(values)
 
 
-def uncosted(columns: Mapping[str, Any]) -> list[str]:
+def uncosted(columns: Mapping[str, Any], total_ns: float | None = None) -> list[str]:
     """A warning that names the kernels without a cost and their share of the time, if there are any.
 
-    Copies and collectives are left out: links bound them, and the facts hold their bytes.
+    `columns` are of all kernels, or of some where `total_ns` is the time of all. Copies and collectives are left out:
+    links bound them, and the facts hold their bytes.
     """
     time = np.asarray(columns["duration_ns"], dtype=float)
+    whole = time.sum() if total_ns is None else total_ns
     unknown = np.isnan(np.asarray(columns["bytes_read"], dtype=float))
     unknown &= ~((columns["kind"] == "memcpy") | (columns["family"] == "collective"))
-    if time[unknown].sum() < _WORTH_SAYING * time.sum() or not time.sum():
+    if time[unknown].sum() < _WORTH_SAYING * whole or not whole:
         return []
     total: dict[str, float] = {}
     for name, ns in zip(np.asarray(columns["name"], dtype=object)[unknown], time[unknown], strict=True):
         total[name] = total.get(name, 0.0) + ns
     largest = sorted(total, key=lambda n: -total[n])
-    shown = ", ".join(f"{_cropped(n)} ({total[n] / time.sum():.1%})" for n in largest[:_NAMED])
+    shown = ", ".join(f"{_cropped(n)} ({total[n] / whole:.1%})" for n in largest[:_NAMED])
     more = f" and {len(largest) - _NAMED} more" if len(largest) > _NAMED else ""
-    return [f"FLOP and bytes are unknown for {sum(total.values()) / time.sum():.1%} of the kernel time: {shown}{more}"]
+    return [f"{UNKNOWN_WORK} for {sum(total.values()) / whole:.1%} of the kernel time: {shown}{more}"]
 
 
 def _cropped(name: str, width: int = 60) -> str:

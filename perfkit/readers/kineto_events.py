@@ -35,6 +35,7 @@ DEVICE_KINDS = {
     "Memcpy": COPY,
     "Memset": FILL,
 }
+_NEVER = 1 << 62  # ns
 _BLOCK = 1 << 17  # events nested at once: as lists they are larger than as columns
 
 Integers = npt.NDArray[Any]
@@ -181,35 +182,39 @@ def _nest(events: HostEvents) -> None:
     and outlast it by design (`ProfilerStep#N` opens in `step()`): then the function is cut to where the range opens.
     """
     parents = np.empty(len(events), np.int32)
-    stack: list[int] = []  # the open events, outermost first: index, end and category of each
-    ends: list[int] = []
-    kinds: list[int] = []
+    stack, ends = [-1], [_NEVER]  # the open events of a thread, outermost first: index and end; below them nothing
     lane = -1
     for first in range(0, len(events), _BLOCK):
         part = slice(first, first + _BLOCK)
         found: list[int] = []
-        columns = (events.start, events.end, events.lane, events.category)
-        for i, (begin, end, on, kind) in enumerate(zip(*(c[part].tolist() for c in columns), strict=True), start=first):
+        columns = (c[part].tolist() for c in (events.start, events.end, events.lane))
+        for i, begin, end, on in zip(range(first, first + _BLOCK), *columns, strict=False):
             if on != lane:
                 lane = on
-                stack, ends, kinds = [], [], []
-            while ends and ends[-1] <= begin:
-                stack.pop(), ends.pop(), kinds.pop()  # type: ignore[func-returns-value]
-            if ends and end > ends[-1]:
-                while kind == ANNOTATION and ends and end > ends[-1] and kinds[-1] == PYTHON:
-                    events.end[stack[-1]] = begin
-                    stack.pop(), ends.pop(), kinds.pop()  # type: ignore[func-returns-value]
-                if ends and end > ends[-1]:
-                    events.clipped += kind != PYTHON and end - ends[-1] > 1000
+                stack, ends = [-1], [_NEVER]
+            while ends[-1] <= begin:
+                stack.pop()
+                ends.pop()
+            if end > ends[-1]:
+                _cut_functions(events, i, begin, stack, ends)
+                if end > ends[-1]:
+                    events.clipped += bool(events.category[i] != PYTHON and end - ends[-1] > 1000)
                     end = ends[-1]
                     events.end[i] = end
-            found.append(stack[-1] if stack else -1)
+            found.append(stack[-1])
             stack.append(i)
             ends.append(end)
-            kinds.append(kind)
         parents[part] = found
     events.parent = parents
     events.self_ns = without_children(events, events.end - events.start)
+
+
+def _cut_functions(events: HostEvents, i: int, begin: int, stack: list[int], ends: list[int]) -> None:
+    """Close the Python functions around event `i`, if that is a range that outlasts them, where it opens."""
+    while events.category[i] == ANNOTATION and events.end[i] > ends[-1] and events.category[stack[-1]] == PYTHON:
+        events.end[stack[-1]] = begin
+        stack.pop()
+        ends.pop()
 
 
 def without_children(events: HostEvents, amount: Integers) -> Integers:

@@ -90,21 +90,19 @@ def _uncovered(cover: Cover, start: Integers, end: Integers) -> Integers:
 
 
 def _per_step(step: Integers, amount: Integers, count: int) -> Integers:
-    total = np.zeros(count, np.int64)
-    np.add.at(total, step, amount)
-    return total
+    # Sums of float64 are exact for whole numbers up to 2⁵³ ns, 104 days.
+    return np.bincount(step, weights=amount, minlength=count).astype(np.int64)
 
 
 def _by_cause(cause: Integers, pass_: Integers, ns: Integers, pass_names: list[str]) -> list[dict[str, Any]]:
     """Gaps summed over cause and pass; `count` is how many events make up each."""
-    codes, inverse = np.unique(np.stack([cause, pass_]), axis=1, return_inverse=True)
-    inverse = inverse.ravel()
-    total = _per_step(inverse, ns, codes.shape[1])
-    count = _per_step(inverse, (ns > 0).astype(np.int64), codes.shape[1])
+    pairs = len(pass_names) + 1
+    code = (cause.astype(np.int64) + 1) * pairs + pass_ + 1
+    total = _per_step(code, ns, 0)
+    count = _per_step(code, ns > 0, 0)
     return [
-        _gap(int(c), pass_names[p] if p >= 0 else None, int(t), int(n))
-        for c, p, t, n in zip(*codes.tolist(), total, count, strict=True)
-        if t
+        _gap(c // pairs - 1, pass_names[c % pairs - 1] if c % pairs else None, int(total[c]), int(count[c]))
+        for c in np.flatnonzero(total).tolist()
     ]
 
 

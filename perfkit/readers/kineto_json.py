@@ -166,16 +166,15 @@ def decode(path: Path, found: Found) -> Iterator[list[Event]]:
     A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
     or is no trace; then nothing that came before counts.
     """
-    with _collector_off():
+    try:
         try:
-            try:
-                yield from _in_pieces(path, found)
-            except kineto_stream.NoBorder:
-                yield _last(kineto_stream.whole(path), found)
-        except NoEvents as error:
-            raise InputError(f"{path} is JSON, but not a torch.profiler trace: it has no list of events.") from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
+            yield from _in_pieces(path, found)
+        except kineto_stream.NoBorder:
+            yield _last(kineto_stream.whole(path), found)
+    except NoEvents as error:
+        raise InputError(f"{path} is JSON, but not a torch.profiler trace: it has no list of events.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
 
 
 def _in_pieces(path: Path, found: Found) -> Iterator[list[Event]]:
@@ -238,8 +237,8 @@ def _leniently(items: Iterable[msgspec.Raw], found: Found, text: bytes) -> list[
 
 
 @contextmanager
-def _collector_off() -> Iterator[None]:
-    """Decoding makes only objects that live on; the garbage collector would search them again and again."""
+def collector_off() -> Iterator[None]:
+    """Reading makes no cycles, and objects by the hundred thousand: the garbage collector would search them in vain."""
     was_on = gc.isenabled()
     gc.disable()
     try:

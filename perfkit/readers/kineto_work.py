@@ -9,7 +9,7 @@ An operator's FLOP and bytes belong to it as a whole; each activity gets its par
 3. The others help: they add no FLOP and no bytes to the operator's minimum. So they have 0 of both, origin "derived".
 4. Copies within a device and fills that no operator's cost covers move what the trace says, origin "counter". Copies
    between host and device have no bytes here, for no ceiling of the device bounds them; the facts hold them.
-5. What a CUDA graph replays has no operator around it, and so no known work.
+5. What a CUDA graph replays has no operator around it, and so no known work; nor have collectives, which links bound.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from perfkit.readers.kineto_columns import Coded, costed, shapes_of
 from perfkit.readers.kineto_events import COPY, FILL, KERNEL, Booleans, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto_messages import collectives
 from perfkit.readers.kineto_rows import Rows
 from perfkit.table import FLOP_COLUMNS
 
@@ -33,7 +34,7 @@ _BETWEEN = re.compile(r"HtoD|DtoH|HtoH|Host|Pageable|Pinned", re.IGNORECASE)
 
 def columns(host: HostEvents, device: DeviceEvents, rows: Rows, launch: Integers, replayed: Booleans) -> dict[str, Any]:
     """Shapes, FLOP, bytes and their origins of every activity; absent where nothing is known."""
-    owner = owners(host, rows, np.where(replayed, -1, launch))
+    owner = owners(host, rows, np.where(replayed | collectives(device), -1, launch))
     share = shares(device, owner)
     main = share > 0
     result = costed(rows, np.where(main, owner, -1))
