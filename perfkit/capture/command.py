@@ -107,8 +107,11 @@ def _by_nsys(
 
 @contextlib.contextmanager
 def _unfinished(out: Path) -> Iterator[Path]:
-    """A name beside `out` for what is not whole yet; whatever has it or its suffixes goes away at the end."""
-    partial = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
+    """A name beside `out` for what is not whole yet; whatever has it or its suffixes goes away at the end.
+
+    Without other dots than that of the suffix: the tools might take what follows one for a suffix of theirs.
+    """
+    partial = out.with_name(f"{out.stem.replace('.', '-')}-partial-{os.getpid()}{out.suffix}")
     try:
         yield partial
     finally:

@@ -67,14 +67,17 @@ def add(
     if plan.tool == "nsys":
         return _add_timeline(plan, settings, backend, folder, show)
     report = folder / COUNTERS
-    table = _profiled_by_ncu(plan, settings, backend, report, show)
+    expected = 0 if plan.one_layer else _kernels_a_step(folder / KERNELS)
+    table = _profiled_by_ncu(plan, settings, backend, report, show, expected)
     show("joining the counters onto the trace")
     _join(folder / KERNELS, table, layers() if plan.one_layer else 0)
     return report.name
 
 
-def _profiled_by_ncu(plan: Plan, settings: Settings, backend: str, report: Path, show: Show) -> KernelTable:
-    progress = ncu.Progress(show)
+def _profiled_by_ncu(
+    plan: Plan, settings: Settings, backend: str, report: Path, show: Show, expected: int
+) -> KernelTable:
+    progress = ncu.Progress(show, expected)
     ended = _watched(
         plan, settings, backend, report, show, lambda p: ncu.command(plan.ncu, report, p), ncu.is_own, progress
     )
@@ -161,6 +164,12 @@ def layers_of(path: Path) -> int:
     """How many repeated layers the kernel table at `path` names; 0 for none."""
     last = _table(path).frame["layer"].max()
     return 0 if last is None or last != last or math.isinf(float(last)) else int(last) + 1
+
+
+def _kernels_a_step(path: Path) -> int:
+    """How many kernels a step of the kernel table at `path` launches, about."""
+    frame = _table(path).frame
+    return int((frame["kind"] == "gpu_kernel").sum()) // max(int(frame["step"].nunique()), 1)
 
 
 def _table(path: Path) -> KernelTable:

@@ -26,6 +26,8 @@ def align(rows: int, columns: int, equal: Callable[[int], Booleans]) -> Integers
     """
     if rows * columns > MOST_CELLS:
         raise ValueError(f"{rows} · {columns} pairs are too many to compare")
+    if not rows or not columns:
+        return np.full(rows, -1, np.int64)
     after = _lengths_after(rows, columns, equal)
     longest = int(after[0, 0])
     found = np.full(rows, -1, np.int64)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import InputError
+from perfkit.readers import kineto_columns
 from perfkit.readers.alignment import Booleans, Integers, align
 from perfkit.table import FLOP_COLUMNS, MEASURE_GROUPS, KernelTable, conform
 
@@ -73,12 +74,12 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
     row = np.full(len(trace), -1, np.int64)
     row[order] = np.where(matched >= 0, source[np.maximum(matched, 0)], -1)
     joined = KernelTable(
-        _filled(trace.frame, counters.frame, row), list(trace.warnings), dict(trace.source), dict(trace.facts)
+        _filled(trace.frame, counters.frame, row), _of_trace(trace.warnings), dict(trace.source), dict(trace.facts)
     )
     joined.facts |= _facts(trace, counters, row, ceilings)
     joined.facts["counters"] |= {"steps": len(steps), "steps_captured": len(captured), "layers": one_layer}
     joined.source["counters"] = counters.source.get("path", "")
-    joined.warnings += _sentences(joined.facts["counters"])
+    joined.warnings += [*_still_unknown(joined.frame), *_sentences(joined.facts["counters"])]
     return joined.check()
 
 
@@ -275,6 +276,20 @@ def _summary(trace: KernelTable, counters: KernelTable, row: Integers) -> dict[s
     }
 
 
+def _of_trace(warnings: list[str]) -> list[str]:
+    """The trace's warnings but the one of unknown work, which counters may have made known."""
+    return [w for w in warnings if not w.startswith(kineto_columns.UNKNOWN_WORK)]
+
+
+def _still_unknown(frame: pd.DataFrame) -> list[str]:
+    """That warning about the rows that have no counters either."""
+    rows = frame[frame["dram_bytes"].isna() & frame["duration_ns"].notna()]
+    columns = {name: rows[name].to_numpy() for name in ("bytes_read", "name")}
+    columns |= {name: rows[name].astype(object).to_numpy() for name in ("kind", "family")}
+    total = float(frame["duration_ns"].sum())
+    return kineto_columns.uncosted({**columns, "duration_ns": rows["duration_ns"].to_numpy(float)}, total)
+
+
 def _names(frame: pd.DataFrame, at: Integers) -> list[list[Any]]:
     """The kernels at `at` by short name, the most frequent first: [name, count]."""
     names = frame["short_name"].fillna(frame["name"]).iloc[at].tolist()
@@ -286,8 +301,8 @@ def _sentences(told: dict[str, Any]) -> list[str]:
     share = f" ({100 * told['matched_time']:.1f}% of their time)" if told["matched_time"] is not None else ""
     said = [
         f"counters of {told['report']} joined onto {told['matched']} of {told['kernels']} kernels{share} by name, "
-        "grid, block and launch order; they were counted with kernels serialised, replayed and caches flushed, while "
-        "times are those of the trace"
+        "grid, block and launch order; times are those of the trace, while kernels were counted one by one, replayed, "
+        "with caches flushed: what a kernel finds in L2 otherwise counts as bytes of device memory"
     ]
     if told["layers"]:
         said.append(

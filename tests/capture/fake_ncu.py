@@ -96,9 +96,7 @@ def main() -> int:
         say(f"==ERROR== File {given.export} already exists. Use '-f' for overwriting the file.")
         return 1
     if not given.export.parent.is_dir():
-        say(
-            f"==ERROR== Unable to write to file {given.export.name}. Please verify this file is not locked, and writable."
-        )
+        say(f"==ERROR== Unable to write to file {given.export.name}. Please verify this file is not locked.")
         return 1
     if not given.program or shutil.which(given.program[0]) is None:
         say(f"==ERROR== '{(given.program or [''])[0]}' does not exist or is not an executable.")

@@ -23,7 +23,6 @@ def say(text: str) -> None:
 def options() -> argparse.Namespace:
     """The command line, as strict as the tool: an option that it does not know ends it."""
     parser = argparse.ArgumentParser(prog="nsys", allow_abbrev=False)
-    parser.add_argument("command", choices=("profile",))
     parser.add_argument("--trace", "-t", required=True)
     parser.add_argument("--sample", "-s", choices=("none", "cpu", "process-tree", "system-wide"))
     parser.add_argument("--cpuctxsw", choices=("none", "process-tree", "system-wide"))
@@ -35,7 +34,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--capture-range-end", choices=("none", "stop", "stop-shutdown"))
     parser.add_argument("--nvtx-capture", "-p")
     parser.add_argument("program", nargs=argparse.REMAINDER)
-    given = parser.parse_args()
+    if sys.argv[1:2] != ["profile"]:
+        parser.error("only `nsys profile` is here")
+    given = parser.parse_args(sys.argv[2:])
     unknown = set(given.trace.split(",")) - {"cuda", "nvtx", "osrt", "cublas", "cudnn", "none"}
     if unknown:
         parser.error(f"argument for option --trace is invalid: {unknown}")
@@ -52,7 +53,7 @@ def main() -> int:
         os.abort()
     if fault == "range":
         return code
-    raw, report, export = (given.output.with_suffix(suffix) for suffix in (".qdstrm", ".nsys-rep", ".sqlite"))
+    raw, report, export = (Path(f"{given.output}{suffix}") for suffix in (".qdstrm", ".nsys-rep", ".sqlite"))
     say(f"Generating '{raw}'")
     if fault == "importer":
         raw.write_bytes(b"raw")

@@ -91,8 +91,11 @@ class Progress:
 
     EVERY_S = 0.5
 
-    def __init__(self, show: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, show: Callable[[str], None], expected: int = 0, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._show, self._now, self._shown = show, now, -self.EVERY_S
+        self._of = f" of about {expected}" if expected else ""
         self.kernels = 0
 
     def __call__(self, line: str) -> None:
@@ -108,7 +111,7 @@ class Progress:
         self._shown = self._now()
         done = re.findall(r"(\d+)%", found["rest"])
         how_far = f"{passes[1]} passes" if passes else f"{done[-1] if done else 0}%"
-        self._show(f"ncu: kernel {number}, {name}: {how_far}")
+        self._show(f"ncu: kernel {number}{self._of}, {name}: {how_far}")
 
 
 def failure(ended: Ended, report: Path, options: Options, limit_s: float | None) -> PerfkitError | None:

@@ -21,7 +21,8 @@ from perfkit.readers.ncu.structure import Broken, Shape, compare, shape_of, vari
 MAGIC = b"NVR\0"
 SOURCES, RESULTS, NAMES, PAYLOAD = 1, 2, 4, 5  # fields of a block header
 _NAME_TAG = 0x0A
-_NAME = re.compile(rb"[\w.:() -]{1,300}")
+# A name, or an expression that names were asked for by: the tool keeps that in its table too.
+_NAME = re.compile(rb"[\w.:() -]{1,300}|(regex|group|breakdown|pmsampling):[ -~]{1,20000}")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 _MAX_HEADER = 1 << 28  # the string table of a report lies in a header; those of full reports take about 0.1 MB
 
