@@ -11,7 +11,7 @@ import sys
 import typer
 
 import perfkit
-from perfkit.cli import capture, ceilings, doctor, export, listing, report, run, tensorboard, trace
+from perfkit.cli import bench, capture, ceilings, doctor, export, listing, report, run, tensorboard, trace
 from perfkit.errors import PerfkitError
 
 INTERRUPTED = 130
@@ -33,6 +33,7 @@ app.command("ceilings")(ceilings.ceilings)
 app.command("tensorboard")(tensorboard.tensorboard)
 app.command("trace")(trace.trace)
 app.command("export")(export.export)
+app.command("bench")(bench.bench)
 
 
 def _version(wanted: bool) -> None:

@@ -24,7 +24,7 @@ from perfkit.errors import InputError, Unavailable
 from perfkit.render.cells import clean
 
 TEMPLATE = "report"
-_PLACE = re.compile(r"\{\{(\w+)((?: [\w.-]+)*)\}\}")
+_PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
 
 
 def render(report: Report, template: Path | None = None) -> str:

@@ -1,0 +1,6 @@
+"""Benchmarks of single operations: every way to compute one, checked first, then timed beside PyTorch's own.
+
+subject   what is computed: inputs, reference, cost, and the ways (`catalog`: kernels; `plain`: lecture's operations)
+measure   the time of one way, with warm and with cold caches
+run       sizes × ways → `results.Bench`
+"""

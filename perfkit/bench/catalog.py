@@ -1,0 +1,132 @@
+"""An operation of the kernel catalog as a subject: PyTorch's own operator, and every implementation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perfkit.bench import pytorch, sizes
+from perfkit.bench.subject import Outputs, Prepared, Subject, Way
+from perfkit.bench.torch_ways import ROUNDING, named, torch_way
+from perfkit.cost.model import Call, Cost, TensorSpec
+from perfkit.kernels.checking import poisoned_launch
+from perfkit.kernels.declare import Family, Implementation, Operation
+from perfkit.kernels.dispatch import Plan
+from perfkit.kernels.dtypes import name_of
+from perfkit.kernels.languages import LANGUAGES, language
+from perfkit.kernels.register import runner
+from perfkit.kernels.selection import use_version
+
+
+def subject(family: Family, operation: Operation, device: str, blocks: bool) -> Subject:
+    """`operation` with its ways on `device`; with `blocks`, a variant for each block size an implementation offers."""
+    names = tuple(inspect.signature(operation.inputs).parameters)[1:]
+    fallback = operation.cases[-1]
+    suited = [i for i in operation.implementations if _runs_on(i, device)]
+    ordered = sorted(suited, key=lambda i: (i.language, i.version))
+    results = operation.signature.results
+    return Subject(
+        name=operation.name,
+        formula=operation.formula,
+        sizes=names,
+        inputs=operation.inputs,
+        reference=lambda *arguments: named(results, operation.reference(*arguments)),
+        cost=lambda arguments: cost_of(operation, arguments),
+        tolerance=operation.tolerance,
+        defaults=lambda device: sizes.gpt2(family.name, names, device, fallback),
+        ways=(
+            pytorch_way(operation),
+            torch_way("compile", operation.reference, results, "torch.compile of the reference", optional=True),
+            *(implementation_way(operation, i, device, blocks) for i in ordered),
+        ),
+        in_place=bool(operation.signature.mutated),
+    )
+
+
+def _runs_on(implementation: Implementation, device: str) -> bool:
+    found = language(implementation)
+    kind = device.split(":")[0]
+    return found.device == kind or found.test_device() == kind
+
+
+def cost_of(operation: Operation, arguments: Sequence[Any]) -> Cost:
+    """Least FLOP and bytes of a call with these arguments."""
+    return operation.cost(Call(operation.qualified_name, tuple(map(spec, arguments))))
+
+
+def spec(argument: Any) -> Any:
+    """What the cost model takes for an argument."""
+    if not isinstance(argument, Tensor):
+        return argument
+    return TensorSpec(tuple(argument.shape), name_of(argument.dtype), argument.stride())
+
+
+def pytorch_way(operation: Operation) -> Way:
+    """PyTorch's own operator; the reference in the working precision where that is one already."""
+    own = pytorch.OWN.get(operation.name)
+    names = pytorch.RESULTS.get(operation.name, operation.signature.results)
+
+    def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
+        def fresh() -> Callable[[], Any]:
+            return own(*arguments) if own else lambda: operation.reference(*arguments)
+
+        return [Prepared(fresh(), lambda: named(names, fresh()()))]
+
+    text = "PyTorch's own operator" if own else "PyTorch, as a model would write it"
+    return Way("pytorch", "pytorch", text, prepare, tolerance_factor=ROUNDING)
+
+
+def implementation_way(operation: Operation, chosen: Implementation, device: str, blocks: bool) -> Way:
+    """One implementation, at each block size that it offers where `blocks` asks for them."""
+    kind = device.split(":")[0]
+
+    def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
+        bound = runner(operation, kind)
+        with use_version(chosen.version, chosen.language):
+            plan = bound.plan(arguments)
+        made = [_prepared(operation, plan, arguments)]
+        return made + [_prepared(operation, other, arguments) for other in _variants(plan)] if blocks else made
+
+    return Way(f"{chosen.language}:{chosen.version}", chosen.language, chosen.text, prepare)
+
+
+def _variants(plan: Plan) -> list[Plan]:
+    """The plan at every block size worth trying but its own."""
+    usual = dict(_parameters(plan))
+    others = [dict(p) for p in getattr(plan.kernel.run, "sweep", [])]
+    bound: Any = plan.kernel.run
+    return [replace(plan, kernel=replace(plan.kernel, run=bound.using(**p))) for p in others if p != usual]
+
+
+def _parameters(plan: Plan) -> Mapping[str, int]:
+    bound: Any = plan.kernel.run
+    return bound.parameters(plan.scalars) if hasattr(bound, "parameters") else {}
+
+
+def _prepared(operation: Operation, plan: Plan, arguments: Sequence[Any]) -> Prepared:
+    signature = operation.signature
+    tensors = {n: a.contiguous() for n, a in zip(signature.inputs, arguments, strict=True) if isinstance(a, Tensor)}
+    changed = {name: tensors[name].clone() for name in signature.mutated}  # the arguments serve other ways too
+    inputs = list((tensors | changed).values())
+    device = inputs[0].device
+
+    def call() -> Any:
+        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.outputs]
+        plan.kernel.launch([*inputs, *outputs], plan.scalars)
+        return outputs
+
+    def checked() -> Outputs:
+        return dict(zip(signature.results, poisoned_launch(operation, plan, arguments), strict=True))
+
+    return Prepared(call, checked, dict(_parameters(plan)))
+
+
+def unavailable(name: str) -> str | None:
+    """Why the language `name` cannot run here, or None."""
+    found = LANGUAGES[name]
+    return None if found.test_device() else found.unavailable()

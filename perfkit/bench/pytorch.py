@@ -1,0 +1,176 @@
+"""PyTorch's own operators for the catalog's operations: what its autograd runs for the same function.
+
+An operation that is not here has its reference as PyTorch's way: that is then one operator, or what a model would
+write. `OWN[name](*arguments)` prepares what lies outside the timed call (statistics that forward kept, a graph) and
+gives the call; `RESULTS[name]` names what the call returns, in order, "" for what the operation does not give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from perfkit import functional
+from perfkit.errors import Unavailable
+
+Call = Callable[[], Any]
+aten = torch.ops.aten
+
+
+def layernorm_forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Call:
+    return lambda: aten.native_layer_norm(x, weight.shape, weight, bias, eps)
+
+
+def layernorm_backward(dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor) -> Call:
+    kept = aten.native_layer_norm(x, weight.shape, weight, weight, 1e-5)[1:]  # in the precision that it wants them
+    every = [True, True, True]
+    return lambda: aten.native_layer_norm_backward(dy, x, weight.shape, *kept, weight, weight, every)
+
+
+def residual_layernorm_forward(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Call:
+    def call() -> Any:
+        x = a + b
+        return x, *aten.native_layer_norm(x, weight.shape, weight, bias, eps)
+
+    return call
+
+
+def softmax_backward(dy: Tensor, y: Tensor) -> Call:
+    return lambda: aten._softmax_backward_data(dy, y, -1, y.dtype)
+
+
+def causal_softmax_forward(scores: Tensor, scale: float) -> Call:
+    future = _future(scores)
+    return lambda: torch.softmax((scores * scale).masked_fill(future, -math.inf), dim=-1)
+
+
+def causal_softmax_backward(datt: Tensor, att: Tensor, scale: float) -> Call:
+    future = _future(att)
+    return lambda: aten._softmax_backward_data(datt, att, -1, att.dtype).masked_fill(future, 0.0) * scale
+
+
+def _future(scores: Tensor) -> Tensor:
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+
+
+def split_heads_forward(qkv: Tensor, heads: int) -> Call:
+    return lambda: [t.contiguous() for t in functional.split_heads(qkv, heads)]
+
+
+def split_heads_backward(dq: Tensor, dk: Tensor, dv: Tensor) -> Call:
+    return lambda: torch.cat([functional.merge_heads(t) for t in (dq, dk, dv)], dim=-1)
+
+
+def merge_heads_backward(dy: Tensor, heads: int) -> Call:
+    return lambda: dy.unflatten(-1, (heads, -1)).transpose(1, 2).contiguous()
+
+
+def flash_attention_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Call:
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+
+
+def flash_attention_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float) -> Call:
+    with torch.enable_grad():
+        leaves = tuple(t.detach().requires_grad_() for t in (q, k, v))
+        kept = F.scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], is_causal=True, scale=scale)
+    return lambda: torch.autograd.grad(kept, leaves, dy, retain_graph=True)
+
+
+def encoder_forward(idx: Tensor, wte: Tensor, wpe: Tensor) -> Call:
+    return lambda: F.embedding(idx, wte) + wpe[: idx.shape[1]]
+
+
+def encoder_backward(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -> Call:
+    places = torch.arange(idx.shape[1], device=idx.device).expand_as(idx)
+
+    def call() -> Any:
+        dwte = aten.embedding_dense_backward(dx, idx, vocabulary, -1, False)
+        return dwte, aten.embedding_dense_backward(dx, places, positions, -1, False)
+
+    return call
+
+
+def cross_entropy_forward(logits: Tensor, targets: Tensor, ignore_index: int) -> Call:
+    return lambda: aten.nll_loss_forward(aten._log_softmax(logits, 1, False), targets, None, 1, ignore_index)[0]
+
+
+def cross_entropy_backward(
+    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int
+) -> Call:
+    kept = aten._log_softmax(logits, 1, False)
+    weight = aten.nll_loss_forward(kept, targets, None, 1, ignore_index)[1]
+
+    def call() -> Any:
+        picked = aten.nll_loss_backward(dloss, kept, targets, None, 1, ignore_index, weight)
+        return aten._log_softmax_backward_data(picked, kept, 1, logits.dtype)
+
+    return call
+
+
+def classifier(logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int) -> Call:
+    """log_softmax + nll_loss, and their backward; over all columns when there is no padding, as a model would."""
+    real = logits[:, :vocabulary].contiguous()
+    upstream = torch.full((len(real),), dloss, dtype=real.dtype, device=real.device)
+    none = torch.zeros((), dtype=real.dtype, device=real.device)
+
+    def call() -> Any:
+        kept = aten._log_softmax(real, 1, False)
+        losses = aten.nll_loss_forward(kept, targets, None, 0, ignore_index)[0]
+        picked = aten.nll_loss_backward(upstream, kept, targets, None, 0, ignore_index, none)
+        return aten._log_softmax_backward_data(picked, kept, 1, real.dtype), losses
+
+    return call
+
+
+def adamw_step(
+    param: Tensor, grad: Tensor, m: Tensor, v: Tensor,
+    lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int, grad_scale: float,
+) -> Call:  # fmt: skip
+    """The fused AdamW, as `torch.optim.AdamW(fused=True)` calls it, given the scaled gradient."""
+    if param.dtype != m.dtype:
+        raise Unavailable("PyTorch's fused AdamW keeps its moments in the precision of the parameters.", "Use fp32.")
+    lists = [[t] for t in (param.clone(), grad * grad_scale, m.clone(), v.clone())]
+    count = torch.tensor(float(step), device=param.device)
+    none: list[Tensor] = []
+
+    def call() -> Any:
+        torch._fused_adamw_(
+            lists[0], lists[1], lists[2], lists[3], none, [count], lr=lr, beta1=beta1, beta2=beta2, eps=eps,
+            weight_decay=weight_decay, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+        return lists[0][0], lists[2][0], lists[3][0]
+
+    return call
+
+
+def bias_relu_backward(dy: Tensor, y: Tensor) -> Call:
+    return lambda: aten.threshold_backward(dy, y, 0)
+
+
+def global_norm(x: Tensor) -> Call:
+    """Not `vector_norm`: its sum in fp32 on the CPU was seen to be wrong by 9e-5 for seven million elements."""
+    return lambda: x.float().square().sum()
+
+
+OWN: dict[str, Callable[..., Call]] = {
+    f.__name__: f
+    for f in (
+        layernorm_forward, layernorm_backward, residual_layernorm_forward, softmax_backward, causal_softmax_forward,
+        causal_softmax_backward, split_heads_forward, split_heads_backward, merge_heads_backward,
+        flash_attention_forward, flash_attention_backward, encoder_forward, encoder_backward, cross_entropy_forward,
+        cross_entropy_backward, classifier, adamw_step, bias_relu_backward, global_norm,
+    )
+}  # fmt: skip
+
+# What the calls return, where it is not the operation's own results in order.
+RESULTS: dict[str, tuple[str, ...]] = {
+    "flash_attention_forward": ("y",),
+    "cross_entropy_forward": ("loss",),
+    "classifier": ("", "losses"),  # its gradient has no padding
+}

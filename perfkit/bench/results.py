@@ -1,0 +1,112 @@
+"""What a benchmark found: one record, from which terminal, HTML and JSON are rendered. Base units throughout."""
+
+from __future__ import annotations
+
+import msgspec
+
+from perfkit.statistics import Estimate
+
+OK, WRONG, FAILED, UNAVAILABLE = "ok", "wrong", "failed", "unavailable"
+WARM, COLD = "warm", "cold"
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of one call in ns: median with its 95 % interval, and every sample (each the mean of `calls` calls).
+
+    `efficiency` is roof time over median; None where the ceilings are unknown.
+    """
+
+    ns: Estimate
+    samples: list[float]
+    calls: int = 1
+    bandwidth: float | None = None  # minimal bytes over the median
+    flop_rate: float | None = None
+    efficiency: float | None = None
+
+
+class Error(msgspec.Struct, frozen=True):
+    """The largest error of one output and what is allowed (`perfkit.kernels.checking`); None: not a finite number."""
+
+    output: str
+    error: float | None
+    allowed: float
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One way at one point. Only a way that is `ok` has timings; `speedup` is PyTorch's time over its own."""
+
+    way: str
+    text: str
+    parameters: dict[str, int] = {}
+    status: str = OK
+    reason: str = ""
+    errors: list[Error] = []
+    warm: Timing | None = None
+    cold: Timing | None = None
+    speedup: Estimate | None = None
+
+    @property
+    def label(self) -> str:
+        """The way and its block sizes."""
+        return " ".join([self.way, *(f"{k}={v}" for k, v in self.parameters.items())])
+
+    def timing(self, cache: str) -> Timing | None:
+        """The timing with `WARM` or `COLD` caches."""
+        return self.warm if cache == WARM else self.cold
+
+
+class Roof(msgspec.Struct, frozen=True, kw_only=True):
+    """The least time that the machine allows: `ns`, what bounds it, and the ceiling in words."""
+
+    ns: float
+    bound: str
+    ceiling: str
+
+
+class Point(msgspec.Struct, kw_only=True):
+    """One set of sizes and one precision: the work, the roofs, and a row for each way."""
+
+    sizes: dict[str, int]
+    dtype: str
+    bytes: float | None
+    flop: dict[str, float]
+    roofs: dict[str, Roof] = {}  # by cache state
+    rows: list[Row] = []
+
+    @property
+    def title(self) -> str:
+        """Sizes and precision."""
+        return f"{', '.join(f'{k}={v}' for k, v in self.sizes.items())} {self.dtype}".strip()
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """time ∝ size^exponent, fitted over `points` sizes of `variable`: [low, high] is the 95 % interval of the fit."""
+
+    way: str
+    dtype: str
+    variable: str
+    exponent: float
+    low: float | None
+    high: float | None
+    points: int
+
+
+class Bench(msgspec.Struct, kw_only=True):
+    """A whole benchmark of one operation on one device."""
+
+    operation: str
+    formula: str
+    device: str
+    device_name: str
+    threads: int
+    seed: int
+    points: list[Point] = []
+    sweep: str = ""  # the size that the points differ in
+    scaling: list[Scaling] = []
+    notes: list[str] = []
+    environment: dict[str, str] = {}
+
+    @property
+    def wrong(self) -> list[tuple[Point, Row]]:
+        """What was checked and is wrong, or failed."""
+        return [(p, r) for p in self.points for r in p.rows if r.status in (WRONG, FAILED)]

@@ -1,0 +1,266 @@
+"""A benchmark from beginning to end: for each set of sizes, check every way, time the right ones, judge by the roof."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from perfkit.bench import measure, results, scaling
+from perfkit.bench.results import COLD, WARM, Bench, Error, Point, Roof, Row, Timing
+from perfkit.bench.subject import Outputs, Prepared, Subject, Way
+from perfkit.cost.model import Cost
+from perfkit.errors import PerfkitError, Unavailable, UsageError
+from perfkit.hardware import Ceilings
+from perfkit.kernels.checking import largest_error, to_fp64
+from perfkit.statistics import median, ratio_of_medians
+
+Progress = Callable[[str, str], None]
+INPUT_DTYPES = {"tf32": "fp32"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to measure: on which `device`, seconds a way and cache state, which cache states, and the inputs' seed."""
+
+    device: str
+    seconds: float = 0.5
+    caches: tuple[str, ...] = (WARM, COLD)
+    seed: int = 0
+
+
+def chosen_ways(subject: Subject, implementations: Sequence[str], languages: Sequence[str]) -> tuple[Way, ...]:
+    """The ways asked for; all but the optional ones when nothing is. PyTorch's own is always among them.
+
+    An implementation is a way's name (`c:2`, `pytorch`) or a language, which names its fastest version. Raises
+    `UsageError` for one that there is not.
+    """
+    if not implementations and not languages:
+        return tuple(way for way in subject.ways if not way.optional)
+    wanted = set()
+    for asked in implementations:
+        matching = [w.name for w in subject.ways if asked in (w.name, w.language)]
+        if not matching:
+            raise _no_way(subject, asked)
+        wanted.add(matching[-1])
+    for asked in languages:
+        of_language = {w.name for w in subject.ways if w.language == asked}
+        if not of_language:
+            raise _no_way(subject, asked)
+        wanted |= of_language
+    return tuple(w for w in subject.ways if w.name in wanted or w.name == "pytorch")
+
+
+def _no_way(subject: Subject, asked: str) -> UsageError:
+    known = ", ".join(way.name for way in subject.ways)
+    return UsageError(f"{subject.name} has no implementation {asked!r} on this device.", f"It has {known}.")
+
+
+def bench(
+    subject: Subject,
+    ways: Sequence[Way],
+    sizes: Sequence[Mapping[str, int]],
+    dtypes: Sequence[str],
+    options: Options,
+    ceilings: Ceilings | None = None,
+    progress: Progress = lambda who, what: None,
+) -> Bench:
+    """Check and time `ways` of `subject` at all `sizes` in all `dtypes`.
+
+    A way that cannot run, or is wrong, is a row that says so. Without `ceilings` there are no efficiencies.
+    """
+    clock = measure.clock_for(options.device, _last_cache(ceilings))
+    found = Bench(
+        operation=subject.name,
+        formula=subject.formula,
+        device=options.device,
+        device_name=ceilings.device_name if ceilings else "",
+        threads=torch.get_num_threads(),
+        seed=options.seed,
+    )
+    with torch.no_grad():
+        for dtype in dtypes:
+            for some in sizes:
+                point = Point(sizes=dict(some), dtype=dtype, bytes=None, flop={})
+                found.points.append(point)
+                with _precision(dtype):
+                    _measure(subject, ways, point, options, clock, ceilings, progress)
+                gc.collect()
+    return found
+
+
+def fit(found: Bench, changed: Sequence[str]) -> None:
+    """Note what the sweep changed, and fit the exponent of each way's warm time (cold, where only that was taken)."""
+    found.sweep = ",".join(changed)
+    series: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for point in found.points:
+        for row in point.rows:
+            timing = row.warm or row.cold
+            if timing:
+                series.setdefault((row.label, point.dtype), []).append((point.sizes[changed[0]], timing.ns.value))
+    for (way, dtype), pairs in series.items():
+        if len({size for size, _ in pairs}) > 1:
+            slope, low, high = scaling.exponent(*zip(*pairs, strict=True))
+            found.scaling.append(
+                results.Scaling(
+                    way=way, dtype=dtype, variable=found.sweep, exponent=slope, low=low, high=high, points=len(pairs)
+                )
+            )
+
+
+def _last_cache(ceilings: Ceilings | None) -> float:
+    return max(ceilings.caches.values(), default=0.0) if ceilings else 64e6
+
+
+@contextlib.contextmanager
+def _precision(dtype: str) -> Iterator[None]:
+    """Matrix products of fp32 run in tf32 where the precision is called so, and in fp32 otherwise."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _measure(
+    subject: Subject, ways: Sequence[Way], point: Point, options: Options, clock: measure.Clock,
+    ceilings: Ceilings | None, progress: Progress,
+) -> None:  # fmt: skip
+    progress("inputs", point.title)
+    if point.dtype not in subject.tolerance:
+        known = ", ".join(subject.tolerance)
+        raise UsageError(f"{subject.name} is not computed in {point.dtype}.", f"Precisions: {known}.")
+    kind = INPUT_DTYPES.get(point.dtype, point.dtype)
+    arguments = subject.arguments(kind, options.seed, point.sizes, options.device)
+    cost = subject.cost(arguments)
+    if cost:
+        point.bytes, point.flop = cost.bytes_read + cost.bytes_written, dict(cost.flop)
+    expected = subject.reference(*map(to_fp64, arguments))
+    ready: list[tuple[Row, Prepared]] = []
+    for way in ways:
+        progress(way.name, f"checking, {point.title}")
+        allowed = subject.tolerance[point.dtype] * way.tolerance_factor
+        for row, prepared in checked(way, arguments, kind, expected, allowed):
+            point.rows.append(row)
+            if row.status == results.OK and prepared:
+                ready.append((row, prepared))
+    del expected
+    if ceilings and cost:
+        point.roofs = {cache: roof(cost, cache, ceilings, subject.in_place) for cache in options.caches}
+    for cache in options.caches:
+        progress(cache, f"timing {len(ready)} ways, {point.title}")
+        _time(ready, point, cache, options, clock)
+    _compare(point)
+
+
+def checked(
+    way: Way, arguments: Sequence[Any], dtype: str, expected: Outputs, allowed: float
+) -> Iterator[tuple[Row, Prepared | None]]:
+    """A row for each variant of `way`: right, wrong, failed or not available, with the prepared calls."""
+    row = Row(way=way.name, text=way.text)
+    try:
+        variants = way.prepare(arguments, dtype)
+    except PerfkitError as error:
+        row.status = results.UNAVAILABLE if isinstance(error, Unavailable) else results.FAILED
+        row.reason = str(error)
+        yield row, None
+        return
+    except Exception as error:  # a compiler's or PyTorch's own: one way must not end the benchmark of the others
+        yield _failed(row, error), None
+        return
+    for prepared in variants:
+        row = Row(way=way.name, text=way.text, parameters=dict(prepared.parameters))
+        try:
+            row.errors = _errors(_poisoned(prepared, expected), expected, allowed)
+        except Exception as error:
+            yield _failed(row, error), None
+            continue
+        wrong = [e for e in row.errors if e.error is None or not e.error <= e.allowed]
+        if wrong:
+            row.status = results.WRONG
+            row.reason = "; ".join(f"{e.output}: error {_number(e.error)}, allowed {e.allowed:.0e}" for e in wrong)
+        yield row, prepared
+
+
+def _poisoned(prepared: Prepared, expected: Outputs) -> Outputs:
+    """The results, after memory of their size was filled with NaN and freed: an allocator likes to give it again."""
+    poison = [torch.full(t.shape, math.nan, device=t.device) for t in expected.values()]
+    del poison
+    return prepared.checked()
+
+
+def _errors(got: Outputs, expected: Outputs, allowed: float) -> list[Error]:
+    found = []
+    for name, tensor in got.items():
+        e = expected[name]
+        same = tensor.reshape(e.shape) if tensor.numel() == e.numel() else tensor
+        error = largest_error(same, e)
+        found.append(Error(name, error if math.isfinite(error) else None, allowed))
+    return found
+
+
+def _failed(row: Row, error: Exception) -> Row:
+    first = next(iter(str(error).strip().splitlines()), "")
+    row.status = results.FAILED
+    row.reason = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {first}"
+    return row
+
+
+def _number(error: float | None) -> str:
+    return "not a number, or infinite" if error is None else f"{error:.1e}"
+
+
+def _time(
+    ready: Sequence[tuple[Row, Prepared]], point: Point, cache: str, options: Options, clock: measure.Clock
+) -> None:
+    calls = [prepared.call for _, prepared in ready]
+    repeats = [measure.repetitions(clock, call) if cache == WARM else 1 for call in calls]
+    taken = measure.in_turns(clock, calls, repeats, cache, options.seconds)
+    limit = point.roofs.get(cache)
+    for (row, _), samples, count in zip(ready, taken, repeats, strict=True):
+        estimate = median(samples)
+        timing = Timing(
+            ns=estimate,
+            samples=samples,
+            calls=count,
+            bandwidth=point.bytes / estimate.value * 1e9 if point.bytes else None,
+            flop_rate=sum(point.flop.values()) / estimate.value * 1e9 if any(point.flop.values()) else None,
+            efficiency=limit.ns / estimate.value if limit else None,
+        )
+        if cache == WARM:
+            row.warm = timing
+        else:
+            row.cold = timing
+
+
+def roof(cost: Cost, cache: str, ceilings: Ceilings, in_place: bool) -> Roof:
+    """The least time for `cost`: memory (by working set, or main memory where caches are cold) or arithmetic.
+
+    An arithmetic unit without a measured ceiling bounds nothing.
+    """
+    moved = cost.bytes_read + cost.bytes_written
+    held = moved / 2 if in_place else moved
+    memory = ceilings.bandwidth_for(math.inf if cache == COLD else held, in_place and cache == WARM)
+    candidates = [Roof(ns=moved / memory.value * 1e9, bound="memory", ceiling=memory.name)]
+    for unit, amount in cost.flop.items():
+        ceiling = ceilings.compute_for(unit)
+        if ceiling:
+            name = unit.replace("_", " ")
+            candidates.append(Roof(ns=amount / ceiling.value * 1e9, bound=name, ceiling=f"{name}, {ceiling.name}"))
+    return max(candidates, key=lambda r: r.ns)
+
+
+def _compare(point: Point) -> None:
+    """Each way's speed-up over PyTorch's own, by the first cache state that was timed."""
+    own = next((row for row in point.rows if row.way == "pytorch" and row.status == results.OK), None)
+    for row in point.rows if own else ():
+        for cache in (WARM, COLD):
+            mine, theirs = row.timing(cache), own.timing(cache) if own else None
+            if row is not own and mine and theirs and row.speedup is None:
+                row.speedup = ratio_of_medians(theirs.samples, mine.samples)

@@ -1,0 +1,95 @@
+"""From what a person asks for to a benchmark: which operations, sizes, implementations, and what they must be."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perfkit.bench import sizes as size_texts
+from perfkit.bench.catalog import subject
+from perfkit.bench.plain import NAMES, plain
+from perfkit.bench.results import COLD, WARM, Bench
+from perfkit.bench.run import Options, Progress, bench, chosen_ways, fit
+from perfkit.bench.subject import Subject, Way
+from perfkit.errors import Unavailable, UsageError
+from perfkit.hardware import Ceilings
+from perfkit.hardware.identity import version_of
+from perfkit.hardware.measure import BUSY, check_device, load_a_core
+from perfkit.kernels import catalog
+
+CACHES = {"both": (WARM, COLD), WARM: (WARM,), COLD: (COLD,)}
+_VERSIONS = ("torch", "triton")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The ways and sizes to run; `changed` names the sizes that a sweep changes together."""
+
+    ways: tuple[Way, ...]
+    sizes: tuple[Mapping[str, int], ...]
+    changed: tuple[str, ...] = ()
+
+
+def names(text: str) -> list[str]:
+    """The names in a list separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def options(device: str, seconds: float, cache: str, seed: int | None) -> Options:
+    """Checked options. Raises `UsageError` for a value that is none, `Unavailable` where there is no such device."""
+    if cache not in CACHES:
+        raise UsageError(f"--cache {cache}: the cache states are {', '.join(CACHES)}.")
+    if not 0 < seconds <= 600:
+        raise UsageError("--seconds must lie between 0 and 600.")
+    full = check_device(device)
+    if full != "cpu":
+        import torch
+
+        if not torch.cuda.is_available() or int(full.split(":")[1]) >= torch.cuda.device_count():
+            raise Unavailable(f"--device {device}: there is no such GPU.", "`perfkit doctor` says more.")
+        torch.cuda.set_device(full)
+    return Options(full, seconds, CACHES[cache], secrets.randbits(31) if seed is None else seed)
+
+
+def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) -> list[Subject]:
+    """The plain operation, the catalog's operation, or all operations of the family called `name`.
+
+    Raises `UsageError` when there is none.
+    """
+    if name in NAMES:
+        return [plain(name, device, blocks, extra_dirs)]
+    families = catalog(extra_dirs)
+    short = name.removeprefix("perfkit::")
+    found = [subject(f, o, device, blocks) for f in families for o in f.operations if short in (o.name, f.name)]
+    if not found:
+        operations = {o.name for f in families for o in f.operations}
+        known = ", ".join(sorted({*NAMES, *(f.name for f in families), *operations}))
+        raise UsageError(f"There is no operation or family called {name!r}.", f"There are: {known}.")
+    return found
+
+
+def plan(
+    chosen: Subject, sizes: str, sweep: str, implementations: Sequence[str], languages: Sequence[str], device: str
+) -> Plan:
+    """What to run of `chosen`. Raises `UsageError` for a size or an implementation that it does not have."""
+    given = {**chosen.defaults(device), **size_texts.parse(sizes, chosen.sizes)}
+    ways = chosen_ways(chosen, implementations, languages)
+    if not sweep:
+        return Plan(ways, (given,))
+    changed, values = size_texts.parse_sweep(sweep, chosen.sizes)
+    return Plan(ways, tuple({**given, **dict.fromkeys(changed, value)} for value in values), changed)
+
+
+def run(
+    chosen: Subject, planned: Plan, dtypes: Sequence[str], options: Options, ceilings: Ceilings | None, say: Progress
+) -> Bench:
+    """The benchmark, with the fit of its sweep and what stands about the machine."""
+    load = load_a_core()
+    found = bench(chosen, planned.ways, planned.sizes, dtypes, options, ceilings, say)
+    if planned.changed:
+        fit(found, planned.changed)
+    found.environment = {name: version for name in _VERSIONS if (version := version_of(name))}
+    if load is not None and load > BUSY:
+        found.notes.append(f"Others used {load:.0%} of the CPUs when this began: times are longer and vary more.")
+    return found

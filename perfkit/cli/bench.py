@@ -1,0 +1,133 @@
+"""`perfkit bench`: operations by themselves, every implementation beside PyTorch's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from perfkit.bench.results import Bench
+    from perfkit.bench.run import Options
+    from perfkit.hardware import Ceilings
+
+WHAT, HOW, OUTPUT = "What", "Measurement", "Output"
+
+
+def bench(
+    operations: Annotated[
+        list[str],
+        typer.Argument(
+            help="Kernels or families (see `perfkit list kernels`), or matmul, gelu, softmax, cdist.", metavar="OP..."
+        ),
+    ],
+    implementation: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Such as c:2, triton, pytorch, compile; commas or repeated. All when left out.", rich_help_panel=WHAT
+        ),
+    ] = None,
+    language: Annotated[
+        list[str] | None, typer.Option(help="All implementations in c, cuda or triton.", rich_help_panel=WHAT)
+    ] = None,
+    sizes: Annotated[
+        str, typer.Option(help="Such as B=4,T=1024,C=768; GPT-2's for what is left out.", rich_help_panel=WHAT)
+    ] = "",
+    sweep: Annotated[
+        str, typer.Option(help="C=64..4096 or C=64,256,1024; M,N,K=64..2048 together.", rich_help_panel=WHAT)
+    ] = "",
+    dtype: Annotated[str, typer.Option(help="fp32, bf16, tf32; several by commas.", rich_help_panel=WHAT)] = "fp32",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WHAT)] = "cpu",
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="Every block size that an implementation offers.", rich_help_panel=WHAT)
+    ] = False,
+    kernels: Annotated[
+        list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=WHAT)
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="How long each implementation is timed, a cache state.", rich_help_panel=HOW)
+    ] = 0.5,
+    cache: Annotated[str, typer.Option(help="warm, cold or both.", rich_help_panel=HOW)] = "both",
+    seed: Annotated[int | None, typer.Option(help="Of the inputs; fresh when left out.", rich_help_panel=HOW)] = None,
+    no_ceilings: Annotated[
+        bool, typer.Option("--no-ceilings", help="No efficiencies: do not measure the machine.", rich_help_panel=HOW)
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for bench-OP.html, .md and .json.", rich_help_panel=OUTPUT)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
+) -> int:
+    """Check every implementation of an operation against fp64, then time it: warm and cold, beside PyTorch's own.
+
+    A wrong implementation is shown as wrong, never with a speed, and the exit code is 1. Times have 95 % intervals;
+    efficiency is against the ceilings measured on this machine (`perfkit ceilings`).
+    """
+    from perfkit.bench import setup
+    from perfkit.cli.shown import make_folder, progress
+
+    options = setup.options(device, seconds, cache, seed)
+    folders = [str(k) for k in kernels or ()]
+    subjects = [s for name in operations for s in setup.subjects(name, options.device, blocks, folders)]
+    dtypes = setup.names(dtype) or ["fp32"]
+    wanted = (
+        [n for text in implementation or () for n in setup.names(text)],
+        [n for text in language or () for n in setup.names(text)],
+    )
+    plans = [setup.plan(subject, sizes, sweep, *wanted, options.device) for subject in subjects]
+    if out:
+        make_folder(out)
+    with progress() as say:
+        ceilings = None if no_ceilings else _ceilings(options, say)
+        found = [setup.run(s, plan, dtypes, options, ceilings, say) for s, plan in zip(subjects, plans, strict=True)]
+    written = [path for one in found for path in _write(one, out)] if out else []
+    _print(found, as_json, written)
+    return 1 if any(one.wrong for one in found) else 0
+
+
+def _ceilings(options: Options, say: Callable[[str, str], None]) -> Ceilings:
+    from perfkit.hardware import load_or_measure
+
+    return load_or_measure(options.device, progress=lambda text: say("ceilings", text))
+
+
+def _write(found: Bench, folder: Path) -> list[Path]:
+    import msgspec
+
+    from perfkit.render import bench as rendered
+    from perfkit.render import page
+    from perfkit.run_folder import write_whole
+
+    made = rendered.page(found)
+    texts = {
+        ".html": page.render_html(made),
+        ".md": page.render_markdown(made),
+        ".json": msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n",
+    }
+    paths = {folder / f"bench-{found.operation}{ending}": text for ending, text in texts.items()}
+    for path, text in paths.items():
+        write_whole(path, text)
+    return list(paths)
+
+
+def _print(found: list[Bench], as_json: bool, written: list[Path]) -> None:
+    if as_json:
+        import msgspec
+
+        data = msgspec.json.encode(found if len(found) > 1 else found[0])
+        sys.stdout.write(msgspec.json.format(data, indent=1).decode() + "\n")
+        return
+    from rich.console import Console
+
+    from perfkit.render import bench as rendered
+    from perfkit.render import page
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
+    for one in found:
+        page.show(rendered.page(one), console)
+        console.print()
+    for path in written:
+        if path.suffix == ".html":
+            console.print(f"Report: {path}", soft_wrap=True)

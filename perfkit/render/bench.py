@@ -1,0 +1,209 @@
+"""A benchmark as a page: a table for each set of sizes, times and efficiencies against size for a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from perfkit import units
+from perfkit.render.cells import Cell, Column, Table, column_scale, efficiency_tone, figures, table, words
+from perfkit.render.page import Figure, Page, Section, Series
+
+if TYPE_CHECKING:
+    from perfkit.bench.results import Bench, Point, Row, Timing
+
+CACHES = ("warm", "cold")
+_STATUS = {"ok": ("✓ right", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
+_BAR = 12
+_FULL_TABLES = 12  # points of a sweep that get a table of their own
+
+
+def page(bench: Bench) -> Page:
+    """The benchmark of one operation."""
+    sections = [Section(table=_point(point)) for point in bench.points[: _FULL_TABLES if bench.sweep else None]]
+    if bench.sweep:
+        sections = [_sweep(bench), *sections]
+    rounding = any(r.way == "pytorch" and r.status == "ok" for p in bench.points for r in p.rows)
+    notes = [
+        "warm: the caches hold what the call before left in them; cold: its data lies in main memory. Times are medians"
+        " of single calls from Python, with their 95 % intervals; results are allocated anew by each call.",
+        "eff.: the time that the ceilings measured on this machine allow, over the time taken. GB/s: least bytes over "
+        "the warm time.",
+    ]
+    if rounding:
+        notes.append(
+            "Error: the largest of |y − reference| / (|reference| + its root mean square), the reference in fp64. "
+            "PyTorch may err four times as much as a kernel: what it writes between operators is rounded."
+        )
+    sections.append(Section(notes=[*notes, *bench.notes]))
+    device = bench.device_name or bench.device
+    where = f"{device}, {bench.threads} threads" if bench.device == "cpu" else device
+    settings = [bench.formula, where, f"seed {bench.seed}"]
+    settings += [f"{name} {version}" for name, version in bench.environment.items()]
+    wrong = bench.wrong
+    return Page(
+        title=f"{bench.operation}: benchmark", settings=settings, verdict=list(_verdict(bench)), bad=bool(wrong),
+        sections=sections,
+    )  # fmt: skip
+
+
+def _verdict(bench: Bench) -> Iterator[str]:
+    """What is wrong; else which way is fastest, where something was compared."""
+    for point, row in bench.wrong:
+        yield f"{row.label} is {row.status} at {point.title}: {row.reason}"
+    if bench.wrong:
+        return
+    for point in bench.points if len(bench.points) == 1 else ():
+        timed = [(row, t) for row in point.rows if (t := row.warm or row.cold)]
+        own = next((t for row, t in timed if row.way == "pytorch"), None)
+        if own and len(timed) > 1:
+            row, best = min(timed, key=lambda pair: pair[1].ns.value)
+            if row.way == "pytorch":
+                equal = [r.label for r, _ in timed if r.speedup and r.speedup.high >= 1]
+                beside = f"; no difference from {', '.join(equal)} is shown" if equal else ""
+                yield f"PyTorch's own operator is the fastest: {units.text(best.ns.value, 'ns')}{beside}."
+            elif row.speedup:
+                s = row.speedup
+                doubt = "no difference from PyTorch's own is shown" if s.low <= 1 <= s.high else "PyTorch's own over it"
+                yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}; {doubt} ({s.value:.2f}×)."
+
+
+def _point(point: Point) -> Table:
+    rows = point.rows
+    tones = ["bad" if r.status in ("wrong", "failed") else "strong" for r in rows]
+    columns = [
+        words("way", [r.label for r in rows], tones, name=True),
+        Column("result", tuple(_status(r) for r in rows), numeric=False),
+        words("error", [_error(r) for r in rows], priority=1),
+    ]
+    every = [t.ns.value for r in rows for t in (r.warm, r.cold) if t]
+    scale = column_scale(every, "ns") if every else units.scale_for([], "ns")
+    for cache in CACHES:
+        timings = [r.timing(cache) for r in rows]
+        if any(timings):
+            columns += _timings(cache, timings, scale)
+    warm = [r.warm or r.cold for r in rows]
+    columns += [
+        figures("bandwidth", [t.bandwidth if t else None for t in warm], "B/s"),
+        figures("rate", [t.flop_rate if t else None for t in warm], "FLOP/s", priority=2),
+        Column("× PyTorch", tuple(_speedup(r) for r in rows)),
+        words("", _bars(warm), priority=3),
+        words("what", [r.text for r in rows], ["dim"] * len(rows), priority=4),
+    ]
+    return table(f"{point.title}{_work(point)}", *columns, notes=_notes(point))
+
+
+def _status(row: Row) -> Cell:
+    return Cell(*_STATUS.get(row.status, ("– not here", "dim")))
+
+
+def _error(row: Row) -> str:
+    """The worst output's error."""
+    if not row.errors:
+        return units.ABSENT
+    if any(e.error is None for e in row.errors):
+        return "not finite"
+    return f"{max(e.error for e in row.errors if e.error is not None):.0e}"
+
+
+def _timings(cache: str, timings: Sequence[Timing | None], scale: units.Scale) -> list[Column]:
+    shares = [t.efficiency if t else None for t in timings]
+    spans = [
+        f"{scale.number(t.ns.low)}–{scale.number(t.ns.high)}" if t else units.ABSENT for t in timings
+    ]  # fmt: skip
+    efficiency = figures("eff.", shares, "%", [efficiency_tone(s) for s in shares])
+    flagged = tuple(
+        Cell(f"!{c.text}" if s is not None and s > 1.05 else c.text, c.tone)
+        for c, s in zip(efficiency.cells, shares, strict=True)
+    )
+    return [
+        figures(cache, [t.ns.value if t else None for t in timings], "ns", scale=scale),
+        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, True, 1),
+        Column("eff.", flagged, "%"),
+    ]
+
+
+def _speedup(row: Row) -> Cell:
+    """How many times as fast as PyTorch's own; ~ where the interval holds 1. A wrong way has none."""
+    if row.speedup is None:
+        return Cell(units.ABSENT)
+    doubt = row.speedup.low <= 1.0 <= row.speedup.high
+    tone = "dim" if doubt else "good" if row.speedup.value > 1 else "poor"
+    return Cell(f"{'~' if doubt else ''}{row.speedup.value:.2f}×", tone)
+
+
+def _bars(timings: Sequence[Timing | None]) -> list[str]:
+    longest = max((t.ns.value for t in timings if t), default=0.0)
+    return ["█" * max(1, round(t.ns.value / longest * _BAR)) if t else "" for t in timings]
+
+
+def _work(point: Point) -> str:
+    parts = [units.text(point.bytes, "B")] if point.bytes else []
+    total = sum(point.flop.values())
+    parts += [units.text(total, "FLOP")] if total else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _notes(point: Point) -> list[str]:
+    notes = [f"roof {cache}: {units.text(roof.ns, 'ns')}, {roof.ceiling}" for cache, roof in point.roofs.items()]
+    notes = [f"{'; '.join(notes)}."] if notes else []
+    shares = [t.efficiency for r in point.rows for t in (r.warm, r.cold) if t and t.efficiency]
+    if any(share > 1.05 for share in shares):
+        notes.append("! faster than its ceiling allows: the measurement or the model of its work is broken")
+    return notes + [f"{r.label}: {r.reason}" for r in point.rows if r.reason]
+
+
+def _sweep(bench: Bench) -> Section:
+    """Time and efficiency against the size, and how fast the time grows."""
+    drawn = [
+        _figure(bench, cache, "time", "µs", lambda t: t.ns.value / 1e3, True) for cache in _taken(bench)
+    ] + [
+        _figure(bench, cache, "efficiency", "% of the measured ceiling", _percent, False) for cache in _taken(bench)
+    ]  # fmt: skip
+    fits = bench.scaling
+    precisions = len({f.dtype for f in fits}) > 1
+    growth = table(
+        f"Time against {bench.sweep}: time ∝ size^e",
+        words("way", [f"{f.way} {f.dtype}" if precisions else f.way for f in fits], ["strong"] * len(fits), name=True),
+        Column("e", tuple(Cell(f"{f.exponent:.2f}") for f in fits)),
+        Column("95 % CI", tuple(Cell(_interval(f.low, f.high), "dim") for f in fits)),
+        figures("sizes", [f.points for f in fits], "count"),
+        notes=[
+            "Least squares on logarithms over all sizes; a wide interval says that one power does not describe them."
+        ],
+    )
+    return Section(table=growth if fits else None, figures=[f for f in drawn if any(s.y for s in f.series)])
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return units.ABSENT if low is None or high is None else f"{low:.2f}–{high:.2f}"
+
+
+def _taken(bench: Bench) -> list[str]:
+    return [c for c in CACHES if any(r.timing(c) for p in bench.points for r in p.rows)]
+
+
+def _percent(timing: Timing) -> float | None:
+    return None if timing.efficiency is None else 100 * timing.efficiency
+
+
+def _figure(
+    bench: Bench, cache: str, what: str, unit: str, value: Callable[[Timing], float | None], log: bool
+) -> Figure:
+    name = bench.sweep.split(",")[0]
+    several = len({p.dtype for p in bench.points}) > 1
+    series: dict[str, Series] = {}
+    for point in bench.points:
+        for row in point.rows:
+            timing = row.timing(cache)
+            y = value(timing) if timing else None
+            if timing and y is not None:
+                label = f"{row.label} {point.dtype}" if several else row.label
+                line = series.setdefault(label, Series(name=label, x=[], y=[]))
+                line.x.append(float(point.sizes[name]))
+                line.y.append(y)
+                if what == "time":
+                    line.low.append(timing.ns.low / 1e3)
+                    line.high.append(timing.ns.high / 1e3)
+    title = f"{bench.operation}: {what}, {cache} caches"
+    return Figure(title=title, x=bench.sweep, y=unit, series=list(series.values()), log_x=True, log_y=log)
