@@ -6,6 +6,7 @@ open where it was launched: kernel → (process, correlation id) → CUDA call �
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from perfkit import table
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
-from perfkit.readers import kineto_columns, nsys_timeline
+from perfkit.readers import kineto_columns, nsys_occupancy, nsys_timeline
 from perfkit.readers.nsys_activity import (
     CALLS,
     COPY,
@@ -38,6 +39,7 @@ HOW = "Capture with `nsys profile --trace cuda,nvtx COMMAND`."
 _MOST_RANGES = 1000  # names of ranges kept in the facts
 _DIAGNOSTICS = 5  # of Nsight Systems' own warnings that are passed on
 _WARNING = 2  # their severity
+_LAUNCHES = re.compile(r"^cu(da)?Launch(Cooperative)?Kernel(ExC?)?")
 
 
 def read_export(path: Path, *, costs: CostModel | None = None, source: Path | None = None) -> table.KernelTable:
@@ -55,18 +57,22 @@ def read_export(path: Path, *, costs: CostModel | None = None, source: Path | No
             raise _nothing_ran(calls, shown)
         ranges = read_ranges(database, int(max(activity.end.max(), calls.end.max(initial=activity.end.max()))))
         warnings = _warnings(database, activity, calls, ranges)
+        limits = nsys_occupancy.read_limits(database)
         facts = {
             "synchronisation": nsys_timeline.synchronisations(database, calls),
             "gpus": _gpus(database),
             "capture": _capture(database),
         }
-    return _assemble(activity, calls, ranges, facts, warnings, costs or CostModel(), shown)
+    columns = _measured(activity)
+    columns.update(nsys_occupancy.columns(activity, limits))
+    return _assemble(activity, calls, ranges, columns, facts, warnings, costs or CostModel(), shown)
 
 
 def _assemble(
     activity: Activity,
     calls: Calls,
     ranges: Ranges,
+    columns: dict[str, Any],
     facts: dict[str, Any],
     warnings: list[str],
     costs: CostModel,
@@ -77,20 +83,19 @@ def _assemble(
     projection = project(ranges, calls, launch[launch >= 0])
     marks = find_marks(ranges)
     state = np.where(launch >= 0, projection.state[np.maximum(launch, 0)], -1) if len(calls) else launch
-    columns = _measured(activity)
     columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks))
     kineto_columns.finish(columns, costs, {}, {}, "")
     columns["short_name"] = activity.short_name
     found = summary(ranges, projection, state, activity.of(KERNEL, GRAPH), activity.end - activity.start)
     facts = {
-        **nsys_timeline.account(activity, calls, launch, nsys_timeline.steps_of(marks.steps, activity)),
+        **nsys_timeline.account(activity, calls, launch, nsys_timeline.steps_of(marks.steps, activity), marks),
         "devices": nsys_timeline.devices(activity),
         "ranges": found[:_MOST_RANGES],
         "copies": nsys_timeline.copies(activity),
         "api": nsys_timeline.api_calls(calls),
         **facts,
     }
-    warnings += _join_warnings(launch, calls, marks, columns, found)
+    warnings += _join_warnings(activity, launch, calls, marks, columns, found)
     return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
 
 
@@ -229,10 +234,18 @@ def _diagnostics(database: Database) -> list[str]:
 
 
 def _join_warnings(
-    launch: Integers, calls: Calls, marks: Marks, columns: dict[str, Any], ranges: list[dict[str, Any]]
+    activity: Activity,
+    launch: Integers,
+    calls: Calls,
+    marks: Marks,
+    columns: dict[str, Any],
+    ranges: list[dict[str, Any]],
 ) -> list[str]:
     """What the join of activity, calls and ranges left open."""
     found = []
+    empty = _launches_without_kernel(activity, launch, calls)
+    if empty:
+        found.append(f"{empty} launches of kernels have no kernel in the capture: some may be missing")
     lost = int((launch < 0).sum())
     if lost and len(calls):
         found.append(f"{lost} of {len(launch)} GPU activities were launched outside the capture: no range holds them")
@@ -245,6 +258,19 @@ def _join_warnings(
     if len(ranges) > _MOST_RANGES:
         found.append(f"of {len(ranges)} names of ranges the {_MOST_RANGES} with most kernel time are kept")
     return found
+
+
+def _launches_without_kernel(activity: Activity, launch: Integers, calls: Calls) -> int:
+    """How many calls launched a kernel that is no row, before the last row began (later ones may not have run)."""
+    if not len(calls) or activity.of(GRAPH).any():
+        return 0
+    served = np.zeros(len(calls), bool)
+    served[launch[launch >= 0]] = True
+    behind = set(zip(calls.process[served].tolist(), calls.correlation[served].tolist(), strict=True))
+    early = calls.end < activity.start.max()
+    asked = np.array([_LAUNCHES.search(name) is not None for name in calls.name]) & ~served & early
+    pairs = zip(calls.process[asked].tolist(), calls.correlation[asked].tolist(), strict=True)
+    return sum(pair not in behind for pair in pairs)  # a call inside of a call has its id
 
 
 def _gpus(database: Database) -> list[dict[str, Any]]:

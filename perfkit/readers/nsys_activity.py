@@ -46,8 +46,8 @@ _LARGEST = 2**61
 class Activity:
     """Rows of GPU activity by start. `kind` indexes `KINDS`; `launch` holds columns of the table for kernels.
 
-    `amount` is bytes of a copy or fill (`ABSENT` for others); `direction` a copy's kind; `dropped` sentences about rows
-    that could not be used.
+    `amount` is bytes of a copy or fill (else `ABSENT`); `direction` a copy's kind; `shared_given` the shared memory
+    a multiprocessor was set to for a kernel; `dropped` sentences about rows that could not be used.
     """
 
     kind: Integers
@@ -62,6 +62,7 @@ class Activity:
     amount: Integers
     direction: Integers
     launch: dict[str, Integers]
+    shared_given: Integers
     dropped: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -112,14 +113,15 @@ def read_activity(database: Database) -> Activity:
         start=sorted_["start"], end=sorted_["end"], device=sorted_["deviceId"], stream=sorted_["streamId"],
         correlation=sorted_["correlationId"], process=sorted_["globalPid"],
         name=[names[i] for i in order.tolist()], short_name=[short_names[i] for i in order.tolist()],
-        amount=sorted_["bytes"], direction=sorted_["copyKind"], launch=launch, dropped=dropped,
+        amount=sorted_["bytes"], direction=sorted_["copyKind"], launch=launch,
+        shared_given=sorted_["sharedMemoryExecuted"], dropped=dropped,
     )  # fmt: skip
 
 
 def _table(database: Database, kind: str) -> dict[str, Integers]:
     special = (
         *_KERNEL_COLUMNS.values(), "staticSharedMemory", "dynamicSharedMemory", "demangledName", "shortName",
-        "mangledName", "bytes", "copyKind", "srcKind", "dstKind", "graphId",
+        "sharedMemoryExecuted", "mangledName", "bytes", "copyKind", "srcKind", "dstKind", "graphId",
     )  # fmt: skip
     return database.integers(TABLES[kind], (*_COMMON, *special))
 

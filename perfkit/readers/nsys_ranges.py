@@ -7,15 +7,16 @@ One pass over a thread's ranges and calls in order of time, with the open ranges
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_place import MODULE, PASS, STEP, Steps
+from perfkit.readers.kineto_place import PASS, STEP, Steps
 from perfkit.readers.nsys_activity import Calls, process_of, usable
 from perfkit.readers.nsys_database import ABSENT, Database, Integers
+from perfkit.readers.range_names import module_of, pass_of, step_of
 
 RANGES = "NVTX_EVENTS"
 _PUSH_POP, _START_END = 59, 60
@@ -39,9 +40,11 @@ class Ranges:
     def __len__(self) -> int:
         return len(self.start)
 
-    def starting(self, prefix: str) -> Integers:
-        """The ranges whose names begin with `prefix`, in order of time."""
-        found = np.array([i for i, name in enumerate(self.name) if name.startswith(prefix)], dtype=np.int64)
+    def telling(self, what: Callable[[str], str | None], prefix: str) -> Integers:
+        """The ranges whose names tell `what`, in order of time; only those with `prefix` (perfkit's), if any."""
+        tells = {name: what(name) is not None for name in set(self.name)}
+        ours = {name for name, does in tells.items() if does and name.startswith(prefix)}
+        found = np.array([i for i, name in enumerate(self.name) if (name in ours if ours else tells[name])], np.int64)
         return found[np.argsort(self.start[found], kind="stable")]
 
 
@@ -146,9 +149,9 @@ def places(ranges: Ranges, projection: Projection) -> Places:
         names = [ranges.name[r] for r in open_]
         shown = [_cropped(n) for n in names if not n.startswith(_PERFKIT)]
         found.path.append("/".join(shown) or None)
-        found.step.append(_innermost(names, STEP))
-        found.pass_.append(_innermost(names, PASS))
-        found.module.append(_innermost(names, MODULE))
+        found.step.append(_innermost(names, step_of))
+        found.pass_.append(_innermost(names, pass_of))
+        found.module.append(_innermost(names, module_of))
         found.operator.append(next((m[1] for n in names if (m := _OPERATOR.match(n))), None))
     return found
 
@@ -157,13 +160,13 @@ def _cropped(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-def _innermost(names: list[str], prefix: str) -> str | None:
-    return next((n.removeprefix(prefix) for n in reversed(names) if n.startswith(prefix)), None)
+def _innermost(names: list[str], what: Callable[[str], str | None]) -> str | None:
+    return next((said for name in reversed(names) if (said := what(name)) is not None), None)
 
 
 @dataclass
 class Marks:
-    """perfkit's own ranges on the thread that runs the steps: bounds of the steps and passes, in order of time."""
+    """Ranges that tell step and pass, on the thread that runs the steps: their bounds, in order of time."""
 
     steps: Steps
     step_names: list[str]
@@ -174,16 +177,22 @@ class Marks:
 
 def find_marks(ranges: Ranges) -> Marks:
     """The step and pass ranges of the thread with most steps (with most passes, where there are no steps)."""
-    steps, passes = ranges.starting(STEP), ranges.starting(PASS)
+    steps, passes = ranges.telling(step_of, STEP), ranges.telling(pass_of, PASS)
     lane = _busiest(ranges.thread[steps if len(steps) else passes])
-    steps, passes = steps[ranges.thread[steps] == lane], passes[ranges.thread[passes] == lane]
+    steps, passes = (_outer(ranges, found[ranges.thread[found] == lane]) for found in (steps, passes))
     return Marks(
         Steps(ranges.start[steps], ranges.end[steps], lane, bool(len(steps))),
-        [ranges.name[i].removeprefix(STEP) for i in steps.tolist()],
+        [step_of(ranges.name[i]) or "" for i in steps.tolist()],
         Steps(ranges.start[passes], ranges.end[passes], lane, bool(len(passes))),
-        [ranges.name[i].removeprefix(PASS) for i in passes.tolist()],
+        [pass_of(ranges.name[i]) or "" for i in passes.tolist()],
         int(process_of(np.array([lane]))[0]),
     )
+
+
+def _outer(ranges: Ranges, found: Integers) -> Integers:
+    """Those of the ranges `found`, of one thread in order of time, that lie in no other of them."""
+    reach = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, ranges.end[found]))[:-1]
+    return found[ranges.start[found] >= reach]
 
 
 def _busiest(thread: Integers) -> int:

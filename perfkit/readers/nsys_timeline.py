@@ -17,6 +17,7 @@ from perfkit.readers.kineto_gaps import Cover
 from perfkit.readers.kineto_place import Steps
 from perfkit.readers.nsys_activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
 from perfkit.readers.nsys_database import ABSENT, Database, Integers
+from perfkit.readers.nsys_ranges import Marks
 
 SYNCHRONISATIONS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # ENUM_CUPTI_SYNC_TYPE, for waits whose call is not in the capture. Where it is, its name tells better: exports give
@@ -46,14 +47,25 @@ def steps_of(marked: Steps, activity: Activity) -> Steps:
     return Steps(activity.start.min(keepdims=True), activity.end.max(keepdims=True), marked.lane, False)
 
 
-def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps) -> dict[str, Any]:
-    """Facts about where the steps went: steps, step_ns, busy_ns, gaps, events; busy plus gaps is their time."""
+def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps, marks: Marks) -> dict[str, Any]:
+    """Facts about where the steps went: steps, step_ns, busy_ns, gaps, events; busy plus gaps is their time.
+
+    A gap has the pass of `marks` in which the whole stretch lies, if it lies in one.
+    """
     cover = Cover(activity.start, activity.end)
     length = steps.end - steps.start
     busy = cover.until(steps.end) - cover.until(steps.start)
     idle = _idle(cover, steps)
-    ns, count = _parts(idle, activity, calls, launch, steps.lane)
-    gaps = [{"cause": c, "pass": None, "ns": int(ns[i]), "count": int(count[i])} for i, c in enumerate(CAUSES) if ns[i]]
+    part = _parts(idle, activity, calls, launch, steps.lane)
+    first, last = marks.passes.at(idle[0]), marks.passes.at(idle[1] - 1)
+    within = np.where(first == last, first, -1)
+    names = np.array([*marks.pass_names, ""], dtype=object)[within]  # −1 is the last: no pass
+    gaps = [
+        {"cause": cause, "pass": name or None, "ns": int(part[i, names == name].sum()), "count": int(count)}
+        for i, cause in enumerate(CAUSES)
+        for name in dict.fromkeys(names.tolist())
+        if (count := (part[i, names == name] > 0).sum())
+    ]
     return {
         "steps": len(length),
         "step_ns": length.tolist(),
@@ -75,10 +87,8 @@ def _idle(cover: Cover, steps: Steps) -> tuple[Integers, Integers]:
     return start[end_ > start], end_[end_ > start]
 
 
-def _parts(
-    idle: tuple[Integers, Integers], activity: Activity, calls: Calls, launch: Integers, lane: int
-) -> tuple[Integers, Integers]:
-    """Idle ns by cause, and in how many stretches each occurs."""
+def _parts(idle: tuple[Integers, Integers], activity: Activity, calls: Calls, launch: Integers, lane: int) -> Integers:
+    """Idle ns by cause (rows) and stretch (columns)."""
     start, end = idle
     part = np.zeros((len(CAUSES), len(start)), np.int64)
     following = np.searchsorted(activity.start, end, side="left")
@@ -94,7 +104,7 @@ def _parts(
         else:
             part[:, mine] = _of_thread(calls, value, start[mine], issued[mine])
     part[CAUSES.index(LATENCY)] += np.where(thread == ABSENT, 0, end - issued)
-    return part.sum(axis=1), (part > 0).sum(axis=1)
+    return part
 
 
 def _of_thread(calls: Calls, thread: int, start: Integers, end: Integers) -> Integers:
