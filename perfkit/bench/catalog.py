@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from perfkit.bench import pytorch, sizes
@@ -116,7 +115,7 @@ def _prepared(operation: Operation, plan: Plan, arguments: Sequence[Any]) -> Pre
     device = inputs[0].device
 
     def call() -> Any:
-        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.outputs]
+        outputs = [output.empty(device) for output in plan.outputs]
         plan.kernel.launch([*inputs, *outputs], plan.scalars)
         return outputs
 
