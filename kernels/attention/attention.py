@@ -375,7 +375,7 @@ FAMILY = Family(
             cases=FLASH_CASES,
             cost=flash_cost,
             gradient=Gradient("flash_attention_backward"),
-            # In bf16, p is rounded on its way to the tensor cores, and late queries have results much below the mean.
+            # In bf16, p is rounded on its way to the tensor cores; PyTorch's own attention errs by 1.4e-2 at T = 1024.
             tolerance={"fp32": 1e-5, "bf16": 3e-2},
             implementations=(
                 Implementation(1, "c", "flash_attention.c", "flash_attention_forward_v1", "a row of scores at a time"),
@@ -403,8 +403,8 @@ FAMILY = Family(
             inputs=flash_backward_inputs,
             cases=FLASH_CASES,
             cost=flash_backward_cost,
-            # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers. In bf16, p and ds are rounded too on
-            # their way to the tensor cores, while most of the result is far smaller than at the first queries.
+            # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers. In bf16, p and ds are rounded on
+            # their way to the tensor cores too; PyTorch's own attention errs by 4.5e-2 at T = 1024 on a GPU.
             tolerance={"fp32": 5e-5, "bf16": 1e-1},
             implementations=(
                 Implementation(1, "c", "flash_attention.c", "flash_attention_backward_v1", "pair by pair"),

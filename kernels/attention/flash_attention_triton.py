@@ -85,6 +85,9 @@ def _forward(
     if factor < 0.0:  # the greatest score is found before scaling, so the scale must not turn the order round
         query = -query
         factor = -factor
+    if factor == 0.0:  # nor make a number of what is masked by −∞
+        query = query - query
+        factor = 1.0
     result = tl.zeros((QUERIES, D), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
