@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.errors import InputError
+from perfkit.errors import InputError, Unavailable
 from perfkit.readers import read
 from perfkit.readers.ncu import child, labels, pages
 from perfkit.table import KernelTable
@@ -138,6 +138,21 @@ def test_without_the_package_the_tool_reads_the_report(tmp_path: Path, monkeypat
     table = read(path)
     assert isinstance(table, KernelTable) and len(table) == 3
     assert (tmp_path / "arguments").read_text().startswith(f"--import {path} --csv --page raw")
+
+
+def test_with_neither_package_nor_tool_both_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fake_ncu(tmp_path, "", monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(Unavailable, match="ncu-report, or ncu itself on the PATH"):
+        read(path)
+
+
+def test_the_tool_is_not_asked_about_a_damaged_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fake_ncu(tmp_path, f"touch {tmp_path}/asked", monkeypatch)
+    path.write_bytes(path.read_bytes().replace(b"\x08\x07\x10\x02", b"\x10\x02\x08\x07"))
+    with pytest.raises(InputError, match="result 2 of 3: its fields are out of order"):
+        read(path)
+    assert not (tmp_path / "asked").exists()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ def read_results(path: Path, container: Container, seconds: float = SECONDS) -> 
     folder = package_folder()
     if folder is None:
         raise Unavailable(
-            f"{path} needs NVIDIA's package ncu-report to be read.", "Install it: pip install 'perfkit[ncu]'."
+            f"{path} needs NVIDIA's package ncu-report, or ncu itself on the PATH, to be read.",
+            "Install the package (no GPU needed): pip install 'perfkit[ncu]'.",
         )
     before = _identity(path)
     slices = list(_slices(container))

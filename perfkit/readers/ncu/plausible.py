@@ -118,8 +118,9 @@ def _impossible(result: Result) -> Iterator[str]:
     if clock > fastest * _FASTER:
         yield f"the multiprocessors ran at {clock / 1e6:.0f} MHz, with at most {fastest / 1e6:.0f}"
     achieved, theoretical = number(metrics.ACHIEVED_OCCUPANCY), number(metrics.THEORETICAL_OCCUPANCY)
-    if achieved > min(theoretical, 100.0) * _SHARE_SLACK:
-        yield f"an occupancy of {achieved:.1f} % was reached, where {theoretical:.1f} % is possible"
+    possible = theoretical if theoretical <= 100 else 100.0
+    if achieved > possible * _SHARE_SLACK:
+        yield f"an occupancy of {achieved:.1f} % was reached, where {possible:.1f} % is possible"
     most = roofs.dram(result) * duration / 1e9
     if number(metrics.DRAM_READ) + number(metrics.DRAM_WRITE) > most * _FASTER + 1e6:
         yield "more DRAM traffic than the memory can move in that time"
