@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from perfkit.capture.command import Captured
+    from perfkit.capture.nsight import ncu, nsys
 
 NCU, WHAT = "ncu only", "What is captured"
 
@@ -35,6 +35,13 @@ def capture(
             rich_help_panel=NCU,
         ),
     ] = "none",
+    cache_control: Annotated[
+        str,
+        typer.Option(
+            help="all (caches flushed before each replay: repeatable), or none (as the replay before left them).",
+            rich_help_panel=NCU,
+        ),
+    ] = "all",
     kernel_name: Annotated[
         str, typer.Option(help="Only kernels of this name; regex:EXPRESSION for a pattern.", rich_help_panel=NCU)
     ] = "",
@@ -69,24 +76,26 @@ def capture(
     What the program prints goes to stderr. Put two dashes before it: perfkit capture -- python train.py --lr 3e-4
     """
     from perfkit.analysis.report import analyse_table
+    from perfkit.capture import command
     from perfkit.cli import shown
 
     file = _file(out, tool, overwrite)
-    _check(tool, counter_set, clock_control, time_limit, kernel_name, launch_skip, launch_count, nvtx or [])
+    options = _options(
+        tool,
+        time_limit,
+        {
+            "set": counter_set,
+            "clock_control": clock_control,
+            "cache_control": cache_control,
+            "kernel_name": kernel_name,
+            "launch_skip": launch_skip,
+            "launch_count": launch_count,
+        },
+        {"nvtx": tuple(nvtx or ()), "profiler_api": profiler_api},
+    )
     with shown.progress() as progress:
-        done = _capture(
-            tool,
-            program,
-            file,
-            time_limit,
-            lambda text: progress("capture", text),
-            counter_set=counter_set,
-            clock_control=clock_control,
-            kernel_name=kernel_name,
-            launch_skip=launch_skip,
-            launch_count=launch_count,
-            nvtx=tuple(nvtx or ()),
-            profiler_api=profiler_api,
+        done = command.capture(
+            tool, options, program, file, lambda text: progress("capture", text), _to_stderr, time_limit
         )
     shown.show(analyse_table(done.table, None, done.file), as_json, limit)
     if not as_json:
@@ -110,37 +119,23 @@ def _file(out: Path | None, tool: str, overwrite: bool) -> Path:
     return file
 
 
-def _check(
-    tool: str,
-    counter_set: str,
-    clock_control: str,
-    time_limit: float | None,
-    kernel_name: str,
-    launch_skip: int,
-    launch_count: int,
-    nvtx: list[str],
-) -> None:
+def _options(
+    tool: str, time_limit: float | None, counters: dict[str, Any], both: dict[str, Any]
+) -> ncu.Options | nsys.Options:
+    """The tool's options. Raises `UsageError` for values that are none, and for `counters` where nsys runs."""
+    from perfkit.capture.nsight import ncu, nsys
     from perfkit.cli import nsight
     from perfkit.errors import UsageError
 
-    nsight.check(tool, counter_set, clock_control, 1.0 if time_limit is None else time_limit)
-    if tool == "nsys":
-        odd = {"kernel-name": kernel_name, "launch-skip": launch_skip, "launch-count": launch_count}
-        nsight.belongs_to_ncu(**odd, set=counter_set != "metrics", clock_control=clock_control != "none")
-        if len(nvtx) > 1:
-            raise UsageError("nsys captures one NVTX range.", "Give --nvtx once.")
-
-
-def _capture(tool: str, program: list[str], file: Path, time_limit: float | None, show, **given) -> Captured:  # type: ignore[no-untyped-def]
-    from perfkit.capture import command
-    from perfkit.capture.nsight import ncu, nsys
-
-    options: ncu.Options | nsys.Options
-    if tool == nsys.NAME:
-        options = nsys.Options(profiler_api=given["profiler_api"], nvtx=given["nvtx"])
-    else:
-        options = ncu.Options(set=given.pop("counter_set"), **given)
-    return command.capture(tool, options, program, file, show, _to_stderr, time_limit)
+    usual = ncu.Options()
+    names = counters["set"], counters["clock_control"], counters["cache_control"]
+    nsight.check(tool, *names, 1.0 if time_limit is None else time_limit)
+    if tool == ncu.NAME:
+        return ncu.Options(**counters, **both)
+    nsight.belongs_to_ncu(**{name: value != getattr(usual, name) for name, value in counters.items()})
+    if len(both["nvtx"]) > 1:
+        raise UsageError("nsys captures one NVTX range.", "Give --nvtx once.")
+    return nsys.Options(**both)
 
 
 def _to_stderr(line: str) -> None:

@@ -72,6 +72,13 @@ def run(
             rich_help_panel=NSIGHT,
         ),
     ] = "none",
+    cache_control: Annotated[
+        str,
+        typer.Option(
+            help="ncu: all (caches flushed before each replay: repeatable), or none (as the replay before left them).",
+            rich_help_panel=NSIGHT,
+        ),
+    ] = "all",
     one_layer: Annotated[
         bool,
         typer.Option(
@@ -155,7 +162,7 @@ def run(
     named = _named(_names(backend))
     unavailable = _unavailable(named, settings, skip_unavailable)
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
-    plan = nsight.plan(settings, counter_set, clock_control, one_layer, time_limit)
+    plan = nsight.plan(settings, counter_set, clock_control, cache_control, one_layer, time_limit)
     return _capture_and_report(settings, named, unavailable, folder, overwrite, as_json, plan)
 
 

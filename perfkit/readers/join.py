@@ -73,11 +73,20 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
             matched[part] = np.where(found >= 0, found, matched[part])
     row = np.full(len(trace), -1, np.int64)
     row[order] = np.where(matched >= 0, source[np.maximum(matched, 0)], -1)
+    warm = _found_in_cache(trace, counters, row)
     joined = KernelTable(
-        _filled(trace.frame, counters.frame, row), _of_trace(trace.warnings), dict(trace.source), dict(trace.facts)
+        _filled(trace.frame, counters.frame, row, warm),
+        _of_trace(trace.warnings),
+        dict(trace.source),
+        dict(trace.facts),
     )
     joined.facts |= _facts(trace, counters, row, ceilings)
-    joined.facts["counters"] |= {"steps": len(steps), "steps_captured": len(captured), "layers": one_layer}
+    joined.facts["counters"] |= {
+        "in_cache": int(warm.sum()),
+        "steps": len(steps),
+        "steps_captured": len(captured),
+        "layers": one_layer,
+    }
     joined.source["counters"] = counters.source.get("path", "")
     joined.warnings += [*_still_unknown(joined.frame), *_sentences(joined.facts["counters"])]
     return joined.check()
@@ -194,14 +203,36 @@ def template_words(name: str) -> frozenset[str] | None:
     return frozenset(w for w in _WORD.findall(inside) if w not in _NOISE and not _PLACEHOLDER.fullmatch(w))
 
 
-def _filled(trace: pd.DataFrame, counters: pd.DataFrame, row: Integers) -> pd.DataFrame:
-    """The trace's rows with the columns of the counters' rows that they were matched with."""
+def _found_in_cache(trace: KernelTable, counters: KernelTable, row: Integers) -> Booleans:
+    """Rows that would have moved the counted bytes of device memory faster than it can.
+
+    They were counted with empty caches, and found their data in L2 when they were traced.
+    """
+    stored = (counters.facts.get("row_ceilings") or {}).get("memory") or []
+    ceiling = np.array([np.nan if v is None else v for v in stored], dtype=float)
+    if not len(ceiling):
+        return np.zeros(len(row), bool)
+    at = np.maximum(row, 0)
+    counted = counters.frame["dram_bytes"].to_numpy(float)[at]
+    roof = ceiling[counters.frame["order"].to_numpy(np.int64)[at]]
+    time = trace.frame["duration_ns"].to_numpy(float)
+    warm: Booleans = (row >= 0) & (counted / roof * 1e9 > time)
+    return warm
+
+
+def _filled(trace: pd.DataFrame, counters: pd.DataFrame, row: Integers, warm: Booleans) -> pd.DataFrame:
+    """The trace's rows with the columns of the counters' rows that they were matched with.
+
+    Rows that are `warm` get no bytes of device memory: what was counted is not what they moved.
+    """
     frame = trace.reset_index(drop=True).copy()
     at = np.flatnonzero(row >= 0)
     other = counters.iloc[row[at]].set_index(at)
     for group in _GROUPS:
         columns = [*MEASURE_GROUPS[group], f"{group}_origin"]
         known = (other[f"{group}_origin"].astype(object) != "absent").to_numpy(bool)
+        if group == "dram":
+            known = known & ~warm[at]
         _set(frame, other[known], columns)
     _set(frame, other[_flop_known(frame.iloc[at], other)], [*FLOP_COLUMNS, "flop_origin"])
     for column in _LAUNCH:
@@ -283,7 +314,8 @@ def _of_trace(warnings: list[str]) -> list[str]:
 
 def _still_unknown(frame: pd.DataFrame) -> list[str]:
     """That warning about the rows that have no counters either."""
-    rows = frame[frame["dram_bytes"].isna() & frame["duration_ns"].notna()]
+    counted = frame[["dram_bytes", "l2_read_bytes", *FLOP_COLUMNS]].notna().any(axis=1)
+    rows = frame[~counted & frame["duration_ns"].notna()]
     columns = {name: rows[name].to_numpy() for name in ("bytes_read", "name")}
     columns |= {name: rows[name].astype(object).to_numpy() for name in ("kind", "family")}
     total = float(frame["duration_ns"].sum())
@@ -307,6 +339,12 @@ def _sentences(told: dict[str, Any]) -> list[str]:
     if told["layers"]:
         said.append(
             f"scaled: the counters are of a model with one layer and serve each of the {told['layers']} layers alike"
+        )
+    if told["in_cache"]:
+        said.append(
+            f"{told['in_cache']} of them ran faster than device memory could move the bytes that were counted with "
+            "empty caches: they found data in L2, and what they moved is unknown (--cache-control none does not empty "
+            "them)"
         )
     if told["steps"] > 1 and told["steps_captured"] != told["steps"]:
         said.append(f"the counters are of one step and serve all {told['steps']} steps of the trace")

@@ -75,6 +75,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--set", choices=SETS)
     parser.add_argument("--metrics")
     parser.add_argument("--clock-control", choices=("base", "none", "reset"), default="base")
+    parser.add_argument("--cache-control", choices=("all", "none"), default="all")
     parser.add_argument("--kernel-name", "-k")
     parser.add_argument("--launch-skip", "-s", type=int, default=0)
     parser.add_argument("--launch-count", "-c", type=int)

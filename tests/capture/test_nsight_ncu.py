@@ -49,6 +49,7 @@ def test_every_option():
     options = ncu.Options(
         set="full",
         clock_control="base",
+        cache_control="none",
         kernel_name="regex:gemm",
         launch_skip=3,
         launch_count=5,
@@ -57,7 +58,7 @@ def test_every_option():
     )
     command = ncu.command(options, REPORT, ["app"])
     assert option(command, "--set") == "full" and "--metrics" not in command
-    assert option(command, "--clock-control") == "base"
+    assert option(command, "--clock-control") == "base" and option(command, "--cache-control") == "none"
     assert option(command, "--kernel-name") == "regex:gemm"
     assert option(command, "--launch-skip") == "3" and option(command, "--launch-count") == "5"
     assert [command[i + 1] for i, word in enumerate(command) if word == "--nvtx-include"] == [

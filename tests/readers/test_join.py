@@ -110,6 +110,15 @@ def test_one_layer_serves_every_layer():
     assert any("scaled" in w and "each of the 3 layers" in w for w in joined.warnings)
 
 
+def test_bytes_that_memory_could_not_have_moved_are_unknown():
+    """1000 bytes at 1e9 bytes/s take 1000 ns: a kernel of 999 ns found some of them in L2."""
+    rows = [row("a", duration_ns=999.0), row("b", duration_ns=1002.0)]
+    joined = join(trace(*rows), report(row("a"), row("b"), row_ceilings={"memory": [1e9, 1e9]}), ceilings=False)
+    assert bytes_of(joined) == [None, 1001.0] and joined.frame["dram_origin"].tolist() == ["absent", "counter"]
+    assert joined.frame["flop_vector_fp32"].tolist() == [10.0, 11.0]
+    assert any("1 of them ran faster than device memory" in w for w in joined.warnings)
+
+
 def test_ceilings_follow_their_rows():
     copy = {"name": "Memcpy", "kind": "memcpy", "device": "cuda:0"}
     counted = report(

@@ -18,6 +18,7 @@ SUFFIX = ".ncu-rep"
 METRICS = "metrics"  # not a set of the tool: exactly what perfkit's report is made of
 SETS = (METRICS, "basic", "detailed", "full", "roofline")
 CLOCKS = ("none", "base")
+CACHES = ("all", "none")
 
 _OWN = re.compile(r"==[A-Z]+==|Available Kernels:|\d+\. \S")
 _PROGRESS = re.compile(r'==PROF== Profiling "(?P<name>.*?)" - (?P<number>\d+)(?: \((?P<of>\d+/\d+)\))?:(?P<rest>.*)')
@@ -30,12 +31,14 @@ class Options:
 
     `clock_control` is "none" (kernels run at the clocks that the program meets without a profiler, so that counters
     and the times of a trace belong together) or "base" (held at the base clock: slower, and the same every time).
+    `cache_control` is "all" (flushed before every replay: the same every time) or "none" (as the last one left them).
     `nvtx` are ranges outside of which nothing is profiled; with `profiler_api` nothing is outside of
     cudaProfilerStart and cudaProfilerStop either.
     """
 
     set: str = METRICS
     clock_control: str = "none"
+    cache_control: str = "all"
     kernel_name: str = ""
     launch_skip: int = 0
     launch_count: int = 0
@@ -62,7 +65,7 @@ def command(options: Options, report: Path, program: Sequence[str]) -> list[str]
     """The command that profiles `program` into `report` (which ends in .ncu-rep; one that exists is replaced)."""
     given = [NAME, "--export", str(report), "--force-overwrite", "--target-processes", "all", "--nvtx"]
     given += ["--metrics", metrics_option()] if options.set == METRICS else ["--set", options.set]
-    given += ["--clock-control", options.clock_control]
+    given += ["--clock-control", options.clock_control, "--cache-control", options.cache_control]
     if options.kernel_name:
         given += ["--kernel-name", options.kernel_name]
     if options.launch_skip:
