@@ -73,14 +73,14 @@ def below_roof(report: BackendReport) -> Iterator[Finding]:
         judged, roof = sum(g.judged_ns for g in groups), sum(g.roof_ns or 0.0 for g in groups)
         named = [f"{call(g)} at {percent(g.efficiency)}, {units.text(g.headroom_ns, 'ns')}" for g in groups[:_NAMED]]
         more = f"; {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-        who = own or f"{family.capitalize()} kernels"
+        who, whose = (f"{own} reaches", "its") if own else (f"{family.capitalize()} kernels reach", "their")
         yield Finding(
             name="below-roof",
-            title=f"{who} at {percent(roof / judged if judged else None)} of what {bound(limit)} allows",
+            title=f"{who} {percent(roof / judged if judged else None)} of {whose} roof, {bound(limit)}",
             evidence=f"Its roof is {groups[0].ceiling}."
             if own
             else f"Their roof is {groups[0].ceiling}. The largest: {'; '.join(named)}{more}.",
-            remedy=_UNTOLD if own else f"{_remedy(family, limit)}.",
+            remedy=_UNTOLD if own else f"{_remedy(family, limit, report.device)}.",
             time_ns=sum(g.time_ns for g in groups),
             saving_ns=saving,
             share=share(report, saving),
@@ -106,8 +106,10 @@ def _roof(group: Group) -> list[str]:
     return [f"It runs at {percent(group.efficiency)} of its roof: {group.ceiling}."]
 
 
-def _remedy(family: str, limit: str) -> str:
+def _remedy(family: str, limit: str, device: str) -> str:
     kind = limit.partition("_")[0]
+    if kind == "vector" and device == "cpu":
+        return "Fuse and vectorise them (torch.compile), and use more threads where there are some"
     if kind in ("memory", "l2") and family in _BY_FAMILY:
         return _BY_FAMILY[family]
     return _BY_BOUND.get(kind, f"Look for what keeps {listed([bound(limit)])} waiting")

@@ -157,7 +157,7 @@ def tiny_kernels(report: BackendReport) -> Iterator[Finding]:
         name="tiny-kernels",
         title=f"{small.count:,.0f} kernels{_a(report)} are shorter than 5 µs: {percent(small.share)} of kernel time",
         evidence="Launch, start and end are most of the time of so short a kernel. The largest: "
-        + "; ".join(f"{g.count:,.0f} × {cropped(g.key)}, {units.text(g.withheld_ns, 'ns')}" for g in largest)
+        + "; ".join(f"{_times(g.count)}{cropped(g.key)}, {units.text(g.withheld_ns, 'ns')}" for g in largest)
         + ".",
         remedy="Merge them: torch.compile fuses elementwise chains, foreach and fused optimizers join per-tensor "
         "kernels, a larger batch makes each worth its launch.",
@@ -194,6 +194,10 @@ def _share(account: Accounting, gaps: list[Gap]) -> float:
 
 def _by_cause(gaps: list[Gap]) -> str:
     return listed([f"{gap.cause} {percent(gap.share)}" for gap in gaps[:4] if gap is gaps[0] or gap.share >= 0.005])
+
+
+def _times(count: float) -> str:
+    return f"{count:,.0f} × " if count >= 1.5 else ""
 
 
 def _a(report: BackendReport) -> str:

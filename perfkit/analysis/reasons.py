@@ -46,6 +46,16 @@ STALLS = {
     "sleeping": ("a sleep of its own", "Wait for less time."),
     "dispatch_stall": ("the dispatcher", "Nothing in the program is known to help."),
 }  # fmt: skip
+_SHORT = {
+    "long_scoreboard": "memory",
+    "short_scoreboard": "shared memory",
+    "mio_throttle": "the MIO queue",
+    "lg_throttle": "the memory queue",
+    "math_pipe_throttle": "arithmetic",
+    "wait": "its own latency",
+    "barrier": "a barrier",
+    "drain": "its stores",
+}
 _LIMITS = {
     "registers": "registers",
     "shared_mem": "shared memory",
@@ -95,7 +105,7 @@ def _uncoalesced(g: Group, c: Counters) -> Reason | None:
     scale = units.scale_for([c.sectors], "")
     return Reason(
         name="uncoalesced",
-        label=f"uncoalesced, {percent(wasted)} of sectors wasted",
+        label=f"uncoalesced, {percent(wasted)} wasted",
         text=f"its accesses are uncoalesced: {scale.text(c.excessive)} of {scale.text(c.sectors)} sectors of 32 bytes "
         f"({percent(wasted)}) carry nothing that a thread asked for",
         remedy="Let neighbouring threads touch neighbouring addresses: swap the loops, transpose in shared memory, "
@@ -138,11 +148,11 @@ def _occupancy(g: Group, c: Counters) -> Reason | None:
     blocks = "1 block" if tightest == 1 else f"{tightest:.0f} blocks"
     return Reason(
         name="occupancy",
-        label=f"occupancy {percent(c.theoretical)} ({resource}, {blocks} an SM)",
+        label=f"occupancy {percent(c.theoretical)}: {resource}",
         text=f"{resource}{used} allows {blocks} a multiprocessor where {min(others):.0f} would fit: occupancy is "
         f"{percent(c.theoretical)} at most{achieved}, too little to hide latency",
         remedy=_LOOSEN.get(names[0], ""),
-        saving_ns=g.headroom_ns,
+        saving_ns=_left(g, c),
     )
 
 
@@ -174,7 +184,7 @@ def _imbalance(g: Group, c: Counters) -> Reason | None:
         text=f"achieved occupancy is {percent(c.occupancy)} where the launch allows {percent(c.theoretical)}: blocks "
         "or warps are of uneven length, or end too soon",
         remedy="Share the work out evenly, or let a block do more of it.",
-        saving_ns=g.headroom_ns,
+        saving_ns=_left(g, c),
     )
 
 
@@ -187,10 +197,10 @@ def _stall(g: Group, c: Counters) -> Reason | None:
     occupancy = f" at {percent(c.occupancy)} occupancy" if c.occupancy is not None else ""
     return Reason(
         name="stall",
-        label=f"waits for {waited}, {percent(share)} of stalls",
+        label=f"waits for {_SHORT.get(reason, waited)}, {percent(share)}",
         text=f"{percent(share)} of its stalled cycles wait for {waited} ({reason.replace('_', ' ')}){occupancy}",
         remedy=remedy,
-        saving_ns=g.headroom_ns,
+        saving_ns=_left(g, c),
     )
 
 
@@ -204,7 +214,7 @@ def _busiest(g: Group, c: Counters) -> Reason | None:
     return Reason(
         name="busy",
         label=f"{level} {percent(share)} busy",
-        text=f"its busiest part {'are the multiprocessors' if level == 'multiprocessors' else f'is {level}'}, at "
+        text=f"it keeps {'the ' if level == 'multiprocessors' else ''}{level} busier than anything else, at "
         f"{percent(share)} of the peak",
         remedy=_SPARE.get(level, ""),
         saving_ns=g.headroom_ns,
@@ -235,6 +245,15 @@ def _below_its_memory(g: Group, c: Counters) -> bool:
 
 
 def _waiting(g: Group, c: Counters) -> bool:
-    """Whether it is judged, far from its roof, and no level is busy, as far as the report tells."""
-    far = g.efficiency is not None and g.efficiency < BUSY
+    """Whether it is far from its roof, as far as that is known, and no level is busy, as far as the report tells."""
+    if g.withheld or (g.efficiency is None and c.busiest is None):
+        return False
+    far = g.efficiency is None or g.efficiency < BUSY
     return far and (c.busiest is None or c.busiest[1] < BUSY)
+
+
+def _left(g: Group, c: Counters) -> float | None:
+    """What reaching the roof would save; without one, what the busiest level leaves to its peak."""
+    if g.headroom_ns is not None:
+        return g.headroom_ns
+    return g.time_ns * (1 - c.busiest[1]) if c.busiest else None

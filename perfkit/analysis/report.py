@@ -78,7 +78,7 @@ def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Pat
         perfkit=perfkit.__version__,
         title=what.title,
         source=str(path),
-        verdict=verdict.of_profile(report),
+        verdict=verdict.of_profile(report) if report.kernels else verdict.without_times(table.frame),
         backends=[report],
         roofs=_stored_roofs(table, ceilings),
         ceilings_are=f"stored in the profile, {table.facts.get('ceilings_hold', '')}".strip(", "),

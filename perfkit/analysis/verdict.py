@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from perfkit import units
 from perfkit.analysis import speed
 from perfkit.analysis.judging import TOO_SMALL, UNCOUNTED
 from perfkit.analysis.results import BackendReport, Group, Interval
 from perfkit.analysis.source import NCU
-from perfkit.analysis.words import bound, call, capital, listed, percent
+from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:
@@ -34,6 +38,35 @@ def of_profile(report: BackendReport) -> list[str]:
     """Sentences about one kernel table: where the time goes, what bounds it, the largest headroom, MFU."""
     found = [_where(report), _headroom(report), _mfu(report)]
     return [sentence for sentence in found if sentence]
+
+
+def without_times(frame: pd.DataFrame) -> list[str]:
+    """What a profile that holds no durations tells: which kernels ran how often, and the memory they moved."""
+    if not len(frame):
+        return ["The profile holds no kernels."]
+    names = frame["short_name"].fillna(frame["name"])
+    calls = names.value_counts()
+    moved = frame["dram_bytes"].groupby(names).sum(min_count=1)
+    said = [
+        f"{cropped(str(name))} ({count:,} ×{f', {text} to and from DRAM' if (text := _bytes(moved[name])) else ''})"
+        for name, count in calls.head(_MOST_NAMED).items()
+    ]
+    more = [f"{len(calls) - _MOST_NAMED} more kernels"] if len(calls) > _MOST_NAMED else []
+    return [
+        f"The profile holds {_calls(len(frame))} without durations: no rate, no efficiency and no headroom is known.",
+        f"It holds {listed([*said, *more])}.",
+    ]
+
+
+_MOST_NAMED = 5
+
+
+def _bytes(amount: float) -> str:
+    return units.text(amount, "B") if amount == amount else ""
+
+
+def _calls(count: float) -> str:
+    return "1 kernel call" if count == 1 else f"{count:,.0f} kernel calls"
 
 
 def _wrong(report: BackendReport) -> str:
@@ -86,7 +119,7 @@ def _where(report: BackendReport) -> str:
 
 def _kernels(report: BackendReport) -> str:
     count = sum(g.count for g in report.kernels)
-    many = "1 kernel call takes" if count == 1 else f"{count:,.0f} kernel calls take"
+    many = f"{_calls(count)} {'takes' if count == 1 else 'take'}"
     per = " a step" if report.per == "step" else ""
     return f"{many} {units.text(report.kernel_ns, 'ns')}{per}"
 
@@ -138,7 +171,7 @@ def _not_judged(report: BackendReport) -> str:
     if report.efficiency is None and report.per != "profile":
         return ""  # nothing is judged there: no reason to name some
     said = [
-        f"{w.count:,.0f} {'kernel call' if w.count == 1 else 'kernel calls'} ({units.text(w.time_ns, 'ns')}, "
+        f"{_calls(w.count)} ({units.text(w.time_ns, 'ns')}, "
         f"{percent(w.share)} of the kernel time) {'is' if w.count == 1 else 'are'} {_WHY[w.why]}"
         for w in report.withheld
     ]

@@ -70,8 +70,13 @@ def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
         yield advice(backend)
     yield escape(sentences.coverage(backend))
     if backend.missing:
-        lines = "\n".join(f"- {escape(sentences.missing(one))}" for one in backend.missing)
-        yield f"### {sentences.MISSING}\n\nWith the option of ncu that supplies it:\n\n{lines}"
+        yield missing(backend)
+
+
+def missing(backend: BackendReport) -> str:
+    """What the profile does not hold, with the option that supplies it."""
+    lines = "\n".join(f"- {escape(sentences.missing(one))}" for one in backend.missing)
+    return f"### {sentences.MISSING}\n\nWith the option of ncu that supplies it:\n\n{lines}"
 
 
 def findings(backend: BackendReport, limit: int | None) -> str:
@@ -123,6 +128,7 @@ def _parts(report: Report, limit: int | None) -> Iterator[str]:
         if report.kind == "run":
             yield f"## {escape(sentences.clean(backend.name))}"
         yield from details(backend, limit)
+    yield from (missing(b) for b in report.backends if b.missing and not b.kernels)
     yield "## How it was made"
     yield from footer(report)
 

@@ -125,8 +125,9 @@ def timeline(backend: BackendReport, limit: int | None = None) -> list[Table]:
 
 def _ranges(backend: BackendReport, limit: int | None) -> Table:
     shown = backend.ranges[:limit]
+    what = "Annotations" if backend.kind == "trace" else "NVTX ranges"
     return table(
-        _counted("NVTX ranges by kernel time", len(shown), len(backend.ranges)),
+        _counted(f"{what} by kernel time", len(shown), len(backend.ranges)),
         words("range", [r.name for r in shown], name=True),
         figures("count", [r.count for r in shown], "count"),
         figures("on the host", [r.host_ns for r in shown], "ns"),
@@ -167,7 +168,8 @@ def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None
 
 def worth_grouping(backend: BackendReport) -> bool:
     """Whether kinds of kernel say more than the kernels themselves."""
-    return len(backend.families) <= len(backend.kernels) / 2 or bool(backend.passes and backend.kind != "ncu")
+    many = 1 < len(backend.families) <= len(backend.kernels) / 2
+    return many or bool(backend.passes and backend.kind != "ncu")
 
 
 def kernels(
@@ -209,7 +211,7 @@ def _measures(rows: Sequence[Group]) -> list[Column]:
         Cell(f"!{c.text}" if g.above_roof else c.text, c.tone) for c, g in zip(efficiency.cells, rows, strict=True)
     )
     return [
-        figures("count", [g.count for g in rows], "count", priority=1),
+        figures("count", [g.count for g in rows], "count", priority=1, scale=_counts(rows)),
         figures("time", [g.time_ns for g in rows], "ns"),
         figures("share", [g.share for g in rows], "%"),
         figures("work", [g.flop for g in rows], "FLOP", priority=5),
@@ -219,6 +221,11 @@ def _measures(rows: Sequence[Group]) -> list[Column]:
         Column("eff.", flagged, "%"),
         figures("headroom", [g.headroom_ns for g in rows], "ns"),
     ]
+
+
+def _counts(rows: Sequence[Group]) -> units.Scale:
+    """Whole numbers, but a digit more where something ran in some of the steps only."""
+    return units.Scale(1.0, "", 1 if any(0 < g.count < 1 for g in rows) else 0)
 
 
 def _notes(rows: Iterable[Group]) -> list[str]:

@@ -19,6 +19,7 @@ WIDTH = 110
 LIMIT = 8  # rows of a table in the short form, which is about two screens
 NAME_WIDTH = 36  # the least that a column of names keeps
 LEAST_WIDTH = 8  # what any column of text keeps
+FINDINGS = 5  # of one backend in the short form
 FEW = 3  # findings of each of several backends in the short form
 _GAP = 2
 
@@ -94,6 +95,9 @@ def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
         yield from _compared(shown)
     for backend in shown:
         yield from _backend(backend, len(shown), limit)
+    for backend in report.backends:
+        if not backend.kernels:
+            yield from _missing(backend)
     if any(roof.maximum for roof in report.roofs):
         yield tables.roofs(report)
     else:
@@ -120,7 +124,7 @@ def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cel
         yield Cell("")
         yield Cell(f"━━ {sentences.clean(backend.name)} ━━", "bad" if backend.status in tables.FAULTY else "strong")
     whole = of == 1 or limit is None
-    yield from _findings(backend, limit if limit is None or whole else FEW)
+    yield from _findings(backend, limit and min(limit, FINDINGS if whole else FEW))
     if whole:
         yield from _parts_of(backend, total, alone=of == 1)
     if whole or backend.status not in tables.FAULTY:
@@ -142,6 +146,11 @@ def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cel
     if backend.coverage:
         yield Cell("")
         yield Cell(sentences.coverage(backend), "dim")
+    yield from _missing(backend)
+
+
+def _missing(backend: BackendReport) -> Iterator[Cell]:
+    """What the profile does not hold."""
     if backend.missing:
         yield Cell(f"{sentences.MISSING}, with the option of ncu that supplies it:", "dim")
         for one in backend.missing:

@@ -8,7 +8,7 @@ function timelineCard(backend) {
 function rangesTable(ranges) {
   if (!ranges.length) return null;
   return plainTable([
-    { head: "NVTX range", first: true, cell: (r) => clean(r.name, 120) },
+    { head: "Range", first: true, cell: (r) => clean(r.name, 120) },
     { head: "Count", right: true, cell: (r) => String(r.count) },
     totalOf(ranges, "On the host", "ns", (r) => r.host_ns),
     { head: "Kernels", right: true, cell: (r) => String(r.kernels) },

@@ -1,0 +1,50 @@
+"""Profiles of our own (tests/fixtures), read once in a process."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis.report import analyse_any
+from perfkit.analysis.results import BackendReport, Group, Report
+from perfkit.readers import read
+from tests.conftest import ROOT
+
+FIXTURES = ROOT / "tests" / "fixtures"
+
+
+@functools.cache
+def ncu(name: str) -> Report:
+    """The report of `tests/fixtures/ncu/kernels-NAME`, whose NAME has its ending."""
+    if name.endswith(".ncu-rep"):
+        pytest.importorskip("ncu_report", reason="ncu-report is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"kernels-{name}"
+        path.write_bytes(gzip.decompress((FIXTURES / "ncu" / f"kernels-{name}.gz").read_bytes()))
+        return _named(analyse_any(read(path), path), path.name)
+
+
+@functools.cache
+def kineto(name: str) -> Report:
+    """The report of `tests/fixtures/kineto/NAME.json.gz`."""
+    path = FIXTURES / "kineto" / f"{name}.json.gz"
+    return _named(analyse_any(read(path), path), path.name)
+
+
+def _named(report: Report, name: str) -> Report:
+    report.source = name  # the same on every machine
+    return report
+
+
+def backend(report: Report) -> BackendReport:
+    [one] = report.backends
+    return one
+
+
+def kernel(report: Report, name: str) -> Group:
+    [one] = [g for g in backend(report).kernels if g.key == name]
+    return one

@@ -1,0 +1,133 @@
+"""What to do next: each rule on cases whose saving is worked out by hand, and on real profiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfkit import table
+from perfkit.analysis import findings
+from perfkit.analysis.report import analyse, analyse_table
+from perfkit.analysis.results import BackendReport, Exposed, Finding
+from tests.analysis import profiles
+from tests.analysis.examples import backend, run
+
+KERNEL = {"name": "k", "kind": "gpu_kernel", "device": "cuda:0", "duration_ns": 100e3, "step": 0}
+
+
+def trace(rows: list[dict[str, Any]], gaps: dict[str, float], step_ns: float) -> BackendReport:
+    """One profiled step on a GPU: `rows` from 0 on, and gaps in ns by cause."""
+    busy = step_ns - sum(gaps.values())
+    facts = {
+        "steps": 1, "step_ns": [step_ns], "busy_ns": [busy],
+        "gaps": [{"cause": cause, "pass": None, "ns": ns, "count": 1} for cause, ns in gaps.items()],
+    }  # fmt: skip
+    made = table.build([{**KERNEL, "order": i, **row} for i, row in enumerate(rows)], facts=facts)
+    return analyse_table(made, None, "x.parquet").backends[0]
+
+
+def found(report: BackendReport) -> dict[str, Finding]:
+    return {f.name: f for f in report.findings}
+
+
+def test_the_gpu_waits_for_the_host_by_all_causes_of_the_host() -> None:
+    made = trace([{"duration_ns": 400e3}], {"Python": 300e3, "dispatch": 200e3, "sync": 100e3}, 1e6)
+    idle = found(made)["gpu-idle"]
+    assert idle.saving_ns == 500e3 and idle.share == 0.5
+    assert idle.title == "The GPU waits for the host during 50 % of the profiled step"
+    assert "Python 30 % and dispatch 20 %" in idle.evidence
+    assert found(made)["sync"].saving_ns == 100e3
+
+
+def test_without_the_profiler_less_can_be_saved() -> None:
+    made = trace([{"duration_ns": 400e3}], {"Python": 450e3, "sync": 150e3}, 1e6)
+    assert made.accounting is not None
+    made.accounting.timed_step_ns = 600e3  # 200 µs beside the kernels, of 600 in the profiled step
+    idle = next(f for f in findings.of_backend(made) if f.name == "gpu-idle")
+    assert idle.saving_ns == pytest.approx(150e3) and idle.share == pytest.approx(0.25)
+    assert "leaves 200.0 µs beside its kernels" in idle.evidence
+
+
+def test_what_saves_little_is_not_said() -> None:
+    assert trace([{"duration_ns": 990e3}], {"Python": 10e3}, 1e6).findings == []
+
+
+def test_copies_count_by_what_nothing_covers() -> None:
+    copy = {"name": "Memcpy HtoD (Pageable -> Device)", "kind": "memcpy", "start_ns": 0.0, "duration_ns": 300e3}
+    made = trace([copy, {"start_ns": 200e3, "duration_ns": 800e3}], {}, 1e6)
+    assert made.exposed == [Exposed(name=copy["name"], kind="copy", count=1, time_ns=300e3, exposed_ns=200e3)]
+    [finding] = made.findings
+    assert (finding.name, finding.saving_ns, finding.time_ns) == ("copies-htod", 200e3, 300e3)
+    assert "pin_memory=True" in finding.remedy
+
+
+def test_collectives_count_by_what_nothing_covers() -> None:
+    ring = {"name": "ncclDevKernel_AllReduce", "family": "collective", "start_ns": 500e3, "duration_ns": 500e3}
+    made = trace([{"start_ns": 0.0, "duration_ns": 900e3, "stream": 7}, {**ring, "stream": 9}], {}, 1e6)
+    [finding] = made.findings
+    assert (finding.name, finding.saving_ns) == ("collectives", 100e3)
+
+
+def test_tiny_kernels_are_counted_together() -> None:
+    made = trace([{"name": f"k{i % 2}", "duration_ns": 2e3} for i in range(100)], {"other": 800e3}, 1e6)
+    [finding] = made.findings
+    assert finding.name == "tiny-kernels" and finding.count == 100 and finding.saving_ns == 200e3
+    assert finding.title == "100 kernels a step are shorter than 5 µs: 100 % of kernel time"
+
+
+def test_kinds_of_kernel_below_their_roof() -> None:
+    """Of `examples.ROWS` the product takes twice its roof time; the sum is at 80 %, and the exponential above."""
+    report = analyse(run(backend("eager", 0.4))).backends[0]
+    [product] = [f for f in report.findings if f.name == "below-roof"]
+    assert product.title == "Matmul kernels reach 50 % of their roof, the fp32 matrix units"
+    assert product.saving_ns == pytest.approx(10e3) and product.share == pytest.approx(10e3 / 0.4e6)
+    assert "fp32 matmul, 100.0 GFLOP/s" in product.evidence and "mm of fp32[4] at 50 %, 10.00 µs" in product.evidence
+
+
+def test_a_wrong_backend_gets_no_advice() -> None:
+    wrong = analyse(run(backend("eager", 100), backend("fast", 10, ok=False))).backends[1]
+    assert wrong.kernels and wrong.findings == []
+
+
+def test_the_largest_saving_stands_first_and_each_has_a_number() -> None:
+    for report in (*map(profiles.ncu, ("full.ncu-rep", "basic.ncu-rep", "metrics.ncu-rep")), profiles.kineto("eager")):
+        savings = [f.saving_ns for f in profiles.backend(report).findings]
+        assert savings == sorted(savings, reverse=True) and all(s > 0 for s in savings)
+        assert all(f.title and f.evidence and f.remedy and f.share >= findings.WORTH
+                   for f in profiles.backend(report).findings)  # fmt: skip
+
+
+def test_a_real_report_names_its_troubles_in_order() -> None:
+    named = [(f.name, f.kernels) for f in profiles.backend(profiles.ncu("full.ncu-rep")).findings]
+    assert named == [
+        ("uncoalesced", ["copy_strided"]),
+        ("occupancy", ["smem_limited"]),
+        ("few-blocks", ["reduce_one_block"]),
+    ]
+
+
+def test_a_report_that_does_not_tell_why_says_so() -> None:
+    first = profiles.backend(profiles.ncu("metrics.ncu-rep")).findings[0]
+    assert first.name == "below-roof" and "does not tell why: `ncu --set full`" in first.remedy
+
+
+def test_real_traces() -> None:
+    eager = profiles.backend(profiles.kineto("eager"))
+    idle = found(eager)["gpu-idle"]
+    assert eager.accounting is not None
+    assert idle.saving_ns < eager.accounting.profiled_step_ns - eager.accounting.kernel_ns
+    assert idle.share == pytest.approx(0.89, abs=0.01)
+    nccl = profiles.backend(profiles.kineto("nccl-rank0"))
+    exposed = {e.kind: e for e in nccl.exposed}
+    assert 0 <= (exposed["collective"].exposed_ns or 0) <= exposed["collective"].time_ns
+
+
+def test_nvidias_advice_keeps_its_name_and_its_own_estimates() -> None:
+    report = profiles.backend(profiles.ncu("full.ncu-rep"))
+    by_kernel = {a.kernel: a for a in reversed(report.advice)}
+    assert by_kernel["copy_strided"].title == "Uncoalesced Global Accesses"
+    assert by_kernel["copy_strided"].speedup == pytest.approx(0.8803, abs=1e-4)
+    assert "fma_chains" not in by_kernel and "tiny" not in by_kernel  # near its roof; hardly any time
+    assert all(0.05 <= a.speedup <= 1 and a.scope == "global" and "@" not in a.text for a in report.advice)
+    assert not any("Compression" in a.title for a in report.advice)

@@ -1,0 +1,79 @@
+"""What is not judged has no roof, no efficiency, no headroom, counts in no sum of them, and is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfkit import table
+from perfkit.analysis.judging import TOO_SMALL, UNCOUNTED
+from perfkit.analysis.report import analyse_table
+from perfkit.analysis.results import BackendReport
+from perfkit.analysis.timeline import timeline
+from tests.analysis import profiles
+from tests.analysis.examples import ceilings
+
+# At 10 GB/s a megabyte takes 100 µs.
+ROW = {"kind": "gpu_kernel", "device": "cuda:0", "family": "elementwise", "duration_ns": 200e3, "dram_bytes": 1e6,
+       "flop_vector_fp32": 1.0, "dram_origin": "counter", "flop_origin": "derived"}  # fmt: skip
+
+
+def report(*rows: dict[str, Any], facts: dict[str, Any] | None = None) -> BackendReport:
+    made = table.build(
+        [{**ROW, "name": f"k{i}", "short_name": f"k{i}", "order": i, **row} for i, row in enumerate(rows)], facts=facts
+    )
+    return analyse_table(made, ceilings(), "x.parquet").backends[0]
+
+
+def test_short_launches_and_part_waves_are_too_small() -> None:
+    made = report({}, {"duration_ns": 4999.0}, {"waves": 0.99}, {"waves": 1.0})
+    assert [g.withheld for g in made.kernels] == ["", TOO_SMALL, "", TOO_SMALL]  # by time: k0, k2, k3, k1
+    small = [g for g in made.kernels if g.withheld]
+    assert all(g.efficiency is g.headroom_ns is g.roof_ns is None and g.bound == g.ceiling == "" for g in small)
+    assert {g.key for g in made.headroom} == {"k0", "k3"}
+    assert made.efficiency == pytest.approx(0.5) and made.headroom_ns == pytest.approx(200e3)
+    [withheld] = made.withheld
+    assert (withheld.why, withheld.count, withheld.time_ns) == (TOO_SMALL, 2, 204999.0)
+
+
+def test_on_a_cpu_nothing_is_too_small() -> None:
+    made = report({"kind": "cpu_op", "device": "cpu", "duration_ns": 400.0, "dram_bytes": 1e3})
+    assert made.withheld == [] and made.efficiency is not None
+
+
+def test_the_timeline_judges_alike() -> None:
+    made = table.build([{**ROW, "name": "k", "order": 0, "start_ns": 0.0, "duration_ns": 1000.0, "dram_bytes": 5.0}])
+    [slice_] = list(timeline("x", made, ceilings()).rows())
+    assert "% of roof" not in slice_.facts and "headroom ns" not in slice_.facts
+
+
+@pytest.mark.parametrize(
+    ("busy", "nanoseconds", "why"),
+    [
+        (0.9, 1e6, UNCOUNTED),  # computing, and far from the DRAM roof
+        (0.1, 1e6, ""),  # not computing: whatever it waits for, DRAM is its roof
+        (None, 1e6, UNCOUNTED),  # nothing tells, and memory does not explain its time
+        (None, 150e3, ""),  # nothing tells, and memory does
+    ],
+)
+def test_memory_alone_judges_only_what_it_explains(busy: float | None, nanoseconds: float, why: str) -> None:
+    facts = {"kernels": [{"busy": {} if busy is None else {"sm": busy}}]}
+    row = {"flop_vector_fp32": None, "flop_origin": "absent", "duration_ns": nanoseconds}
+    assert report(row, facts=facts).kernels[0].withheld == why
+
+
+def test_no_known_work_is_no_roof() -> None:
+    work = {"dram_bytes": None, "dram_origin": "absent", "flop_vector_fp32": None, "flop_origin": "absent"}
+    made = report({**work, "bytes_read": 0.0, "bytes_written": 0.0, "bytes_origin": "model"})
+    assert made.kernels[0].withheld == UNCOUNTED and made.headroom == []
+
+
+def test_a_real_report_says_what_it_does_not_judge() -> None:
+    full, basic = profiles.ncu("full.ncu-rep"), profiles.ncu("basic.ncu-rep")
+    assert "2 kernel calls (137.9 µs, 9.1 % of the kernel time) are too small to judge" in full.verdict[1]
+    assert [w.why for w in profiles.backend(full).withheld] == [TOO_SMALL]
+    assert profiles.kernel(full, "fma_chains").efficiency == pytest.approx(0.909, abs=1e-3)
+    assert profiles.kernel(basic, "fma_chains").withheld == UNCOUNTED  # its work is not in a basic report
+    assert profiles.kernel(basic, "copy_strided").efficiency == pytest.approx(0.548, abs=1e-3)
+    assert "1 kernel call (291.5 µs, 19 % of the kernel time) is not judged" in basic.verdict[1]

@@ -1,0 +1,70 @@
+"""What a report of a profile calls things."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfkit import table
+from perfkit.analysis import source
+from perfkit.analysis.report import _slowed
+from perfkit.analysis.results import Accounting
+from tests.analysis import profiles
+
+NAMES = {
+    "gh200-full-2025.1-3kernels.ncu-rep": "gh200-full-2025.1-3kernels",
+    "t4-cupy-nvtx-schema3.20.2.sqlite": "t4-cupy-nvtx-schema3.20.2",
+    "eager.1795181377914503189.pt.trace.json.gz": "eager.1795181377914503189",
+    "step.pt.trace.json": "step",
+    "trace.json.gz": "trace",
+    "A.NCU-REP": "A",
+    "page.raw.csv": "page",
+    "no-ending": "no-ending",
+    ".json": ".json",
+}
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_a_name_loses_the_ending_of_its_format_and_nothing_else(file: str) -> None:
+    assert source.stem(file) == NAMES[file]
+
+
+def test_titles_say_what_kind_of_profile_it_is_and_of_which_gpu() -> None:
+    assert profiles.ncu("full.ncu-rep").title == "Nsight Compute report kernels-full, NVIDIA H200"
+    assert profiles.kineto("eager").title.startswith("torch.profiler trace eager")
+    bare = table.build([{"name": "k", "order": 0, "duration_ns": 1.0}], source={"reader": "nsys"})
+    assert source.of(bare, "a/b.1.sqlite") == source.Source("nsys", "b.1", "Nsight Systems capture b.1", "capture")
+    assert source.of(bare, "run/eager/kernels.parquet").name == "eager"
+
+
+def test_a_profile_is_no_step_and_its_ceilings_are_its_own() -> None:
+    report = profiles.ncu("full.ncu-rep")
+    assert report.kind == "ncu" and profiles.backend(report).per == "profile"
+    assert report.ceilings_are == "stored in the profile, at the captured clock"
+    said = " ".join(report.verdict)
+    assert "this machine" not in said and " step" not in said and "unknown" not in said
+    memory, fp32 = report.roofs[1], next(r for r in report.roofs if r.resource == "vector_fp32")
+    assert (round(memory.value / 1e9), round((memory.maximum or 0) / 1e9), memory.datasheet) == (4811, 4814, 4.8e12)
+    assert fp32.maximum == pytest.approx(66.908e12, rel=1e-4) and memory.working_set is None
+
+
+def test_coverage_leaves_out_what_such_a_profile_cannot_hold() -> None:
+    kernels = profiles.backend(profiles.ncu("full.ncu-rep")).coverage
+    assert kernels is not None and kernels.text == (
+        "Known of the kernel time: pass 100 %, FLOP 100 %, bytes 100 %, hardware counters 100 %."
+    )
+    trace = profiles.backend(profiles.kineto("eager")).coverage
+    assert trace is not None and "counters" not in trace.text
+
+
+def test_what_is_missing_is_said_once_with_its_option() -> None:
+    basic = profiles.backend(profiles.ncu("basic.ncu-rep"))
+    assert {m.what: m.option for m in basic.missing}["stall reasons"] == "--section WarpStateStats"
+    assert not any("--section" in warning for warning in basic.warnings)
+
+
+def test_a_profiler_lengthens_the_kernels_of_a_cpu_and_the_gaps_of_a_gpu() -> None:
+    slowed = Accounting(
+        profiled_step_ns=2.0, kernel_ns=1.0, gaps=[], other_ns=1.0, timed_step_ns=1.0, profiler_overhead=1.0
+    )
+    assert "efficiency and headroom, which come from it, are too pessimistic" in _slowed(slowed, "cpu")[0]
+    assert "idle time of the GPU is overstated; the times of its kernels are its own" in _slowed(slowed, "cuda")[0]
