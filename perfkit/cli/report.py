@@ -38,7 +38,8 @@ def report(
     """Report on a run folder or a profile: where the time goes, how far from the roof, what fixing it saves.
 
     Needs no torch and no GPU. Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
-    Nsight Compute reports (.ncu-rep, CSV) and Nsight Systems captures (.sqlite; .nsys-rep where nsys is).
+    Nsight Compute reports (.ncu-rep, CSV) and Nsight Systems captures (.sqlite; .nsys-rep where nsys is); and training
+    logs of llm.c (main.log), whose losses and evaluations it plots.
     """
     from perfkit import readers, render
     from perfkit.cli import shown, styles
@@ -48,6 +49,9 @@ def report(
     _check_counters(counters, paths, style)
     if write:
         return styles.report(paths, out, write, ".json" if as_json else ".txt")
+    from perfkit.cli import training
+
+    paths = training.report_logs(paths, out, wanted, as_json, counters is not None)
     for path in paths:
         source = readers.read(path)
         from perfkit.analysis.report import analyse_any  # not before: what reads a report starts first, beside it

@@ -74,7 +74,7 @@ def _point(point: Point) -> Table:
     columns = [
         words("way", [r.label for r in rows], tones, name=True),
         Column("result", tuple(_status(r) for r in rows), numeric=False),
-        words("error", [_error(r) for r in rows], priority=1),
+        words("error", [_error(r) for r in rows], priority=2),
     ]
     every = [t.ns.value for r in rows for t in (r.warm, r.cold) if t]
     scale = column_scale(every, "ns") if every else units.scale_for([], "ns")
@@ -85,10 +85,10 @@ def _point(point: Point) -> Table:
     warm = [r.warm or r.cold for r in rows]
     columns += [
         figures("bandwidth", [t.bandwidth if t else None for t in warm], "B/s"),
-        figures("rate", [t.flop_rate if t else None for t in warm], "FLOP/s", priority=2),
+        figures("rate", [t.flop_rate if t else None for t in warm], "FLOP/s"),
         Column("× PyTorch", tuple(_speedup(r) for r in rows)),
-        words("", _bars(warm), priority=3),
-        words("what", [r.text for r in rows], ["dim"] * len(rows), priority=4),
+        words("", _bars(warm), priority=4),
+        words("what", [r.text for r in rows], ["dim"] * len(rows), priority=5),
     ]
     return table(f"{point.title}{_work(point)}", *columns, notes=_notes(point))
 
@@ -118,7 +118,7 @@ def _timings(cache: str, timings: Sequence[Timing | None], scale: units.Scale) -
     )
     return [
         figures(cache, [t.ns.value if t else None for t in timings], "ns", scale=scale),
-        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, True, 1),
+        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, True, 1 if cache == "warm" else 3),
         Column("eff.", flagged, "%"),
     ]
 

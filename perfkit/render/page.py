@@ -24,7 +24,7 @@ WIDTH = 110
 
 
 class Series(msgspec.Struct, kw_only=True):
-    """One line of a figure, with intervals [low, high] where they are known; `line` is solid, dash or points."""
+    """One line of a figure, with intervals [low, high] where known; `line` is solid, dash (a level) or points."""
 
     name: str
     x: list[float]

@@ -50,6 +50,18 @@ def write_events(report: Report, folder: Path) -> list[Path]:
     return written
 
 
+def write_scalars(values: Iterable[Scalar], folder: Path) -> Path | None:
+    """Write `values` as one event file into `folder`, replacing what a call before wrote; its path.
+
+    None where the package tensorboard is not installed. Raises `RunFailed` when the file cannot be written.
+    """
+    if find_spec("tensorboard") is None:
+        return None
+    path = folder / "events.out.tfevents.0.perfkit"
+    write_whole(path, b"".join(_record(event.SerializeToString()) for event in _events(0.0, values, {})))
+    return path
+
+
 def scalars(report: Report, backend: BackendReport) -> Iterator[Scalar]:
     """Loss and time of each step, then single figures at step 0; what is unknown is left out."""
     yield from (("step/loss", i, loss) for i, loss in enumerate(backend.losses))

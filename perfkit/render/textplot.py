@@ -28,6 +28,8 @@ def lines(figure: Figure, width: int) -> list[str]:
     for number, series in reversed(list(enumerate(figure.series))):
         for x, y in zip(series.x, series.y, strict=True):
             if _drawable(figure, x, y):
+                if series.line == "dash":  # a level: dotted from end to end
+                    canvas[HEIGHT - 1 - up(y)][::4] = SIGNS[number % len(SIGNS)] * len(range(0, columns, 4))
                 canvas[HEIGHT - 1 - up(y)][across(x)] = SIGNS[number % len(SIGNS)]
     legend = "  ".join(f"{SIGNS[i % len(SIGNS)]} {s.name}" for i, s in enumerate(figure.series))
     return [f"{figure.title} ({figure.y})", *_framed(canvas, y_range), _foot(figure, x_range, columns), legend]
