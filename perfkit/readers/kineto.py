@@ -56,9 +56,26 @@ def _read(
     matmul_precision: str,
     event_cost_ns: float | None,
 ) -> table.KernelTable:
+    columns, facts, warnings = _worked_out(path, costs, declared, matmul_precision, event_cost_ns)
+    # By now the events are gone: of a large trace they take as much memory as the table.
+    kineto_columns.finish(columns, costs, declared, passes, layers)
+    warnings += kineto_columns.uncosted(columns)
+    source = {"path": str(path), "reader": READER}
+    return table.build(columns, warnings, source, facts)
+
+
+def _worked_out(
+    path: Path,
+    costs: CostModel,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+    event_cost_ns: float | None,
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Columns, facts and warnings of the trace at `path`."""
     host, device, found = _collected(path, works(costs, declared))
     steps = find_steps(host)
     places = place(host, steps)
+    launched = None
     if len(device):
         rows = on_device(host, places.wrapper, costs, declared, matmul_precision)
         launched = kineto_gpu.launches(host, device)
@@ -66,18 +83,14 @@ def _read(
         columns = kineto_gpu.columns(host, device, places, rows, steps, launched)
         rows = launching_only(rows)
     else:
-        launched = None
         rows = choose(host, places.wrapper, costs, declared, matmul_precision)
         columns = kineto_columns.host_rows(host, places, rows)
-    kineto_columns.finish(columns, costs, declared, passes, layers)
     facts = account(host, device, steps, places, rows, event_cost_ns).facts()
     if event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": facts["events"]}
     if launched is not None:
         facts |= kineto_timeline.facts(host, device, steps, rows, launched, found.devices)
-    warnings = found.warnings() + _warnings(host, device, steps, launched, columns)
-    source = {"path": str(path), "reader": READER}
-    return table.build(columns, warnings, source, facts)
+    return columns, facts, found.warnings() + _warnings(host, device, steps, launched, columns)
 
 
 def _collected(path: Path, wanted: Callable[[str], bool]) -> tuple[HostEvents, DeviceEvents, kineto_json.Found]:
@@ -104,13 +117,12 @@ def _warnings(
         found.append("the trace marks no steps: the whole capture counts as one step")
     if host.clipped:
         found.append(f"{host.clipped} events outlast the event around them and were cut to it")
-    outside = int(columns["step"].isna().sum()) if steps.marked else 0
+    outside = int((columns["step"] < 0).sum()) if steps.marked else 0
     if outside:
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
         found.append(f"{rows} outside the marked steps and count in none")
     if launched is not None:
         found += _launch_warnings(device, launched)
-    found += kineto_columns.uncosted(columns)
     return found
 
 

@@ -24,6 +24,7 @@ from perfkit.readers.kineto_events import (
     Message,
     arrange,
 )
+from perfkit.readers.kineto_growing import Columns, tight
 from perfkit.readers.kineto_json import Args, Complete, Event, FlowEnd, FlowStart
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
@@ -42,21 +43,6 @@ class Table:
     @property
     def values(self) -> list[Any]:
         return list(self.codes)
-
-
-class Columns:
-    """Named columns that grow by arrays; `taken` joins one and forgets its parts."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[np.ndarray]] = {}
-
-    def add(self, **columns: np.ndarray) -> None:
-        for name, part in columns.items():
-            self._parts.setdefault(name, []).append(part)
-
-    def taken(self, name: str, dtype: Any = np.int64) -> Any:
-        parts = self._parts.pop(name, [])
-        return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
 
 
 class Collector:
@@ -86,12 +72,12 @@ class Collector:
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
-        starts = [c.taken("start", np.float64) for c in (self._host, self._device)]
-        origin = min((float(s.min()) for s in starts if len(s)), default=0.0)
-        host_start, device_start = (_nanoseconds(s - origin) for s in starts)
+        starts = [c.smallest("start") for c in (self._host, self._device)]
+        origin = min((s for s in starts if s is not None), default=0.0)
         flows = self._taken_flows(origin)
-        device = self._taken_device(device_start)
+        device = self._taken_device(_times(self._device, origin))
         columns = self._host
+        start, end = _times(columns, origin)
         host = arrange(
             HostEvents(
                 names=self._names.values,
@@ -99,8 +85,8 @@ class Collector:
                 category=columns.taken("category", np.int8),
                 lane=columns.taken("lane", np.int32),
                 lanes=self._lanes.values,
-                start=host_start,
-                end=host_start + np.maximum(_nanoseconds(columns.taken("length", np.float64)), 0),
+                start=start,
+                end=end,
                 sequence=columns.taken("sequence"),
                 forward_thread=columns.taken("forward_thread"),
                 correlation=columns.taken("correlation"),
@@ -128,9 +114,9 @@ class Collector:
             name=np.array(name, np.int32),
             category=category,
             lane=np.array([lane((e.pid, e.tid), len(lanes)) for e in events], np.int32),
-            sequence=np.array([a.sequence for a in args], np.int64),
-            forward_thread=np.array([a.forward_thread for a in args], np.int64),
-            correlation=np.array([a.correlation for a in args], np.int64),
+            sequence=tight([a.sequence for a in args]),
+            forward_thread=tight([a.forward_thread for a in args]),
+            correlation=tight([a.correlation for a in args]),
             call=np.array(self._call_codes(events, name, args), np.int32),
             hierarchy=np.array([self._hierarchies.code(a.hierarchy) if a.hierarchy else -1 for a in args], np.int32),
             message=self._message_codes(args),
@@ -155,7 +141,7 @@ class Collector:
             kind=np.array([DEVICE_KINDS[e.cat] for e in events], np.int8),
             device=np.array([_small(a.device) for a in args], np.int32),
             stream=np.array([_small(a.stream) for a in args], np.int32),
-            correlation=np.array([a.correlation for a in args], np.int64),
+            correlation=tight([a.correlation for a in args]),
             amount=np.array([-1 if a.bytes is None else a.bytes for a in args], np.int64),
             shape=np.array([self._shape_code(a) for a in args], np.int32),
             message=self._message_codes(args),
@@ -181,15 +167,15 @@ class Collector:
         code = self._messages.code
         return np.array([-1 if a.collective is None else code(_message(a)) for a in args], np.int32)
 
-    def _taken_device(self, start: Integers) -> DeviceEvents:
-        columns = self._device
+    def _taken_device(self, times: tuple[Integers, Integers]) -> DeviceEvents:
+        columns, (start, end) = self._device, times
         order = np.argsort(start, kind="stable")
         return DeviceEvents(
             names=self._device_names.values,
             name=columns.taken("name", np.int32)[order],
             kind=columns.taken("kind", np.int8)[order],
             start=start[order],
-            end=start[order] + np.maximum(_nanoseconds(columns.taken("length", np.float64)), 0)[order],
+            end=end[order],
             device=columns.taken("device", np.int32)[order],
             stream=columns.taken("stream", np.int32)[order],
             correlation=columns.taken("correlation")[order],
@@ -212,12 +198,20 @@ class Collector:
     def _taken_flows(self, origin: float) -> Flows:
         """The pairs of arrows from forward to backward."""
         columns = self._flows
-        start = _nanoseconds(columns.taken("start", np.float64) - origin)
+        start = columns.taken("start", change=lambda s: _nanoseconds(s - origin))
         lane, number, begins = (columns.taken(n) for n in ("lane", "id", "begins"))
         begin, end = np.flatnonzero(begins > 0), np.flatnonzero(begins == 0)
         _, of_begin, of_end = np.intersect1d(number[begin], number[end], return_indices=True)
         begin, end = begin[of_begin], end[of_end]
         return Flows(start[begin], lane[begin], start[end], lane[end])
+
+
+def _times(columns: Columns, origin: float) -> tuple[Integers, Integers]:
+    """Start and end in ns after `origin` (µs)."""
+    start = columns.taken("start", change=lambda s: _nanoseconds(s - origin))
+    end = columns.taken("length", change=lambda s: np.maximum(_nanoseconds(s), 0))
+    end += start
+    return start, end
 
 
 def _nanoseconds(microseconds: Integers) -> Integers:

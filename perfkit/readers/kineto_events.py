@@ -36,7 +36,7 @@ DEVICE_KINDS = {
     "Memset": FILL,
 }
 _NEVER = 1 << 62  # ns
-_BLOCK = 1 << 17  # events nested at once: as lists they are larger than as columns
+_BLOCK = 1 << 14  # events nested at once: as lists they are larger than as columns
 
 Integers = npt.NDArray[Any]
 Booleans = npt.NDArray[np.bool_]
@@ -206,7 +206,7 @@ def _nest(events: HostEvents) -> None:
             ends.append(end)
         parents[part] = found
     events.parent = parents
-    events.self_ns = without_children(events, events.end - events.start)
+    events.self_ns = without_children(parents, events.end - events.start)
 
 
 def _cut_functions(events: HostEvents, i: int, begin: int, stack: list[int], ends: list[int]) -> None:
@@ -217,9 +217,9 @@ def _cut_functions(events: HostEvents, i: int, begin: int, stack: list[int], end
         ends.pop()
 
 
-def without_children(events: HostEvents, amount: Integers) -> Integers:
-    """`amount` of each event less that of its children."""
-    inner = np.flatnonzero(events.parent >= 0)
+def without_children(parent: Integers, amount: Integers) -> Integers:
+    """`amount` of each event less that of its children; `parent` gives each event's, −1 for none."""
+    inner = np.flatnonzero(parent >= 0)
     # Sums of float64 are exact for whole numbers up to 2⁵³ ns, 104 days.
-    of_children = np.bincount(events.parent[inner], weights=amount[inner], minlength=len(events))
+    of_children = np.bincount(parent[inner], weights=amount[inner], minlength=len(parent))
     return amount - of_children.astype(np.int64)

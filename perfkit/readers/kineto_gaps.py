@@ -64,13 +64,17 @@ def account(
 ) -> Accounting:
     """Account for every step. `event_cost_ns`: what recording one event costs (None: no estimate of that)."""
     elsewhere = _rows_elsewhere(events, device, steps, rows)
-    mine = (events.lane == steps.lane) & (place.step >= 0)
-    uncovered = without_children(events, _uncovered(elsewhere, events.start, events.end))
-    is_gap = mine & ~rows.is_row & (rows.cause != WORK)
+    low, high = np.searchsorted(events.lane, [steps.lane, steps.lane + 1])
+    own = slice(int(low), int(high))  # the events of the step's own thread
+    step, pass_, cause = place.step[own], place.pass_[own], rows.cause[own]
+    mine = step >= 0
+    uncovered = _uncovered(elsewhere, events.start[own], events.end[own])
+    uncovered = without_children(np.where(events.parent[own] >= 0, events.parent[own] - int(low), -1), uncovered)
+    is_gap = mine & ~rows.is_row[own] & (cause != WORK)
     step_ns = steps.end - steps.start
-    loose = _uncovered(elsewhere, steps.start, steps.end) - _per_step(place.step[mine], uncovered[mine], len(step_ns))
-    gap_of_step = loose + _per_step(place.step[is_gap], uncovered[is_gap], len(step_ns))
-    gaps = _by_cause(rows.cause[is_gap], place.pass_[is_gap], uncovered[is_gap], place.pass_names)
+    loose = _uncovered(elsewhere, steps.start, steps.end) - _per_step(step[mine], uncovered[mine], len(step_ns))
+    gap_of_step = loose + _per_step(step[is_gap], uncovered[is_gap], len(step_ns))
+    gaps = _by_cause(cause[is_gap], pass_[is_gap], uncovered[is_gap], place.pass_names)
     if loose.any():
         gaps.append(_gap(OTHER, None, int(loose.sum()), int((loose > 0).sum())))
     count = int(np.count_nonzero(mine))

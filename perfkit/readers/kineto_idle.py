@@ -84,7 +84,7 @@ def _of_lane(host: HostEvents, kind: Integers, lane: int, start: Integers, end: 
 
 def _innermost(host: HostEvents, low: int, high: int) -> tuple[Integers, Integers]:
     """The moments at which a thread's innermost event changes, and which it is from then on (−1: none)."""
-    index = np.arange(low, high)
+    index = np.arange(low, high, dtype=np.int32)
     index = index[host.end[low:high] > host.start[low:high]]
     # At one moment ends come before starts, inner ends before outer ones, outer starts before inner ones.
     moment = np.concatenate([host.end[index], host.start[index]])

@@ -104,7 +104,11 @@ def place(events: HostEvents, steps: Steps) -> Place:
     origin = np.where(forward >= 0, operator[np.maximum(forward, 0)], -1)
     by_autograd = (evidence == BY_AUTOGRAD) | ((node >= 0) & (evidence == NONE))
     operator = np.where(by_autograd & (origin >= 0), origin, operator)
-    return Place(_steps_of(events, steps), pass_names, pass_, module_names, module, operator, evidence, node, wrapper)
+    step, pass_, module, operator, evidence, node = (
+        column.astype(np.int32, copy=False)
+        for column in (_steps_of(events, steps), pass_, module, operator, evidence, node)
+    )
+    return Place(step, pass_names, pass_, module_names, module, operator, evidence, node, wrapper)
 
 
 def _steps_of(events: HostEvents, steps: Steps) -> Integers:
@@ -248,7 +252,7 @@ def _passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str]
 def _passes_without_ranges(events: HostEvents, node: Integers) -> tuple[list[str], Integers]:
     """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event."""
     names = ["forward", "backward", "optimizer"]
-    own = np.where(events.sequence >= 0, 0, -1)
+    own = np.where(events.sequence >= 0, np.int32(0), np.int32(-1))
     own[events.named([n.startswith("Optimizer.") for n in events.names])] = 2
     code = events.inherit(own)
     words = np.array([_PASS_WORDS.get(n.strip("# ").lower(), -1) for n in events.names], dtype=np.int64)
