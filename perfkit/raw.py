@@ -91,21 +91,30 @@ class RawStep(ABC):
     """A model's forward and backward by hand, over the parameters of `model`.
 
     The parameters move into one arena (`model` keeps working on them there), their gradients into another with the
-    same names and places.
+    same names and places. `rows` gives parameters more rows there than they have; the others stay 0, and so must their
+    gradients.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: Settings, rows: Mapping[str, int] | None = None) -> None:
         named = dict(model.named_parameters())  # a shared parameter once
         first = next(iter(named.values()))
-        shapes = {name: tuple(p.shape) for name, p in named.items()}
+        more = rows or {}
+        shapes = {name: (more.get(name, p.shape[0]), *p.shape[1:]) for name, p in named.items()}
+        self._rows = {name: p.shape[0] for name, p in named.items()}
         self.dtype, self.device = first.dtype, first.device
         self.parameters = Arena(shapes, self.dtype, self.device)
         with torch.no_grad():
             for name, parameter in named.items():
-                self.parameters[name].copy_(parameter)
-                parameter.data = self.parameters[name]
+                place = self.parameters[name][: self._rows[name]]
+                place.copy_(parameter)
+                parameter.data = place
         self.gradients = Arena(shapes, self.dtype, self.device) if settings.training else None
         self.call = Kernels()
+
+    def named_gradients(self) -> dict[str, Tensor]:
+        """Gradients by the names of the parameters, in the parameters' shapes; none in inference."""
+        held = self.gradients.items() if self.gradients else {}
+        return {name: gradient[: self._rows[name]] for name, gradient in held.items()}
 
     @abstractmethod
     def forward(self, batch: tuple[Tensor, ...]) -> Tensor:

@@ -1,6 +1,7 @@
 """GPT-2's training step by hand: every kernel of the forward and the backward, in order, over one arena.
 
-Legend: B batch, T time, C channels, NH heads, HS = C / NH head size, V vocabulary, L layers; N = B·T rows.
+Legend: B batch, T time, C channels, NH heads, HS = C / NH head size, V vocabulary, Vp the same padded, L layers;
+N = B·T rows.
 
     forward of a layer                                        its backward, from the bottom up
     y1 = layernorm(x)                                         dx += layernorm_backward(dy1)
@@ -24,16 +25,22 @@ from perfkit.raw import Arena, RawStep, at, product
 from perfkit.run_folder import Settings
 
 IGNORED = -1  # a target that does not count
+WTE, WPE = "transformer.wte.weight", "transformer.wpe.weight"
+# The logits' rows begin on 16-byte boundaries then: the tensor cores' products need that. V = 50257 becomes 50304.
+PADDED_TO = 64
+FLASH_DEVICES = ("cuda",)  # where attention in one kernel is fast
 
 
 class GPT2ByHand(RawStep):
     """The step over batches of idx (B, T) and targets (B, T)."""
 
     def __init__(self, model: Any, settings: Settings) -> None:
-        super().__init__(model, settings)
+        self.vocabulary, self.channels = model.transformer.wte.weight.shape
+        self.padded = -(-self.vocabulary // PADDED_TO) * PADDED_TO
+        super().__init__(model, settings, {WTE: self.padded})
         blocks = model.transformer.h
         self.layers, self.heads = len(blocks), blocks[0].attn.heads
-        self.vocabulary, self.channels = model.transformer.wte.weight.shape
+        self.flash = settings.variant == "sdpa" and self.device.type in FLASH_DEVICES
         self.scale = 1.0 / math.sqrt(self.channels // self.heads)
         self.eps = model.transformer.ln_f.eps
         self.training = settings.training
@@ -45,8 +52,11 @@ class GPT2ByHand(RawStep):
         kept = self.layers if self.training else 1
         self.kept = [Arena(self._of_a_layer(), self.dtype, self.device) for _ in range(kept)]
         self.scratch = Arena(self._of_all_layers(), self.dtype, self.device)
-        norms = {f"{name} {i}": (rows * time,) for i in range(2 * kept + 1) for name in ("mean", "rstd")}
-        self.statistics = Arena(norms, torch.float32, self.device)
+        statistics: dict[str, tuple[int, ...]] = {f"mean {i}": (rows * time,) for i in range(2 * kept + 1)}
+        statistics |= {f"rstd {i}": (rows * time,) for i in range(2 * kept + 1)}
+        if self.flash:
+            statistics |= {f"lse {i}": (rows, self.heads, time) for i in range(kept)}
+        self.statistics = Arena(statistics, torch.float32, self.device)
         self.losses = torch.zeros(rows * time, device=self.device)
         self.tokens = Arena({"idx": self.sizes, "targets": (rows * time,)}, torch.int64, self.device)
 
@@ -55,19 +65,22 @@ class GPT2ByHand(RawStep):
         (B, T), C, NH = self.sizes, self.channels, self.heads
         head = (B, NH, T, C // NH)
         wide = (B * T, 4 * C)
-        return {"x": (B, T, C), "y1": (B * T, C), "q": head, "k": head, "v": head, "att": (B, NH, T, T),
-                "z": (B * T, C), "xm": (B, T, C), "y2": (B * T, C), "h": wide, "g": wide}  # fmt: skip
+        weights = {"o": head} if self.flash else {"att": (B, NH, T, T)}  # flash attention keeps o = att · v instead
+        return weights | {"x": (B, T, C), "y1": (B * T, C), "q": head, "k": head, "v": head, "z": (B * T, C),
+                          "xm": (B, T, C), "y2": (B * T, C), "h": wide, "g": wide}  # fmt: skip
 
     def _of_all_layers(self) -> dict[str, tuple[int, ...]]:
         """The last residual and its LayerNorm, the logits, and what the next kernel reads and none after it."""
-        (B, T), C, NH, V = self.sizes, self.channels, self.heads, self.vocabulary
+        (B, T), C, NH, V = self.sizes, self.channels, self.heads, self.padded
         head = (B, NH, T, C // NH)
-        always = {"x": (B, T, C), "y": (B * T, C), "logits": (B * T, V), "qkv": (B * T, 3 * C), "scores": (B, NH, T, T),
-                  "heads": head, "branch": (B * T, C)}  # fmt: skip
+        square = {} if self.flash else {"scores": (B, NH, T, T)}
+        always = square | {"x": (B, T, C), "y": (B * T, C), "logits": (B * T, V), "qkv": (B * T, 3 * C),
+                           "heads": head, "branch": (B * T, C)}  # fmt: skip
         if not self.training:
             return always
-        return always | {"dx": (B, T, C), "datt": (B, NH, T, T), "dq": head, "dk": head, "dv": head,
-                         "wide": (B * T, 4 * C), "dwide": (B * T, 4 * C), "narrow": (B * T, C)}  # fmt: skip
+        square = {} if self.flash else {"datt": (B, NH, T, T)}
+        return always | square | {"dx": (B, T, C), "dq": head, "dk": head, "dv": head, "wide": (B * T, 4 * C),
+                                  "dwide": (B * T, 4 * C), "narrow": (B * T, C)}  # fmt: skip
 
     # ---- forward ----------------------------------------------------------------------------------------------------
 
@@ -75,7 +88,7 @@ class GPT2ByHand(RawStep):
         shared = self.scratch
         with at("transformer.wte"):
             idx = self.tokens["idx"].copy_(batch[0])
-            weights = self.parameters["transformer.wte.weight"], self.parameters["transformer.wpe.weight"]
+            weights = self.parameters[WTE], self.parameters[WPE]
             self.call("encoder_forward", idx, *weights, out=[self._layer(0)["x"]])
         with at(f"{self.names[0]}.ln_1"):
             weights = self._norm(f"{self.names[0]}.ln_1")
@@ -84,8 +97,8 @@ class GPT2ByHand(RawStep):
             self._attention(i)
             self._mlp(i)
         with at("lm_head"):
-            product(shared["y"], self.parameters["transformer.wte.weight"].t(), shared["logits"])
-        return shared["logits"].view(*self.sizes, self.vocabulary)
+            product(shared["y"], self.parameters[WTE].t(), shared["logits"])
+        return self._rows_of_batch(shared["logits"])[:, :, : self.vocabulary]
 
     def _attention(self, i: int) -> None:
         kept, shared, name = self._layer(i), self.scratch, self.names[i]
@@ -94,15 +107,28 @@ class GPT2ByHand(RawStep):
         with at(f"{name}.attn"):
             qkv = shared["qkv"].view(*self.sizes, -1)
             self.call("split_heads_forward", qkv, self.heads, out=[kept["q"], kept["k"], kept["v"]])
-            _batched(kept["q"], kept["k"].transpose(2, 3), shared["scores"])
-            self.call("causal_softmax_forward", shared["scores"], self.scale, out=[kept["att"]])
-            _batched(kept["att"], kept["v"], shared["heads"])
-            self.call("merge_heads_forward", shared["heads"], out=[self._rows(kept["z"])])
+            self._attend(i)
+            self.call(
+                "merge_heads_forward",
+                kept["o"] if self.flash else shared["heads"],
+                out=[self._rows_of_batch(kept["z"])],
+            )
         with at(f"{name}.attn.c_proj"):
             self._linear(f"{name}.attn.c_proj", kept["z"], shared["branch"])
         with at(f"{name}.ln_2"):
-            terms = kept["x"], self._rows(shared["branch"]), *self._norm(f"{name}.ln_2")
+            terms = kept["x"], self._rows_of_batch(shared["branch"]), *self._norm(f"{name}.ln_2")
             self.call("residual_layernorm_forward", *terms, self.eps, out=[kept["xm"], *self._normed(i, 1)])
+
+    def _attend(self, i: int) -> None:
+        """att · v of a layer: to its `o` by flash attention, else to `heads`."""
+        kept, shared = self._layer(i), self.scratch
+        q, k, v = kept["q"], kept["k"], kept["v"]
+        if self.flash:
+            self.call("flash_attention_forward", q, k, v, self.scale, out=[kept["o"], self._lse(i)])
+            return
+        _batched(q, k.transpose(2, 3), shared["scores"])
+        self.call("causal_softmax_forward", shared["scores"], self.scale, out=[kept["att"]])
+        _batched(kept["att"], v, shared["heads"])
 
     def _mlp(self, i: int) -> None:
         kept, shared, name = self._layer(i), self.scratch, self.names[i]
@@ -115,7 +141,7 @@ class GPT2ByHand(RawStep):
         last = i + 1 == self.layers
         following = "transformer.ln_f" if last else f"{self.names[i + 1]}.ln_1"
         with at(following):
-            terms = kept["xm"], self._rows(shared["branch"]), *self._norm(following)
+            terms = kept["xm"], self._rows_of_batch(shared["branch"]), *self._norm(following)
             x = shared["x"] if last else self._layer(i + 1)["x"]
             self.call("residual_layernorm_forward", *terms, self.eps, out=[x, *self._normed(i + 1, 0)])
 
@@ -134,9 +160,9 @@ class GPT2ByHand(RawStep):
 
     def backward(self, batch: tuple[Tensor, ...], add: bool) -> None:
         assert self.gradients is not None
-        shared, dwte = self.scratch, self.gradients["transformer.wte.weight"]
+        shared, dwte = self.scratch, self.gradients[WTE]
         with at("lm_head"):
-            product(shared["logits"], self.parameters["transformer.wte.weight"], shared["narrow"])
+            product(shared["logits"], self.parameters[WTE], shared["narrow"])
             product(shared["logits"].t(), shared["y"], dwte, add)
         with at("transformer.ln_f"):
             self._norm_backward("transformer.ln_f", shared["x"], 2 * self.layers, add, residual=False)
@@ -144,7 +170,7 @@ class GPT2ByHand(RawStep):
             self._mlp_backward(i, add)
             self._attention_backward(i, add)
         with at("transformer.wte"):
-            dwpe = self.gradients["transformer.wpe.weight"]
+            dwpe = self.gradients[WPE]
             sizes = dwte.shape[0], dwpe.shape[0]  # dwte holds the head's part already
             self.call(
                 "encoder_backward",
@@ -171,12 +197,8 @@ class GPT2ByHand(RawStep):
         with at(f"{name}.attn.c_proj"):
             self._linear_backward(f"{name}.attn.c_proj", shared["dx"], kept["z"], shared["narrow"], add)
         with at(f"{name}.attn"):
-            self.call("merge_heads_backward", self._rows(shared["narrow"]), self.heads, out=[shared["heads"]])
-            _batched(shared["heads"], kept["v"].transpose(2, 3), shared["datt"])
-            _batched(kept["att"].transpose(2, 3), shared["heads"], shared["dv"])
-            self.call("causal_softmax_backward", shared["datt"], kept["att"], self.scale, out=[shared["scores"]])
-            _batched(shared["scores"], kept["k"], shared["dq"])
-            _batched(shared["scores"].transpose(2, 3), kept["q"], shared["dk"])
+            self.call("merge_heads_backward", self._rows_of_batch(shared["narrow"]), self.heads, out=[shared["heads"]])
+            self._attend_backward(i)
             parts = shared["dq"], shared["dk"], shared["dv"]
             self.call("split_heads_backward", *parts, out=[shared["qkv"].view(*self.sizes, -1)])
         with at(f"{name}.attn.c_attn"):
@@ -184,12 +206,29 @@ class GPT2ByHand(RawStep):
         with at(f"{name}.ln_1"):
             self._norm_backward(f"{name}.ln_1", kept["x"], 2 * i, add, residual=True)
 
+    def _attend_backward(self, i: int) -> None:
+        """From the gradient of att · v in `heads`, those of q, k and v."""
+        kept, shared = self._layer(i), self.scratch
+        q, k, v, upstream = kept["q"], kept["k"], kept["v"], shared["heads"]
+        if self.flash:
+            out = [shared["dq"], shared["dk"], shared["dv"]]
+            self.call("flash_attention_backward", upstream, q, k, v, kept["o"], self._lse(i), self.scale, out=out)
+            return
+        _batched(upstream, v.transpose(2, 3), shared["datt"])
+        _batched(kept["att"].transpose(2, 3), upstream, shared["dv"])
+        self.call("causal_softmax_backward", shared["datt"], kept["att"], self.scale, out=[shared["scores"]])
+        _batched(shared["scores"], k, shared["dq"])
+        _batched(shared["scores"].transpose(2, 3), q, shared["dk"])
+
     # ---- parts ------------------------------------------------------------------------------------------------------
 
     def _layer(self, i: int) -> Arena:
         return self.kept[i if self.training else 0]
 
-    def _rows(self, x: Tensor) -> Tensor:
+    def _lse(self, i: int) -> Tensor:
+        return self.statistics[f"lse {i if self.training else 0}"]
+
+    def _rows_of_batch(self, x: Tensor) -> Tensor:
         """(N, C) as (B, T, C)."""
         return x.view(*self.sizes, x.shape[-1])
 
@@ -199,7 +238,7 @@ class GPT2ByHand(RawStep):
     def _normed(self, i: int, which: int) -> list[Tensor]:
         """Where LayerNorm `which` (0 or 1) of layer `i` writes y (B, T, C), mean and rstd (B, T); i = L is the last."""
         y = self.scratch["y"] if i == self.layers else self._layer(i)["y1" if which == 0 else "y2"]
-        return [self._rows(y), *self._mean_and_rstd(2 * i + which)]
+        return [self._rows_of_batch(y), *self._mean_and_rstd(2 * i + which)]
 
     def _mean_and_rstd(self, number: int) -> tuple[Tensor, Tensor]:
         slot = number if self.training else 0
@@ -225,7 +264,7 @@ class GPT2ByHand(RawStep):
         The latter goes to `dx`; with `residual` it is added there to what reached x past this branch.
         """
         assert self.gradients is not None
-        dy, dx = self._rows(self.scratch["narrow"]), self.scratch["dx"]
+        dy, dx = self._rows_of_batch(self.scratch["narrow"]), self.scratch["dx"]
         dweight, dbias = self.gradients[f"{name}.weight"], self.gradients[f"{name}.bias"]
         added = [*(["dx"] if residual else []), *(["dweight", "dbias"] if add else [])]
         arguments = dy, x, self.parameters[f"{name}.weight"], *self._mean_and_rstd(number)

@@ -37,7 +37,7 @@ class RawProgram(Program):
 
         with torch.no_grad(), ranges.in_pass("forward"):
             outputs = self.step.forward(batch)
-            return outputs, self._loss(batch, outputs)[1] if len(batch) > 1 else None
+            return self._loss(batch, outputs) if len(batch) > 1 else (outputs, None)
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
@@ -59,7 +59,7 @@ class RawProgram(Program):
         return kept, self.step.loss(batch, scale)
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        return dict(self.step.gradients.items()) if self.step.gradients else {}
+        return self.step.named_gradients()
 
 
 class AdamW:

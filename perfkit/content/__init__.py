@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import threading
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -25,8 +26,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE if (_HERE / "workloads").is_dir() else _HERE.parents[1]
+_LOADING = threading.RLock()
 
 __path__ = [str(_ROOT)]
+
+_loading = threading.RLock()  # a content file may load another
 
 __all__ = ["KINDS", "Kind", "content_dir", "load_content_module"]
 
@@ -51,14 +55,15 @@ def load_content_module(kind: Kind, path: str | Path) -> ModuleType:
     file = Path(path).expanduser().resolve()
     _check_python_file(file, Path(path))
     name = _module_name(kind, file)
-    if name in sys.modules:
-        return sys.modules[name]
-    parent = importlib.import_module(name.rpartition(".")[0])
-    if not _is_built_in(kind, file) and str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    module = _execute(name, file)
-    setattr(parent, name.rpartition(".")[2], module)
-    return module
+    with _LOADING:  # while a file runs, its half-made module stands in sys.modules already
+        if name in sys.modules:
+            return sys.modules[name]
+        parent = importlib.import_module(name.rpartition(".")[0])
+        if not _is_built_in(kind, file) and str(file.parent) not in sys.path:
+            sys.path.append(str(file.parent))
+        module = _execute(name, file)
+        setattr(parent, name.rpartition(".")[2], module)
+        return module
 
 
 def _check_python_file(file: Path, as_given: Path) -> None:

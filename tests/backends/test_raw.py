@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from perfkit import raw
 from perfkit.backends import get
 from perfkit.backends.interface import Program
+from perfkit.backends.raw import step_by_hand
 from perfkit.errors import Unavailable
 from perfkit.run_folder import Settings
 from perfkit.workloads import Workload, loader
@@ -24,6 +26,12 @@ def gpt2() -> Workload:
 
 def settings(workload: Workload, **given: object) -> Settings:
     return resolve_settings(workload, **({"preset": "tiny", "batch_size": 2, "sequence_length": 9} | given))
+
+
+@pytest.fixture
+def flash_everywhere(gpt2, monkeypatch):
+    step = step_by_hand(gpt2)
+    monkeypatch.setattr(sys.modules[step.__module__], "FLASH_DEVICES", ("cpu", "cuda"))
 
 
 def pair(workload: Workload, given: Settings) -> tuple[Program, Program]:
@@ -52,6 +60,37 @@ def test_losses_outputs_and_gradients_of_training_are_autograds(gpt2, batches, r
         gradients, expected = by_hand.gradients(), eager.gradients()
         assert gradients.keys() == expected.keys()
         assert max(far(gradients[name], expected[name]) for name in expected) < 1e-4
+
+
+@pytest.mark.usefixtures("flash_everywhere")
+@pytest.mark.parametrize("training", [True, False])
+def test_flash_attention_in_the_place_of_the_explicit_one(gpt2, training):
+    given = settings(gpt2, variant="sdpa", training=training)
+    by_hand, eager = pair(gpt2, given)
+    batch = gpt2.batch(given, 0)
+    assert by_hand.step.flash
+    assert far(by_hand.forward(batch)[0], eager.forward(batch)[0]) < 1e-5
+    if training:
+        assert float(by_hand.train_step([batch])[1]) == pytest.approx(float(eager.train_step([batch])[1]), rel=1e-5)
+        expected = eager.gradients()
+        assert max(far(by_hand.gradients()[name], expected[name]) for name in expected) < 1e-4
+
+
+def test_a_vocabulary_that_is_padded(gpt2, monkeypatch):
+    step = step_by_hand(gpt2)
+    monkeypatch.setattr(sys.modules[step.__module__], "PADDED_TO", 100)
+    given = settings(gpt2)
+    by_hand, eager = pair(gpt2, given)
+    for number in range(3):
+        batch = gpt2.batch(given, number)
+        outputs, loss = by_hand.train_step([batch])
+        expected, expected_loss = eager.train_step([batch])
+        assert far(outputs, expected) < 1e-4
+        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+    wte = "transformer.wte.weight"
+    assert by_hand.step.parameters[wte].shape == (600, 64)
+    assert by_hand.gradients()[wte].shape == (512, 64)
+    assert float(by_hand.step.parameters[wte][512:].abs().max()) == 0.0
 
 
 def test_targets_that_do_not_count(gpt2):
