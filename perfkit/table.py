@@ -289,9 +289,10 @@ def _problems(frame: pd.DataFrame) -> Iterable[str]:
         if column.name != "start_ns" and (values < 0).any():
             yield f"{column.name} is negative"
     for group, names in MEASURE_GROUPS.items():
-        known = frame[list(names)].notna().any(axis=1)
-        stated = frame[f"{group}_origin"].astype("object")
-        if not stated.isin(ORIGINS).all():
+        known = np.any([~np.isnan(frame[name].to_numpy(dtype=float)) for name in names], axis=0)
+        stated = frame[f"{group}_origin"].array
+        words = np.array([*stated.categories, None], dtype=object)
+        if not set(words[np.unique(stated.codes)].tolist()) <= set(ORIGINS):
             yield f"{group}_origin is none of {', '.join(ORIGINS)}"
-        elif ((stated == "absent") == known).any():
+        elif ((words == "absent")[stated.codes] == known).any():
             yield f"{group}_origin contradicts the {group} columns"

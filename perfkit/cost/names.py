@@ -36,7 +36,7 @@ _KERNELS: tuple[tuple[str, str], ...] = (
 # Names are searched in lower case, which is several times faster than ignoring the case. None of the patterns has a
 # class such as \\W that another case would turn into its opposite.
 _COMPILED = tuple((family, re.compile(pattern.lower())) for family, pattern in _KERNELS)
-_LONGEST = 4000  # characters of a name that are searched
+_LONGEST = 2000  # characters of a name that are searched
 
 
 def normalise(name: str) -> str:

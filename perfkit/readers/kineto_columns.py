@@ -52,13 +52,11 @@ class Coded:
 
         if dtype == TEXT:
             return pd.array(self.words, dtype=TEXT).take(self.code, allow_fill=True)
-        used, code = np.unique(self.code[self.code >= 0], return_inverse=True)
-        order = sorted(range(len(used)), key=lambda i: self.words[used[i]])
-        rank = np.empty(len(used), np.int64)
-        rank[order] = np.arange(len(used))
-        codes = np.full(len(self.code), -1, np.int64)
-        codes[self.code >= 0] = rank[code]
-        return pd.Categorical.from_codes(codes, categories=[self.words[used[i]] for i in order])
+        used = np.flatnonzero(np.bincount(self.code[self.code >= 0], minlength=len(self.words))).tolist()
+        used.sort(key=lambda i: self.words[i])
+        rank = np.full(len(self.words) + 1, -1, np.int32)  # the last one stands for none
+        rank[used] = np.arange(len(used))
+        return pd.Categorical.from_codes(rank[self.code], categories=[self.words[i] for i in used], validate=False)
 
 
 def integers(values: Integers, known: Booleans | None = None) -> Any:

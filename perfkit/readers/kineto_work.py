@@ -23,7 +23,9 @@ from perfkit.readers.kineto_columns import Coded, costed, shapes_of
 from perfkit.readers.kineto_events import COPY, FILL, KERNEL, Booleans, DeviceEvents, HostEvents, Integers
 from perfkit.readers.kineto_messages import collectives
 from perfkit.readers.kineto_rows import Rows
-from perfkit.table import FLOP_COLUMNS
+from perfkit.table import FLOP_COLUMNS, ORIGINS
+
+COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
 
 _HELPER = re.compile(
     r"split_?k_?reduce|cublasLt::epilogue|scal_kernel|nchwToNhwc|nhwcToNchw|transposeReadWrite", re.IGNORECASE
@@ -113,9 +115,18 @@ def _helpers(result: dict[str, Any], helps: Booleans) -> None:
     for name in (unit, "bytes_read", "bytes_written"):
         result[name] = np.where(helps, 0.0, result[name])
     known = np.any([~np.isnan(result[name]) for name in [*flops, unit]], axis=0)
-    result["flop_origin"] = np.where(helps, "derived", np.where(known, "model", "absent")).astype(object)
+    result["flop_origin"] = _origin(helps, known)
     known = ~np.isnan(result["bytes_read"]) | ~np.isnan(result["bytes_written"])
-    result["bytes_origin"] = np.where(helps, "derived", np.where(known, "model", "absent")).astype(object)
+    result["bytes_origin"] = _origin(helps, known)
+
+
+def _origin(helps: Booleans, known: Booleans) -> Coded:
+    return Coded(list(ORIGINS), np.where(helps, DERIVED, np.where(known, MODEL, ABSENT)).astype(np.int8))
+
+
+def _said(origin: Coded, where: Booleans, code: int) -> Coded:
+    """The same origins, but `code` at some places."""
+    return Coded(origin.words, np.where(where, np.int8(code), origin.code))
 
 
 def _moved(result: dict[str, Any], device: DeviceEvents, owner: Integers, main: Booleans) -> None:
@@ -130,11 +141,11 @@ def _moved(result: dict[str, Any], device: DeviceEvents, owner: Integers, main: 
     read = np.where(fill, 0.0, written)
     for name, values in (("bytes_read", read), ("bytes_written", written)):
         result[name] = np.where(stated, values, np.where(between, np.nan, result[name]))
-    result["bytes_origin"] = np.where(stated, "counter", np.where(between, "absent", result["bytes_origin"]))
+    result["bytes_origin"] = _said(_said(result["bytes_origin"], between, ABSENT), stated, COUNTER)
     flops = [name for name in FLOP_COLUMNS if name in result]
     free = own & np.all([np.isnan(result[name]) for name in flops], axis=0)
     result[flops[0]] = np.where(free, 0.0, result[flops[0]])
-    result["flop_origin"] = np.where(free, "derived", result["flop_origin"])
+    result["flop_origin"] = _said(result["flop_origin"], free, DERIVED)
 
 
 def _named(device: DeviceEvents, pattern: re.Pattern[str]) -> Booleans:
