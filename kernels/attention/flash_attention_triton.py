@@ -15,8 +15,8 @@ from triton import cdiv, next_power_of_2
 from perfkit.kernels.triton import launch
 
 LOG2_E = math.log2(math.e)
-FORWARD_SWEEP = {"QUERIES": (64, 128), "KEYS": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
-BACKWARD_SWEEP = {"OWN": (64, 128), "OTHER": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)}
+FORWARD_SWEEP = {"QUERIES": (64, 128), "KEYS": (32, 64), "num_warps": (4, 8), "num_stages": (2, 3)}
+BACKWARD_SWEEP = {"OWN": (64, 128), "OTHER": (32, 64), "num_warps": (4, 8), "num_stages": (2, 3)}
 
 
 @triton.jit
@@ -234,9 +234,12 @@ def forward_blocks(matrices, time, size, scale, itemsize):
 
 def backward_blocks(matrices, time, size, scale, itemsize):
     """Two results of OWN × D stay in registers beside the scores; wider heads leave room for fewer blocks in flight."""
-    if itemsize == 4 or padded(size) <= 64:
-        return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2 if itemsize == 4 else 3}
-    return {"OWN": 64, "OTHER": 64, "num_warps": 4, "num_stages": 2}
+    narrow = padded(size) <= 64
+    if itemsize == 4 and narrow:
+        return {"OWN": 128, "OTHER": 64, "num_warps": 8, "num_stages": 2}
+    if itemsize == 4:
+        return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2}
+    return {"OWN": 64, "OTHER": 32 if narrow else 64, "num_warps": 4, "num_stages": 3 if narrow else 2}
 
 
 @launch(forward_blocks, FORWARD_SWEEP)

@@ -7,9 +7,7 @@ from triton import cdiv, next_power_of_2
 
 from perfkit.kernels.triton import launch, multiprocessors, row_tile
 
-SUM_SWEEP = {
-    "ROWS": (16, 32, 64), "COLUMNS": (64, 128, 256), "PER_PROCESSOR": (2, 4, 8), "STAGES": (1, 3), "num_warps": (4, 8),
-}  # fmt: skip
+SUM_SWEEP = {"ROWS": (16, 32), "COLUMNS": (64, 128), "PER_PROCESSOR": (4, 8), "STAGES": (1, 3), "num_warps": (4,)}
 TILE_SWEEP = {"ROWS": (4, 8, 16, 32), "num_warps": (4, 8)}
 FLAT_SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 

@@ -19,7 +19,7 @@ from perfkit.kernels.triton.rows import (
     store_inner,
 )
 
-ROW_SWEEP = {"BLOCK": (2048, 4096, 8192), "STAGES": (1, 2, 3), "num_warps": (8, 16, 32)}
+ROW_SWEEP = {"BLOCK": (2048, 4096, 8192), "STAGES": (1, 3), "num_warps": (8, 16)}
 FLAT_SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 
 
@@ -159,8 +159,12 @@ def classifier_blocks(rows, vocabulary, *others, itemsize):
 
 def flat_blocks(rows, vocabulary, ignore_index, itemsize):
     """32 bytes a thread, but no more than one row."""
-    fits = 1 << (max(vocabulary, 1).bit_length() - 1)
-    return {"BLOCK": min(4096 // itemsize, fits), "num_warps": 4}
+    return {"BLOCK": min(4096 // itemsize, fitting(vocabulary)), "num_warps": 4}
+
+
+def fitting(vocabulary):
+    """The greatest power of two up to V."""
+    return 1 << (max(vocabulary, 1).bit_length() - 1)
 
 
 @launch(forward_blocks, ROW_SWEEP)
@@ -173,6 +177,7 @@ def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, ignore_i
 
 @launch(flat_blocks, FLAT_SWEEP)
 def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabulary, ignore_index, BLOCK, **meta):
+    BLOCK = min(BLOCK, fitting(vocabulary))  # a block lies in two rows at most
     share = lse.new_empty(())
     elements = rows * vocabulary
     _share[(1,)](dloss, targets, share, rows, ignore_index, 1024, num_warps=8)

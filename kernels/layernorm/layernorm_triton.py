@@ -10,7 +10,7 @@ from triton import cdiv, next_power_of_2
 from perfkit.kernels.triton import launch, multiprocessors
 
 FORWARD_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
-BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (1, 2, 4), "STAGES": (1, 2, 3), "num_warps": (4, 8)}
+BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (2, 4), "STAGES": (1, 3), "num_warps": (4, 8)}
 
 
 @triton.jit
