@@ -103,6 +103,13 @@ def test_ceilings_of_an_h200(opened) -> None:
     assert metrics["row_ceilings"]["memory"] == [pytest.approx(4.8e12, rel=5e-3)] * 7
 
 
+def test_sections_have_the_names_of_the_details_page(opened) -> None:
+    for name in ("full", "basic"):
+        report, page = (opened(f"{name}.{kind}").facts["kernels"][0]["sections"] for kind in ("ncu-rep", "details.csv"))
+        titled = {section for section in page if " " in section or section in report}
+        assert titled <= set(report) and "Launch Statistics" in report
+
+
 def test_what_metrics_alone_lack_is_named(opened) -> None:
     said = " ".join(opened("metrics.ncu-rep").warnings)
     assert (

@@ -44,9 +44,9 @@ _TENSOR_PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_tensor_\w+\.avg\.pct_of_
 # In every report, or only read where a set brought them: nobody has to ask for them.
 _STORED = (
     r"device__attribute_(display_name|compute_capability_m\w+|multiprocessor_count|max_\w+_frequency_khz|fb_bus_width"
-    r"|l2_cache_size)",
+    r"|l2_cache_size|max_threads_per_multiprocessor)",
     r"launch__(grid_dim_.|block_dim_.|registers_per_thread|shared_mem_per_block\w*|waves_per_multiprocessor"
-    r"|occupancy_limit_\w+|stream_id|device_id|thread_count|grid_size|block_size|sm_count)",
+    r"|occupancy_limit_\w+|cluster_size|stream_id|device_id|thread_count|grid_size|block_size|sm_count)",
     r"gpc__cycles_elapsed\.(avg|avg\.per_second|max)",
     r"(dram|sm|smsp|lts)__cycles_elapsed\.max",
     r"gpu__compute_memory_throughput\.avg\.pct_of_peak_sustained_elapsed",

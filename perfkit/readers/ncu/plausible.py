@@ -91,8 +91,24 @@ def _pairs(result: Result) -> Iterator[tuple[str, float, float]]:
     yield "DRAM bytes", moved, traffic.by_share(result)
     yield "the share of the DRAM roof", number(metrics.DRAM_SHARE), 100 * number(metrics.DRAM_RATE) / roofs.dram(result)
     yield metrics.DRAM_PEAK, number(metrics.DRAM_PEAK), 2 * number(metrics.BUS_WIDTH) / 8
+    yield metrics.WAVES, number(metrics.WAVES), _waves(result, grid)
+    most = number("device__attribute_max_threads_per_multiprocessor")
+    warps = math.ceil(block / 32) if math.isfinite(block) else math.nan
+    yield "the theoretical occupancy", number(metrics.THEORETICAL_OCCUPANCY), 100 * _fit(result) * warps * 32 / most
     for name in metrics.L1:
         yield name, number(name), number(f"{name}.per_second") * seconds
+
+
+def _fit(result: Result) -> float:
+    """Blocks that fit on a multiprocessor; NaN where clusters decide as well."""
+    limits = [result.number(n) for n in result.values if n.startswith(metrics.OCCUPANCY_LIMIT)]
+    clusters = result.number("launch__cluster_size") > 1
+    return math.nan if clusters else min(limits, default=math.nan)
+
+
+def _waves(result: Result, grid: float) -> float:
+    slots = result.number("launch__sm_count") * _fit(result)
+    return grid / slots if slots > 0 else math.nan
 
 
 def _impossible(result: Result) -> Iterator[str]:
@@ -121,7 +137,9 @@ def _impossible(result: Result) -> Iterator[str]:
     possible = theoretical if theoretical <= 100 else 100.0
     if achieved > possible * _SHARE_SLACK:
         yield f"an occupancy of {achieved:.1f} % was reached, where {possible:.1f} % is possible"
-    most = roofs.dram(result) * duration / 1e9
+    fastest = number("device__attribute_max_mem_frequency_khz") * 1e3
+    roof = roofs.dram(result)
+    most = (roof if math.isfinite(roof) else 2 * number(metrics.BUS_WIDTH) / 8 * fastest) * duration / 1e9
     if number(metrics.DRAM_READ) + number(metrics.DRAM_WRITE) > most * _FASTER + 1e6:
         yield "more DRAM traffic than the memory can move in that time"
     limits = work.roofs(result)
@@ -146,10 +164,11 @@ def _between(results: list[Result]) -> Iterator[str]:
                 yield f"{name} is not the same for all kernels"
                 known[device, name] = result.values[name]
         if result.sections and not result.type:
-            names = {name for name in result.values if not name.startswith(("launch__", "device__"))}
-            if counts.setdefault(tuple(result.sections), result.metrics) != result.metrics and result.identity:
+            sections = tuple(sorted(result.sections))
+            if counts.setdefault(sections, result.metrics) != result.metrics and result.identity:
                 yield "kernels with the same sections hold different numbers of metrics"
-            if kinds.setdefault(tuple(result.sections), names) != names:
-                odd = sorted(kinds[tuple(result.sections)] ^ names)[0]
+            names = {name for name in result.values if not name.startswith(("launch__", "device__"))}
+            if kinds.setdefault(sections, names) != names:
+                odd = sorted(kinds[sections] ^ names)[0]
                 yield f"of kernels with the same sections some have {odd} and others not"
-                kinds[tuple(result.sections)] = names
+                kinds[sections] = names

@@ -67,7 +67,7 @@ def _result(action, wanted) -> dict:  # type: ignore[no-untyped-def, type-arg]
         "contradicted": [name for name, value in values.items() if _contradicted(action, name, value, there)],
         "type": int(action.workload_type()),
         "metrics": len(names),
-        "sections": [str(s)[:200] for s in action.sections()],
+        "sections": [str(section.name())[:200] for section in action.sections()],
         "values": values,
         "units": units,
         "rules": [_rule(rule) for rule in action.rule_results_as_dicts()],
