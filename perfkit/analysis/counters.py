@@ -52,11 +52,20 @@ def of_groups(frame: pd.DataFrame, codes: Integers, groups: int, facts: Mapping[
     said = details(frame, facts)
     if not said:
         return None
-    gpus = facts.get("gpus") or [{}]
     rows = np.argsort(codes, kind="stable")
     parts = np.split(rows, np.cumsum(np.bincount(codes, minlength=groups))[:-1])
     columns = _columns(frame)
-    return [_of_group(columns, said, part, gpus[0].get("multiprocessors")) for part in parts]
+    return [_of_group(columns, said, part, _multiprocessors(facts)) for part in parts]
+
+
+def _multiprocessors(facts: Mapping[str, Any]) -> int | None:
+    """Of the GPU that was counted; a trace that counters were joined onto keeps that one's facts apart."""
+    for gpus in (facts.get("counters_gpus"), facts.get("gpus")):
+        for gpu in gpus or []:
+            count = gpu.get("multiprocessors") or gpu.get("smCount")
+            if count:
+                return int(count)
+    return None
 
 
 def _columns(frame: pd.DataFrame) -> dict[str, np.ndarray]:

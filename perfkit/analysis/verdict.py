@@ -9,7 +9,7 @@ from perfkit import units
 from perfkit.analysis import speed
 from perfkit.analysis.judging import TOO_SMALL, UNCOUNTED
 from perfkit.analysis.results import BackendReport, Group, Interval
-from perfkit.analysis.source import NCU
+from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest
 
@@ -120,8 +120,12 @@ def _where(report: BackendReport) -> str:
 def _kernels(report: BackendReport) -> str:
     count = sum(g.count for g in report.kernels)
     many = f"{_calls(count)} {'takes' if count == 1 else 'take'}"
-    per = " a step" if report.per == "step" else ""
+    per = _a(report)
     return f"{many} {units.text(report.kernel_ns, 'ns')}{per}"
+
+
+def _a(report: BackendReport) -> str:
+    return " a step" if report.per == "step" else ""
 
 
 def _idle(report: BackendReport) -> str:
@@ -147,7 +151,7 @@ def _headroom(report: BackendReport) -> str:
     if report.efficiency is None or report.headroom_ns is None:
         return _not_judged(report)
     own = report.kind == NCU
-    whose, per = ("the ceilings", "") if own else ("this machine's ceilings", " a step" if report.per == "step" else "")
+    whose, per = "the ceilings" if report.kind != RUN else "this machine's ceilings", _a(report)
     reaching = "reaching them with the work and bytes that they have now" if own else "reaching them"
     which = "Those that can be judged run" if report.withheld else "Its kernels run"
     said = f"{which} at {percent(report.efficiency)} of what {whose} allow"

@@ -11,6 +11,7 @@ import pytest
 from perfkit.analysis.results import Report
 from perfkit.render import html
 from perfkit.render.cells import column_scale
+from tests.analysis import profiles
 from tests.render import sample
 
 if TYPE_CHECKING:
@@ -42,6 +43,24 @@ def show(open_page: OpenPage, tmp_path: Path) -> Iterator[Show]:
 
 def names(page: Page) -> list[str]:
     return page.locator(".panel:not([hidden]) .kernels .name code").all_inner_texts()
+
+
+def test_a_profile_shows_what_to_do_and_nothing_that_only_a_run_has(show: Show) -> None:
+    report = profiles.ncu("full.ncu-rep")
+    page = show(report)
+    panel = page.locator(".panel:not([hidden])")
+    findings = panel.locator(".findings li")
+    assert findings.count() == len(report.backends[0].findings)
+    assert "copy_strided: uncoalesced, 88 % wasted" in findings.nth(0).inner_text()
+    assert "≤ 784.6 µs" in findings.nth(0).inner_text() and "Let neighbouring threads" in findings.nth(0).inner_text()
+    assert "NVIDIA's own estimates" in panel.inner_text()
+    why = panel.locator(".kernels .whycell").all_inner_texts()
+    assert "1 block on 132 SMs" in why and "too small" in why
+    for hidden in ("#backends-card", "#samples-card", "#tabs", "#environment-card", "#command-title"):
+        assert not page.locator(hidden).is_visible(), hidden
+    text = page.locator("body").inner_text()
+    assert "not checked" not in text and "measured on this device" not in text and "MFU" not in text
+    assert "at the maximum clock" in page.locator("#ceilings").inner_text()
 
 
 def test_charts_are_drawn_with_every_point(show: Show) -> None:
