@@ -100,12 +100,18 @@ def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer)
             if abs(again / seen[best] - 1) < AGREE:
                 break
             seen[best] = max(seen[best], again)
+        if plan.zeros:
+            for number in range(plan.rounds):
+                rate = _rate(device, precision, best, share, best_of, zeros=True)
+                yield _matmul(precision, best, rate, ok, number, " of zeros")
 
 
-def _matmul(precision: str, shape: tuple[int, int, int], rate: float, ok: bool, number: int) -> Observation:
+def _matmul(
+    precision: str, shape: tuple[int, int, int], rate: float, ok: bool, number: int, data: str = ""
+) -> Observation:
     return Observation(
         resource=f"matrix_{precision}",
-        what="matmul " + "×".join(map(str, shape)),
+        what="matmul " + "×".join(map(str, shape)) + data,
         how=f"torch.mm, {precision}",
         rate=rate,
         by="torch",
@@ -114,12 +120,17 @@ def _matmul(precision: str, shape: tuple[int, int, int], rate: float, ok: bool, 
     )
 
 
-def _rate(device: str, precision: str, shape: tuple[int, int, int], seconds: float, best_of: Timer) -> float:
+def _rate(
+    device: str, precision: str, shape: tuple[int, int, int], seconds: float, best_of: Timer, zeros: bool = False
+) -> float:
     """FLOP/s of (m, k) × (k, n), the second operand stored as (n, k) as a linear layer's weight is."""
     import torch
 
     m, k, n = shape
     a, w = _operand(device, precision, m, k), _operand(device, precision, n, k)
+    if zeros:
+        a.zero_()
+        w.zero_()
     out = torch.empty(m, n, device=device, dtype=a.dtype)
     return _flop(shape) / best_of(lambda: torch.mm(a, w.t(), out=out), seconds)
 

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+import msgspec
 import pytest
 
 from perfkit.errors import RunFailed, Unavailable
@@ -15,8 +16,9 @@ from perfkit.hardware import native_bench
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.measure import cache_bytes, measure
-from perfkit.hardware.observation import MIB, Plan
+from perfkit.hardware.observation import MIB, Plan, gpu_plan
 from perfkit.hardware.subprocesses import json_lines
+from perfkit.hardware.torch_bench import matmul_observations
 from tests.hardware.fakes import made_ceilings
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
@@ -154,3 +156,16 @@ def test_the_command_prints_what_is_kept(run_cli, monkeypatch, tmp_path):
     wrong = run_cli(["ceilings", "--device", "tpu"])
     assert wrong.rc == 2
     assert "not a device" in wrong.stderr
+
+
+@needs_torch
+def test_a_gpus_first_product_is_taken_to_fit_and_zeros_are_timed_too():
+    plan = msgspec.structs.replace(gpu_plan(2**30), shapes=((256, 256, 256),), matmul_s=0.001)
+
+    def best_of(call, seconds):
+        call()
+        return 1e-5
+
+    seen = list(matmul_observations("cpu", plan, "fp32", best_of))
+    assert {o.what for o in seen} == {"matmul 256×256×256", "matmul 256×256×256 of zeros"}
+    assert all(o.ok and o.rate == pytest.approx(2 * 256**3 / 1e-5) for o in seen)
