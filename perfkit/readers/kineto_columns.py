@@ -51,12 +51,28 @@ class Coded:
         import pandas as pd
 
         if dtype == TEXT:
-            return pd.array(self.words, dtype=TEXT).take(self.code, allow_fill=True)
+            return self._text()
         used = np.flatnonzero(np.bincount(self.code[self.code >= 0], minlength=len(self.words))).tolist()
         used.sort(key=lambda i: self.words[i])
         rank = np.full(len(self.words) + 1, -1, np.int32)  # the last one stands for none
         rank[used] = np.arange(len(used))
         return pd.Categorical.from_codes(rank[self.code], categories=[self.words[i] for i in used], validate=False)
+
+    def _text(self) -> Any:
+        """The column as pandas keeps text, made in one go: Arrow's own way takes several times its memory."""
+        import pandas as pd
+        import pyarrow as pa
+
+        words = [*(w.encode(errors="replace") for w in self.words), b""]  # the last one stands for none
+        length = np.array([len(w) for w in words], dtype=np.int64)
+        ends = np.zeros(len(self.code) + 1, np.int64)
+        np.cumsum(length[self.code], out=ends[1:])
+        text = b"".join([words[c] for c in self.code.tolist()])
+        known = np.packbits(self.code >= 0, bitorder="little")
+        buffers = [pa.py_buffer(b) for b in (known, ends, text)]
+        return pd.array(
+            pa.LargeStringArray.from_buffers(len(self.code), buffers[1], buffers[2], buffers[0]), dtype=TEXT
+        )
 
 
 def integers(values: Integers, known: Booleans | None = None) -> Any:
