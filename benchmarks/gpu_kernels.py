@@ -165,10 +165,8 @@ def prepared(
 
 def median_ns(calls: Sequence[Callable[[], Any]]) -> float:
     """Median GPU time of one call, over replays of a graph that makes them all in turn, several times over."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for call in calls[:2]:
-            call()
+    for call in calls[:2]:
+        call()
     torch.cuda.synchronize()
     once = _replay_ns(_captured(calls, 1), 3) / len(calls)
     rounds = max(1, math.ceil(LEAST_NS / max(once * len(calls), 1)))
@@ -202,10 +200,19 @@ def _replay_ns(graph: torch.cuda.CUDAGraph, replays: int) -> float:
 
 
 def copy_bandwidth() -> float:
-    """Bytes read and written a second by a copy of 1 GiB."""
-    source = torch.randn(1 << 28, device=DEVICE)
+    """Bytes read and written a second by copies of 2 GiB; the best of a few, as a ceiling should be."""
+    source = torch.randn(1 << 29, device=DEVICE)
     target = torch.empty_like(source)
-    return 2 * source.nbytes * 1e9 / median_ns([lambda: target.copy_(source)] * 4)
+    best = 0.0
+    for _ in range(5):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(4):
+            target.copy_(source)
+        end.record()
+        end.synchronize()
+        best = max(best, 4 * 2 * source.nbytes * 1e3 / start.elapsed_time(end))
+    return best
 
 
 def bytes_moved(operation: Operation, arguments: Sequence[Any]) -> float:

@@ -16,7 +16,7 @@ struct Sigmoid {
 
 struct Gelu {
     static DEVICE float twice_u(float u) { return 1.5957691216057308f * u * (1.0f + 0.044715f * u * u); }
-    static DEVICE float of(float u) { return quotient(u, 1.0f + exponential(-twice_u(u))); }
+    static DEVICE float of(float u) { return u * sigmoid(twice_u(u)); }
     static DEVICE float slope(float u) {
         float s = sigmoid(twice_u(u));
         return s + u * s * (1.0f - s) * 1.5957691216057308f * (1.0f + 3.0f * 0.044715f * u * u);
@@ -24,7 +24,7 @@ struct Gelu {
 };
 
 struct Silu {
-    static DEVICE float of(float u) { return quotient(u, 1.0f + exponential(-u)); }
+    static DEVICE float of(float u) { return u * sigmoid(u); }
     static DEVICE float slope(float u) {
         float s = sigmoid(u);
         return s + u * s * (1.0f - s);
@@ -58,7 +58,7 @@ __global__ void backward_v1(const T *dy, const T *x, const T *z, const T *bias, 
     put(dz + i, (float)alpha * d);
 }
 
-/* ---- version 2: 16-byte accesses, several of a thread under way at once; the bias is loaded once for each ------------ */
+/* ---- version 2: 16-byte accesses; the bias is loaded once for each ------------ */
 
 template <class A, class T, int WIDTH> struct Forward {
     const T *bias;

@@ -6,7 +6,7 @@ from perfkit.kernels.cuda import Argument, Host, ceil
 from perfkit.kernels.cuda.host import HostFunction
 
 Float = Argument
-PACKS = 2  # accesses to each tensor by one thread, under way at once
+PACKS = 1  # accesses to each tensor by one thread, under way at once
 
 
 def _forward_v1(name: str) -> HostFunction:

@@ -13,11 +13,12 @@ __global__ void causal_softmax_forward_v1(const E *scores, E *att, int64 rows, i
     int64 used = row % T + 1;
     scores += row * T;
     att += row * T;
-    float largest = -infinity(), sum = 0.0f;
+    float largest = -infinity();
+    double sum = 0.0; /* one after the other, thousands of them */
     for (int64 c = 0; c < used; c++) largest = fmaxf(largest, (float)scale * get(scores + c));
     for (int64 c = 0; c < used; c++) sum += expf((float)scale * get(scores + c) - largest);
     for (int64 c = 0; c < T; c++)
-        put(att + c, c < used ? expf((float)scale * get(scores + c) - largest) / sum : 0.0f);
+        put(att + c, c < used ? expf((float)scale * get(scores + c) - largest) / (float)sum : 0.0f);
 }
 
 template <class E>
@@ -28,10 +29,10 @@ __global__ void causal_softmax_backward_v1(const E *datt, const E *att, E *dscor
     datt += row * T;
     att += row * T;
     dscores += row * T;
-    float sum = 0.0f;
+    double sum = 0.0;
     for (int64 c = 0; c < used; c++) sum += get(datt + c) * get(att + c);
     for (int64 c = 0; c < T; c++)
-        put(dscores + c, c < used ? (float)scale * get(att + c) * (get(datt + c) - sum) : 0.0f);
+        put(dscores + c, c < used ? (float)scale * get(att + c) * (get(datt + c) - (float)sum) : 0.0f);
 }
 
 /* ---- version 2: one warp a row, WIDTH elements an access; the row is read twice ------------------------------------ */
@@ -96,13 +97,13 @@ __global__ void __launch_bounds__(BLOCK)
     int used = (int)(row % T) + 1;
     float factor = (float)scale;
     Row<E, WIDTH, PACKS, THREADS> held;
-    held.load_part(scores + row * T, used, 0.0f);
-    held.each([&](float v, int k, int j) { return held.column(k) + j < used ? factor * v : -infinity(); });
-    float largest = held.largest([](float v, int, int) { return v; });
-    held.each([&](float v, int, int) { return exponential(v - largest); });
-    float scaled = 1.0f / held.sum([](float v, int, int) { return v; });
-    held.each([&](float v, int, int) { return v * scaled; });
-    held.store(att + row * T, (int)T);
+    Numbers<WIDTH, PACKS> powers;
+    held.load(scores + row * T, used);
+    powers.each([&](float, int k, int j) { return held.column(k) + j < used ? factor * held.at(k, j) : -infinity(); });
+    float largest = held.largest([&](float, int k, int j) { return powers.v[k][j]; });
+    powers.each([&](float v, int, int) { return exponential(v - largest); });
+    float scaled = 1.0f / held.sum([&](float, int k, int j) { return powers.v[k][j]; });
+    held.store(att + row * T, (int)T, [&](float, int k, int j) { return powers.v[k][j] * scaled; });
 }
 
 template <class E, int WIDTH, int PACKS, int THREADS, int BLOCK>
@@ -112,12 +113,11 @@ __global__ void __launch_bounds__(BLOCK)
     if (row >= rows) return;
     int used = (int)(row % T) + 1;
     Row<E, WIDTH, PACKS, THREADS> a, d;
-    a.load_part(att + row * T, used, 0.0f);
-    d.load_part(datt + row * T, used, 0.0f);
-    float sum = a.sum([&](float v, int k, int j) { return v * d.v[k][j]; });
+    a.load(att + row * T, used);
+    d.load_part(datt + row * T, used, 0.0f); /* behind the diagonal att is 0 */
+    float sum = a.sum([&](float v, int k, int j) { return v * d.at(k, j); });
     float factor = (float)scale;
-    a.each([&](float v, int k, int j) { return factor * v * (d.v[k][j] - sum); });
-    /* Behind the diagonal both are 0, but 0 times an infinite sum is not. */
-    a.each([&](float v, int k, int j) { return a.column(k) + j < used ? v : 0.0f; });
-    a.store(dscores + row * T, (int)T);
+    a.store(dscores + row * T, (int)T, [&](float v, int k, int j) {
+        return a.column(k) + j < used ? factor * v * (d.at(k, j) - sum) : 0.0f;
+    });
 }

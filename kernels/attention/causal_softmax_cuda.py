@@ -34,7 +34,7 @@ def causal_softmax_backward_v2(
 
 
 def causal_softmax_forward_v3(
-    host: Host, scores: Argument, att: Argument, M: int, T: int, scale: Float, *, block: int = 128
+    host: Host, scores: Argument, att: Argument, M: int, T: int, scale: Float, *, block: int = 64
 ) -> None:
     width = host.width(T, scores, att)
     held = host.row_in_registers(T, width, block)
@@ -45,7 +45,7 @@ def causal_softmax_forward_v3(
 
 
 def causal_softmax_backward_v3(
-    host: Host, datt: Argument, att: Argument, dscores: Argument, M: int, T: int, scale: Float, *, block: int = 128
+    host: Host, datt: Argument, att: Argument, dscores: Argument, M: int, T: int, scale: Float, *, block: int = 64
 ) -> None:
     width = host.width(T, datt, att, dscores)
     held = host.row_in_registers(T, width, block)

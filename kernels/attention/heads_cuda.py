@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfkit.kernels.cuda import Argument, Host, ceil
 
-TOKENS = 4  # of one thread, under way at once
+TOKENS = 2  # of one thread, under way at once
 
 
 def split_heads_forward_v1(

@@ -39,10 +39,10 @@ template <class T> __global__ void bias_gradient_v2(const T *dy, float *parts, i
 }
 
 template <class T> __global__ void bias_gradient_sum(const float *parts, T *db, int64 count, int64 M) {
-    sum_parts(parts, db, (int)count, M);
+    sum_parts(parts, db, (int)count, M, (int64)blockIdx.x * 32, M);
 }
 
-/* ---- version 3 (version 2 of bias + ReLU): 16-byte accesses, several under way at once -------------------------------- */
+/* ---- version 3 (version 2 of bias + ReLU): 16-byte accesses -------------------------------------------------------- */
 
 /* A block of 256 threads takes 32 · WIDTH columns, a warp every eighth row of its part, ROWS of them under way at once. */
 template <class T, int WIDTH, int ROWS> __global__ void bias_gradient_v3(const T *dy, float *parts, int64 N, int64 M) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfkit.kernels.cuda import Argument, Host, ceil
 
-PACKS = 2  # accesses to each tensor by one thread, under way at once
+PACKS = 1  # accesses to each tensor by one thread, under way at once
 ROWS = 4  # rows of one thread, under way at once
 WARPS = 8  # of a block
 
@@ -19,7 +19,7 @@ def _in_parts(host: Host, kernel: str, columns: int, rows: int, dy: Argument, db
     parts = max(1, min(ceil(N, WARPS * rows), ceil(8 * host.device.multiprocessors, max(tiles, 1))))
     sums = host.scratch(parts * M)
     host.launch(kernel, (tiles, parts), 32 * WARPS, dy, sums, N, M)
-    host.launch("bias_gradient_sum<T>", ceil(M, 32), 256, sums, db, parts, M)
+    host.launch("bias_gradient_sum<T>", ceil(M, 32), 1024, sums, db, parts, M)
 
 
 def bias_gradient_v2(host: Host, dy: Argument, db: Argument, N: int, M: int) -> None:
@@ -40,9 +40,9 @@ def bias_relu_forward_v1(
 def bias_relu_forward_v2(
     host: Host, x: Argument, bias: Argument, y: Argument, N: int, M: int, *, block: int = 256
 ) -> None:
-    width, packs = host.width(M, x, bias, y), 2 * PACKS
-    kernel = f"bias_relu_forward_v2<T, {width}, {packs}>"
-    host.launch(kernel, ceil(N * M, block * width * packs), block, x, bias, y, N * M, M)
+    width = host.width(M, x, bias, y)
+    kernel = f"bias_relu_forward_v2<T, {width}, {PACKS}>"
+    host.launch(kernel, ceil(N * M, block * width * PACKS), block, x, bias, y, N * M, M)
 
 
 def bias_relu_backward_v1(host: Host, dy: Argument, y: Argument, dx: Argument, n: int, *, block: int = 256) -> None:

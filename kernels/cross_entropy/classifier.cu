@@ -30,10 +30,11 @@ __global__ void classifier_v1(T *logits, const int64 *targets, float *losses, in
     if (row >= N) return;
     logits += row * Vp;
     Target target(targets[row], V, ignore, dloss);
-    float largest = -infinity(), sum = 0.0f;
+    float largest = -infinity();
+    double sum = 0.0; /* one after the other, thousands of them */
     for (int64 v = 0; v < V; v++) largest = fmaxf(largest, get(logits + v));
     for (int64 v = 0; v < V; v++) sum += expf(get(logits + v) - largest);
-    float total = largest + logf(sum);
+    float total = largest + logf((float)sum);
     losses[row] = target.loss(total, get(logits + target.chosen));
     for (int64 v = 0; v < V; v++) {
         float gradient = expf(get(logits + v) - total) - (v == target.chosen ? 1.0f : 0.0f);
@@ -44,17 +45,20 @@ __global__ void classifier_v1(T *logits, const int64 *targets, float *losses, in
 
 /* ---- version 2: one block a row, 16-byte accesses wherever the row starts; the row is read twice -------------------- */
 
+/* The target, the padding, and rows that do not count are seldom met: they are looked for once an access. */
 template <class T, int WIDTH>
 DEVICE void put_gradient(const AnyRow<T> &row, int p, const Pack<T, WIDTH> &pack, bool whole, const Target &target,
                          float total, int64 V) {
     float v[WIDTH];
-    pack.unpack(v);
-    int first = row.column(p);
+    int first = row.column(p), place = target.chosen - first;
 #pragma unroll
-    for (int j = 0; j < WIDTH; j++) {
-        float gradient = (exponential(v[j] - total) - (first + j == target.chosen ? 1.0f : 0.0f)) * target.scaled;
-        v[j] = target.counts && first + j < V ? gradient : 0.0f;
-    }
+    for (int j = 0; j < WIDTH; j++) v[j] = exponential_from(pack.at(j), LOG2_E * total) * target.scaled;
+    if ((uint32)place < WIDTH)
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] -= j == place ? target.scaled : 0.0f;
+    if (first + WIDTH > V || !target.counts)
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] = target.counts && first + j < V ? v[j] : 0.0f;
     row.store(p, v, whole);
 }
 
@@ -89,36 +93,51 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- version 3: the row stays in shared memory and is read once ------------------------------------------------------ */
 
-/* Asks for a row to be brought into L2, for the block that comes next. */
-template <class T> DEVICE void prefetch_row(const T *row, int64 columns) {
-#if __CUDA_ARCH__ >= 900
-    unsigned long long first = (unsigned long long)row & ~15ull, last = (unsigned long long)(row + columns) & ~15ull;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"((uint32)(last - first)) : "memory");
-#endif
-}
-
-/* `ahead` rows on, the row is asked for while this one is written: 0 for not at all. */
-template <class T, int THREADS>
-__global__ void __launch_bounds__(THREADS, 1)
-    classifier_v3(T *logits, const int64 *targets, float *losses, int64 N, int64 V, int64 Vp, int64 ignore, double dloss,
-                  int64 ahead) {
+/* BLOCKS blocks of a cluster share a row; on GPUs without clusters BLOCKS is 1. Each thread writes and reads its own
+ * accesses in shared memory: no barrier between. */
+template <class T, int THREADS, int BLOCKS>
+DEVICE void classify(T *logits, const int64 *targets, float *losses, int64 V, int64 Vp, int64 ignore, double dloss,
+                     int rank) {
     extern __shared__ uint4 held[];
     constexpr int WIDTH = AnyRow<T>::WIDTH;
-    AnyRow<T> row(logits + blockIdx.x * Vp, (int)Vp);
-    Target target(targets[blockIdx.x], V, ignore, dloss);
-    float chosen = get(logits + blockIdx.x * Vp + target.chosen);
+    int64 n = blockIdx.x / BLOCKS;
+    logits += n * Vp;
+    AnyRow<T> row = part_of_row(logits, (int)Vp, rank, BLOCKS);
+    int first = (int)(Vp * rank / BLOCKS); /* column of the part's first element */
+    Target target(targets[n], V, ignore, dloss);
+    float chosen = get(logits + target.chosen); /* before it is overwritten */
+    target.chosen -= first;
     Exponentials seen;
-    each_pack<THREADS, 4>(row, -infinity(), [&](int p, const Pack<T, WIDTH> &pack, bool whole) {
+    each_pack<THREADS, 4>(row, -infinity(), [&](int p, const Pack<T, WIDTH> &pack, bool) {
         held[p] = pack.whole;
-        take_logits(seen, row, p, pack, V);
+        take_logits(seen, row, p, pack, V - first);
     });
     seen.join<THREADS>();
-    if (threadIdx.x == 0 && ahead && blockIdx.x + ahead < N) prefetch_row(logits + (blockIdx.x + ahead) * Vp, Vp);
+#if __CUDA_ARCH__ >= 900
+    if (BLOCKS > 1) join_cluster<BLOCKS>(seen);
+#endif
     float total = seen.logarithm();
-    if (threadIdx.x == 0) losses[blockIdx.x] = target.loss(total, chosen);
-    each_place<THREADS>(row, [&](int p, bool whole) { /* each thread its own accesses: no barrier */
+    if (threadIdx.x == 0 && rank == 0) losses[n] = target.loss(total, chosen);
+    each_place<THREADS>(row, [&](int p, bool whole) {
         Pack<T, WIDTH> pack;
         pack.whole = held[p];
-        put_gradient(row, p, pack, whole, target, total, V);
+        put_gradient(row, p, pack, whole, target, total, V - first);
     });
 }
+
+template <class T, int THREADS>
+__global__ void __launch_bounds__(THREADS, 1)
+    classifier_v3(T *logits, const int64 *targets, float *losses, int64 N, int64 V, int64 Vp, int64 ignore,
+                  double dloss) {
+    classify<T, THREADS, 1>(logits, targets, losses, V, Vp, ignore, dloss, 0);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, int THREADS, int BLOCKS>
+__global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS)
+    classifier_cluster(T *logits, const int64 *targets, float *losses, int64 N, int64 V, int64 Vp, int64 ignore,
+                       double dloss) {
+    classify<T, THREADS, BLOCKS>(logits, targets, losses, V, Vp, ignore, dloss, cluster_rank());
+    cluster_wait();
+}
+#endif

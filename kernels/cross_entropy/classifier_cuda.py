@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfkit.kernels.cuda import Argument, Host, ceil
 
 Float = Argument
+RESIDENT = 2  # blocks of a multiprocessor that hold a row, or its part, in shared memory
 
 
 def classifier_v1(
@@ -23,13 +24,11 @@ def classifier_v2(
 
 def classifier_v3(
     host: Host, logits: Argument, targets: Argument, losses: Argument,
-    N: int, V: int, Vp: int, ignore: int, dloss: Float,
+    N: int, V: int, Vp: int, ignore: int, dloss: Float, *, block: int = 512,
 ) -> None:  # fmt: skip
-    memory = ceil((Vp + 16) * host.item, 16) * 16  # a row, and the ends of its first and last access
-    if memory + 1024 > host.device.shared:
-        return classifier_v2(host, logits, targets, losses, N, V, Vp, ignore, dloss)
-    alone = memory > host.device.shared // 2  # one block a multiprocessor
-    threads = 1024 if alone else 512
-    ahead = host.device.multiprocessors if alone else 0
-    kernel = f"classifier_v3<T, {threads}>"
-    host.launch(kernel, N, threads, logits, targets, losses, N, V, Vp, ignore, dloss, ahead, shared=memory)
+    shared = host.shared_rows(Vp, resident=RESIDENT)
+    numbers = (N, V, Vp, ignore, dloss)
+    if shared is None:
+        return classifier_v2(host, logits, targets, losses, *numbers)
+    name = f"classifier_cluster<T, {block}, {shared.blocks}>" if shared.blocks > 1 else f"classifier_v3<T, {block}>"
+    host.launch(name, N * shared.blocks, block, logits, targets, losses, *numbers, shared=shared.bytes)

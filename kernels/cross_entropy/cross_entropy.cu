@@ -47,10 +47,11 @@ __global__ void cross_entropy_forward_v1(const T *logits, const int64 *targets, 
     int64 row = (int64)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= N) return;
     logits += row * V;
-    float largest = -infinity(), sum = 0.0f;
+    float largest = -infinity();
+    double sum = 0.0; /* one after the other, thousands of them */
     for (int64 v = 0; v < V; v++) largest = fmaxf(largest, get(logits + v));
     for (int64 v = 0; v < V; v++) sum += expf(get(logits + v) - largest);
-    float total = largest + logf(sum);
+    float total = largest + logf((float)sum);
     logsumexp[row] = total;
     losses[row] = loss_of_row(logits, targets[row], total, V, ignore);
 }
@@ -138,9 +139,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     each_pack<THREADS, 4>(from, 0.0f, [&](int p, const Pack<T, WIDTH> &pack, bool whole) {
         float v[WIDTH];
         pack.unpack(v);
+        int place = chosen - from.column(p); /* of the target within this access: seldom there */
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++)
-            v[j] = (exponential(v[j] - total) - (from.column(p) + j == chosen ? 1.0f : 0.0f)) * scaled;
+        for (int j = 0; j < WIDTH; j++) v[j] = exponential_from(v[j], LOG2_E * total) * scaled;
+        if ((uint32)place < WIDTH)
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) v[j] -= j == place ? scaled : 0.0f;
         to.store(p, v, whole);
     });
 }

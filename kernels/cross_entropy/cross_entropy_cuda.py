@@ -34,7 +34,7 @@ def cross_entropy_forward_v2(
 
 def cross_entropy_forward_v3(
     host: Host, logits: Argument, targets: Argument, loss: Argument, logsumexp: Argument,
-    N: int, V: int, ignore: int, *, block: int = 512,
+    N: int, V: int, ignore: int, *, block: int = 256,
 ) -> None:  # fmt: skip
     tensors = (logits, targets, loss, logsumexp)
     _forward(host, f"cross_entropy_forward_v3<T, {block}>", N, block, tensors, (N, V, ignore))

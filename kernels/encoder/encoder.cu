@@ -77,34 +77,56 @@ __global__ void __launch_bounds__(256)
     encoder_backward_wte_v2(const T *dx, const int64 *idx, T *dwte, int64 tokens, int64 C, int64 V) {
     extern __shared__ int list[]; /* tokens of our words, in order; the word's number in the upper bits */
     __shared__ int of_warp[8], count;
-    constexpr int AHEAD = 8;
+    __shared__ uint32 present; /* a bit for each of our words that some token names */
+    constexpr int AHEAD = 8, EACH = 8;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64 first_word = (int64)blockIdx.x * WORDS;
-    if (threadIdx.x == 0) count = 0;
+    if (threadIdx.x == 0) count = 0, present = 0;
     __syncthreads();
-    for (int64 start = 0; start < tokens; start += 256) {
-        int64 word = start + threadIdx.x < tokens ? idx[start + threadIdx.x] - first_word : -1;
-        bool ours = word >= 0 && word < WORDS && first_word + word < V;
-        uint32 votes = __ballot_sync(FULL_WARP, ours);
-        if (lane == 0) of_warp[warp] = __popc(votes);
-        if (!__syncthreads_or(ours)) continue; /* most groups of tokens hold none of ours */
+    for (int64 start = 0; start < tokens; start += 256 * EACH) {
+        int64 first = start + warp * 32 * EACH + lane; /* a warp's tokens lie together, so that their order is kept */
+        int word[EACH];
+        uint32 votes[EACH];
+        int of_this = 0;
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            int64 distance = first + k * 32 < tokens ? idx[first + k * 32] - first_word : -1;
+            word[k] = distance >= 0 && distance < WORDS && first_word + distance < V ? (int)distance : -1;
+        }
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            votes[k] = __ballot_sync(FULL_WARP, word[k] >= 0);
+            of_this += __popc(votes[k]);
+        }
+        if (lane == 0) of_warp[warp] = of_this;
+        if (!__syncthreads_or(of_this)) continue; /* many groups of tokens hold none of ours */
         int before = count, all = 0;
         for (int w = 0; w < 8; w++) {
             if (w < warp) before += of_warp[w];
             all += of_warp[w];
         }
-        if (ours) list[before + __popc(votes & ((1u << lane) - 1))] = (int)(start + threadIdx.x) | (int)word << 26;
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            int place = before + __popc(votes[k] & ((1u << lane) - 1));
+            if (word[k] >= 0) list[place] = (int)(first + k * 32) | word[k] << 26, atomicOr(&present, 1u << word[k]);
+            before += __popc(votes[k]);
+        }
         __syncthreads();
         if (threadIdx.x == 0) count += all;
         __syncthreads();
     }
     int noted = count;
+    int64 words = V - first_word < WORDS ? V - first_word : WORDS;
+    float zeros[WIDTH] = {};
+    for (int word = warp; word < words; word += 8)
+        if (!(present >> word & 1))
+            for (int64 c = lane * WIDTH; c < C; c += 32 * WIDTH) store(dwte + (first_word + word) * C + c, zeros);
     /* One warp a word and stretch of columns: the tokens of other words are passed over. */
     int stretches = (int)((C + 32 * WIDTH - 1) / (32 * WIDTH));
-    for (int task = warp; task < WORDS * stretches; task += 8) {
+    for (int task = warp; task < words * stretches; task += 8) {
         int word = task / stretches;
+        if (!(present >> word & 1)) continue;
         int64 c = ((int64)(task % stretches) * 32 + lane) * WIDTH;
-        if (first_word + word >= V) break;
         float sum[WIDTH] = {};
         for (int start = 0; start < noted; start += 32) {
             int entry = start + lane < noted ? list[start + lane] : -1;

@@ -71,9 +71,6 @@ FAMILY = Family(
                 Implementation(2, "c", "gelu.c", "gelu_forward_v2", "threads, vectors; tanh by one exponential"),
                 Implementation(1, "cuda", "gelu.cu", "gelu_forward_v1", "one element a thread, with tanhf"),
                 Implementation(2, "cuda", "gelu.cu", "gelu_forward_v2", "16-byte accesses; tanh by one exponential"),
-                Implementation(
-                    3, "cuda", "gelu.cu", "gelu_forward_v3", "several accesses of a thread under way at once"
-                ),
                 Implementation(1, "triton", "gelu_triton.py", "gelu_forward", "one pass; tanh by one exponential"),
             ),
         ),
@@ -94,9 +91,6 @@ FAMILY = Family(
                 Implementation(2, "c", "gelu.c", "gelu_backward_v2", "threads, vectors; tanh by one exponential"),
                 Implementation(1, "cuda", "gelu.cu", "gelu_backward_v1", "one element a thread, with tanhf"),
                 Implementation(2, "cuda", "gelu.cu", "gelu_backward_v2", "16-byte accesses; tanh by one exponential"),
-                Implementation(
-                    3, "cuda", "gelu.cu", "gelu_backward_v3", "several accesses of a thread under way at once"
-                ),
                 Implementation(1, "triton", "gelu_triton.py", "gelu_backward", "one pass; tanh by one exponential"),
             ),
         ),

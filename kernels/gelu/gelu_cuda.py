@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfkit.kernels.cuda import Argument, Host, ceil
 
-PACKS = 4  # accesses of a thread under way at once
+PACKS = 1  # accesses to each tensor by one thread, under way at once
 
 
 def gelu_forward_v1(host: Host, x: Argument, y: Argument, n: int, *, block: int = 256) -> None:
@@ -16,21 +16,10 @@ def gelu_backward_v1(host: Host, dy: Argument, x: Argument, dx: Argument, n: int
 
 
 def gelu_forward_v2(host: Host, x: Argument, y: Argument, n: int, *, block: int = 256) -> None:
-    width = host.width(n, x, y)
-    host.launch(f"gelu_forward_v2<T, {width}>", ceil(n, block * width), block, x, y, n)
+    width = host.width(0, x, y)  # the kernel itself treats the elements beyond the last whole access
+    host.launch(f"gelu_forward_v2<T, {width}, {PACKS}>", ceil(n, block * width * PACKS), block, x, y, n)
 
 
 def gelu_backward_v2(host: Host, dy: Argument, x: Argument, dx: Argument, n: int, *, block: int = 256) -> None:
-    width = host.width(n, dy, x, dx)
-    host.launch(f"gelu_backward_v2<T, {width}>", ceil(n, block * width), block, dy, x, dx, n)
-
-
-def gelu_forward_v3(host: Host, x: Argument, y: Argument, n: int, *, block: int = 256) -> None:
-    width = host.width(0, x, y)  # the kernel itself treats the elements beyond the last whole access
-    host.launch(f"gelu_forward_v3<T, {width}, {PACKS}>", ceil(n, block * width * PACKS), block, x, y, n)
-
-
-def gelu_backward_v3(host: Host, dy: Argument, x: Argument, dx: Argument, n: int, *, block: int = 256) -> None:
     width = host.width(0, dy, x, dx)
-    packs = PACKS // 2  # of two tensors
-    host.launch(f"gelu_backward_v3<T, {width}, {packs}>", ceil(n, block * width * packs), block, dy, x, dx, n)
+    host.launch(f"gelu_backward_v2<T, {width}, {PACKS}>", ceil(n, block * width * PACKS), block, dy, x, dx, n)

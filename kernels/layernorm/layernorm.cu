@@ -153,21 +153,11 @@ __global__ void layernorm_backward_columns_v2(const T *dy, const T *x, const flo
 }
 
 /* The sums over the parts of both: dweight by the first gridDim.x / 2 blocks, dbias by the others. */
-template <class T> __global__ void layernorm_backward_parts(const float *parts, T *dweight, T *dbias, int64 count, int64 C) {
-    __shared__ float of_warp[8][32];
+template <class T>
+__global__ void layernorm_backward_parts(const float *parts, T *dweight, T *dbias, int64 count, int64 C) {
     int half = gridDim.x / 2, second = blockIdx.x >= half;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64 c = (int64)(blockIdx.x - second * half) * 32 + lane;
-    float sum = 0.0f;
-    if (c < C) {
-#pragma unroll 8
-        for (int p = warp; p < count; p += 8) sum += parts[(p * 2 + second) * C + c];
-    }
-    of_warp[warp][lane] = sum;
-    __syncthreads();
-    if (warp || c >= C) return;
-    for (int w = 1; w < 8; w++) sum += of_warp[w][lane];
-    put((second ? dbias : dweight) + c, sum);
+    int64 first = (int64)(blockIdx.x - second * half) * 32;
+    sum_parts(parts + second * C, second ? dbias : dweight, (int)count, 2 * C, first, C);
 }
 
 /* ---- version 3: the row stays in registers: memory is read once, by 16-byte accesses ------------------------------- */
@@ -181,60 +171,145 @@ __global__ void __launch_bounds__(BLOCK)
     int columns = (int)C;
     Row<T, WIDTH, PACKS, THREADS> held, factors, shifts;
     held.load(x + row * C, columns);
-    factors.load(weight, columns);
-    shifts.load(bias, columns);
     float m = held.sum([](float v, int, int) { return v; }) / columns;
-    float squares = held.sum([&](float v, int k, int j) {
+    float squares = held.sum([&](float v, int k, int) {
         float d = held.column(k) < columns ? v - m : 0.0f;
         return d * d;
     });
     float r = rsqrtf(squares / columns + (float)eps);
-    held.each([&](float v, int k, int j) { return (v - m) * r * factors.v[k][j] + shifts.v[k][j]; });
-    held.store(y + row * C, columns);
+    factors.load(weight, columns); /* not before: what waits for the row takes few registers, and more rows are under way */
+    shifts.load(bias, columns);
+    held.store(y + row * C, columns,
+               [&](float v, int k, int j) { return (v - m) * r * factors.at(k, j) + shifts.at(k, j); });
     if (threadIdx.x % THREADS) return;
     mean[row] = m;
     rstd[row] = r;
 }
 
-/* Each group of threads takes every so many rows, and keeps its sums over them in registers; the block adds its groups'
- * in turn, so that the order is fixed, and writes one part. dx, and both sums, from one reading of dy and x. */
+/* The block's groups add their sums for dweight and dbias in turn, so that the order is fixed, into `memory` (2 C), which
+ * becomes the block's part. */
 template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK>
-__global__ void __launch_bounds__(BLOCK)
-    layernorm_backward_v3(const T *dy, const T *x, const T *weight, const float *mean, const float *rstd, T *dx,
-                          float *parts, int64 N, int64 C) {
-    extern __shared__ float of_block[]; /* 2 C */
-    constexpr int GROUPS = BLOCK / THREADS;
-    int columns = (int)C, group = threadIdx.x / THREADS;
-    Row<T, WIDTH, PACKS, THREADS> dw, db;
-    dw.each([](float, int, int) { return 0.0f; });
-    db.each([](float, int, int) { return 0.0f; });
-    for (int64 row = (int64)blockIdx.x * GROUPS + group; row < N; row += (int64)gridDim.x * GROUPS) {
-        Row<T, WIDTH, PACKS, THREADS> h, g, factors;
-        h.load(x + row * C, columns);
-        g.load(dy + row * C, columns);
-        factors.load(weight, columns); /* from L1 each time: it would take too many registers */
-        float m = mean[row], r = rstd[row];
-        h.each([&](float v, int, int) { return (v - m) * r; });
-        dw.each([&](float sum, int k, int j) { return sum + g.v[k][j] * h.v[k][j]; });
-        db.each([&](float sum, int k, int j) { return sum + g.v[k][j]; });
-        g.each([&](float v, int k, int j) { return v * factors.v[k][j]; });
-        float mean_g = g.sum([](float v, int, int) { return v; }) / columns;
-        float mean_gh = g.sum([&](float v, int k, int j) { return v * h.v[k][j]; }) / columns;
-        g.each([&](float v, int k, int j) { return r * (v - mean_g - h.v[k][j] * mean_gh); });
-        g.store(dx + row * C, columns);
-    }
-    for (int turn = 0; turn < GROUPS; turn++) {
+DEVICE void sums_of_groups(const Numbers<WIDTH, PACKS> &dw, const Numbers<WIDTH, PACKS> &db, float *memory,
+                           float *parts, int columns) {
+    int group = threadIdx.x / THREADS;
+    for (int turn = 0; turn < BLOCK / THREADS; turn++) {
         if (group == turn)
 #pragma unroll
             for (int k = 0; k < PACKS; k++)
 #pragma unroll
                 for (int j = 0; j < WIDTH; j++) {
-                    int c = dw.column(k) + j;
+                    int c = Row<T, WIDTH, PACKS, THREADS>::column(k) + j;
                     if (c >= columns) continue;
-                    of_block[c] = dw.v[k][j] + (turn ? of_block[c] : 0.0f);
-                    of_block[columns + c] = db.v[k][j] + (turn ? of_block[columns + c] : 0.0f);
+                    memory[c] = dw.v[k][j] + (turn ? memory[c] : 0.0f);
+                    memory[columns + c] = db.v[k][j] + (turn ? memory[columns + c] : 0.0f);
                 }
         __syncthreads();
     }
-    for (int c = threadIdx.x; c < 2 * columns; c += BLOCK) parts[(int64)blockIdx.x * 2 * C + c] = of_block[c];
+    for (int c = threadIdx.x; c < 2 * columns; c += BLOCK) parts[(int64)blockIdx.x * 2 * columns + c] = memory[c];
+}
+
+/* Each group of threads takes every so many rows, and keeps its sums over them in registers. dx, and both sums,
+ * from one reading of dy and x. RESIDENT blocks share a multiprocessor. */
+template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
+    layernorm_backward_v3(const T *dy, const T *x, const T *weight, const float *mean, const float *rstd, T *dx,
+                          float *parts, int64 N, int64 C) {
+    extern __shared__ float of_groups[]; /* 2 C */
+    constexpr int GROUPS = BLOCK / THREADS;
+    int columns = (int)C, group = threadIdx.x / THREADS;
+    Numbers<WIDTH, PACKS> dw, db;
+    dw.each([](float, int, int) { return 0.0f; });
+    db.each([](float, int, int) { return 0.0f; });
+    for (int64 row = (int64)blockIdx.x * GROUPS + group; row < N; row += (int64)gridDim.x * GROUPS) {
+        Row<T, WIDTH, PACKS, THREADS> held, g, factors;
+        held.load(x + row * C, columns);
+        g.load(dy + row * C, columns);
+        factors.load(weight, columns); /* from L1 each time: it would take too many registers */
+        float m = mean[row], r = rstd[row];
+        auto h = [&](int k, int j) { return (held.at(k, j) - m) * r; };
+        dw.each([&](float sum, int k, int j) { return sum + g.at(k, j) * h(k, j); });
+        db.each([&](float sum, int k, int j) { return sum + g.at(k, j); });
+        float mean_g = g.sum([&](float v, int k, int j) { return v * factors.at(k, j); }) / columns;
+        float mean_gh = g.sum([&](float v, int k, int j) { return v * factors.at(k, j) * h(k, j); }) / columns;
+        g.store(dx + row * C, columns, [&](float v, int k, int j) {
+            return r * (v * factors.at(k, j) - mean_g - h(k, j) * mean_gh);
+        });
+    }
+    sums_of_groups<T, WIDTH, PACKS, THREADS, BLOCK>(dw, db, of_groups, parts, columns);
+}
+
+/* ---- version 4: the rows after next are on their way, into shared memory, while one is worked on ---------------------- */
+
+/* A thread's own ring of STAGES slots in shared memory: it copies its part of the rows of x and dy there without
+ * registers and reads nothing but that, so that no barrier is needed. */
+template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int STAGES> struct Ring {
+    typedef typename Pack<T, WIDTH>::word word;
+    word *slots; /* [stage][tensor][pack][thread] */
+
+    DEVICE word *slot(int stage, int tensor, int k) const {
+        return slots + ((stage * 2 + tensor) * PACKS + k) * BLOCK + threadIdx.x;
+    }
+
+    DEVICE void fetch(int stage, int tensor, const T *row, int columns) const {
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            int c = Row<T, WIDTH, PACKS, THREADS>::column(k);
+            if (c < columns) copy_ahead<sizeof(word)>(slot(stage, tensor, k), row + c);
+        }
+    }
+
+    DEVICE void read(int stage, int tensor, Row<T, WIDTH, PACKS, THREADS> &row, int columns) const {
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            row.packs[k].zero();
+            if (row.column(k) < columns) row.packs[k].whole = *slot(stage, tensor, k);
+        }
+    }
+};
+
+template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT, int STAGES>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
+    layernorm_backward_v4(const T *dy, const T *x, const T *weight, const float *mean, const float *rstd, T *dx,
+                          float *parts, int64 N, int64 C) {
+    extern __shared__ uint4 memory[]; /* the ring; in the end 2 C sums */
+    Ring<T, WIDTH, PACKS, THREADS, BLOCK, STAGES> ring = {(typename Pack<T, WIDTH>::word *)memory};
+    constexpr int GROUPS = BLOCK / THREADS;
+    int columns = (int)C, group = threadIdx.x / THREADS, stage = 0;
+    int64 row = (int64)blockIdx.x * GROUPS + group, step = (int64)gridDim.x * GROUPS;
+    Numbers<WIDTH, PACKS> dw, db;
+    dw.each([](float, int, int) { return 0.0f; });
+    db.each([](float, int, int) { return 0.0f; });
+#pragma unroll
+    for (int ahead = 0; ahead < STAGES - 1; ahead++) {
+        if (row + ahead * step < N) {
+            ring.fetch(ahead, 0, x + (row + ahead * step) * C, columns);
+            ring.fetch(ahead, 1, dy + (row + ahead * step) * C, columns);
+        }
+        copies_end();
+    }
+    for (; row < N; row += step) {
+        Row<T, WIDTH, PACKS, THREADS> held, g, factors;
+        int64 later = row + (STAGES - 1) * step;
+        if (later < N) {
+            ring.fetch((stage + STAGES - 1) % STAGES, 0, x + later * C, columns);
+            ring.fetch((stage + STAGES - 1) % STAGES, 1, dy + later * C, columns);
+        }
+        copies_end();
+        float m = mean[row], r = rstd[row];
+        copies_wait<STAGES - 1>();
+        ring.read(stage, 0, held, columns);
+        ring.read(stage, 1, g, columns);
+        stage = (stage + 1) % STAGES;
+        auto h = [&](int k, int j) { return (held.at(k, j) - m) * r; };
+        dw.each([&](float sum, int k, int j) { return sum + g.at(k, j) * h(k, j); });
+        db.each([&](float sum, int k, int j) { return sum + g.at(k, j); });
+        factors.load(weight, columns);
+        float mean_g = g.sum([&](float v, int k, int j) { return v * factors.at(k, j); }) / columns;
+        float mean_gh = g.sum([&](float v, int k, int j) { return v * factors.at(k, j) * h(k, j); }) / columns;
+        g.store(dx + row * C, columns, [&](float v, int k, int j) {
+            return r * (v * factors.at(k, j) - mean_g - h(k, j) * mean_gh);
+        });
+    }
+    __syncthreads(); /* every thread is done with its slots */
+    sums_of_groups<T, WIDTH, PACKS, THREADS, BLOCK>(dw, db, (float *)memory, parts, columns);
 }

@@ -33,7 +33,7 @@ __global__ void residual_layernorm_forward_v1(const T *a, const T *b, const T *w
     rstd[row] = r;
 }
 
-/* ---- version 2: 16-byte accesses, several of a thread under way at once; one warp a row ----------------------------- */
+/* ---- version 2: 16-byte accesses; one warp a row ----------------------------- */
 
 struct Plus : Elementwise {
     DEVICE void operator()(int j, const float (&in)[2], float (&out)[1]) const { out[0] = in[0] + in[1]; }
@@ -79,7 +79,7 @@ __global__ void residual_layernorm_forward_v2(const T *a, const T *b, const T *w
     rstd[row] = r;
 }
 
-/* ---- version 3: the row stays in registers: a and b are read once ---------------------------------------------------- */
+/* ---- version 3: the row stays in registers, as it is written: a and b are read once ------------------------------------ */
 
 template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
@@ -91,19 +91,25 @@ __global__ void __launch_bounds__(BLOCK)
     Row<T, WIDTH, PACKS, THREADS> held, other;
     held.load(a + row * C, columns);
     other.load(b + row * C, columns);
-    held.each([&](float v, int k, int j) { return v + other.v[k][j]; });
-    held.store(x + row * C, columns);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        float v[WIDTH];
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] = held.at(k, j) + other.at(k, j);
+        held.packs[k].pack(v);
+        if (held.column(k) < columns) held.packs[k].store(x + row * C + held.column(k));
+    }
     float m = held.sum([](float v, int, int) { return v; }) / columns;
-    float squares = held.sum([&](float v, int k, int j) {
+    float squares = held.sum([&](float v, int k, int) {
         float d = held.column(k) < columns ? v - m : 0.0f;
         return d * d;
     });
     float r = rsqrtf(squares / columns + (float)eps);
+    Row<T, WIDTH, PACKS, THREADS> shifts;
     other.load(weight, columns);
-    held.each([&](float v, int k, int j) { return (v - m) * r * other.v[k][j]; });
-    other.load(bias, columns);
-    held.each([&](float v, int k, int j) { return v + other.v[k][j]; });
-    held.store(y + row * C, columns);
+    shifts.load(bias, columns);
+    held.store(y + row * C, columns,
+               [&](float v, int k, int j) { return (v - m) * r * other.at(k, j) + shifts.at(k, j); });
     if (threadIdx.x % THREADS) return;
     mean[row] = m;
     rstd[row] = r;

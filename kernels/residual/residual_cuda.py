@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfkit.kernels.cuda import Argument, Host, ceil
 
 Float = Argument
-PACKS = 2  # accesses to each tensor by one thread, under way at once
+PACKS = 1  # accesses to each tensor by one thread, under way at once
 
 
 def residual_forward_v1(host: Host, a: Argument, b: Argument, y: Argument, n: int, *, block: int = 256) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from perfkit.kernels.cuda import Argument, Host, ceil
 
+THREADS = 512  # of a block that holds a long row, or its part, in shared memory
+RESIDENT = 2  # such blocks of a multiprocessor
+
 
 def softmax_forward_v1(host: Host, x: Argument, y: Argument, N: int, M: int, *, block: int = 64) -> None:
     host.launch("softmax_forward_v1<T>", ceil(N, block), block, x, y, N, M)
@@ -32,15 +35,17 @@ def softmax_backward_v2(
 def softmax_forward_v3(host: Host, x: Argument, y: Argument, N: int, M: int, *, block: int = 128) -> None:
     width = host.width(M, x, y)
     held = host.row_in_registers(M, width, block)
-    memory = (M + 16) * host.item  # a row, and the ends of its first and last access
+    shared = host.shared_rows(M, resident=RESIDENT)
     if held is not None:
         kernel = f"softmax_forward_short<T, {width}, {held.packs}, {held.threads}, {held.block}>"
         host.launch(kernel, ceil(N, held.rows), held.block, x, y, N, M)
-    elif memory + 1024 <= host.device.shared and x.misaligned == y.misaligned:
-        threads = 1024 if memory > host.device.shared // 2 else 512
-        host.launch(f"softmax_forward_long<T, {threads}>", N, threads, x, y, N, M, shared=ceil(memory, 16) * 16)
-    else:
+    elif shared is None or x.misaligned != y.misaligned:
         softmax_forward_v2(host, x, y, N, M, block=1024)
+    elif shared.blocks > 1:
+        kernel = f"softmax_forward_cluster<T, {THREADS}, {shared.blocks}>"
+        host.launch(kernel, N * shared.blocks, THREADS, x, y, N, M, shared=shared.bytes)
+    else:
+        host.launch(f"softmax_forward_long<T, {THREADS}>", N, THREADS, x, y, N, M, shared=shared.bytes)
 
 
 def softmax_backward_v3(
@@ -48,7 +53,12 @@ def softmax_backward_v3(
 ) -> None:
     width = host.width(M, dy, y, dx)
     held = host.row_in_registers(M, width, block)
-    if held is None:  # two rows: more than shared memory holds
-        return softmax_backward_v2(host, dy, y, dx, N, M, block=1024)
-    kernel = f"softmax_backward_short<T, {width}, {held.packs}, {held.threads}, {held.block}>"
-    host.launch(kernel, ceil(N, held.rows), held.block, dy, y, dx, N, M)
+    shared = host.shared_rows(M, 2, RESIDENT)
+    if held is not None:
+        kernel = f"softmax_backward_short<T, {width}, {held.packs}, {held.threads}, {held.block}>"
+        host.launch(kernel, ceil(N, held.rows), held.block, dy, y, dx, N, M)
+    elif shared is None or shared.blocks == 1 or not dy.misaligned == y.misaligned == dx.misaligned:
+        softmax_backward_v2(host, dy, y, dx, N, M, block=1024)
+    else:
+        kernel = f"softmax_backward_cluster<T, {THREADS}, {shared.blocks}>"
+        host.launch(kernel, N * shared.blocks, THREADS, dy, y, dx, N, M, shared=shared.bytes)

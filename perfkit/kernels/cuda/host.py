@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 VECTOR_BYTES = 16  # the widest access of one thread
+SYSTEM_SHARED_BYTES = 2048  # of a block, for what the kernel and the system need themselves
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,14 @@ class HeldRow:
         return self.block // self.threads
 
 
+@dataclass(frozen=True)
+class SharedRow:
+    """How a row is held in shared memory: each of `blocks` blocks of a cluster holds a part in `bytes` bytes."""
+
+    blocks: int
+    bytes: int
+
+
 @dataclass
 class Host:
     """Records the launches of one call. `item` is the bytes of an element of the working precision."""
@@ -88,6 +97,18 @@ class Host:
             packs = max(1, ceil(columns, threads * width))
             if packs * width <= values:
                 return HeldRow(threads, packs, max(block, 32) // 32 * 32 if threads == 32 else threads)
+        return None
+
+    def shared_rows(self, columns: int, rows: int = 1, resident: int = 2) -> SharedRow | None:
+        """The fewest blocks of a cluster, each with its part of `rows` rows, of which `resident` fit a multiprocessor:
+        one reads while another writes. One block where there are no clusters (before sm_90); None for longer rows."""
+        clusters = (1, 2, 4, 8) if int(self.device.arch.removeprefix("sm_")) >= 90 else (1,)
+        for room in (self.device.shared // resident, self.device.shared):
+            for blocks in clusters:
+                part = ceil(columns, blocks) * self.item + 2 * VECTOR_BYTES  # its first and last access may be cut
+                taken = rows * ceil(part, VECTOR_BYTES) * VECTOR_BYTES
+                if taken + SYSTEM_SHARED_BYTES <= room:
+                    return SharedRow(blocks, taken)
         return None
 
     def scratch(self, count: int, item: int = 4) -> Argument:

@@ -19,11 +19,15 @@ _SUCCESS = 0
 
 @dataclass(frozen=True)
 class Compiled:
-    """`names` maps each name expression to the symbol in `cubin`; `log` is what compiler and assembler said."""
+    """`names` maps each name expression to the symbol in `cubin`; `log` is what compiler and assembler said.
+
+    `ptx` is the text that the assembler made `cubin` of.
+    """
 
     cubin: bytes
     names: Mapping[str, str]
     log: str
+    ptx: str = ""
 
 
 @functools.cache
@@ -94,7 +98,8 @@ def compile_source(
             lines = "\n".join(log.splitlines()[:30]) or _message(status)
             raise RunFailed(f"NVRTC could not compile {name}:\n{lines}\n", "Correct the source.")
         cubin = _text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
-        return Compiled(cubin, {e: _lowered(program, e) for e in expressions}, log)
+        ptx = _text(program, "nvrtcGetPTXSize", "nvrtcGetPTX").decode(errors="replace").strip("\0")
+        return Compiled(cubin, {e: _lowered(program, e) for e in expressions}, log, ptx)
     finally:
         library().nvrtcDestroyProgram(ctypes.byref(program))
 

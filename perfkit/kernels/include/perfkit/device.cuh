@@ -31,11 +31,6 @@ DEVICE uint32 two_bf16(float low, float high) {
 DEVICE void put(float *p, float value) { *p = value; }
 DEVICE void put(bf16 *p, float value) { p->bits = (unsigned short)two_bf16(value, 0.0f); }
 
-/* `value` as it reads back from memory. */
-template <class T> DEVICE float rounded(float value);
-template <> DEVICE float rounded<float>(float value) { return value; }
-template <> DEVICE float rounded<bf16>(float value) { return __uint_as_float(two_bf16(value, 0.0f) << 16); }
-
 /* ---- WIDTH elements by one access ----------------------------------------------------------------------------- */
 
 template <int BYTES> struct Word;
@@ -54,21 +49,19 @@ template <class T, int WIDTH> struct Pack {
 
     DEVICE void load(const T *p) { whole = *reinterpret_cast<const word *>(p); }
     DEVICE void store(T *p) const { *reinterpret_cast<word *>(p) = whole; }
-    /* For what nobody reads again soon: it leaves the caches first. */
-    DEVICE void load_once(const T *p) { whole = __ldcs(reinterpret_cast<const word *>(p)); }
-    DEVICE void store_last(T *p) const { __stcs(reinterpret_cast<word *>(p), whole); }
-
     DEVICE void zero() {
 #pragma unroll
         for (int i = 0; i < (int)(sizeof(parts) / 4); i++) parts[i] = 0;
     }
 
+    DEVICE float at(int i) const {
+        if (sizeof(T) == 4) return __uint_as_float(parts[i]);
+        return __uint_as_float(i % 2 ? parts[i / 2] & 0xffff0000u : parts[i / 2] << 16);
+    }
+
     DEVICE void unpack(float (&v)[WIDTH]) const {
 #pragma unroll
-        for (int i = 0; i < WIDTH; i++) {
-            if (sizeof(T) == 4) v[i] = __uint_as_float(parts[i]);
-            else v[i] = __uint_as_float(i % 2 ? parts[i / 2] & 0xffff0000u : parts[i / 2] << 16);
-        }
+        for (int i = 0; i < WIDTH; i++) v[i] = at(i);
     }
 
     DEVICE void pack(const float (&v)[WIDTH]) {
@@ -93,6 +86,16 @@ template <int WIDTH, class T> DEVICE void store(T *p, const float (&v)[WIDTH]) {
     pack.pack(v);
     pack.store(p);
 }
+
+/* Copies of 4, 8 or 16 bytes into shared memory that need no registers and are not waited for: `copies_end` ends a group
+ * of them, `copies_wait<n>` waits until all but the last n groups of this thread are there. */
+template <int BYTES> DEVICE void copy_ahead(void *shared, const void *global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((uint32)__cvta_generic_to_shared(shared)),
+                 "l"(global), "n"(BYTES)
+                 : "memory");
+}
+DEVICE void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
 /* What a function over elements inherits from when it needs nothing but their values. */
 struct Elementwise {
@@ -184,9 +187,28 @@ template <class R, int THREADS> DEVICE float over_group(float value) {
 
 /* ---- functions ------------------------------------------------------------------------------------------------ */
 
-DEVICE float exponential(float x) { return __expf(x); }            /* 2 ulp and |x| / 2^24, relative */
-DEVICE float quotient(float a, float b) { return __fdividef(a, b); } /* 2 ulp; 0 where b is beyond 2^126 */
-DEVICE float sigmoid(float x) { return quotient(1.0f, 1.0f + exponential(-x)); }
+#define LOG2_E 1.4426950408889634f
+
+/* 2^x, 2 ulp; results below the smallest normal number are 0. */
+DEVICE float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float exponential(float x) { return power_of_2(LOG2_E * x); } /* |x| / 2^24 more, relative */
+
+/* exp(x - from), given from · log2 e: one multiply-add before the power. */
+DEVICE float exponential_from(float x, float scaled_from) { return power_of_2(fmaf(x, LOG2_E, -scaled_from)); }
+
+/* 1 / x, 1 ulp, 0 for infinity. */
+DEVICE float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float sigmoid(float x) { return reciprocal(1.0f + exponential(-x)); }
 
 DEVICE float infinity() { return __int_as_float(0x7f800000); }
 DEVICE float not_a_number() { return __int_as_float(0x7fffffff); }

@@ -2,53 +2,52 @@
 #pragma once
 #include <perfkit/device.cuh>
 
-/* `columns` numbers of a row in the registers of THREADS neighbouring threads, PACKS accesses of WIDTH elements each.
- * THREADS is 32 (one warp a row) or the whole block. columns <= THREADS · PACKS · WIDTH, and a multiple of WIDTH. */
+/* `columns` numbers of a row in the registers of THREADS neighbouring threads, PACKS accesses of WIDTH elements each, as
+ * they lie in memory: bf16 takes half the registers. THREADS is 32 (one warp a row) or the whole block.
+ * columns <= THREADS · PACKS · WIDTH, and a multiple of WIDTH. A place (k, j) is the same element in every Row. */
 template <class T, int WIDTH, int PACKS, int THREADS> struct Row {
-    float v[PACKS][WIDTH];
+    Pack<T, WIDTH> packs[PACKS];
 
     static DEVICE int column(int k) { return (k * THREADS + (int)(threadIdx.x % THREADS)) * WIDTH; }
+    DEVICE float at(int k, int j) const { return packs[k].at(j); }
 
     /* Elements from `columns` on are `fill`. */
     DEVICE void load(const T *row, int columns, float fill = 0.0f) {
-        Pack<T, WIDTH> packs[PACKS];
+        float v[WIDTH];
 #pragma unroll
-        for (int k = 0; k < PACKS; k++)
-            if (column(k) < columns) packs[k].load(row + column(k));
+        for (int j = 0; j < WIDTH; j++) v[j] = fill;
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
-            packs[k].unpack(v[k]);
-            if (column(k) >= columns)
-#pragma unroll
-                for (int j = 0; j < WIDTH; j++) v[k][j] = fill;
+            if (column(k) < columns) packs[k].load(row + column(k));
+            else packs[k].pack(v);
         }
     }
 
-    /* The first `used` elements of a row of `columns`, where `used` is any number; the others are `fill`. */
+    /* The first `used` elements of a row, where `used` is any number; the others are `fill`. */
     DEVICE void load_part(const T *row, int used, float fill) {
         load(row, used, fill);
 #pragma unroll
         for (int k = 0; k < PACKS; k++)
+            if (column(k) < used && column(k) + WIDTH > used) {
+                float v[WIDTH];
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++)
-                if (column(k) + j >= used) v[k][j] = fill;
+                for (int j = 0; j < WIDTH; j++) v[j] = column(k) + j < used ? at(k, j) : fill;
+                packs[k].pack(v);
+            }
     }
 
-    DEVICE void store(T *row, int columns) const {
+    /* f(v, k, j) of every element, written to the same places of another row. */
+    template <class F> DEVICE void store(T *row, int columns, F f) const {
 #pragma unroll
-        for (int k = 0; k < PACKS; k++)
-            if (column(k) < columns) ::store(row + column(k), v[k]);
+        for (int k = 0; k < PACKS; k++) {
+            float v[WIDTH];
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) v[j] = f(at(k, j), k, j);
+            if (column(k) < columns) ::store(row + column(k), v);
+        }
     }
 
-    /* v = f(v, place), where place = (pack, element) finds the same element of another Row. */
-    template <class F> DEVICE void each(F f) {
-#pragma unroll
-        for (int k = 0; k < PACKS; k++)
-#pragma unroll
-            for (int j = 0; j < WIDTH; j++) v[k][j] = f(v[k][j], k, j);
-    }
-
-    /* The sum, and the maximum, of f(v, place) over the row, for every thread. */
+    /* The sum, and the maximum, of f(v, k, j) over the row, for every thread. */
     template <class F> DEVICE float sum(F f) const { return reduce<Sum>(f); }
     template <class F> DEVICE float largest(F f) const { return reduce<Largest>(f); }
 
@@ -57,8 +56,20 @@ template <class T, int WIDTH, int PACKS, int THREADS> struct Row {
 #pragma unroll
         for (int k = 0; k < PACKS; k++)
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) result = R::join(result, f(v[k][j], k, j));
+            for (int j = 0; j < WIDTH; j++) result = R::join(result, f(at(k, j), k, j));
         return over_group<R, THREADS>(result);
+    }
+};
+
+/* fp32 numbers in the places of a Row. */
+template <int WIDTH, int PACKS> struct Numbers {
+    float v[PACKS][WIDTH];
+
+    template <class F> DEVICE void each(F f) {
+#pragma unroll
+        for (int k = 0; k < PACKS; k++)
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) v[k][j] = f(v[k][j], k, j);
     }
 };
 
@@ -120,17 +131,17 @@ template <class T> struct AnyRow {
 
 /* The largest element seen and the sum of exp(element − largest), over elements taken one access at a time. */
 struct Exponentials {
-    float largest = -3.402823466e38f; /* finite, so that differences of two never are NaN */
+    float largest = -1e38f; /* finite, also times log2 e, so that differences never are NaN */
     float sum = 0.0f;
 
     template <int WIDTH> DEVICE void take(const float (&v)[WIDTH]) {
-        float high = largest;
+        float high = largest, added = 0.0f;
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) high = fmaxf(high, v[j]);
-        float added = 0.0f;
+        float from = LOG2_E * high;
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) added += exponential(v[j] - high);
-        sum = sum * exponential(largest - high) + added;
+        for (int j = 0; j < WIDTH; j++) added += exponential_from(v[j], from);
+        sum = sum * exponential_from(largest, from) + added;
         largest = high;
     }
 
@@ -170,21 +181,83 @@ template <int THREADS, class T, class F> DEVICE void each_place(const AnyRow<T> 
     if (edge >= 0) f(edge, false);
 }
 
+/* ---- rows over a cluster of blocks (sm_90) ------------------------------------------------------------------------ */
+
+/* A row's part that block `rank` of `blocks` takes. */
+template <class T> DEVICE AnyRow<T> part_of_row(const T *row, int columns, int rank, int blocks) {
+    int first = (int)((int64)columns * rank / blocks), last = (int)((int64)columns * (rank + 1) / blocks);
+    return AnyRow<T>(row + first, last - first);
+}
+
+#if __CUDA_ARCH__ >= 900
+DEVICE int cluster_rank() {
+    int rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
+/* What lies at `mine` in the shared memory of block `rank` of the cluster. */
+DEVICE float of_block(const float *mine, int rank) {
+    uint32 address = (uint32)__cvta_generic_to_shared(mine);
+    float value;
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(rank));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+    return value;
+}
+
+/* The values of all blocks, which every thread of a block has alike, joined in the order of the blocks. The kernel must
+ * call `cluster_wait` before it ends: a block's shared memory has to outlive the reading of it. */
+template <class R, int BLOCKS> DEVICE void over_cluster(float (&values)[2], R join) {
+    __shared__ float mine[2];
+    if (threadIdx.x == 0) mine[0] = values[0], mine[1] = values[1];
+    cluster_arrive();
+    cluster_wait();
+    float all[BLOCKS][2];
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) all[b][0] = of_block(mine, b), all[b][1] = of_block(mine + 1, b);
+    cluster_arrive();
+    values[0] = all[0][0], values[1] = all[0][1];
+#pragma unroll
+    for (int b = 1; b < BLOCKS; b++) join(values, all[b]);
+}
+
+template <int BLOCKS> DEVICE void join_cluster(Exponentials &seen) {
+    float values[2] = {seen.largest, seen.sum};
+    auto join = [](float (&a)[2], const float (&b)[2]) {
+        float high = fmaxf(a[0], b[0]);
+        a[1] = a[1] * exponential(a[0] - high) + b[1] * exponential(b[0] - high);
+        a[0] = high;
+    };
+    over_cluster<decltype(join), BLOCKS>(values, join);
+    seen.largest = values[0], seen.sum = values[1];
+}
+
+template <int BLOCKS> DEVICE float sum_over_cluster(float sum) {
+    float values[2] = {sum, 0.0f};
+    auto join = [](float (&a)[2], const float (&b)[2]) { a[0] += b[0]; };
+    over_cluster<decltype(join), BLOCKS>(values, join);
+    return values[0];
+}
+#endif
+
 /* ---- sums over rows --------------------------------------------------------------------------------------------- */
 
-/* out[c] = Σ over p of parts[p · columns + c], in a fixed order. A block of 256 threads takes 32 columns. */
-template <class T> DEVICE void sum_parts(const float *parts, T *out, int count, int64 columns) {
-    __shared__ float of_warp[8][32];
+/* out[c] = Σ over p of parts[p · stride + c], in a fixed order. A block of 1024 threads takes 32 columns from `first` on. */
+template <class T>
+DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64 first, int64 columns) {
+    __shared__ float of_warp[32][33];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64 c = (int64)blockIdx.x * 32 + lane;
+    int64 c = first + lane;
     float sum = 0.0f;
     if (c < columns) {
 #pragma unroll 8
-        for (int p = warp; p < count; p += 8) sum += parts[p * columns + c];
+        for (int p = warp; p < count; p += 32) sum += parts[p * stride + c];
     }
     of_warp[warp][lane] = sum;
     __syncthreads();
-    if (warp || c >= columns) return;
-    for (int w = 1; w < 8; w++) sum += of_warp[w][lane];
-    put(out + c, sum);
+    sum = over_warp<Sum>(of_warp[lane][warp]); /* a warp adds one column */
+    if (lane == 0 && first + warp < columns) put(out + first + warp, sum);
 }
