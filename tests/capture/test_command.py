@@ -1,6 +1,5 @@
 """Capturing a program under the stand-ins for ncu and nsys: the report, and every way in which it can fail."""
 
-import gzip
 import json
 import shutil
 import sys
@@ -11,8 +10,7 @@ import pytest
 from perfkit.capture import command
 from perfkit.capture.nsight import ncu, nsys
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
-from tests.capture.tools import PAIR, install
-from tests.readers import nsys_exports
+from tests.capture.tools import PAIR, stage
 
 PROGRAM = [sys.executable, "-c", "print('hello')"]
 DIES = [sys.executable, "-c", "print('out of luck'); raise SystemExit(3)"]
@@ -22,16 +20,8 @@ DIES = [sys.executable, "-c", "print('out of luck'); raise SystemExit(3)"]
 def tools(tmp_path, monkeypatch):
     """Both stand-ins on the PATH, with something to capture; a function that sets what goes wrong."""
     pytest.importorskip("ncu_report", reason="NVIDIA's package ncu-report is not installed")
-    monkeypatch.setenv("PATH", install(tmp_path / "bin", "ncu", "nsys"))
-    report = tmp_path / "captured.ncu-rep"
-    report.write_bytes(gzip.decompress(PAIR.report.read_bytes()))
-    export = tmp_path / "captured.sqlite"
-    nsys_exports.write(export, nsys_exports.two_steps())
-    monkeypatch.setenv("FAKE_NCU_REPORT", str(report))
-    monkeypatch.setenv("FAKE_NCU_KERNELS", ",".join(["kernel"] * PAIR.kernels))
-    monkeypatch.setenv("FAKE_NCU_ARGUMENTS", str(tmp_path / "ncu.json"))
-    monkeypatch.setenv("FAKE_NSYS_EXPORT", str(export))
-    monkeypatch.setenv("FAKE_NSYS_ARGUMENTS", str(tmp_path / "nsys.json"))
+    for name, value in stage(tmp_path).items():
+        monkeypatch.setenv(name, value)
     (tmp_path / "out").mkdir()
     return lambda tool, fault: monkeypatch.setenv(f"FAKE_{tool.upper()}_FAULT", fault)
 

@@ -1,6 +1,5 @@
 """`run --profiler ncu` and nsys: the target under the stand-ins, the joined table, and a run that goes on without."""
 
-import gzip
 import json
 import sys
 
@@ -16,22 +15,15 @@ from perfkit.readers.kineto import read_trace
 from perfkit.run_folder import read_manifest
 from perfkit.table import KernelTable
 from tests.capture.test_session import SMALL, settings
-from tests.capture.tools import PAIR, install
-from tests.readers import nsys_exports
+from tests.capture.tools import PAIR, stage
 
 
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch):
     """Both tools on the PATH, ready to hand out a real capture; the folder of a backend with its trace's table."""
     pytest.importorskip("ncu_report", reason="NVIDIA's package ncu-report is not installed")
-    monkeypatch.setenv("PATH", install(tmp_path / "bin", "ncu", "nsys"))
-    report = tmp_path / "captured.ncu-rep"
-    report.write_bytes(gzip.decompress(PAIR.report.read_bytes()))
-    monkeypatch.setenv("FAKE_NCU_REPORT", str(report))
-    monkeypatch.setenv("FAKE_NCU_KERNELS", ",".join(["kernel"] * PAIR.kernels))
-    monkeypatch.setenv("FAKE_NCU_ARGUMENTS", str(tmp_path / "ncu.json"))
-    export = nsys_exports.write(tmp_path / "captured.sqlite", nsys_exports.two_steps())
-    monkeypatch.setenv("FAKE_NSYS_EXPORT", str(export))
+    for name, value in stage(tmp_path).items():
+        monkeypatch.setenv(name, value)
     folder = tmp_path / "eager"
     folder.mkdir()
     read_trace(PAIR.trace).write(folder / "kernels.parquet")

@@ -1,8 +1,13 @@
-"""Putting the stand-ins for ncu and nsys on a PATH, and a real capture for them to hand out."""
+"""Putting the stand-ins for ncu and nsys on a PATH, and a real capture for them to hand out.
+
+eval "$(python3 -m tests.capture.tools FOLDER)"     for a shell
+"""
 
 from __future__ import annotations
 
+import gzip
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,3 +39,28 @@ def install(folder: Path, *tools: str) -> str:
         shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / f"fake_{tool}.py"}" "$@"\n')
         shim.chmod(0o755)
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def stage(folder: Path) -> dict[str, str]:
+    """Install both stand-ins in `folder` with something to hand out; the variables that they need."""
+    from tests.readers import nsys_exports
+
+    path = install(folder, "ncu", "nsys")
+    report = folder / "captured.ncu-rep"
+    report.write_bytes(gzip.decompress(PAIR.report.read_bytes()))
+    export = folder / "captured.sqlite"
+    export.unlink(missing_ok=True)
+    nsys_exports.write(export, nsys_exports.two_steps())
+    return {
+        "PATH": path,
+        "FAKE_NCU_REPORT": str(report),
+        "FAKE_NCU_KERNELS": ",".join(["kernel"] * PAIR.kernels),
+        "FAKE_NCU_ARGUMENTS": str(folder / "ncu.json"),
+        "FAKE_NSYS_EXPORT": str(export),
+        "FAKE_NSYS_ARGUMENTS": str(folder / "nsys.json"),
+    }
+
+
+if __name__ == "__main__":
+    for name, value in stage(Path(sys.argv[1]).resolve()).items():
+        print(f"export {name}={shlex.quote(value)}")

@@ -1,12 +1,11 @@
 """`perfkit capture`, `run --profiler` and `report --counters` as typed: reports, sentences, exit codes."""
 
-import gzip
 import json
 
 import pytest
 
 from perfkit import cli
-from tests.capture.tools import PAIR, install
+from tests.capture.tools import PAIR, stage
 from tests.cli.test_mistakes import mistake
 from tests.conftest import CliResult
 
@@ -30,14 +29,7 @@ def run_here(monkeypatch, capfd):
 def environment(tmp_path):
     """Variables under which ncu and nsys are stand-ins that hand out a real capture."""
     pytest.importorskip("ncu_report", reason="NVIDIA's package ncu-report is not installed")
-    tools = tmp_path / "tools"
-    path = install(tools, "ncu", "nsys")
-    (tools / "captured.ncu-rep").write_bytes(gzip.decompress(PAIR.report.read_bytes()))
-    return {
-        "PATH": path,
-        "FAKE_NCU_REPORT": str(tools / "captured.ncu-rep"),
-        "FAKE_NCU_KERNELS": ",".join(["kernel"] * PAIR.kernels),
-    }
+    return stage(tmp_path / "tools")
 
 
 def files(folder):
