@@ -148,7 +148,7 @@ def _occupancy(g: Group, c: Counters) -> Reason | None:
     blocks = "1 block" if tightest == 1 else f"{tightest:.0f} blocks"
     return Reason(
         name="occupancy",
-        label=f"occupancy {percent(c.theoretical)}: {resource}",
+        label=f"occupancy {percent(c.theoretical)} ({resource})",
         text=f"{resource}{used} allows {blocks} a multiprocessor where {min(others):.0f} would fit: occupancy is "
         f"{percent(c.theoretical)} at most{achieved}, too little to hide latency",
         remedy=_LOOSEN.get(names[0], ""),

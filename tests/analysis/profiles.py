@@ -1,9 +1,13 @@
-"""Profiles of our own (tests/fixtures), read once in a process."""
+"""Profiles of our own (tests/fixtures), read once in a process.
+
+python -m tests.analysis.profiles kernels-full.ncu-rep profile.ncu-rep     unpacks one
+"""
 
 from __future__ import annotations
 
 import functools
 import gzip
+import sys
 import tempfile
 from pathlib import Path
 
@@ -24,7 +28,7 @@ def ncu(name: str) -> Report:
         pytest.importorskip("ncu_report", reason="ncu-report is not installed")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"kernels-{name}"
-        path.write_bytes(gzip.decompress((FIXTURES / "ncu" / f"kernels-{name}.gz").read_bytes()))
+        unpack(path.name, path)
         return _named(analyse_any(read(path), path), path.name)
 
 
@@ -33,6 +37,11 @@ def kineto(name: str) -> Report:
     """The report of `tests/fixtures/kineto/NAME.json.gz`."""
     path = FIXTURES / "kineto" / f"{name}.json.gz"
     return _named(analyse_any(read(path), path), path.name)
+
+
+def unpack(name: str, path: Path) -> None:
+    """Write the fixture `tests/fixtures/ncu/NAME` to `path`."""
+    path.write_bytes(gzip.decompress((FIXTURES / "ncu" / f"{name}.gz").read_bytes()))
 
 
 def _named(report: Report, name: str) -> Report:
@@ -48,3 +57,7 @@ def backend(report: Report) -> BackendReport:
 def kernel(report: Report, name: str) -> Group:
     [one] = [g for g in backend(report).kernels if g.key == name]
     return one
+
+
+if __name__ == "__main__":
+    unpack(sys.argv[1], Path(sys.argv[2]))
