@@ -59,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     profile_memory: bool = False
     launch_blocking: bool = False
     kernel_dirs: tuple[str, ...] = ()
+    # Dimensions of the preset that are given otherwise: `--dim layers=4`.
+    dimensions: dict[str, int | float | str] = {}
 
 
 class WorkloadFacts(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ Modules and parameters are named as in OpenAI's checkpoints; lm_head shares its 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from perfkit.cost.transformer import GPTShape, matmul_flop
+from perfkit.errors import UsageError
 from perfkit.functional import causal_softmax, merge_heads, split_heads
 from perfkit.workloads import Batch, Settings, Workload
 from perfkit.workloads.checkpoints import check_dimensions, load_weights, open_checkpoint
@@ -202,13 +203,14 @@ class GPT2Workload(Workload):
     def build(self, settings: Settings) -> GPT2:
         """The model in fp32 on the CPU, random or with the weights of a file."""
         with torch.device("meta"):  # so that no weight is written twice
-            model = GPT2(SIZES[settings.preset], settings.variant, settings.recompute)
+            model = GPT2(self._sizes(settings), settings.variant, settings.recompute)
         model.to_empty(device="cpu").tie()
         if settings.weights == "random":
             model.initialise(settings.seed)
         else:
             source = open_checkpoint(settings.weights)
-            check_dimensions(source, self.presets, settings.preset)
+            presets = dict(self.presets) | {settings.preset: self.dimensions(settings)}
+            check_dimensions(source, presets, settings.preset)
             load_weights(model, source)
         return model
 
@@ -225,7 +227,7 @@ class GPT2Workload(Workload):
 
     def model_flop(self, settings: Settings) -> dict[str, float]:
         """Matrix FLOP of one step by part. What `recompute` does twice counts once, as MFU has it."""
-        sizes = SIZES[settings.preset]
+        sizes = self._sizes(settings)
         shape = GPTShape(
             batch=settings.batch_size,
             time=_length(settings),
@@ -246,11 +248,20 @@ class GPT2Workload(Workload):
         tokens = self._tokens(settings)
         device = next(model.parameters()).device
         prompt = torch.from_numpy(tokens.window(0, 15))[None].to(device)
-        everything = generate(model, prompt, 16, SIZES[settings.preset].context)[0].tolist()
+        everything = generate(model, prompt, 16, self._sizes(settings).context)[0].tolist()
         return f"{_shown(tokens, everything[:16])} → {_shown(tokens, everything[16:])}"
 
+    def _sizes(self, settings: Settings) -> Sizes:
+        given = self.dimensions(settings)
+        sizes = Sizes(**{field.name: given[field.name] for field in fields(Sizes)})
+        if sizes.channels % sizes.heads:
+            raise UsageError(
+                f"{sizes.channels} channels do not divide into {sizes.heads} heads.", "Change one of them."
+            )
+        return sizes
+
     def _tokens(self, settings: Settings) -> TokenSource:
-        return open_tokens(settings.data, SIZES[settings.preset].vocabulary, settings.seed, settings.weights)
+        return open_tokens(settings.data, self._sizes(settings).vocabulary, settings.seed, settings.weights)
 
 
 def _length(settings: Settings) -> int:

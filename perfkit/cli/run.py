@@ -21,6 +21,12 @@ def run(
     ] = "eager",
     preset: Annotated[str | None, typer.Option(help="Named dimensions of the model.", rich_help_panel=WORK)] = None,
     variant: Annotated[str | None, typer.Option(help="Alternative form of the model.", rich_help_panel=WORK)] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A dimension of the preset as NAME=VALUE (repeatable), such as layers=4.", rich_help_panel=WORK
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)] = "cpu",
     dtype: Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)] = "fp32",
     batch_size: Annotated[
@@ -140,6 +146,7 @@ def run(
         chosen,
         preset=preset,
         variant=variant,
+        dimensions=_dimensions(dim or []),
         device=device,
         dtype=dtype,
         batch_size=batch_size,
@@ -164,6 +171,17 @@ def run(
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
     plan = nsight.plan(settings, counter_set, clock_control, cache_control, one_layer, time_limit)
     return _capture_and_report(settings, named, unavailable, folder, overwrite, as_json, plan)
+
+
+def _dimensions(given: list[str]) -> dict[str, str]:
+    """Name → value of `NAME=VALUE`; raises `UsageError` for anything else."""
+    from perfkit.errors import UsageError
+
+    pairs = [text.partition("=") for text in given]
+    for name, sign, value in pairs:
+        if not (name and sign and value):
+            raise UsageError(f"--dim {name}{sign}{value} is not of the form NAME=VALUE.", "Write --dim layers=4.")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _names(text: str) -> list[str]:

@@ -27,7 +27,8 @@ def settings(report: Report) -> str:
         f" × {s.sequence_length} {w.sample_name}" if s.sequence_length else f" {w.sample_name}"
     )
     mode = "training step" if s.training else "inference"
-    parts = [s.workload, f"preset {s.preset}", s.variant, mode, s.dtype, batch, s.device]
+    dimensions = [f"{name} {value}" for name, value in s.dimensions.items()]
+    parts = [s.workload, f"preset {s.preset}", *dimensions, s.variant, mode, s.dtype, batch, s.device]
     parts.append(f"{units.text(float(w.parameters), '')} parameters")
     return clean(" · ".join(p for p in parts if p), SENTENCE)
 

@@ -30,6 +30,8 @@ class Workload(ABC):
     # Preset name → dimensions, passed to `build` through `dimensions`; the first is the default. `batch_size` and
     # `sequence_length` in a preset are the defaults of those options.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+    # Dimension → what it may be, where not any value of its type will do.
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     # Names of alternative forms of the model; the first is the default.
     variants: ClassVar[tuple[str, ...]] = ()
     # Pass → module path patterns (fnmatch). Forward work in a module that matches none is in pass "forward".
@@ -43,8 +45,8 @@ class Workload(ABC):
     by_hand: ClassVar[str] = ""
 
     def dimensions(self, settings: Settings) -> dict[str, Any]:
-        """The preset's dimensions, as a dict of its own."""
-        return dict(self.presets[settings.preset])
+        """The preset's dimensions, those that `--dim` gives otherwise replaced, as a dict of its own."""
+        return dict(self.presets[settings.preset]) | settings.dimensions
 
     @abstractmethod
     def build(self, settings: Settings) -> torch.nn.Module:

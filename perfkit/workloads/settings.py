@@ -30,18 +30,38 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
     preset = given.pop("preset", next(iter(workload.presets)))
     if preset not in workload.presets:
         raise unknown(f"preset of {workload.name}", preset, workload.presets)
-    dimensions = workload.presets[preset]
+    overrides = _overrides(workload, preset, given.pop("dimensions", None) or {})
+    dimensions = workload.presets[preset] | overrides
     values: dict[str, Any] = {k: dimensions[k] for k in ("batch_size", "sequence_length") if k in dimensions}
     if workload.variants:
         values["variant"] = workload.variants[0]
     values |= given
     values |= {k: tuple(given[k]) for k in ("executors", "kernel_dirs") if k in given}
-    settings = Settings(workload=loader.source_of(workload), preset=preset, **values)
+    settings = Settings(workload=loader.source_of(workload), preset=preset, dimensions=overrides, **values)
     _check_names(workload, settings)
     _check_numbers(workload, settings, dimensions)
     _check_parts(workload, settings)
     _check_device(settings)
     return settings
+
+
+def _overrides(workload: Workload, preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given dimensions in the types that the preset has them in. Raises `UsageError` for one that does not fit."""
+    known = {k: v for k, v in workload.presets[preset].items() if k not in ("batch_size", "sequence_length")}
+    found = {}
+    for name, value in given.items():
+        if name not in known:
+            raise unknown(f"dimension of {workload.name}", name, known)
+        try:
+            found[name] = type(known[name])(value)
+        except ValueError:
+            kind = {int: "a whole number", float: "a number"}.get(type(known[name]), "another value")
+            raise UsageError(f"--dim {name} must be {kind}; it is {value!r}.", f"{preset} has {known[name]}.") from None
+        if name in workload.choices and found[name] not in workload.choices[name]:
+            raise unknown(name, str(found[name]), tuple(map(str, workload.choices[name])))
+        if isinstance(found[name], int) and found[name] < 1:
+            raise UsageError(f"--dim {name} must be at least 1; it is {value}.")
+    return found
 
 
 def _check_names(workload: Workload, settings: Settings) -> None:

@@ -46,6 +46,10 @@ def test_options_override_the_preset(gpt2):
         ({"sequence_length": 1025}, "--sequence-length 1025 is longer than the context of gpt2, which is 1024"),
         ({"training": False, "grad_accumulation": 2}, "--grad-accumulation belongs to training"),
         ({"training": False, "recompute": True}, "--recompute belongs to training"),
+        ({"dimensions": {"layer": "4"}}, "no dimension of gpt2 called 'layer'. Did you mean layers"),
+        ({"dimensions": {"layers": "four"}}, "--dim layers must be a whole number; it is 'four'"),
+        ({"dimensions": {"layers": "0"}}, "--dim layers must be at least 1"),
+        ({"dimensions": {"context": "32"}, "sequence_length": 64}, "longer than the context of gpt2, which is 32"),
     ],
     ids=str,
 )
@@ -76,3 +80,16 @@ def test_what_a_gpu_lacks(gpt2, monkeypatch):
     assert resolve_settings(gpt2, device="cuda:1", dtype="fp32").device == "cuda:1"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
     assert resolve_settings(gpt2, device="cuda", dtype="tf32").dtype == "tf32"
+
+
+def test_dimensions_given_otherwise(gpt2):
+    settings = resolve_settings(gpt2, preset="tiny", dimensions={"layers": "3", "channels": "32"})
+    assert settings.dimensions == {"layers": 3, "channels": 32}
+    model = gpt2.build(settings)
+    assert len(model.transformer.h) == 3
+    assert model.lm_head.weight.shape == (512, 32)
+    assert sum(gpt2.model_flop(settings).values()) != sum(
+        gpt2.model_flop(resolve_settings(gpt2, preset="tiny")).values()
+    )
+    with says("32 channels do not divide into 5 heads"):
+        gpt2.build(resolve_settings(gpt2, preset="tiny", dimensions={"heads": 5, "channels": 32}))
