@@ -25,12 +25,21 @@ def _elements(tensors: tuple[TensorSpec, ...]) -> dict[str, float]:
     return found
 
 
+def _recorded(call: Call) -> tuple[TensorSpec, ...]:
+    """The first list; raises `ValueError` where it is empty: long lists are recorded without their tensors."""
+    tensors = tensors_at(call, 0)
+    if not tensors:
+        raise ValueError(f"{call.name}: the tensors of the list were not recorded")
+    return tensors
+
+
 def adam(decay: Callable[[float], int]) -> CostFunction:
     """_fused_adam(w)_(parameters, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, β₁, β₂, weight decay,
     eps, amsgrad, …); `decay` gives the operations of a weight decay."""
 
     def cost(call: Call) -> Cost:
-        parameters, gradients, first, second, largest = (tensors_at(call, i) for i in range(5))
+        parameters = _recorded(call)
+        gradients, first, second, largest = (tensors_at(call, i) for i in range(1, 5))
         # The learning rate may be a number or a 0-d tensor: the place of what follows is the same.
         count = 13 + decay(number_at(call, 9, 0.01)) + bool(largest)
         flop = {unit: count * n for unit, n in _elements(parameters).items()}
@@ -42,7 +51,7 @@ def adam(decay: Callable[[float], int]) -> CostFunction:
 
 def sgd(call: Call) -> Cost:
     """_fused_sgd_(parameters, gradients, momentum buffers, weight decay, momentum, lr, dampening, nesterov, …)."""
-    parameters, gradients = tensors_at(call, 0), tensors_at(call, 1)
+    parameters, gradients = _recorded(call), tensors_at(call, 1)
     momentum = number_at(call, 4, 0.0) != 0
     count = 2 + 2 * (number_at(call, 3, 0.0) != 0) + 2 * momentum + 2 * (momentum and number_at(call, 7, 0) != 0)
     flop = {unit: count * n for unit, n in _elements(parameters).items()}
@@ -52,14 +61,14 @@ def sgd(call: Call) -> Cost:
 
 def adagrad(call: Call) -> Cost:
     """_fused_adagrad_(parameters, gradients, sums, steps, …): 7 an element (g², add, √, +ε, ·lr, divide, subtract)."""
-    parameters, gradients, sums = (tensors_at(call, i) for i in range(3))
+    parameters, gradients, sums = _recorded(call), tensors_at(call, 1), tensors_at(call, 2)
     flop = {unit: 7 * n for unit, n in _elements(parameters).items()}
     return work(flop, (*parameters, *gradients, *sums), (*parameters, *sums))
 
 
 def unscale(call: Call) -> Cost:
     """_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf, inverse scale): multiply and test an element."""
-    tensors = tensors_at(call, 0)
+    tensors = _recorded(call)
     flop = {unit: 2 * n for unit, n in _elements(tensors).items()}
     return Cost(flop, nbytes(tensors), nbytes(tensors))
 
@@ -75,7 +84,7 @@ def foreach(name: str, single: CostFunction) -> CostFunction:
     """The sum of `single` over the lists' tensors, one call each."""
 
     def cost(call: Call) -> Cost:
-        tensors = tensors_at(call, 0)
+        tensors = _recorded(call)
         total = Cost()
         for i in range(len(tensors)):
             arguments = tuple(_at(a, i, len(tensors)) for a in call.arguments)

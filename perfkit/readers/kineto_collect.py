@@ -13,6 +13,7 @@ import numpy as np
 
 from perfkit.readers.kineto_calls import key_of
 from perfkit.readers.kineto_events import (
+    COPY,
     DEVICE_KINDS,
     HOST_CATEGORIES,
     RUNTIME,
@@ -170,7 +171,7 @@ class Collector:
     def _taken_device(self, times: tuple[Integers, Integers]) -> DeviceEvents:
         columns, (start, end) = self._device, times
         order = np.argsort(start, kind="stable")
-        return DeviceEvents(
+        device = DeviceEvents(
             names=self._device_names.values,
             name=columns.taken("name", np.int32)[order],
             kind=columns.taken("kind", np.int8)[order],
@@ -185,6 +186,9 @@ class Collector:
             message=columns.taken("message", np.int32)[order],
             messages=self._messages.values,
         )
+        for i in np.flatnonzero((device.kind == COPY) & (device.amount < 0)).tolist() if self._launches else ():
+            device.amount[i] = self._launches.get(int(device.correlation[i]), (None, -1))[1]
+        return device
 
     def _add_flows(self, flows: list[Any]) -> None:
         lane, lanes = self._lanes.codes.setdefault, self._lanes.codes

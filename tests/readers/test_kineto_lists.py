@@ -1,0 +1,85 @@
+"""Operators on more tensors than the profiler records: shapes from the backward pass, proven by the launches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from perfkit.readers.kineto import read_trace
+from tests.readers.traces import Event, event, mark, op, write
+
+PARAMETERS = [[300, 1000], [1000], [7], [65536], [65537]]
+ELEMENTS = 300 * 1000 + 1000 + 7 + 65536 + 65537
+CHUNKS = 5 + 1 + 1 + 1 + 2
+
+
+def training(lists: dict[str, Any], grids: list[int], rounds: int = 1) -> list[Event]:
+    """A step that accumulates the gradients `rounds` times and calls the foreach operators in `lists`."""
+    events = [mark("ProfilerStep#1", 0, 1000)]
+    for i, shape in enumerate(PARAMETERS * rounds):
+        events.append(op("torch::autograd::AccumulateGrad", 10 + 5 * i, 14 + 5 * i, [shape], tid=2))
+    for number, (name, types) in enumerate(lists.items()):
+        start = 300 + 100 * number
+        events.append(op(name, start, start + 90, [[] for _ in types], types=types, values=["0.5"] * len(types)))
+        for i, grid in enumerate(grids):
+            ids = {"correlation": 100 * number + i}
+            events.append(event("cuda_runtime", "cudaLaunchKernel", start + 10 * i, start + 10 * i + 5, **ids))
+            events.append(
+                event("kernel", "multi_tensor_apply_kernel", 2000 + start + 10 * i, 2000 + start + 10 * i + 5, pid=0,
+                      tid=7, device=0, stream=7, grid=[grid, 1, 1], block=[512, 1, 1], **ids)
+            )  # fmt: skip
+    return events
+
+
+def read(folder: Path, events: list[Event]) -> pd.DataFrame:
+    return read_trace(write(folder / "t.json", events)).frame
+
+
+MUL = {"aten::_foreach_mul_": ["TensorList", "Scalar"]}
+
+
+def test_a_list_without_shapes_is_the_parameters_where_the_chunks_agree(tmp_path: Path) -> None:
+    found = read(tmp_path, training(MUL, [CHUNKS - 3, 3]))
+    assert found["flop_vector_fp32"].sum() == ELEMENTS
+    assert found["bytes_read"].sum() == found["bytes_written"].sum() == 4 * ELEMENTS
+    first, second = found["bytes_read"]
+    assert first / second == pytest.approx((CHUNKS - 3) / 3)  # by thread blocks
+    assert found["shapes"].str.contains("fp32[300×1000]", regex=False).all()
+
+
+def test_any_other_number_of_chunks_leaves_the_work_unknown(tmp_path: Path) -> None:
+    found = read(tmp_path, training(MUL, [CHUNKS + 1]))
+    assert found["bytes_read"].isna().all()
+
+
+def test_the_parameters_with_weight_decay_alone(tmp_path: Path) -> None:
+    matrices = read(tmp_path, training(MUL, [5]))
+    assert matrices["flop_vector_fp32"].sum() == 300 * 1000
+    assert read(tmp_path, training(MUL, [1]))["bytes_read"].isna().all()
+
+
+def test_gradients_of_several_micro_batches_count_once(tmp_path: Path) -> None:
+    found = read(tmp_path, training(MUL, [CHUNKS], rounds=3))
+    assert found["flop_vector_fp32"].sum() == ELEMENTS
+
+
+def test_every_list_of_a_call_has_the_parameters_shapes(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, training({"aten::_foreach_addcdiv_": ["TensorList", "TensorList", "TensorList", ""]}, [CHUNKS])
+    )
+    assert found["bytes_read"].sum() == 3 * 4 * ELEMENTS
+    assert found["bytes_written"].sum() == 4 * ELEMENTS
+
+
+def test_a_fused_optimizer_keeps_its_empty_list_and_its_steps(tmp_path: Path) -> None:
+    types = ["TensorList"] * 6 + ["Scalar"] * 5 + ["Scalar", "Scalar"]
+    events = training({"aten::_fused_adamw_": types}, [CHUNKS])
+    call = next(e for e in events if e["name"] == "aten::_fused_adamw_")
+    call["args"]["Concrete Inputs"] = [""] * 6 + ["0.001", "0.9", "0.999", "0.01", "1e-08", "False", "False"]
+    found = read(tmp_path, events)
+    assert found["bytes_read"].sum() == 4 * 4 * ELEMENTS  # parameters, gradients, two moments
+    assert found["bytes_written"].sum() == 3 * 4 * ELEMENTS
+    assert found["flop_vector_fp32"].sum() == 14 * ELEMENTS
