@@ -1,4 +1,4 @@
-"""The Kineto reader on traces of other machines, old and new, NVIDIA and AMD; skipped where the samples are not there."""
+"""The Kineto reader on other machines' traces, old and new, NVIDIA and AMD; skipped where the samples are not there."""
 
 from __future__ import annotations
 
