@@ -141,8 +141,9 @@ def flash_backward_reference(
     import torch
 
     with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in (q, k, v)]
-        return torch.autograd.grad(flash_reference(*leaves, scale)[0], leaves, dy)
+        a, b, c = (t.detach().requires_grad_() for t in (q, k, v))
+        dq, dk, dv = torch.autograd.grad(flash_reference(a, b, c, scale)[0], (a, b, c), dy)
+    return dq, dk, dv
 
 
 def flash_allocate(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -251,7 +252,7 @@ def copies(name: str) -> tuple[Implementation, ...]:
     return (
         *versions("heads.c", name, "element by element", "threads over tokens, whole head rows at a time"),
         Implementation(1, "cuda", "heads.cu", f"{name}_v1", "one element a thread"),
-        Implementation(2, "cuda", "heads.cu", f"{name}_v2", "16-byte accesses, a few tokens of a thread under way"),
+        Implementation(2, "cuda", "heads.cu", f"{name}_v2", "16-byte accesses, two tokens of a thread at once"),
         Implementation(1, "triton", "heads_triton.py", name, "blocks of whole head rows"),
     )
 

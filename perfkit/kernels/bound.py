@@ -39,8 +39,8 @@ class Bound:
         self.operation = operation
         self.implementation = kernel.implementation
         self._kernel = kernel
+        self._run = kernel.run
         self._arguments = list(arguments)
-        self._scalars = scalars
         self._mask = 0
         self._sums: list[tuple[Tensor, Tensor]] = []  # an output, and what is added to it afterwards
         targets = list(outputs)
@@ -51,13 +51,14 @@ class Bound:
                 targets[i] = torch.empty_like(outputs[i])
                 self._sums.append((outputs[i], targets[i]))
         self._tensors = [arguments[i] for i in operation.signature.tensors] + targets
+        self._numbers = kernel.numbers(scalars, self._mask)
 
     def __call__(self, **numbers: int | float) -> None:
         """Run it; `numbers` changes arguments that are no tensors, by name, for this call and those after it."""
         if numbers:
             self._change(numbers)
         with _record(self.operation.qualified_name, self._arguments, {}):
-            self._kernel.launch(self._tensors, self._scalars, self._mask)
+            self._run(self._tensors, self._numbers)
             for output, term in self._sums:
                 output.add_(term)
 
@@ -70,7 +71,8 @@ class Bound:
                     f"{self.operation.name} takes no number called {name}.", f"It takes {signature.inputs}."
                 )
             self._arguments[signature.inputs.index(name)] = value
-        self._scalars = tuple(self.operation.scalars(*self._arguments))
+        scalars = tuple(self.operation.scalars(*self._arguments))
+        self._numbers = self._kernel.numbers(scalars, self._mask)
 
 
 def bind(
@@ -99,10 +101,10 @@ def bind(
         raise UsageError(
             f"{operation.name} has {len(signature.outputs)} outputs, not {len(outputs)}.", "Give each one."
         )
-    for name, output, (shape, dtype) in zip(signature.outputs, outputs, plan.outputs, strict=True):
-        if (tuple(output.shape), output.dtype, output.device) != (shape, dtype, device):
+    for name, output, wanted in zip(signature.outputs, outputs, plan.outputs, strict=True):
+        if (tuple(output.shape), output.dtype, output.device) != (wanted.shape, wanted.dtype, device):
             raise InputError(
-                f"{operation.name} writes {name} as {name_of(dtype)} {shape} on {device}; it was given "
+                f"{operation.name} writes {name} as {name_of(wanted.dtype)} {wanted.shape} on {device}; it was given "
                 f"{name_of(output.dtype)} {tuple(output.shape)} on {output.device}.",
                 "Give a tensor of that shape and type.",
             )

@@ -20,6 +20,9 @@ from perfkit.kernels.shapes import mismatch
 # How many sets of numbers are remembered for tensors of the same shapes and types.
 KEPT_NUMBERS = 64
 
+# What Inductor's generated code allocates with on a CPU: a quarter of the time of `torch.empty` with its keywords.
+_empty_on_cpu = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -28,23 +31,53 @@ class Kernel:
     implementation: Implementation
     run: Launch
 
+    def numbers(self, scalars: tuple[int | float, ...], accumulate: int = 0) -> tuple[int | float, ...]:
+        """What `run` takes after the tensors: bit i of `accumulate` adds to output i, where the implementation can."""
+        return (*scalars, accumulate) if self.implementation.accumulates else scalars
+
     def launch(self, tensors: Sequence[torch.Tensor], scalars: tuple[int | float, ...], accumulate: int = 0) -> None:
-        """Run on inputs, then outputs; bit i of `accumulate` adds to output i, where the implementation can."""
-        self.run(tensors, (*scalars, accumulate) if self.implementation.accumulates else scalars)
+        """Run on contiguous inputs, then outputs."""
+        self.run(tensors, self.numbers(scalars, accumulate))
 
 
 @dataclass(frozen=True)
+class Output:
+    """Shape, strides and type of an output; `large` when it is worth huge pages."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    large: bool
+
+    def empty(self, device: torch.device) -> torch.Tensor:
+        """A new tensor of this kind on `device`."""
+        if _empty_on_cpu is None or device.type != "cpu":
+            return torch.empty(self.shape, dtype=self.dtype, device=device)
+        tensor = _empty_on_cpu(self.shape, self.strides, self.dtype)
+        if self.large:
+            advise_huge_pages(tensor)
+        return tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What every call with given shapes, types and numbers needs; `outputs` are the shape and type of each output."""
+    """What every call with given shapes, types and numbers needs."""
 
     kernel: Kernel
+    run: Launch
     scalars: tuple[int | float, ...]
-    outputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
-    large: bool  # whether some output is worth huge pages
+    numbers: tuple[int | float, ...]  # the scalars as `run` takes them
+    outputs: tuple[Output, ...]
+
+
+Plans = dict[tuple[Any, ...], dict[tuple[Any, ...], Plan]]
 
 
 class Runner:
-    """One operation as a function of its arguments in schema order, for one device."""
+    """One operation as a function of its arguments in schema order, for one device.
+
+    A small kernel takes ten microseconds, and so may the way to it: what can be known before a call is known before it.
+    """
 
     def __init__(self, operation: Operation, device: str) -> None:
         self.operation = operation
@@ -55,18 +88,19 @@ class Runner:
         self._mutated = tuple(signature.inputs.index(name) for name in signature.mutated)
         self._outputs = len(signature.outputs)
         self._kernels: dict[tuple[Implementation, str], Kernel] = {}
-        # By shapes and types, then by numbers: a learning rate may be another one at each call.
-        self._plans: dict[tuple[Any, ...], dict[tuple[Any, ...], Plan]] = {}
+        # For each version that may be asked for, by shapes and types, then by numbers: a learning rate may be another
+        # one at each call.
+        self._plans: Plans = {}
+        self._plans_by_wanted: dict[selection.Wanted, Plans] = {}
+        self._wanted: selection.Wanted | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
-        device = arguments[self._tensors[0]].device
-        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.outputs]
-        if plan.large:
-            for output in outputs:
-                advise_huge_pages(output)
-        inputs = [arguments[i].contiguous() for i in self._tensors]
-        plan.kernel.launch(inputs + outputs, plan.scalars)
+        given = [arguments[i] for i in self._tensors] if self._numbers else arguments
+        inputs = [t if t.is_contiguous() else t.contiguous() for t in given]
+        device = given[0].device
+        outputs = [output.empty(device) for output in plan.outputs]
+        plan.run(inputs + outputs, plan.numbers)
         for i in self._mutated:
             if not arguments[i].is_contiguous():
                 arguments[i].copy_(inputs[self._tensors.index(i)])
@@ -74,18 +108,32 @@ class Runner:
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
         """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""
-        key: list[Any] = [selection.wanted()]
-        for i in self._tensors:
-            tensor = arguments[i]
-            key += (tensor.shape, tensor.dtype)
-        of_these_tensors = self._plans.setdefault(tuple(key), {})
-        numbers = tuple([arguments[i] for i in self._numbers])
-        plan = of_these_tensors.get(numbers)
-        if plan is None:
-            plan = self._make(arguments)
-            if len(of_these_tensors) >= KEPT_NUMBERS:
-                of_these_tensors.clear()
-            of_these_tensors[numbers] = plan
+        wanted = selection.wanted()
+        if wanted is not self._wanted:
+            self._plans = self._plans_by_wanted.setdefault(wanted, {})
+            self._wanted = wanted
+        numbers: tuple[Any, ...] = ()
+        if self._numbers:
+            tensors = [arguments[i] for i in self._tensors]
+            numbers = tuple([arguments[i] for i in self._numbers])
+        else:
+            tensors = arguments  # type: ignore[assignment]
+        of_these_tensors = self._plans.get(self._key(tensors))
+        plan = of_these_tensors.get(numbers) if of_these_tensors else None
+        return plan or self._new_plan(arguments, tensors, numbers)
+
+    def _key(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        """What must be checked once: PyTorch lets tensors on the CPU come along with those of another device."""
+        if self.device == "cpu":
+            return tuple([(t.shape, t.dtype) for t in tensors])
+        return tuple([(t.shape, t.dtype, t.device) for t in tensors])
+
+    def _new_plan(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: tuple[Any, ...]) -> Plan:
+        plan = self._make(arguments)
+        of_these_tensors = self._plans.setdefault(self._key(tensors), {})
+        if len(of_these_tensors) >= KEPT_NUMBERS:
+            of_these_tensors.clear()
+        of_these_tensors[numbers] = plan
         return plan
 
     def prepare(self, dtype: str) -> Implementation:
@@ -97,10 +145,10 @@ class Runner:
         dtype = self._check(arguments)
         chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
         allocated = self.operation.allocate(*arguments)
-        outputs = (allocated,) if self._outputs == 1 else allocated
-        specs = tuple((tuple(o.shape), o.dtype) for o in outputs)
-        large = self.device == "cpu" and any(o.nbytes >= WORTH_HUGE_PAGES for o in outputs)
-        return Plan(self._kernel(chosen, dtype), tuple(self.operation.scalars(*arguments)), specs, large)
+        made = (allocated,) if self._outputs == 1 else allocated
+        outputs = tuple(Output(tuple(o.shape), o.stride(), o.dtype, o.nbytes >= WORTH_HUGE_PAGES) for o in made)
+        kernel, scalars = self._kernel(chosen, dtype), tuple(self.operation.scalars(*arguments))
+        return Plan(kernel, kernel.run, scalars, kernel.numbers(scalars), outputs)
 
     def _kernel(self, chosen: Implementation, dtype: str) -> Kernel:
         key = (chosen, dtype)

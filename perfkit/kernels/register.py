@@ -89,7 +89,7 @@ def _define(operation: Operation) -> None:
     _library.define(name + operation.schema, tags=(torch.Tag.pt2_compliant_tag,))
     torch.library.register_fake(operation.qualified_name, lambda *arguments: _fake(name, arguments), lib=_library)
     if operation.gradient is not None:
-        register_gradient(operation, _library)
+        register_gradient(operation, _library, lambda device: _runners.get((name, device)))
 
 
 def _fake(name: str, arguments: Sequence[Any]) -> Any:
