@@ -1,10 +1,14 @@
-"""The C kernels beside PyTorch's own operators, at GPT-2's shapes, call by call in turn.
+"""The C kernels beside PyTorch's own operators, at GPT-2's shapes, call by call in turn. About three minutes.
 
-    python benchmarks/cpu_kernels.py [--batch 4] [--time 64] [--dtype fp32] [--seconds 1.0] [--json FILE]
+Must be reached, in fp32 on a quiet machine with AVX-512: every ratio ours / PyTorch at most 1.05, their geometric mean
+at most 0.45, the classifier's at most 0.25; and at T = 1024, of the triad's bandwidth, 75 % by LayerNorm and its gradient,
+the residual, AdamW and classifier, 50 % by GELU and its gradient. The exit code is 1 when one is missed.
 
-Prints median times in microseconds, the ratio ours / PyTorch (below 1: ours is faster), and the geometric mean. Both
-sides allocate their results, as they do in a training step. PyTorch's side is what its own autograd runs for the same
-function: several operators where it has no single one.
+Both sides allocate their results, as they do in a training step. PyTorch's side is what its own autograd runs for the
+same function: several operators where it has no single one, the fused AdamW. The bandwidth is that of the kernel bound
+to memory that is there already: the least bytes of the operation over its time, as a share of a triad (a = b + 3c over
+192 MiB) measured right after it, not in turn with it, because it empties the caches. Flash attention is left out: its C
+form is a reference, not a fast kernel.
 """
 
 from __future__ import annotations
@@ -12,146 +16,304 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 import perfkit.kernels
 from perfkit import functional
-from perfkit.kernels.dtypes import TORCH_DTYPES
+from perfkit.cost.model import Call, TensorSpec
+from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
 
-HEADS, CHANNELS, VOCABULARY = 12, 768, 50257
-Case = tuple[str, Callable[[], Any], Callable[[], Any]]
+BATCH, HEADS, CHANNELS, VOCABULARY, POSITIONS = 4, 12, 768, 50257, 1024
+PARAMETERS = 16 << 20  # of the optimizer's case: four tensors of 64 MiB
+WORST, MEAN, CLASSIFIER = 1.05, 0.45, 0.25
+BANDWIDTH = {
+    **dict.fromkeys(("layernorm_forward", "layernorm_backward", "residual_forward", "adamw_step", "classifier"), 0.75),
+    **dict.fromkeys(("gelu_forward", "gelu_backward"), 0.5),
+}
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "gelu": lambda u: F.gelu(u, approximate="tanh"),
+    "silu": F.silu,
+}
 
 
-def attention_cases(batch: int, length: int, dtype: torch.dtype) -> Iterator[Case]:
+@dataclass(frozen=True)
+class Case:
+    """An operation with its arguments, and what PyTorch runs for the same."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    theirs: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Medians in microseconds, and the bound kernel's share of the triad's bandwidth."""
+
+    operation: str
+    time: int
+    ours_us: float
+    pytorch_us: float
+    ratio: float
+    bound_us: float
+    triad_share: float
+
+
+aten = torch.ops.aten
+
+
+def attention_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
     """Split, causal softmax and merge. PyTorch splits into views; the copies are what its matmuls make of them."""
-    ours, aten = torch.ops.perfkit, torch.ops.aten
     size = CHANNELS // HEADS
-    qkv = torch.randn(batch, length, 3 * CHANNELS, dtype=dtype)
-    heads = [torch.randn(batch, HEADS, length, size, dtype=dtype) for _ in range(3)]
-    merged = torch.randn(batch, length, CHANNELS, dtype=dtype)
-    scores, datt = (torch.randn(batch, HEADS, length, length, dtype=dtype) for _ in range(2))
+    qkv, merged = make(BATCH, length, 3 * CHANNELS), make(BATCH, length, CHANNELS)
+    heads = tuple(make(BATCH, HEADS, length, size) for _ in range(3))
+    scores, datt = (make(BATCH, HEADS, length, length) for _ in range(2))
     scale = size**-0.5
     att = functional.causal_softmax(scores, scale)
     future = torch.ones(length, length, dtype=torch.bool).triu(1)
-
-    def split() -> Any:
-        return [t.contiguous() for t in functional.split_heads(qkv, HEADS)]
-
-    def split_backward() -> Any:
-        return torch.cat([functional.merge_heads(t) for t in heads], dim=-1)
 
     def softmax() -> Any:
         return torch.softmax((scores * scale).masked_fill(future, -math.inf), dim=-1)
 
     def softmax_backward() -> Any:
-        return aten._softmax_backward_data(datt, att, -1, dtype).masked_fill(future, 0.0) * scale
+        return aten._softmax_backward_data(datt, att, -1, datt.dtype).masked_fill(future, 0.0) * scale
 
     def merge_backward() -> Any:
         return merged.unflatten(-1, (HEADS, -1)).transpose(1, 2).contiguous()
 
-    yield "split_heads_forward", lambda: ours.split_heads_forward(qkv, HEADS), split
-    yield "split_heads_backward", lambda: ours.split_heads_backward(*heads), split_backward
-    yield "merge_heads_forward", lambda: ours.merge_heads_forward(heads[0]), lambda: functional.merge_heads(heads[0])
-    yield "merge_heads_backward", lambda: ours.merge_heads_backward(merged, HEADS), merge_backward
-    yield "causal_softmax_forward", lambda: ours.causal_softmax_forward(scores, scale), softmax
-    yield "causal_softmax_backward", lambda: ours.causal_softmax_backward(datt, att, scale), softmax_backward
-
-
-def layer_cases(batch: int, length: int, dtype: torch.dtype) -> Iterator[Case]:
-    """LayerNorm over C channels, and GELU over 4C."""
-    ours, aten = torch.ops.perfkit, torch.ops.aten
-    x, dy = (torch.randn(batch, length, CHANNELS, dtype=dtype) for _ in range(2))
-    weight, bias = (torch.randn(CHANNELS, dtype=dtype) for _ in range(2))
-    wide, dwide = (torch.randn(batch, length, 4 * CHANNELS, dtype=dtype) for _ in range(2))
-    _, mean, rstd = ours.layernorm_forward(x, weight, bias, 1e-5)
-    shape, all_gradients = (CHANNELS,), (True, True, True)
-    kept = aten.native_layer_norm(x, shape, weight, bias, 1e-5)[1:]
-    yield (
-        "layernorm_forward",
-        lambda: ours.layernorm_forward(x, weight, bias, 1e-5),
-        lambda: aten.native_layer_norm(x, shape, weight, bias, 1e-5),
+    yield Case(
+        "split_heads_forward", (qkv, HEADS), lambda: [t.contiguous() for t in functional.split_heads(qkv, HEADS)]
     )
-    yield (
+    yield Case("split_heads_backward", heads, lambda: torch.cat([functional.merge_heads(t) for t in heads], dim=-1))
+    yield Case("merge_heads_forward", heads[:1], lambda: functional.merge_heads(heads[0]))
+    yield Case("merge_heads_backward", (merged, HEADS), merge_backward)
+    yield Case("causal_softmax_forward", (scores, scale), softmax)
+    yield Case("causal_softmax_backward", (datt, att, scale), softmax_backward)
+    yield Case("softmax_forward", (scores,), lambda: torch.softmax(scores, dim=-1))
+    yield Case("softmax_backward", (datt, att), lambda: aten._softmax_backward_data(datt, att, -1, datt.dtype))
+
+
+def layer_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
+    """LayerNorm and the residual over C channels, GELU over 4C, the bias's gradient, the encoder."""
+    x, b, dy = (make(BATCH, length, CHANNELS) for _ in range(3))
+    weight, bias = make(CHANNELS), make(CHANNELS)
+    wide, dwide = (make(BATCH, length, 4 * CHANNELS) for _ in range(2))
+    shape, eps = (CHANNELS,), 1e-5
+    _, mean, rstd = torch.ops.perfkit.layernorm_forward(x, weight, bias, eps)
+    kept = aten.native_layer_norm(x, shape, weight, bias, eps)[1:]
+    yield Case("layernorm_forward", (x, weight, bias, eps), lambda: aten.native_layer_norm(x, shape, weight, bias, eps))
+    yield Case(
         "layernorm_backward",
-        lambda: ours.layernorm_backward(dy, x, weight, mean, rstd),
-        lambda: aten.native_layer_norm_backward(dy, x, shape, *kept, weight, bias, all_gradients),
+        (dy, x, weight, mean, rstd),
+        lambda: aten.native_layer_norm_backward(dy, x, shape, *kept, weight, bias, (True, True, True)),
     )
-    yield "gelu_forward", lambda: ours.gelu_forward(wide), lambda: aten.gelu(wide, approximate="tanh")
-    yield (
-        "gelu_backward",
-        lambda: ours.gelu_backward(dwide, wide),
-        lambda: aten.gelu_backward(dwide, wide, approximate="tanh"),
+    yield Case("residual_forward", (x, b), lambda: x + b)
+    yield Case(
+        "residual_layernorm_forward",
+        (x, b, weight, bias, eps),
+        lambda: aten.native_layer_norm(x + b, shape, weight, bias, eps),
     )
+    yield Case("gelu_forward", (wide,), lambda: aten.gelu(wide, approximate="tanh"))
+    yield Case("gelu_backward", (dwide, wide), lambda: aten.gelu_backward(dwide, wide, approximate="tanh"))
+    yield Case("bias_gradient", (dwide,), lambda: dwide.flatten(0, -2).sum(dim=0))
+    idx = torch.randint(0, VOCABULARY, (BATCH, length))
+    wte, wpe = make(VOCABULARY, CHANNELS), make(POSITIONS, CHANNELS)
+
+    def encoder_backward() -> Any:
+        dwpe = torch.zeros_like(wpe)
+        dwpe[:length] = dy.sum(dim=0)
+        return aten.embedding_dense_backward(dy, idx, VOCABULARY, -1, False), dwpe
+
+    yield Case("encoder_forward", (idx, wte, wpe), lambda: F.embedding(idx, wte) + wpe[:length])
+    yield Case("encoder_backward", (dy, idx, VOCABULARY, POSITIONS), encoder_backward)
 
 
-def loss_cases(batch: int, length: int, dtype: torch.dtype) -> Iterator[Case]:
-    """Cross entropy: PyTorch's is log_softmax and nll_loss, and their backward operators."""
-    ours, aten = torch.ops.perfkit, torch.ops.aten
-    logits = torch.randn(batch * length, VOCABULARY, dtype=dtype)
-    targets = torch.randint(0, VOCABULARY, (batch * length,))
-    dloss = torch.ones((), dtype=dtype)
-    _, logsumexp = ours.cross_entropy_forward(logits, targets, -1)
+def fused_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
+    """Bias + ReLU, and multiply-add-activation, over 4C columns."""
+    x, z, dy = (make(BATCH * length, 4 * CHANNELS) for _ in range(3))
+    bias, alpha = make(4 * CHANNELS), 0.5
+    y = torch.relu(x + bias)
+    yield Case("bias_relu_forward", (x, bias), lambda: torch.relu(x + bias))
+    yield Case("bias_relu_backward", (dy, y), lambda: aten.threshold_backward(dy, y, 0))
+    for name, activate in ACTIVATIONS.items():
+        u = torch.add(x, z, alpha=alpha) + bias
+        y = activate(u)
+        slopes: dict[str, Callable[..., Any]] = {
+            "relu": lambda y=y: aten.threshold_backward(dy, y, 0),
+            "sigmoid": lambda y=y: aten.sigmoid_backward(dy, y),
+            "gelu": lambda u=u: aten.gelu_backward(dy, u, approximate="tanh"),
+            "silu": lambda u=u: aten.silu_backward(dy, u),
+        }
+
+        def forward(activate: Any = activate) -> Any:
+            return activate(torch.add(x, z, alpha=alpha) + bias)
+
+        def backward(slope: Any = slopes[name]) -> Any:
+            du = slope()
+            return du, du * alpha
+
+        saved = (y, alpha) if name in ("relu", "sigmoid") else (x, z, bias, alpha)
+        yield Case(f"multiply_add_{name}_forward", (x, z, alpha, bias), forward)
+        yield Case(f"multiply_add_{name}_backward", (dy, *saved), backward)
+
+
+def loss_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
+    """Cross entropy: PyTorch's is log_softmax and nll_loss, and their backward operators; the classifier is all."""
+    logits = make(BATCH * length, VOCABULARY)
+    targets = torch.randint(0, VOCABULARY, (BATCH * length,))
+    dloss = torch.ones((), dtype=logits.dtype)
+    _, logsumexp = torch.ops.perfkit.cross_entropy_forward(logits, targets, -1)
     kept = aten._log_softmax(logits, 1, False)
     weight = aten.nll_loss_forward(kept, targets, None, 1, -1)[1]
 
     def forward() -> Any:
         return aten.nll_loss_forward(aten._log_softmax(logits, 1, False), targets, None, 1, -1)
 
-    def backward() -> Any:
+    def backward(kept: torch.Tensor = kept) -> Any:
         picked = aten.nll_loss_backward(dloss, kept, targets, None, 1, -1, weight)
-        return aten._log_softmax_backward_data(picked, kept, 1, dtype)
+        return aten._log_softmax_backward_data(picked, kept, 1, logits.dtype)
 
-    yield "cross_entropy_forward", lambda: ours.cross_entropy_forward(logits, targets, -1), forward
-    yield (
-        "cross_entropy_backward",
-        lambda: ours.cross_entropy_backward(dloss, logits, targets, logsumexp, -1),
-        backward,
+    def both() -> Any:
+        values = aten._log_softmax(logits, 1, False)
+        aten.nll_loss_forward(values, targets, None, 1, -1)
+        return backward(values)
+
+    yield Case("cross_entropy_forward", (logits, targets, -1), forward)
+    yield Case("cross_entropy_backward", (dloss, logits, targets, logsumexp, -1), backward)
+    yield Case("classifier", (logits, targets, 1.0 / len(targets), VOCABULARY, -1), both)
+
+
+def optimizer_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
+    """AdamW beside PyTorch's fused one, and the norm; both over `PARAMETERS` elements whatever the length is."""
+    del length
+    param, grad = make(PARAMETERS), make(PARAMETERS)
+    m, v = torch.zeros(PARAMETERS), torch.zeros(PARAMETERS)
+    theirs = [[t.clone()] for t in (param, grad, m.to(param.dtype), v.to(param.dtype))]
+    step = [torch.ones(())]
+    numbers = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8}
+    flags = {"amsgrad": False, "maximize": False}
+    yield Case(
+        "adamw_step",
+        (param, grad, m, v, 1e-4, 0.9, 0.999, 1e-8, 0.01, 1, 1.0),
+        lambda: torch._fused_adamw_(*theirs, [], step, **numbers, **flags),
     )
+    yield Case("global_norm", (grad,), lambda: torch.linalg.vector_norm(grad))
 
 
-def median_us(sides: tuple[Callable[[], Any], Callable[[], Any]], seconds: float) -> tuple[float, float]:
-    """Median microseconds a call of each side, called in turn for `seconds`, after three calls to warm up."""
-    for side in sides * 3:
-        side()
-    samples: tuple[list[int], list[int]] = ([], [])
+GROUPS = (attention_cases, layer_cases, fused_cases, loss_cases, optimizer_cases)
+
+
+def medians_us(calls: list[Callable[[], Any]], seconds: float) -> list[float]:
+    """Median microseconds of each call, made in turn (A B C C B A …) for `seconds` and at least four times."""
+    for call in calls * 2:
+        call()
+    samples: list[list[int]] = [[] for _ in calls]
+    turns = list(zip(calls, samples, strict=True))
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(samples[0]) < 5:
-        for side, taken in zip(sides, samples, strict=True):
+    while time.perf_counter() < end or len(samples[0]) < 4:
+        for call, taken in turns + turns[::-1]:
             start = time.perf_counter_ns()
-            side()
+            call()
             taken.append(time.perf_counter_ns() - start)
-    return statistics.median(samples[0]) / 1e3, statistics.median(samples[1]) / 1e3
+    return [statistics.median(taken) / 1e3 for taken in samples]
 
 
-def main() -> None:
+def least_bytes(case: Case) -> float:
+    """Bytes read and written, by the operation's own cost."""
+    specs = [TensorSpec(tuple(a.shape), name_of(a.dtype)) if isinstance(a, torch.Tensor) else a for a in case.arguments]
+    cost = perfkit.kernels.find(case.name).cost(Call(f"perfkit::{case.name}", tuple(specs)))
+    return cost.bytes_read + cost.bytes_written
+
+
+def measure(case: Case, length: int, seconds: float, triad: Callable[[], Any], triad_bytes: int) -> Row:
+    """Operator, PyTorch and bound kernel in turn, then the triad."""
+    operation = perfkit.kernels.find(case.name)
+    outputs = operation.allocate(*case.arguments)
+    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+    bound = perfkit.kernels.bind(operation, case.arguments, outputs)
+    operator = getattr(torch.ops.perfkit, case.name).default
+    ours, theirs, kernel = medians_us([lambda: operator(*case.arguments), case.theirs, bound], seconds)
+    (reference,) = medians_us([triad], seconds / 4)
+    share = least_bytes(case) / kernel / (triad_bytes / reference)
+    return Row(case.name, length, ours, theirs, ours / theirs, kernel, share)
+
+
+def missed(rows: list[Row]) -> list[str]:
+    """What was not reached, a line each."""
+    lines = [f"{r.operation} (T = {r.time}): ratio {r.ratio:.2f} > {WORST}" for r in rows if r.ratio > WORST]
+    mean = geometric_mean(rows)
+    lines += [f"geometric mean {mean:.2f} > {MEAN}"] if mean > MEAN else []
+    for row in rows:
+        if row.operation == "classifier" and row.ratio > CLASSIFIER:
+            lines.append(f"classifier (T = {row.time}): ratio {row.ratio:.2f} > {CLASSIFIER}")
+        wanted = BANDWIDTH.get(row.operation, 0.0) if row.time >= 1024 else 0.0
+        if row.triad_share < wanted:
+            lines.append(f"{row.operation} (T = {row.time}): {row.triad_share:.0%} of triad < {wanted:.0%}")
+    return lines
+
+
+def geometric_mean(rows: list[Row]) -> float:
+    """Of the ratios."""
+    return math.exp(statistics.fmean(math.log(row.ratio) for row in rows))
+
+
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """Measure and print every case."""
+    dtype = TORCH_DTYPES[arguments.dtype]
+    a, b, c = (torch.ones(16 << 20) for _ in range(3))
+    rows = []
+    print(f"{'operation':30} {'T':>5} {'ours µs':>10} {'PyTorch µs':>11} {'ratio':>6} {'bound µs':>10} {'of triad':>9}")
+    for length in arguments.time:
+        for group in GROUPS:
+            for case in group(length, lambda *shape: torch.randn(*shape).to(dtype)):
+                if arguments.only and not any(word in case.name for word in arguments.only):
+                    continue
+                row = measure(
+                    case, length, arguments.seconds, lambda: torch.add(b, c, alpha=3.0, out=a), 12 * a.numel()
+                )
+                rows.append(row)
+                print(
+                    f"{row.operation:30} {length:5} {row.ours_us:10.1f} {row.pytorch_us:11.1f} {row.ratio:6.2f} "
+                    f"{row.bound_us:10.1f} {row.triad_share:9.0%}",
+                    flush=True,
+                )
+    return rows
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--time", type=int, default=64, help="sequence length")
+    parser.add_argument("--time", type=int, nargs="+", default=[64, 1024], help="sequence lengths")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long each pair is measured")
+    parser.add_argument("--threads", type=int, help="threads of both sides (default: PyTorch's)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long each case is measured at least")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="operations whose name contains one of these")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     perfkit.kernels.load()
-    shape = (arguments.batch, arguments.time, TORCH_DTYPES[arguments.dtype])
-    rows = []
-    print(f"{'operation':26} {'ours µs':>10} {'PyTorch µs':>11} {'ratio':>6}", flush=True)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.dtype}, load {load:.1f}")
     with torch.no_grad():
-        for make in (attention_cases, layer_cases, loss_cases):
-            for name, *sides in make(*shape):
-                ours, theirs = median_us((sides[0], sides[1]), arguments.seconds)
-                rows.append({"operation": name, "ours_us": ours, "pytorch_us": theirs, "ratio": ours / theirs})
-                print(f"{name:26} {ours:10.1f} {theirs:11.1f} {ours / theirs:6.2f}", flush=True)
-    mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows))
-    print(f"geometric mean of the ratios {mean:.2f}, worst {max(row['ratio'] for row in rows):.2f}")
+        rows = run(arguments)
+    mean, lines = geometric_mean(rows), missed(rows) if arguments.dtype == "fp32" else []
+    print(f"geometric mean of the ratios {mean:.2f}, worst {max(row.ratio for row in rows):.2f}", *lines, sep="\n  ")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": rows, "geometric_mean": mean}, indent=1) + "\n")
+        result = {"rows": [asdict(row) for row in rows], "geometric_mean": mean, "missed": lines}
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    return int(bool(lines))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
