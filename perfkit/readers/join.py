@@ -98,6 +98,8 @@ def _check(trace: KernelTable, counters: KernelTable) -> None:
             f"{_path(counters)} is no report of Nsight Compute, and counters come from one.",
             "Give --counters a .ncu-rep file, or the CSV that `ncu --csv --page raw` prints.",
         )
+    if not (counters.frame["kind"] == KERNEL).any():
+        raise InputError(f"{_path(counters)} holds no kernels.", "Capture it again.")
     if not (trace.frame["kind"] == KERNEL).any():
         raise InputError(
             f"{_path(trace)} holds no GPU kernels that counters could belong to.", "Capture a trace of a run on a GPU."

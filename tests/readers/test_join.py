@@ -166,6 +166,10 @@ def test_tables_that_cannot_be_joined():
         join(trace(row("a")), trace(row("a")))
     with pytest.raises(InputError, match="no GPU kernels"):
         join(trace({"name": "aten::mm", "kind": "cpu_op", "device": "cpu"}), report(row("a")))
+    empty = report(row("a"))
+    empty.frame = empty.frame.iloc[:0]
+    with pytest.raises(InputError, match="holds no kernels"):
+        join(trace(row("a")), empty)
     with pytest.raises(InputError, match="no times without the profiler"):
         join(report(row("a")), report(row("a")))
 
