@@ -36,6 +36,7 @@ class Counters:
     excessive: float | None = None  # of them, moved for nothing
     tensor_active: float | None = None
     busy: dict[str, float] = field(default_factory=dict)  # "DRAM", "L2", "L1", "multiprocessors" → share of the peak
+    ceilings: dict[str, float] = field(default_factory=dict)  # resource → bytes/s or FLOP/s, as stored for the launch
     stalls: dict[str, float] = field(default_factory=dict)  # reason → share of the stalled cycles, the largest first
 
     @property
@@ -110,6 +111,7 @@ def _of_group(
         excessive=_sum([f.get("excessive_sectors") for f in facts]),
         tensor_active=_mean(columns["tensor_active"][rows], time),
         busy={name: value for name, value in busy.items() if value is not None},
+        ceilings=said[longest].get("ceilings") or {},
         stalls=_stalls([f.get("stalls") or {} for f in facts], time),
     )
 

@@ -14,22 +14,37 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COPY, COLLECTIVE = "copy", "collective"
+WORTH = 0.01  # of the time of all rows
 
 
 def of_frame(frame: pd.DataFrame, steps: int) -> list[Exposed]:
-    """Copies by name (`Memcpy HtoD (Pageable -> Device)`) and collectives all together, a step, the longest first."""
-    found = []
-    is_copy = frame["kind"].astype(object).to_numpy() == "memcpy"
-    if is_copy.any():
-        names = frame["name"].astype(object).to_numpy()
-        found = [
-            _one(frame, str(name), COPY, is_copy & (names == name), steps)
-            for name in dict.fromkeys(names[is_copy].tolist())
-        ]
-    collective = frame["family"].astype(object).to_numpy() == "collective"
+    """Copies by name (`Memcpy HtoD (Pageable -> Device)`) and collectives all together, a step, the longest first.
+
+    Only those that take `WORTH` of all time: what else covers them costs a sort of all rows to know.
+    """
+    candidates = [(name, COPY, rows) for name, rows in _copies(frame)]
+    collective = (frame["family"] == "collective").to_numpy(bool, na_value=False)
     if collective.any():
-        found.append(_one(frame, "collectives", COLLECTIVE, collective, steps))
+        candidates.append(("collectives", COLLECTIVE, collective))
+    time = np.nan_to_num(frame["duration_ns"].to_numpy(float))
+    total = time.sum()
+    found = [_one(frame, *one, steps) for one in candidates if time[one[2]].sum() >= WORTH * total]
     return sorted(found, key=lambda one: -one.time_ns)
+
+
+def _copies(frame: pd.DataFrame) -> list[tuple[str, Booleans]]:
+    """The rows of each name of copies."""
+    places = np.flatnonzero((frame["kind"] == "memcpy").to_numpy(bool, na_value=False))
+    names = frame["name"].iloc[places].tolist()
+    by_name: dict[str, list[int]] = {}
+    for name, place in zip(names, places.tolist(), strict=True):
+        by_name.setdefault(str(name), []).append(place)
+    masks = []
+    for name, chosen in by_name.items():
+        mask = np.zeros(len(frame), bool)
+        mask[chosen] = True
+        masks.append((name, mask))
+    return masks
 
 
 def _one(frame: pd.DataFrame, name: str, kind: str, rows: Booleans, steps: int) -> Exposed:

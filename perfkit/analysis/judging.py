@@ -60,7 +60,7 @@ def too_small(frame: pd.DataFrame) -> Booleans:
 
 
 def _on_gpu(frame: pd.DataFrame) -> Booleans:
-    on_gpu: Booleans = frame["kind"].astype(object).isin(ON_GPU).to_numpy(bool)
+    on_gpu: Booleans = frame["kind"].isin(ON_GPU).to_numpy(bool)
     return on_gpu
 
 

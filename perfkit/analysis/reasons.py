@@ -46,6 +46,8 @@ STALLS = {
     "sleeping": ("a sleep of its own", "Wait for less time."),
     "dispatch_stall": ("the dispatcher", "Nothing in the program is known to help."),
 }  # fmt: skip
+# The matrix unit that takes over the products of a vector unit.
+_MATRIX = {"vector_fp32": "matrix_tf32", "vector_fp64": "matrix_fp64", "vector_fp16": "matrix_fp16"}
 _SHORT = {
     "long_scoreboard": "memory",
     "short_scoreboard": "shared memory",
@@ -79,7 +81,7 @@ def of_group(group: Group, counters: Counters) -> list[Reason]:
 
 
 def _too_few_blocks(g: Group, c: Counters) -> Reason | None:
-    """Multiprocessors without a block idle throughout: at most their share of the time is won."""
+    """Multiprocessors without a block idle throughout. At most the room that its blocks leave free is won."""
     if not c.blocks or not c.multiprocessors or c.blocks >= c.multiprocessors or g.time_ns < TOO_SHORT_NS * g.count:
         return None
     idle = 1 - c.blocks / c.multiprocessors
@@ -90,7 +92,7 @@ def _too_few_blocks(g: Group, c: Counters) -> Reason | None:
         text=f"it launches {blocks} on {c.multiprocessors} multiprocessors: {percent(idle)} of them have nothing to do",
         remedy="Split the work over more blocks: a first pass that leaves a partial result a block, then one that "
         "joins them; or a library's reduction, such as CUB's.",
-        saving_ns=g.time_ns * idle,
+        saving_ns=g.time_ns * (1 - c.waves if c.waves is not None and c.waves < 1 else idle),
     )
 
 
@@ -98,10 +100,10 @@ def _uncoalesced(g: Group, c: Counters) -> Reason | None:
     """Only the sectors that were asked for move, at the same ceiling: less time than that no access pattern takes."""
     if not c.sectors or c.excessive is None or c.excessive < WASTED * c.sectors or not _by_memory(g):
         return None
-    asked = (c.sectors - c.excessive) * SECTOR_BYTES
-    least = (g.roof_ns or 0.0) * (min(1.0, asked / g.bytes) if g.bytes else 1.0)
-    saving = g.judged_ns - least if g.roof_ns else None
     wasted = c.excessive / c.sectors
+    asked = (c.sectors - c.excessive) * SECTOR_BYTES
+    kept = min(1.0, asked / g.bytes) if g.bound == "memory" and g.bytes else 1 - wasted
+    saving = g.judged_ns - g.roof_ns * kept if g.roof_ns else None
     scale = units.scale_for([c.sectors], "")
     return Reason(
         name="uncoalesced",
@@ -115,18 +117,21 @@ def _uncoalesced(g: Group, c: Counters) -> Reason | None:
 
 
 def _tensor_idle(g: Group, c: Counters) -> Reason | None:
-    """A matrix product on the vector units of a GPU that has matrix units."""
+    """A matrix product on the vector units of a GPU with matrix units: at most, what those and memory would take."""
     if g.family != "matmul" or c.tensor_active is None or c.tensor_active >= TENSOR_NOISE:
         return None
-    if not g.bound.startswith("vector_"):
+    rate = c.ceilings.get(_MATRIX.get(g.bound, ""))
+    if not rate or g.flop is None:
         return None
+    memory = c.ceilings.get("memory")
+    least = max(g.flop / rate, (g.bytes or 0.0) / memory if memory else 0.0) * 1e9
     return Reason(
         name="tensor-idle",
         label=f"tensor pipe idle ({percent(c.tensor_active)})",
         text=f"it is a matrix product, and the tensor pipe was active in {percent(c.tensor_active)} of the cycles: the "
         f"vector units do the work ({g.ceiling})",
         remedy="Where the precision allows, use TF32 (torch.set_float32_matmul_precision('high')), bf16 or fp16.",
-        saving_ns=g.headroom_ns,
+        saving_ns=max(g.time_ns - least, 0.0),
     )
 
 

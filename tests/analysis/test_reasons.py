@@ -57,7 +57,7 @@ def test_savings_are_bounds_that_can_be_worked_out() -> None:
     asked = (33554432 - 29360128) * 32  # the bytes that threads asked for, in sectors
     least = asked / (strided.bytes / (strided.roof_ns * 1e-9)) * 1e9
     assert strided.reasons[0].saving_ns == pytest.approx(strided.time_ns - least)
-    assert reduce_.reasons[0].saving_ns == pytest.approx(reduce_.time_ns * 131 / 132)
+    assert reduce_.reasons[0].saving_ns == pytest.approx(reduce_.time_ns * (1 - 1 / 132 / 8))  # 8 blocks would fit
     occupancy = profiles.kernel(report, "smem_limited")
     assert occupancy.reasons[0].saving_ns == occupancy.headroom_ns
 
@@ -122,11 +122,15 @@ def test_a_tail_needs_few_waves_and_an_empty_last() -> None:
 
 
 def test_the_tensor_pipe_is_missed_in_matrix_products_only() -> None:
-    product = {"family": "matmul", "bound": "vector_fp32"}
-    assert names(product, tensor_active=0.0) == ["tensor-idle"]
-    assert names(product, tensor_active=0.6) == []
-    assert names({**product, "family": "elementwise"}, tensor_active=0.0) == []
-    assert names({**product, "bound": "matrix_bf16"}, tensor_active=0.0) == []
+    product = {"family": "matmul", "bound": "vector_fp32", "flop": 1e10, "efficiency": 0.95}
+    idle = {"tensor_active": 0.0, "ceilings": {"matrix_tf32": 1e14, "memory": 1e12}}
+    assert names(product, **idle) == ["tensor-idle"]
+    assert names(product, **{**idle, "tensor_active": 0.6}) == []
+    assert names(product, **{**idle, "ceilings": {"memory": 1e12}}) == []  # a GPU without such units
+    assert names({**product, "family": "elementwise"}, **idle) == []
+    assert names({**product, "bound": "matrix_bf16"}, **idle) == []
+    [reason] = of_group(Group(**{**_fields(GROUP), **product}), replace(QUIET, **idle))
+    assert reason.saving_ns == pytest.approx(1e6 - 1e5)  # 10 GFLOP at 100 TFLOP/s, and 100 MB at 1 TB/s: 100 µs each
 
 
 def test_stalls_count_where_nothing_is_busy_or_memory_stays_below_its_roof() -> None:

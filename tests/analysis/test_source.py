@@ -6,7 +6,7 @@ import pytest
 
 from perfkit import table
 from perfkit.analysis import source
-from perfkit.analysis.report import _slowed
+from perfkit.analysis.report import _slowed, analyse_table
 from perfkit.analysis.results import Accounting
 from tests.analysis import profiles
 
@@ -68,3 +68,18 @@ def test_a_profiler_lengthens_the_kernels_of_a_cpu_and_the_gaps_of_a_gpu() -> No
     )
     assert "efficiency and headroom, which come from it, are too pessimistic" in _slowed(slowed, "cpu")[0]
     assert "idle time of the GPU is overstated; the times of its kernels are its own" in _slowed(slowed, "cuda")[0]
+
+
+def test_without_durations_the_kernels_are_named_all_the_same() -> None:
+    rows = [
+        {"name": "k", "order": i, "kind": "gpu_kernel", "dram_bytes": 1e6, "dram_origin": "counter"} for i in (0, 1)
+    ]
+    made = table.build(
+        [*rows, {"name": "l", "order": 2, "kind": "gpu_kernel", "dram_origin": "absent"}], source={"reader": "ncu-csv"}
+    )
+    report = analyse_table(made, None, "x.csv")
+    assert report.verdict == [
+        "The profile holds 3 kernel calls without durations: no rate, no efficiency and no headroom is known.",
+        "It holds k (2 ×, 2.00 MB to and from DRAM) and l (1 ×).",
+    ]
+    assert report.backends[0].kernels == [] and report.backends[0].findings == []

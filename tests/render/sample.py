@@ -312,6 +312,17 @@ def hostile() -> r.Report:
             ceiling=HOSTILE,
         )
         b.families[0].key = HOSTILE
+        why = r.Reason(name=HOSTILE, label=HOSTILE, text=HOSTILE, remedy=HOSTILE, saving_ns=1e6)
+        b.kernels[2].reasons = [why]
+        b.findings = [
+            r.Finding(
+                name=HOSTILE, title=HOSTILE * 20, evidence=HOSTILE * 20, remedy=HOSTILE, time_ns=2e6, saving_ns=1e6,
+                share=0.1, kernels=[HOSTILE],
+            )
+        ]  # fmt: skip
+        b.advice = [r.Advice(kernel=HOSTILE, title=HOSTILE, text=HOSTILE * 20, speedup=0.5, scope=HOSTILE)]
+        b.missing = [r.Missing(what=HOSTILE, option=HOSTILE * 10, kernels=1, of=2, for_roof=True)]
+        b.exposed = [r.Exposed(name=HOSTILE, kind=HOSTILE, count=1, time_ns=1.0)]
         b.reason = HOSTILE
         b.symbols = [Symbol(name=HOSTILE, kernel=HOSTILE, trace=HOSTILE, count=1)]
         if b.tree:
