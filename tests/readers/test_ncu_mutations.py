@@ -122,6 +122,15 @@ def test_values_that_cannot_be_are_named(values: dict[str, float], why: str) -> 
     assert any(why in said for said in plausible.doubts([doubtful], plausible.EXACT))
 
 
+@pytest.mark.parametrize("value", [0.0, 1e308, 5e-324, -1.0])
+def test_any_value_can_be_doubted(value: float) -> None:
+    plain = result()
+    names = [name for name, stored in plain.values.items() if isinstance(stored, float)]
+    for name in names:
+        plausible.doubts([result(), Result(name="k", function="k", values={**plain.values, name: value})], 1e-6)
+    plausible.doubts([Result(name="k", function="k", values=dict.fromkeys(names, value))], plausible.PRINTED)
+
+
 def test_kernels_of_one_device_agree() -> None:
     one, other = result(), result(device__attribute_multiprocessor_count=131.0)
     assert any("is not the same for all kernels" in said for said in plausible.doubts([one, other], plausible.EXACT))

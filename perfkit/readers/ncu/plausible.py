@@ -85,18 +85,30 @@ def _pairs(result: Result) -> Iterator[tuple[str, float, float]]:
     yield "shared memory a block", number("launch__shared_mem_per_block"), sum(parts)
     for unit in ("dram", "sm", "smsp", "gpc", "lts"):
         cycles = f"{unit}__cycles_elapsed.avg"
-        yield f"{cycles}.per_second", number(f"{cycles}.per_second"), number(cycles) / seconds if seconds else math.nan
+        yield f"{cycles}.per_second", number(f"{cycles}.per_second"), _ratio(number(cycles), seconds)
     moved = number(metrics.DRAM_READ) + number(metrics.DRAM_WRITE)
     yield "DRAM bytes", moved, number(metrics.DRAM_RATE) * seconds
     yield "DRAM bytes", moved, traffic.by_share(result)
-    yield "the share of the DRAM roof", number(metrics.DRAM_SHARE), 100 * number(metrics.DRAM_RATE) / roofs.dram(result)
+    yield (
+        "the share of the DRAM roof",
+        number(metrics.DRAM_SHARE),
+        100 * _ratio(number(metrics.DRAM_RATE), roofs.dram(result)),
+    )
     yield metrics.DRAM_PEAK, number(metrics.DRAM_PEAK), 2 * number(metrics.BUS_WIDTH) / 8
     yield metrics.WAVES, number(metrics.WAVES), _waves(result, grid)
     most = number("device__attribute_max_threads_per_multiprocessor")
     warps = math.ceil(block / 32) if math.isfinite(block) else math.nan
-    yield "the theoretical occupancy", number(metrics.THEORETICAL_OCCUPANCY), 100 * _fit(result) * warps * 32 / most
+    yield (
+        "the theoretical occupancy",
+        number(metrics.THEORETICAL_OCCUPANCY),
+        100 * _ratio(_fit(result) * warps * 32, most),
+    )
     for name in metrics.L1:
         yield name, number(name), number(f"{name}.per_second") * seconds
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other else math.nan
 
 
 def _fit(result: Result) -> float:
@@ -108,7 +120,7 @@ def _fit(result: Result) -> float:
 
 def _waves(result: Result, grid: float) -> float:
     slots = result.number("launch__sm_count") * _fit(result)
-    return grid / slots if slots > 0 else math.nan
+    return _ratio(grid, slots)
 
 
 def _impossible(result: Result) -> Iterator[str]:
