@@ -1,0 +1,138 @@
+"""`perfkit inspect`: what the compiler made of a kernel or of a whole workload."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from perfkit.inspection.results import Inspected
+
+KERNEL, PROGRAM, OUTPUT = "A kernel", "A workload", "Output"
+_WIDTH = 110
+
+
+def inspect(
+    what: Annotated[str, typer.Argument(help="A kernel (see `perfkit list kernels`), a workload, or a run folder.")],
+    implementation: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as c:2 or triton; commas or repeated. All when left out.", rich_help_panel=KERNEL),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    arch: Annotated[
+        str,
+        typer.Option(help="What CUDA and Triton kernels are compiled for, without a GPU.", rich_help_panel=KERNEL),
+    ] = "sm_90",
+    sizes: Annotated[
+        str, typer.Option(help="Such as B=4,T=1024,C=768, which launches follow from.", rich_help_panel=KERNEL)
+    ] = "",
+    kernels: Annotated[
+        list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=KERNEL)
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(help="compile, thunder, thunder-llmc: the program it makes.", rich_help_panel=PROGRAM)
+    ] = "",
+    preset: Annotated[str | None, typer.Option(help="Named dimensions.", rich_help_panel=PROGRAM)] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=PROGRAM)] = "cpu",
+    inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=PROGRAM)] = False,
+    listing: Annotated[
+        bool, typer.Option("--listing", help="Print the code as well: assembler, PTX, program.", rich_help_panel=OUTPUT)
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the code into this file.", rich_help_panel=OUTPUT)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
+) -> None:
+    """Show what compilers made: instruction set and vector width of C kernels; registers, shared memory, spills and
+    width of accesses of CUDA and Triton kernels; the code that Inductor generates, or Thunder's executed trace.
+    """
+    from perfkit.cli.shown import progress
+    from perfkit.run_folder import is_run_folder, write_whole
+
+    with progress() as say:
+        if is_run_folder(Path(what)):
+            found = list(_of_run(Path(what), backend))
+        elif backend:
+            found = list(_of_workload(what, backend, preset, device, dtype, inference, lambda t: say("inspect", t)))
+        else:
+            folders = [str(k) for k in kernels or ()]
+            found = list(_of_kernel(what, implementation or [], dtype, arch, sizes, folders))
+    if out:
+        write_whole(out, "\n\n".join(f"{_comment(one)}\n{one.listing}" for one in found) + "\n")
+    _print(found, as_json, listing, out)
+
+
+def _of_run(folder: Path, backend: str) -> Iterator[Inspected]:
+    from perfkit.inspection.generated import inspect_run
+
+    yield inspect_run(folder, backend)
+
+
+def _of_workload(
+    what: str, backend: str, preset: str | None, device: str, dtype: str, inference: bool, say: object
+) -> Iterator[Inspected]:
+    from perfkit.inspection.generated import inspect_backend
+    from perfkit.workloads import loader
+    from perfkit.workloads.settings import resolve_settings
+
+    chosen = loader.find(what)
+    settings = resolve_settings(chosen, preset=preset, device=device, dtype=dtype, training=not inference)
+    assert callable(say)
+    yield inspect_backend(chosen, settings, backend, say)
+
+
+def _of_kernel(
+    what: str, implementations: list[str], dtype: str, arch: str, sizes: str, folders: list[str]
+) -> Iterator[Inspected]:
+    from perfkit.errors import UsageError
+    from perfkit.inspection import kernels
+    from perfkit.workloads import loader
+
+    if what in [w.name for w in loader.names()]:
+        raise UsageError(f"{what} is a workload.", f"Name a backend: perfkit inspect {what} --backend compile.")
+    wanted = [name.strip() for text in implementations for name in text.split(",") if name.strip()]
+    yield from kernels.inspect_operation(what, wanted, dtype, arch, sizes, folders)
+
+
+def _comment(one: Inspected) -> str:
+    return f"# {one.title}"
+
+
+def _print(found: list[Inspected], as_json: bool, listing: bool, out: Path | None) -> None:
+    import msgspec
+
+    if as_json:
+        shown = [msgspec.structs.replace(one, listing=one.listing if listing else "") for one in found]
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from perfkit.render.cells import clean
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _WIDTH)
+    for one in found:
+        console.print(Text(clean(one.title), style="bold"))
+        for line in _lines(one.facts, min(console.width, _WIDTH)):
+            console.print(line, soft_wrap=True)
+        for note in one.notes:
+            console.print(Text(f"  {clean(note, 600)}", style="yellow"))
+        if listing:
+            sys.stdout.write(one.listing + "\n")
+        console.print()
+    if out:
+        console.print(f"Code: {out}", soft_wrap=True)
+
+
+def _lines(facts: list[tuple[str, str]], width: int) -> Iterator[str]:
+    """Names in one column, what is said of them wrapped in the other."""
+    from perfkit.render.cells import clean
+
+    column = max((len(name) for name, _ in facts), default=0) + 4
+    for name, value in facts:
+        texts = textwrap.wrap(clean(value, 600), max(20, width - column), break_on_hyphens=False) or [""]
+        yield f"  {name:<{column - 2}}{texts[0]}"
+        yield from (" " * column + text for text in texts[1:])
