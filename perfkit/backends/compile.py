@@ -1,11 +1,11 @@
 """torch.compile: Dynamo captures the model's graph, Inductor fuses it and generates C++ (CPU) or Triton (CUDA) kernels.
 
-On the CPU two of Inductor's options are set, and nothing else that changes what runs:
-- `cpp.enable_kernel_profile`: each fused C++ kernel opens a profiler record of its own name. Without a profiler that
-  is a flag test a kernel call.
+Two of Inductor's options are set, and nothing else that changes what runs:
+- `cpp.enable_kernel_profile`, on the CPU: each fused C++ kernel opens a profiler record of its own name. Without a
+  profiler that is a flag test a kernel call. Launches of Triton kernels are recorded by their names anyway.
 - `fx_graph_cache` off: a graph out of that cache comes without its scheduler, so nothing would be known of its
   kernels' work. The cache of compiled objects stays on; so the time to prepare holds tracing and code generation
-  always, and the C++ compiler only where the code is new.
+  always, and the C++ compiler or Triton only where the code is new.
 
 Never run a compiled callable under a TorchDispatchMode: it would silently run eagerly.
 """
@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 
     from perfkit.workloads.interface import Batch, Workload
 
-CPU_OPTIONS: dict[str, Any] = {
-    "cpp.enable_kernel_profile": True,
-    "fx_graph_cache": False,
-    "fx_graph_remote_cache": False,
-}
+DESCRIBED: dict[str, Any] = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+CPU_OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, **DESCRIBED}
 
 
 class CompiledProgram(AutogradProgram):
@@ -91,7 +88,7 @@ class Compile(Backend):
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CompiledProgram:
         import torch
 
-        described = CPU_OPTIONS if settings.device == "cpu" else {}
+        described = CPU_OPTIONS if settings.device == "cpu" else DESCRIBED
         options = described | mode_options(settings.compile_mode)
         call = torch.compile(model, fullgraph=False, dynamic=False, options=options)
         optimizer = workload.optimizer(model, settings) if settings.training else None

@@ -163,10 +163,10 @@ def _kinds_of_calls(
 def _kind_of_call(
     key: Key, costs: CostModel, declared: Mapping[str, DeclaredKernel], usual: str, matmul_precision: str
 ) -> KindOfCall:
+    call = call_of(key, usual, matmul_precision)
     if key[0] in declared:
         kernel = declared[key[0]]
-        return KindOfCall(None, Cost(kernel.flop, kernel.bytes_read, kernel.bytes_written))
-    call = call_of(key, usual, matmul_precision)
+        return KindOfCall(describe(call), Cost(kernel.flop, kernel.bytes_read, kernel.bytes_written))
     return KindOfCall(describe(call), triton_cost(call) if is_triton(key[0]) else costs.cost(call))
 
 

@@ -1,4 +1,4 @@
-"""Recording the C++ kernels that Inductor fuses, by the names that a profiler shows."""
+"""Recording the C++ and Triton kernels that Inductor fuses, by the names that a profiler shows."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ class Recording:
 
 @contextlib.contextmanager
 def recording(into: Recording) -> Iterator[None]:
-    """Record into `into` each C++ kernel and each graph's code that Inductor generates while the block runs."""
+    """Record into `into` each kernel and each graph's code that Inductor generates while the block runs."""
     try:
         from torch._inductor.codegen.cpp import CppScheduling
+        from torch._inductor.codegen.triton import TritonScheduling
         from torch._inductor.graph import GraphLowering
     except ImportError as error:
         into.warn(f"The fused kernels have no FLOP and bytes: this torch's Inductor differs ({error}).")
@@ -65,6 +66,7 @@ def recording(into: Recording) -> Iterator[None]:
         return
     with (
         _replaced(CppScheduling, "define_kernel", functools.partial(_recording_kernels, into), into),
+        _replaced(TritonScheduling, "define_kernel", functools.partial(_recording_triton, into), into),
         _replaced(GraphLowering, "save_output_code", functools.partial(_recording_code, into), into),
     ):
         yield
@@ -95,6 +97,25 @@ def _recording_kernels(into: Recording, original: Any) -> Any:
             into.add(profiled_name(src_code, name), describe(nodes, args, V.graph))
         except Exception as error:  # a private structure that changed must never break the user's compilation
             into.warn(f"Some fused kernels have no FLOP and bytes: {name}: {type(error).__name__}: {error}.")
+        return name
+
+    return define_kernel
+
+
+def _recording_triton(into: Recording, original: Any) -> Any:
+    """A Triton kernel's launch is shown under the kernel's name; its scheduler's nodes stand among markers of loops."""
+
+    def define_kernel(self: Any, *args: Any, **settings: Any) -> str:
+        from torch._inductor.virtualized import V
+
+        name: str = original(self, *args, **settings)
+        try:
+            _, node_schedule, kernel = args[:3]
+            nodes = [node for node in node_schedule if hasattr(node, "get_nodes")]
+            if nodes:
+                into.add(name, describe(nodes, kernel.args, V.graph))
+        except Exception as error:  # a private structure that changed must never break the user's compilation
+            into.warn(f"Some fused kernels have no FLOP: {name}: {type(error).__name__}: {error}.")
         return name
 
     return define_kernel
