@@ -8,7 +8,6 @@ It comes after everything else and adds to it: where it fails, the run is what i
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import tempfile
@@ -57,7 +56,7 @@ def impossible(plan: Plan, settings: Settings) -> PerfkitError | None:
 
 
 def add(
-    plan: Plan, settings: Settings, backend: str, folder: Path, show: Show, layers: Callable[[], int] = lambda: 1
+    plan: Plan, settings: Settings, backend: str, folder: Path, show: Show, layers: Callable[[], int] = lambda: 0
 ) -> str:
     """Profile one backend under the tool and add what it saw to `folder`; the name of the report kept there.
 
@@ -66,11 +65,17 @@ def add(
     """
     if plan.tool == "nsys":
         return _add_timeline(plan, settings, backend, folder, show)
+    repeated = layers() if plan.one_layer else 0
+    if plan.one_layer and not repeated:
+        raise RunFailed(
+            "The trace tells no layers, so that counters of one layer could serve none.",
+            "Leave --one-layer out for this backend.",
+        )
     report = folder / COUNTERS
     expected = 0 if plan.one_layer else _kernels_a_step(folder / KERNELS)
     table = _profiled_by_ncu(plan, settings, backend, report, show, expected)
     show("joining the counters onto the trace")
-    _join(folder / KERNELS, table, layers() if plan.one_layer else 0)
+    _join(folder / KERNELS, table, repeated)
     return report.name
 
 
@@ -162,8 +167,8 @@ def _watched(
 
 def layers_of(path: Path) -> int:
     """How many repeated layers the kernel table at `path` names; 0 for none."""
-    last = _table(path).frame["layer"].max()
-    return 0 if last is None or last != last or math.isinf(float(last)) else int(last) + 1
+    layers = _table(path).frame["layer"].dropna()
+    return int(layers.max()) + 1 if len(layers) else 0
 
 
 def _kernels_a_step(path: Path) -> int:

@@ -138,10 +138,10 @@ def test_nsys_is_captured_and_its_export_read(tools, tmp_path):
 
 
 def test_nsys_waits_for_a_range(tools, tmp_path):
-    run(tmp_path / "out/p.nsys-rep", options=nsys.Options(nvtx=("step",)))
+    run(tmp_path / "out/p.nsys-rep", options=nsys.Options(nvtx=("perfkit@step",)))
     given = json.loads((tmp_path / "nsys.json").read_text())
     assert given[given.index("--capture-range") + 1] == "nvtx"
-    assert given[given.index("--nvtx-capture") + 1] == "step"
+    assert given[given.index("--nvtx-capture") + 1] == "step@perfkit"
 
 
 @pytest.mark.parametrize(

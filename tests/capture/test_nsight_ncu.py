@@ -27,6 +27,8 @@ def test_by_default_just_the_metrics_of_the_report():
     for name in (
         "gpu__time_duration.sum",
         "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "smsp__inst_executed.sum",
         "lts__t_sectors_srcunit_tex_op_write.sum",
         "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
         "sm__sass_thread_inst_executed_op_hfma_pred_on.sum.peak_sustained",

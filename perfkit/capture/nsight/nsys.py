@@ -49,8 +49,14 @@ def command(options: Options, report: Path, program: Sequence[str]) -> list[str]
     if options.profiler_api:
         given += ["--capture-range", "cudaProfilerApi", "--capture-range-end", "stop"]
     elif options.nvtx:
-        given += ["--capture-range", "nvtx", "--capture-range-end", "stop", "--nvtx-capture", options.nvtx[0]]
+        given += ["--capture-range", "nvtx", "--capture-range-end", "stop", "--nvtx-capture", _range(options.nvtx[0])]
     return [*given, *program]
+
+
+def _range(name: str) -> str:
+    """DOMAIN@NAME, as ncu has it, in this tool's order: NAME@DOMAIN."""
+    domain, at, plain = name.partition("@")
+    return f"{plain}@{domain}" if at else name
 
 
 def environment(options: Options) -> dict[str, str]:
