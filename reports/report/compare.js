@@ -87,6 +87,7 @@ function showWhere(report) {
   const per = shown.length ? shown[0].per : "step";
   byId("where-small").textContent = per === "step" ? "kernel time of one step" : `kernel time of the ${per}`;
   const node = byId("where");
+  byId("where-card").hidden = !shown.length && !isRun(report);
   if (!shown.length) return node.append(el("p", { class: "note" }, "No kernel times were captured."));
   node.style.height = `${96 + 52 * shown.length}px`;
   const draw = () => chart(node, () => stacked(shown, chosen));

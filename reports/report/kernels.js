@@ -12,6 +12,7 @@ class KernelTable {
     this.text = el("input", { type: "search", placeholder: "Filter by name or shape", "aria-label": "Filter by name or shape", oninput: () => this.draw() });
     this.family = this.selection("All kernel types", this.groups.map((g) => g.family));
     this.pass = this.selection("All passes", this.groups.flatMap((g) => g.passes));
+    this.pass.hidden = !this.columns.some((c) => c.key === "pass");
     this.summary = el("span", { class: "note", role: "status" });
     this.table = el("table", { class: "kernels" });
     this.more = el("button", { type: "button", class: "quiet more", onclick: () => { this.limit = Infinity; this.draw(); } });
@@ -50,7 +51,7 @@ class KernelTable {
     const rows = this.chosen();
     const shown = rows.slice(0, this.limit);
     const sum = (pick) => rows.reduce((total, g) => total + (known(pick(g)) ? pick(g) : 0), 0);
-    this.summary.textContent = `${rows.length} of ${this.groups.length} · ${amount(sum((g) => g.time_ns), "ns")} · ${percent(sum((g) => g.share))} of kernel time · headroom ${amount(sum((g) => g.headroom_ns), "ns")}`;
+    this.summary.textContent = `${rows.length} of ${this.groups.length} · ${amount(sum((g) => g.time_ns), "ns")} · ${percent(sum((g) => g.share))} of kernel time${this.columns.some((c) => c.key === "headroom") ? ` · headroom ${amount(sum((g) => g.headroom_ns), "ns")}` : ""}`;
     this.table.replaceChildren(this.head(), el("tbody", {}, shown.flatMap((g) => this.row(g))));
     this.more.hidden = shown.length === rows.length;
     this.more.textContent = `Show all ${rows.length}`;
@@ -101,15 +102,16 @@ function kernelColumns(groups) {
   };
   const judged = groups.some((g) => known(g.efficiency));
   const reason = (g) => why(g, judged);
+  const passes = groups.some((g) => g.passes.some((p) => p !== "unknown"));
   return [
     { key: "name", head: "Kernel", text: true, class: "namecell", value: labelOf, cell: kernelName },
     { key: "family", head: "Type", text: true, value: (g) => g.family, cell: (g) => [dot(g.family, "family"), clean(g.family, 40)] },
-    { key: "pass", head: "Pass", text: true, value: (g) => g.passes.join(" "), cell: (g) => el("span", { class: "passes" }, g.passes.map((p) => el("span", { title: clean(p, 40) }, dot(p, "pass"), shortPass(p)))) },
+    ...(passes ? [{ key: "pass", head: "Pass", text: true, value: (g) => g.passes.join(" "), cell: (g) => el("span", { class: "passes" }, g.passes.map((p) => el("span", { title: clean(p, 40) }, dot(p, "pass"), shortPass(p)))) }] : []),
     column("count", "Count", "count", (g) => g.count),
     { key: "time", head: "Time", unit: times.suffix, class: "timecell", value: (g) => g.time_ns, cell: (g) => bar(g.time_ns / longest, number(g.time_ns, times), "", colorOf(g.family, "family")) },
     { key: "share", head: "Share", right: true, value: (g) => g.share, cell: (g) => percent(g.share) },
-    column("rate", "Rate", "FLOP/s", (g) => g.flop_rate),
-    column("bandwidth", "Bandwidth", "B/s", (g) => g.bandwidth),
+    ...(groups.some((g) => known(g.flop_rate)) ? [column("rate", "Rate", "FLOP/s", (g) => g.flop_rate)] : []),
+    ...(groups.some((g) => known(g.bandwidth)) ? [column("bandwidth", "Bandwidth", "B/s", (g) => g.bandwidth)] : []),
     ...(judged ? [{ key: "efficiency", head: "Efficiency", class: "effcell", value: (g) => g.efficiency, cell: efficiencyBar }, column("headroom", "Headroom", "ns", (g) => g.headroom_ns)] : []),
     ...(groups.some(reason) ? [{ key: "why", head: "Why", text: true, class: "whycell", value: reason, cell: (g) => clean(reason(g), 120) || ABSENT }] : []),
     ...(judged ? [{ key: "bound", head: "Bound by", text: true, value: (g) => g.bound, cell: (g) => clean(g.bound, 40) || ABSENT }] : []),

@@ -61,7 +61,7 @@ function groupsTable(header, kind, groups, total) {
   const rows = total ? [...groups, { ...total, key: "all", all: true }] : groups;
   const column = (head, unitName, pick) => {
     const scale = columnScale(rows.map(pick), unitName);
-    return { head, unit: scale.suffix, right: true, cell: (g) => number(pick(g), scale) };
+    return { head, unit: scale.suffix, right: true, empty: !rows.some((g) => known(pick(g))), cell: (g) => number(pick(g), scale) };
   };
   const largest = Math.max(...groups.map((g) => g.time_ns));
   const times = columnScale(rows.map((g) => g.time_ns), "ns");
@@ -73,7 +73,7 @@ function groupsTable(header, kind, groups, total) {
     column("Rate", "FLOP/s", (g) => g.flop_rate),
     column("Moved", "B", (g) => g.bytes),
     column("Bandwidth", "B/s", (g) => g.bandwidth),
-    { head: "Efficiency", class: "effcell", cell: efficiencyBar },
+    { head: "Efficiency", class: "effcell", empty: !rows.some((g) => known(g.efficiency)), cell: efficiencyBar },
     column("Headroom", "ns", (g) => g.headroom_ns),
-  ], rows, (g) => (g.all ? "total" : null)));
+  ].filter((c) => !c.empty), rows, (g) => (g.all ? "total" : null)));
 }

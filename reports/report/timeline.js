@@ -5,16 +5,18 @@ function timelineCard(backend) {
   return parts.length ? card("Ranges, copies and waits", "totals of the capture", "span-12", ...parts.map((part) => el("div", { class: "scroll" }, part))) : null;
 }
 
+const FIRST_RANGES = 15;
+
 function rangesTable(ranges) {
   if (!ranges.length) return null;
-  return plainTable([
+  return shortened(FIRST_RANGES, ranges, (shown) => plainTable([
     { head: "Range", first: true, cell: (r) => clean(r.name, 120) },
     { head: "Count", right: true, cell: (r) => String(r.count) },
     totalOf(ranges, "On the host", "ns", (r) => r.host_ns),
     { head: "Kernels", right: true, cell: (r) => String(r.kernels) },
     totalOf(ranges, "Kernel time", "ns", (r) => r.kernel_ns),
     { head: "Share", right: true, cell: (r) => percent(r.share) },
-  ], ranges);
+  ], shown));
 }
 
 function transfersTable(transfers) {
