@@ -31,6 +31,7 @@ _GROUPS = ("dram", "l2", "l1", "tensor", "instructions")  # measures that only c
 _LAUNCH = ("registers", "shared_bytes", "occupancy", "waves")
 _MATRIX = [name for name in FLOP_COLUMNS if name.startswith("flop_matrix_")]
 _SHOWN = 5
+_TRIED = 8  # captured steps that are tried for one that fits
 
 # In the spelling of template arguments the tools differ in casts, placeholders, unnamed things and lambdas.
 _CAST = re.compile(r"\((?:unsigned |signed )?(?:bool|char|short|int|long|long long)\)")
@@ -65,9 +66,11 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
     matched = np.full(len(order), -1, np.int64)
     steps = _steps(trace.frame.iloc[order])
     captured = _captured_steps(counters.frame.iloc[source])
+    served = len(captured)
     layers = trace.frame["layer"].iloc[order].to_numpy(dtype=float, na_value=np.nan)
-    for index, rows in enumerate(steps):
-        columns = captured[index] if len(captured) == len(steps) else captured[0]
+    if len(captured) != len(steps):
+        captured = [_fitting(captured, steps[0], ours, theirs, trace, counters)] * len(steps)
+    for rows, columns in zip(steps, captured, strict=True):
         for part in _parts(rows, layers) if one_layer else [rows]:
             found = _matches(ours, theirs, part, columns, trace, counters)
             matched[part] = np.where(found >= 0, found, matched[part])
@@ -84,7 +87,7 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
     joined.facts["counters"] |= {
         "in_cache": int(warm.sum()),
         "steps": len(steps),
-        "steps_captured": len(captured),
+        "steps_captured": served,
         "layers": one_layer,
     }
     joined.source["counters"] = counters.source.get("path", "")
@@ -133,6 +136,18 @@ def _captured_steps(frame: pd.DataFrame) -> list[Integers]:
     """The same of a report: a kernel launched by a thread without ranges is in the step of the one before it."""
     step = frame["step"].ffill()
     return _steps(frame.assign(step=step))
+
+
+def _fitting(
+    captured: list[Integers], rows: Integers, ours: _Keys, theirs: _Keys, trace: KernelTable, counters: KernelTable
+) -> Integers:
+    """The captured step that has most in common with a step of the trace; of equal ones the last, which is warm."""
+    if len(captured) == 1:
+        return captured[0]
+    return max(
+        reversed(captured[-_TRIED:]),
+        key=lambda columns: int((_matches(ours, theirs, rows, columns, trace, counters) >= 0).sum()),
+    )
 
 
 def _parts(rows: Integers, layers: npt.NDArray[np.float64]) -> list[Integers]:

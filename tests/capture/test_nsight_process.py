@@ -66,6 +66,20 @@ def test_a_child_that_keeps_the_stream_open_does_not_keep_perfkit(tmp_path):
     assert not _runs(int(note.read_text()))
 
 
+def test_an_interruption_ends_the_tool_too(tmp_path):
+    note = tmp_path / "pid"
+    script = (
+        f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); print('==', flush=True); time.sleep(600)"
+    )
+
+    def interrupt(line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        follow([sys.executable, "-c", script], lambda line: line.startswith("=="), interrupt, print)
+    assert not _runs(int(note.read_text()))
+
+
 def test_a_tool_that_is_not_there(tmp_path):
     with pytest.raises(Unavailable, match="cannot be started"):
         follow([str(tmp_path / "nothing")], bool, print, print)

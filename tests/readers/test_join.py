@@ -97,6 +97,13 @@ def test_as_many_counted_steps_serve_each_its_own():
     assert not any("serve all" in w for w in joined.warnings)
 
 
+def test_of_several_counted_steps_the_one_that_fits_serves():
+    """A first step that autotunes, then two alike: the last of these is taken."""
+    counted = [row("tune", step=0), row("a", step=0), *(row(n, step=s) for s in (1, 2) for n in "ab")]
+    joined = join(trace(row("a"), row("b")), report(*counted))
+    assert bytes_of(joined) == [1004.0, 1005.0]
+
+
 def test_a_backward_thread_without_ranges_is_in_the_step_that_was_open():
     counted = [row("w"), row("a", step=0), row("b"), row("a", step=1), row("b")]
     joined = join(trace(*(row(n, step=s) for s in range(2) for n in "ab")), report(*counted))
