@@ -52,7 +52,9 @@ def report(
     from perfkit.cli import training
 
     paths = training.report_logs(paths, out, wanted, as_json, counters is not None)
-    for path in paths:
+    for number, path in enumerate(paths):
+        if number and not as_json:
+            print()  # each profile is a section of its own: what different profilers timed is never summed
         source = readers.read(path)
         from perfkit.analysis.report import analyse_any  # not before: what reads a report starts first, beside it
 

@@ -16,6 +16,7 @@ from perfkit.analysis.results import Report
 from perfkit.readers import read
 from perfkit.render import csv, html, json, markdown, notebook, terminal
 from tests.analysis import profiles
+from tests.conftest import CliResult
 from tests.readers.nsys_exports import two_steps, write
 
 Golden = Callable[[str, str], None]
@@ -86,6 +87,16 @@ def test_a_profile_without_durations_says_what_is_missing() -> None:
     report = msgspec.structs.replace(report, backends=[bare])
     for render in (terminal.render, markdown.render):
         assert "stall reasons: --section WarpStateStats" in render(report).replace("\\", "")
+
+
+def test_several_profiles_are_sections_of_their_own(run_cli: Callable[..., CliResult], tmp_path: Path) -> None:
+    page, trace = tmp_path / "page.raw.csv", profiles.FIXTURES / "kineto" / "eager.json.gz"
+    profiles.unpack("kernels-full.raw.csv", page)
+    result = run_cli(["report", page, trace])
+    assert result.rc == 0, result.stderr
+    first, second = result.stdout.split("\n\ntorch.profiler trace eager")
+    assert first.startswith("Nsight Compute report page") and "7 kernel calls take 1.51 ms" in first
+    assert "copy_strided" not in second and "kernels             210.7" in second
 
 
 def test_the_short_form_counts_what_it_leaves_out() -> None:
