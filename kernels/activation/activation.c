@@ -110,18 +110,22 @@ static inline vec before(const scalar *x, const scalar *z, const scalar *bias, i
         return KERNEL_DONE;                                                                                           \
     }
 
+static inline void store_both(scalar *dx, scalar *dz, int64_t lanes, vec d, float alpha) {
+    v_store_some(dx, lanes, d);
+    v_store_some(dz, lanes, d * alpha);
+}
+
 #define BACKWARD_FROM_Y_V2(NAME)                                                                                      \
+    static inline vec NAME##_gradient(const scalar *dy, const scalar *y, int64_t lanes) {                             \
+        return v_load_some(dy, lanes, 0.0f) * v_##NAME##_slope(v_load_some(y, lanes, 0.0f));                          \
+    }                                                                                                                 \
     int multiply_add_##NAME##_backward_v2(const scalar *dy, const scalar *y, scalar *dx, scalar *dz, int64_t N,       \
                                           int64_t M, double alpha) {                                                  \
-        int64_t size = N * M;                                                                                         \
-        _Pragma("omp parallel for schedule(static) if (size >= PARALLEL_FROM)")                                       \
-        for (int64_t i = 0; i < size; i += WIDTH) {                                                                   \
-            vec d = v_load_some(dy + i, size - i, 0.0f) * v_##NAME##_slope(v_load_some(y + i, size - i, 0.0f));       \
-            v_store_some(dx + i, size - i, d);                                                                        \
-            v_store_some(dz + i, size - i, d * (float)alpha);                                                         \
-        }                                                                                                             \
+        FOR_EACH_VECTOR(N * M, NAME##_STORE)                                                                          \
         return KERNEL_DONE;                                                                                           \
     }
+#define relu_STORE(i, lanes) store_both(dx + i, dz + i, lanes, relu_gradient(dy + i, y + i, lanes), (float)alpha)
+#define sigmoid_STORE(i, lanes) store_both(dx + i, dz + i, lanes, sigmoid_gradient(dy + i, y + i, lanes), (float)alpha)
 
 #define BACKWARD_AGAIN_V2(NAME)                                                                                       \
     int multiply_add_##NAME##_backward_v2(const scalar *dy, const scalar *x, const scalar *z, const scalar *bias,     \
@@ -132,8 +136,7 @@ static inline vec before(const scalar *x, const scalar *z, const scalar *bias, i
                 int64_t i = n * M + m, lanes = M - m;                                                                 \
                 vec slope = v_##NAME##_slope(before(x + i, z + i, bias + m, lanes, (float)alpha));                    \
                 vec d = v_load_some(dy + i, lanes, 0.0f) * slope;                                                     \
-                v_store_some(dx + i, lanes, d);                                                                       \
-                v_store_some(dz + i, lanes, d * (float)alpha);                                                        \
+                store_both(dx + i, dz + i, lanes, d, (float)alpha);                                                   \
             }                                                                                                         \
         return KERNEL_DONE;                                                                                           \
     }

@@ -86,11 +86,13 @@ int bias_relu_forward_v2(const scalar *x, const scalar *bias, scalar *y, int64_t
     return KERNEL_DONE;
 }
 
+static inline void relu_gradient(const scalar *dy, const scalar *y, scalar *dx, int64_t lanes) {
+    ivec through = v_load_some(y, lanes, 0.0f) > 0.0f;
+    v_store_some(dx, lanes, v_where(through, v_load_some(dy, lanes, 0.0f), v_all(0.0f)));
+}
+
 int bias_relu_backward_v2(const scalar *dy, const scalar *y, scalar *dx, int64_t n) {
-#pragma omp parallel for schedule(static) if (n >= PARALLEL_FROM)
-    for (int64_t i = 0; i < n; i += WIDTH) {
-        ivec through = v_load_some(y + i, n - i, 0.0f) > 0.0f;
-        v_store_some(dx + i, n - i, v_where(through, v_load_some(dy + i, n - i, 0.0f), v_all(0.0f)));
-    }
+#define RELU_GRADIENT(i, lanes) relu_gradient(dy + i, y + i, dx + i, lanes)
+    FOR_EACH_VECTOR(n, RELU_GRADIENT)
     return KERNEL_DONE;
 }

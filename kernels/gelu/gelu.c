@@ -28,18 +28,14 @@ int gelu_backward_v1(const scalar *dy, const scalar *x, scalar *dx, int64_t n) {
 /* ---- version 2: threads and vectors --------------------------------------------------------------------------- */
 
 int gelu_forward_v2(const scalar *x, scalar *y, int64_t n) {
-    int64_t whole = n - n % WIDTH;
-#pragma omp parallel for schedule(static) if (n >= PARALLEL_FROM)
-    for (int64_t i = 0; i < whole; i += WIDTH) v_store(y + i, v_gelu(v_load(x + i)));
-    v_store_part(y + whole, n - whole, v_gelu(v_load_part(x + whole, n - whole, 0.0f)));
+#define GELU(i, lanes) v_store_some(y + i, lanes, v_gelu(v_load_some(x + i, lanes, 0.0f)))
+    FOR_EACH_VECTOR(n, GELU)
     return KERNEL_DONE;
 }
 
 int gelu_backward_v2(const scalar *dy, const scalar *x, scalar *dx, int64_t n) {
-    int64_t whole = n - n % WIDTH;
-#pragma omp parallel for schedule(static) if (n >= PARALLEL_FROM)
-    for (int64_t i = 0; i < whole; i += WIDTH) v_store(dx + i, v_load(dy + i) * v_gelu_slope(v_load(x + i)));
-    int64_t rest = n - whole;
-    v_store_part(dx + whole, rest, v_load_part(dy + whole, rest, 0.0f) * v_gelu_slope(v_load_part(x + whole, rest, 0.0f)));
+#define GELU_GRADIENT(i, lanes)                                                                                       \
+    v_store_some(dx + i, lanes, v_load_some(dy + i, lanes, 0.0f) * v_gelu_slope(v_load_some(x + i, lanes, 0.0f)))
+    FOR_EACH_VECTOR(n, GELU_GRADIENT)
     return KERNEL_DONE;
 }

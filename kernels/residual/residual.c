@@ -33,9 +33,8 @@ int residual_layernorm_forward_v1(const scalar *a, const scalar *b, const scalar
 /* ---- version 2: threads and vectors ----------------------------------------------------------------------------- */
 
 int residual_forward_v2(const scalar *a, const scalar *b, scalar *y, int64_t n) {
-#pragma omp parallel for schedule(static) if (n >= PARALLEL_FROM)
-    for (int64_t i = 0; i < n; i += WIDTH)
-        v_store_some(y + i, n - i, v_load_some(a + i, n - i, 0.0f) + v_load_some(b + i, n - i, 0.0f));
+#define ADD(i, lanes) v_store_some(y + i, lanes, v_load_some(a + i, lanes, 0.0f) + v_load_some(b + i, lanes, 0.0f))
+    FOR_EACH_VECTOR(n, ADD)
     return KERNEL_DONE;
 }
 

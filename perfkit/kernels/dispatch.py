@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -40,27 +40,15 @@ class Kernel:
         self.run(tensors, self.numbers(scalars, accumulate))
 
 
-@dataclass(frozen=True)
-class Output:
-    """Shape, strides and type of an output; `large` when it is worth huge pages."""
+class Output(NamedTuple):
+    """Shape, strides and type of an output."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
-    large: bool
-
-    def empty(self, device: torch.device) -> torch.Tensor:
-        """A new tensor of this kind on `device`."""
-        if _empty_on_cpu is None or device.type != "cpu":
-            return torch.empty(self.shape, dtype=self.dtype, device=device)
-        tensor = _empty_on_cpu(self.shape, self.strides, self.dtype)
-        if self.large:
-            advise_huge_pages(tensor)
-        return tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What every call with given shapes, types and numbers needs."""
 
     kernel: Kernel
@@ -68,6 +56,7 @@ class Plan:
     scalars: tuple[int | float, ...]
     numbers: tuple[int | float, ...]  # the scalars as `run` takes them
     outputs: tuple[Output, ...]
+    large: bool  # whether some output is worth huge pages
 
 
 Plans = dict[tuple[Any, ...], dict[tuple[Any, ...], Plan]]
@@ -97,14 +86,24 @@ class Runner:
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
         given = [arguments[i] for i in self._tensors] if self._numbers else arguments
-        inputs = [t if t.is_contiguous() else t.contiguous() for t in given]
-        device = given[0].device
-        outputs = [output.empty(device) for output in plan.outputs]
-        plan.run(inputs + outputs, plan.numbers)
-        for i in self._mutated:
-            if not arguments[i].is_contiguous():
-                arguments[i].copy_(inputs[self._tensors.index(i)])
+        tensors = [t if t.is_contiguous() else t.contiguous() for t in given]
+        if self.device == "cpu" and _empty_on_cpu is not None and not plan.large:
+            outputs = [_empty_on_cpu(*specification) for specification in plan.outputs]
+        else:
+            outputs = self._allocate(plan, given[0].device)
+        plan.run(tensors + outputs, plan.numbers)
+        if self._mutated:
+            for i in self._mutated:
+                if not arguments[i].is_contiguous():
+                    arguments[i].copy_(tensors[self._tensors.index(i)])
         return outputs[0] if self._outputs == 1 else tuple(outputs) if outputs else None
+
+    def _allocate(self, plan: Plan, device: torch.device) -> list[torch.Tensor]:
+        outputs = [torch.empty(o.shape, dtype=o.dtype, device=device) for o in plan.outputs]
+        if plan.large:
+            for output in outputs:
+                advise_huge_pages(output)
+        return outputs
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
         """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""
@@ -146,9 +145,10 @@ class Runner:
         chosen = selection.choose(self.operation, self.device, dtype, selection.wanted())
         allocated = self.operation.allocate(*arguments)
         made = (allocated,) if self._outputs == 1 else allocated
-        outputs = tuple(Output(tuple(o.shape), o.stride(), o.dtype, o.nbytes >= WORTH_HUGE_PAGES) for o in made)
+        outputs = tuple(Output(tuple(o.shape), o.stride(), o.dtype) for o in made)
+        large = self.device == "cpu" and any(o.nbytes >= WORTH_HUGE_PAGES for o in made)
         kernel, scalars = self._kernel(chosen, dtype), tuple(self.operation.scalars(*arguments))
-        return Plan(kernel, kernel.run, scalars, kernel.numbers(scalars), outputs)
+        return Plan(kernel, kernel.run, scalars, kernel.numbers(scalars), outputs, large)
 
     def _kernel(self, chosen: Implementation, dtype: str) -> Kernel:
         key = (chosen, dtype)

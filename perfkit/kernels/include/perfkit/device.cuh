@@ -198,8 +198,8 @@ DEVICE float power_of_2(float x) {
 
 DEVICE float exponential(float x) { return power_of_2(LOG2_E * x); } /* |x| / 2^24 more, relative */
 
-/* exp(x - from), given from · log2 e: one multiply-add before the power. */
-DEVICE float exponential_from(float x, float scaled_from) { return power_of_2(fmaf(x, LOG2_E, -scaled_from)); }
+/* exp(x) / 2^from: one multiply-add before the power. */
+DEVICE float exponential_over(float x, float from) { return power_of_2(fmaf(x, LOG2_E, -from)); }
 
 /* 1 / x, 1 ulp, 0 for infinity. */
 DEVICE float reciprocal(float x) {

@@ -129,30 +129,38 @@ template <class T> struct AnyRow {
     }
 };
 
-/* The largest element seen and the sum of exp(element − largest), over elements taken one access at a time. */
+/* The sum of exp(element) as sum · 2^from, over elements taken one access at a time; from is log2 e times the largest. */
 struct Exponentials {
-    float largest = -1e38f; /* finite, also times log2 e, so that differences never are NaN */
+    float from = -1e38f; /* finite, so that differences never are NaN */
     float sum = 0.0f;
 
     template <int WIDTH> DEVICE void take(const float (&v)[WIDTH]) {
-        float high = largest, added = 0.0f;
+        float high = v[0], added = 0.0f;
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) high = fmaxf(high, v[j]);
-        float from = LOG2_E * high;
+        for (int j = 1; j < WIDTH; j++) high = fmaxf(high, v[j]);
+        high = fmaxf(from, LOG2_E * high);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) added += exponential_from(v[j], from);
-        sum = sum * exponential_from(largest, from) + added;
-        largest = high;
+        for (int j = 0; j < WIDTH; j++) added += exponential_over(v[j], high);
+        sum = sum * power_of_2(from - high) + added;
+        from = high;
+    }
+
+    DEVICE void join(float other_from, float other_sum) {
+        float high = fmaxf(from, other_from);
+        sum = sum * power_of_2(from - high) + other_sum * power_of_2(other_from - high);
+        from = high;
     }
 
     /* Of all threads of the group, for every thread. */
-    template <int THREADS> DEVICE void join() {
-        float high = over_group<Largest, THREADS>(largest);
-        sum = over_group<Sum, THREADS>(sum * exponential(largest - high));
-        largest = high;
+    template <int THREADS> DEVICE void join_group() {
+        float high = over_group<Largest, THREADS>(from);
+        sum = over_group<Sum, THREADS>(sum * power_of_2(from - high));
+        from = high;
     }
 
-    DEVICE float logarithm() const { return largest + logf(sum); }
+    /* log2 of the whole sum, and its natural logarithm. */
+    DEVICE float log_2() const { return from + log2f(sum); }
+    DEVICE float logarithm() const { return log_2() * (1.0f / LOG2_E); }
 };
 
 /* f(p, pack, whole) for every access p of the row, by the THREADS threads of the block: AHEAD accesses of each thread
@@ -208,38 +216,32 @@ DEVICE float of_block(const float *mine, int rank) {
     return value;
 }
 
-/* The values of all blocks, which every thread of a block has alike, joined in the order of the blocks. The kernel must
- * call `cluster_wait` before it ends: a block's shared memory has to outlive the reading of it. */
-template <class R, int BLOCKS> DEVICE void over_cluster(float (&values)[2], R join) {
+/* Two numbers of each block, which all its threads have alike, for all threads of the cluster. The kernel must call
+ * `cluster_wait` before it ends: a block's shared memory has to outlive the reading of it. */
+template <int BLOCKS> DEVICE void of_cluster(float first, float second, float (&values)[BLOCKS][2]) {
     __shared__ float mine[2];
-    if (threadIdx.x == 0) mine[0] = values[0], mine[1] = values[1];
+    if (threadIdx.x == 0) mine[0] = first, mine[1] = second;
     cluster_arrive();
     cluster_wait();
-    float all[BLOCKS][2];
 #pragma unroll
-    for (int b = 0; b < BLOCKS; b++) all[b][0] = of_block(mine, b), all[b][1] = of_block(mine + 1, b);
+    for (int b = 0; b < BLOCKS; b++) values[b][0] = of_block(mine, b), values[b][1] = of_block(mine + 1, b);
     cluster_arrive();
-    values[0] = all[0][0], values[1] = all[0][1];
-#pragma unroll
-    for (int b = 1; b < BLOCKS; b++) join(values, all[b]);
 }
 
 template <int BLOCKS> DEVICE void join_cluster(Exponentials &seen) {
-    float values[2] = {seen.largest, seen.sum};
-    auto join = [](float (&a)[2], const float (&b)[2]) {
-        float high = fmaxf(a[0], b[0]);
-        a[1] = a[1] * exponential(a[0] - high) + b[1] * exponential(b[0] - high);
-        a[0] = high;
-    };
-    over_cluster<decltype(join), BLOCKS>(values, join);
-    seen.largest = values[0], seen.sum = values[1];
+    float values[BLOCKS][2];
+    of_cluster<BLOCKS>(seen.from, seen.sum, values);
+    seen = Exponentials();
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) seen.join(values[b][0], values[b][1]);
 }
 
 template <int BLOCKS> DEVICE float sum_over_cluster(float sum) {
-    float values[2] = {sum, 0.0f};
-    auto join = [](float (&a)[2], const float (&b)[2]) { a[0] += b[0]; };
-    over_cluster<decltype(join), BLOCKS>(values, join);
-    return values[0];
+    float values[BLOCKS][2], total = 0.0f;
+    of_cluster<BLOCKS>(sum, 0.0f, values);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) total += values[b][0];
+    return total;
 }
 #endif
 

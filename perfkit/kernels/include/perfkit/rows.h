@@ -95,9 +95,14 @@ static inline void row_softmax_gradient(const scalar *dy, const scalar *y, scala
     double sum = v_sum(last_y * last_dy);
     for (int64_t start = 0; start < whole; start += FP32_TERMS) {
         int64_t end = whole - start < FP32_TERMS ? whole : start + FP32_TERMS;
-        vec sums = v_all(0.0f);
-        for (int64_t i = start; i < end; i += WIDTH) sums += v_load(y + i) * v_load(dy + i);
-        sum += v_sum(sums);
+        vec sums[2] = {v_all(0.0f), v_all(0.0f)};
+        int64_t i = start;
+        for (; i + 2 * WIDTH <= end; i += 2 * WIDTH) {
+            sums[0] += v_load(y + i) * v_load(dy + i);
+            sums[1] += v_load(y + i + WIDTH) * v_load(dy + i + WIDTH);
+        }
+        if (i < end) sums[0] += v_load(y + i) * v_load(dy + i);
+        sum += v_sum(sums[0] + sums[1]);
     }
     float dot = (float)sum;
     for (int64_t i = 0; i < whole; i += WIDTH) v_store(dx + i, v_load(y + i) * c * (v_load(dy + i) - dot));

@@ -28,6 +28,21 @@
 /* Elements of work below which starting threads costs more than it saves. */
 #define PARALLEL_FROM 16384
 
+/* Elementwise work, for `AT(i, lanes)` that does the vector of `lanes` elements from i on: threads take chunks, a chunk's
+ * whole vectors go four at a time, and only the last one may be a part. Within a chunk `lanes` is a constant. */
+#define CHUNK 8192
+#define FOR_EACH_VECTOR(n, AT)                                                                                        \
+    {                                                                                                                 \
+        const int64_t elements = (n);                                                                                 \
+        _Pragma("omp parallel for schedule(static) if (elements >= PARALLEL_FROM)")                                   \
+        for (int64_t chunk = 0; chunk < elements; chunk += CHUNK) {                                                   \
+            int64_t end = elements - chunk < CHUNK ? elements : chunk + CHUNK, at = chunk;                            \
+            _Pragma("GCC unroll 4")                                                                                   \
+            for (; at + WIDTH <= end; at += WIDTH) AT(at, WIDTH);                                                     \
+            if (at < end) AT(at, end - at);                                                                           \
+        }                                                                                                             \
+    }
+
 /* What a kernel returns. Codes from 2 on are the family's own; its Python file gives each a sentence. */
 enum { KERNEL_DONE = 0, KERNEL_OUT_OF_MEMORY = 1 };
 
