@@ -6,12 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfkit import backends
 from perfkit.errors import InputError, Unavailable
 from perfkit.inspection.results import Inspected
 from perfkit.run_folder import Settings, read_manifest
 from perfkit.workloads.interface import Workload
+
+if TYPE_CHECKING:
+    import torch
 
 _FUSED = re.compile(r"^(\w+) = async_compile\.(cpp|cpp_pybinding|triton|cuda|multi_kernel)\(", re.MULTILINE)
 _EXTERN = re.compile(r"\b(?:extern_kernels\.(\w+)|torch\.ops\.(\w+\.\w+)(?:\.\w+)?)\(")
@@ -50,12 +54,8 @@ def inspect_backend(
     return described(title, text, [*program.warnings(), *program.problems()])
 
 
-def _placed(tensor: object, device: str, dtype: object) -> object:
-    import torch
-
-    if not isinstance(tensor, torch.Tensor):
-        return tensor
-    assert isinstance(dtype, torch.dtype)
+def _placed(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
+    """A batch's tensor on the device; floating-point ones in the precision of the model."""
     return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfkit import units
-from perfkit.render.cells import Cell, Column, Table, column_scale, efficiency_tone, figures, table, words
+from perfkit.render.cells import Cell, Column, Table, efficiency_tone, figures, table, words
 from perfkit.render.page import Figure, Page, Section, Series
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def page(bench: Bench) -> Page:
         )
     sections.append(Section(notes=[*notes, *bench.notes]))
     device = bench.device_name or bench.device
-    where = f"{device}, {bench.threads} threads" if bench.device == "cpu" else device
+    where = f"{device}, {bench.threads} thread{'s' * (bench.threads != 1)}" if bench.device == "cpu" else device
     settings = [bench.formula, where, f"seed {bench.seed}"]
     settings += [f"{name} {version}" for name, version in bench.environment.items()]
     wrong = bench.wrong
@@ -64,8 +64,10 @@ def _verdict(bench: Bench) -> Iterator[str]:
                 yield f"PyTorch's own operator is the fastest: {units.text(best.ns.value, 'ns')}{beside}."
             elif row.speedup:
                 s = row.speedup
-                doubt = "no difference from PyTorch's own is shown" if s.low <= 1 <= s.high else "PyTorch's own over it"
-                yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}; {doubt} ({s.value:.2f}×)."
+                shown = f", {s.value:.2f}× as fast as PyTorch's own operator"
+                doubt = f"; no difference from PyTorch's own operator is shown ({s.value:.2f}×)"
+                beside = doubt if s.low <= 1 <= s.high else shown
+                yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}{beside}."
 
 
 def _point(point: Point) -> Table:
@@ -77,7 +79,7 @@ def _point(point: Point) -> Table:
         words("error", [_error(r) for r in rows], priority=2),
     ]
     every = [t.ns.value for r in rows for t in (r.warm, r.cold) if t]
-    scale = column_scale(every, "ns") if every else units.scale_for([], "ns")
+    scale = _scale(min(every, default=0.0))
     for cache in CACHES:
         timings = [r.timing(cache) for r in rows]
         if any(timings):
@@ -91,6 +93,13 @@ def _point(point: Point) -> Table:
         words("what", [r.text for r in rows], ["dim"] * len(rows), priority=5),
     ]
     return table(f"{point.title}{_work(point)}", *columns, notes=_notes(point))
+
+
+def _scale(least: float) -> units.Scale:
+    """The unit in which the shortest time has two digits: naive ways take hundreds of times as long."""
+    found = units.scale_for([least], "ns")
+    shown = least / found.factor
+    return units.Scale(found.factor, found.suffix, 0 if shown >= 100 or found.factor == 1 else 1 if shown >= 10 else 2)
 
 
 def _status(row: Row) -> Cell:

@@ -71,12 +71,12 @@ def test_one_point_has_a_verdict():
     made = rendered.page(
         Bench(operation="o", formula="", device="cpu", device_name="", threads=1, seed=0, points=[alone])
     )
-    assert made.verdict == ["c:2 is the fastest: 60 ns; PyTorch's own over it (2.00×)."]
+    assert made.verdict == ["c:2 is the fastest: 60 ns, 2.00× as fast as PyTorch's own operator."]
     alone.rows[1].speedup = Estimate(2.0, 0.9, 2.1, 30)
     made = rendered.page(
         Bench(operation="o", formula="", device="cpu", device_name="", threads=1, seed=0, points=[alone])
     )
-    assert "no difference from PyTorch's own is shown" in made.verdict[0]
+    assert "no difference from PyTorch's own operator is shown (2.00×)" in made.verdict[0]
 
 
 @pytest.mark.browser

@@ -36,7 +36,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
     version = files.check_version(path, header, _VERSIONS)
     count = int(header[2])
     body = path.read_bytes()[files.BYTES :]
-    tokens, at = [], 0
+    tokens: list[bytes] = []
+    at = 0
     for _ in range(count):
         if at >= len(body) or body[at] == 0 or at + 1 + body[at] > len(body):
             raise InputError(f"{path} is damaged: it promises {count:,} tokens, and number {len(tokens)} is not whole.")
