@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton import cdiv, next_power_of_2
 
-from perfkit.kernels.triton import launch
+from perfkit.kernels.triton import interpreted, launch
 
 LOG2_E = math.log2(math.e)
 FORWARD_SWEEP = {"QUERIES": (64, 128), "KEYS": (32, 64), "num_warps": (4, 8), "num_stages": (2, 3)}
@@ -217,7 +217,7 @@ def _backward_queries(
 
 def precision(x):
     """fp32 products as three of the tensor cores' TF32 products, which keeps fp32's digits."""
-    if not x.is_cuda:
+    if interpreted():
         return "interpreted"
     return "tf32x3" if x.element_size() == 4 else "tf32"
 
@@ -234,11 +234,9 @@ def forward_blocks(matrices, time, size, scale, itemsize):
 
 def backward_blocks(matrices, time, size, scale, itemsize):
     """Two results of OWN × D stay in registers beside the scores; wider heads leave room for fewer blocks in flight."""
-    narrow = padded(size) <= 64
-    if itemsize == 4 and narrow:
-        return {"OWN": 128, "OTHER": 64, "num_warps": 8, "num_stages": 2}
     if itemsize == 4:
         return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2}
+    narrow = padded(size) <= 64
     return {"OWN": 64, "OTHER": 32 if narrow else 64, "num_warps": 4, "num_stages": 3 if narrow else 2}
 
 

@@ -111,7 +111,7 @@ def _gradient(
 @triton.jit
 def _classify(
     logits, targets, losses, vocabulary, padded, ignore_index, dloss,
-    WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, KEEP: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     """A row becomes its own gradient; the second reading finds it in the cache."""
     row = tl.program_id(0)
@@ -125,7 +125,7 @@ def _classify(
         for first in range(0, stop, BLOCK):
             store_block(base, tl.zeros((BLOCK,), tl.float32), first, lead, stop, BLOCK)
     else:
-        lse = logsumexp(base, lead, end, limit, BLOCK, STAGES)
+        lse = logsumexp(base, lead, end, limit, BLOCK, STAGES, KEEP)
         own = tl.load(base + lead + target, mask=counted == 1.0, other=0.0).to(tl.float32)
         tl.store(losses + row, (lse - own) * counted)
         factor = dloss * counted
@@ -136,8 +136,8 @@ def _classify(
         value = load_block(base, 0, lead, end, limit, float("-inf"), BLOCK)
         store_block(base, _slope(value, lse, column == place, factor), 0, lead, stop, BLOCK)
         for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
-            value = load_inner(base, first, BLOCK)
-            store_inner(base, _slope(value, lse, first + column == place, factor), first, BLOCK)
+            value = load_inner(base, first, BLOCK, DROP)
+            store_inner(base, _slope(value, lse, first + column == place, factor), first, BLOCK, DROP)
         if last > 0:
             value = load_block(base, last, lead, end, limit, float("-inf"), BLOCK)
             store_block(base, _slope(value, lse, last + column == place, factor), last, lead, stop, BLOCK)
@@ -154,7 +154,7 @@ def forward_blocks(rows, vocabulary, ignore_index, itemsize):
 def classifier_blocks(rows, vocabulary, *others, itemsize):
     """More warps a row: fewer rows are under way at once, which the cache must hold until they are read again."""
     block = min(2048, max(64, next_power_of_2(vocabulary)))
-    return {"BLOCK": block, "STAGES": 3, "num_warps": max(1, block // 128)}
+    return {"BLOCK": block, "STAGES": 3, "HINTS": 0, "num_warps": max(1, block // 128)}
 
 
 def flat_blocks(rows, vocabulary, ignore_index, itemsize):
@@ -186,7 +186,10 @@ def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabular
     )
 
 
-@launch(classifier_blocks, ROW_SWEEP)
-def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, STAGES, **meta):
+@launch(classifier_blocks, ROW_SWEEP | {"HINTS": (0, 1)})
+def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, STAGES, HINTS, **meta):
+    hints = ("evict_last", "evict_first") if HINTS else ("", "")
     wide = rows * padded % 16 == 0
-    _classify[(rows,)](logits, targets, losses, vocabulary, padded, ignore_index, dloss, wide, BLOCK, STAGES, **meta)
+    _classify[(rows,)](
+        logits, targets, losses, vocabulary, padded, ignore_index, dloss, wide, BLOCK, STAGES, *hints, **meta
+    )

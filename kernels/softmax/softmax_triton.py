@@ -20,7 +20,7 @@ from perfkit.kernels.triton.rows import (
 )
 
 SHORT = 8192  # columns of a row that one program still holds in registers
-SWEEP = {"ROWS": (1, 2), "BLOCK": (4096, 8192), "STAGES": (1, 3), "num_warps": (4, 16)}
+SWEEP = {"ROWS": (1, 2), "BLOCK": (4096, 8192), "STAGES": (1, 3), "HINTS": (0, 1), "num_warps": (4, 16)}
 
 
 @triton.jit
@@ -47,28 +47,40 @@ def _short_backward(dy, y, dx, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.co
 
 
 @triton.jit
-def _long_forward(x, y, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def _long_forward(
+    x, y, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, KEEP: tl.constexpr, DROP: tl.constexpr
+):
     origin, lead, end, limit = place_row(tl.program_id(0), columns, columns, WIDE)
-    lse = logsumexp(x + origin, lead, end, limit, BLOCK, STAGES)
+    lse = logsumexp(x + origin, lead, end, limit, BLOCK, STAGES, KEEP)
     last = last_block(end, BLOCK)
     value = load_block(x + origin, 0, lead, end, limit, 0.0, BLOCK)
     store_block(y + origin, tl.math.exp2((value - lse) * LOG2_E), 0, lead, end, BLOCK)
     for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
-        value = load_inner(x + origin, first, BLOCK)
-        store_inner(y + origin, tl.math.exp2((value - lse) * LOG2_E), first, BLOCK)
+        value = load_inner(x + origin, first, BLOCK, DROP)
+        store_inner(y + origin, tl.math.exp2((value - lse) * LOG2_E), first, BLOCK, DROP)
     if last > 0:
         value = load_block(x + origin, last, lead, end, limit, 0.0, BLOCK)
         store_block(y + origin, tl.math.exp2((value - lse) * LOG2_E), last, lead, end, BLOCK)
 
 
 @triton.jit
-def _long_backward(dy, y, dx, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def _long_backward(
+    dy,
+    y,
+    dx,
+    columns,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    KEEP: tl.constexpr,
+    DROP: tl.constexpr,
+):
     origin, lead, end, limit = place_row(tl.program_id(0), columns, columns, WIDE)
     last = last_block(end, BLOCK)
     upstream = load_block(dy + origin, 0, lead, end, limit, 0.0, BLOCK)
     products = upstream * load_block(y + origin, 0, lead, end, limit, 0.0, BLOCK)
     for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
-        products += load_inner(dy + origin, first, BLOCK) * load_inner(y + origin, first, BLOCK)
+        products += load_inner(dy + origin, first, BLOCK, KEEP) * load_inner(y + origin, first, BLOCK, KEEP)
     if last > 0:
         upstream = load_block(dy + origin, last, lead, end, limit, 0.0, BLOCK)
         products += upstream * load_block(y + origin, last, lead, end, limit, 0.0, BLOCK)
@@ -77,9 +89,9 @@ def _long_backward(dy, y, dx, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, 
     weight = load_block(y + origin, 0, lead, end, limit, 0.0, BLOCK)
     store_block(dx + origin, weight * (upstream - mean), 0, lead, end, BLOCK)
     for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
-        upstream = load_inner(dy + origin, first, BLOCK)
-        weight = load_inner(y + origin, first, BLOCK)
-        store_inner(dx + origin, weight * (upstream - mean), first, BLOCK)
+        upstream = load_inner(dy + origin, first, BLOCK, DROP)
+        weight = load_inner(y + origin, first, BLOCK, DROP)
+        store_inner(dx + origin, weight * (upstream - mean), first, BLOCK, DROP)
     if last > 0:
         upstream = load_block(dy + origin, last, lead, end, limit, 0.0, BLOCK)
         weight = load_block(y + origin, last, lead, end, limit, 0.0, BLOCK)
@@ -89,23 +101,28 @@ def _long_backward(dy, y, dx, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, 
 def blocks(rows, columns, itemsize):
     """At least 2048 elements a program when rows are short; 16 warps along a long one, two blocks ahead."""
     if columns > SHORT:
-        return {"ROWS": 1, "BLOCK": 8192 if itemsize == 4 else 4096, "STAGES": 3, "num_warps": 16}
+        return {"ROWS": 1, "BLOCK": 4096, "STAGES": 3, "HINTS": 0, "num_warps": 16}
     width = next_power_of_2(max(columns, 1))
     held = max(1, 2048 // width)
-    return {"ROWS": held, "BLOCK": width, "STAGES": 1, "num_warps": max(1, min(16, held * width // 512))}
+    return {"ROWS": held, "BLOCK": width, "STAGES": 1, "HINTS": 0, "num_warps": max(1, min(16, held * width // 512))}
+
+
+def hints(asked):
+    """What the cache is to keep: a row until it is read again, and not what is written."""
+    return ("evict_last", "evict_first") if asked else ("", "")
 
 
 @launch(blocks, SWEEP)
-def softmax_forward(x, y, rows, columns, ROWS, BLOCK, STAGES, **meta):
+def softmax_forward(x, y, rows, columns, ROWS, BLOCK, STAGES, HINTS, **meta):
     if columns > SHORT:
-        _long_forward[(rows,)](x, y, columns, rows * columns % 16 == 0, BLOCK, STAGES, **meta)
+        _long_forward[(rows,)](x, y, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta)
     else:
         _short_forward[(cdiv(rows, ROWS),)](x, y, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta)
 
 
 @launch(blocks, SWEEP)
-def softmax_backward(dy, y, dx, rows, columns, ROWS, BLOCK, STAGES, **meta):
+def softmax_backward(dy, y, dx, rows, columns, ROWS, BLOCK, STAGES, HINTS, **meta):
     if columns > SHORT:
-        _long_backward[(rows,)](dy, y, dx, columns, rows * columns % 16 == 0, BLOCK, STAGES, **meta)
+        _long_backward[(rows,)](dy, y, dx, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta)
     else:
         _short_backward[(cdiv(rows, ROWS),)](dy, y, dx, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta)

@@ -5,10 +5,10 @@ marked `@launch` that says grid and meta-parameters. The interpreter needs TRITO
 process; its device is the CPU, and it is used only where the language "triton" is asked for by name.
 """
 
-from perfkit.kernels.triton.availability import test_device, unavailable
+from perfkit.kernels.triton.availability import interpreted, test_device, unavailable
 from perfkit.kernels.triton.binding import launcher
 from perfkit.kernels.triton.device import multiprocessors
 from perfkit.kernels.triton.launch import Launch, launch
 from perfkit.kernels.triton.tiles import row_tile
 
-__all__ = ["Launch", "launch", "launcher", "multiprocessors", "row_tile", "test_device", "unavailable"]
+__all__ = ["Launch", "interpreted", "launch", "launcher", "multiprocessors", "row_tile", "test_device", "unavailable"]

@@ -15,12 +15,12 @@ def interpreted() -> bool:
 
 def test_device() -> str | None:
     """The CPU when the interpreter is asked for and Triton is there; None otherwise."""
-    return "cpu" if interpreted() and _installed() else None
+    return "cpu" if interpreted() and installed() else None
 
 
 def unavailable() -> str | None:
     """One sentence why Triton kernels cannot run on a GPU here, or None. Needs torch when Triton is there."""
-    if not _installed():
+    if not installed():
         return "Triton is not installed, which compiles the kernels for a GPU. Install it: pip install triton."
     if interpreted():
         return "TRITON_INTERPRET is set, so that Triton runs on the CPU alone. Unset it."
@@ -31,5 +31,6 @@ def unavailable() -> str | None:
     return None
 
 
-def _installed() -> bool:
+def installed() -> bool:
+    """Whether there is a Triton to import."""
     return importlib.util.find_spec("triton") is not None

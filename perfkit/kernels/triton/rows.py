@@ -41,9 +41,9 @@ def load_block(row, first, lead, end, limit, fill, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def load_inner(row, first, BLOCK: tl.constexpr):
-    """A block that is wholly of the row, as fp32."""
-    return tl.load(row + first + tl.arange(0, BLOCK)).to(tl.float32)
+def load_inner(row, first, BLOCK: tl.constexpr, EVICT: tl.constexpr = ""):
+    """A block that is wholly of the row, as fp32. EVICT "evict_last" asks the cache to keep it, "evict_first" not to."""
+    return tl.load(row + first + tl.arange(0, BLOCK), eviction_policy=EVICT).to(tl.float32)
 
 
 @triton.jit
@@ -54,9 +54,9 @@ def store_block(row, value, first, lead, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def store_inner(row, value, first, BLOCK: tl.constexpr):
-    """Store a block that is wholly of the row."""
-    tl.store(row + first + tl.arange(0, BLOCK), value)
+def store_inner(row, value, first, BLOCK: tl.constexpr, EVICT: tl.constexpr = ""):
+    """Store a block that is wholly of the row; EVICT as in `load_inner`."""
+    tl.store(row + first + tl.arange(0, BLOCK), value, eviction_policy=EVICT)
 
 
 @triton.jit
@@ -68,13 +68,13 @@ def _add_powers(value, top, total):
 
 
 @triton.jit
-def logsumexp(row, lead, end, limit, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """log Σ exp over a row that is read once."""
+def logsumexp(row, lead, end, limit, BLOCK: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr = ""):
+    """log Σ exp over a row that is read once; EVICT as in `load_inner`."""
     last = last_block(end, BLOCK)
     value = load_block(row, 0, lead, end, limit, float("-inf"), BLOCK)
     top, total = _add_powers(value, float("-inf"), tl.zeros((BLOCK,), tl.float32))
     for first in tl.range(BLOCK, last, BLOCK, num_stages=STAGES):
-        top, total = _add_powers(load_inner(row, first, BLOCK), top, total)
+        top, total = _add_powers(load_inner(row, first, BLOCK, EVICT), top, total)
     if last > 0:
         value = load_block(row, last, lead, end, limit, float("-inf"), BLOCK)
         top, total = _add_powers(value, top, total)
