@@ -52,13 +52,13 @@ __global__ void causal_softmax_forward_v2(const E *scores, E *att, int64 rows, i
         for (int j = 0; j < WIDTH; j++) v[j] = c + j < used ? factor * v[j] : -infinity();
         seen.take(v);
     }
-    seen.join<32>();
+    seen.join_group<32>();
     float scaled = 1.0f / seen.sum;
     for (int c = first; c < T; c += 32 * WIDTH) {
         if (c < used) load(scores + c, v);
 #pragma unroll
         for (int j = 0; j < WIDTH; j++)
-            v[j] = c + j < used ? exponential(factor * v[j] - seen.largest) * scaled : 0.0f;
+            v[j] = c + j < used ? exponential_over(factor * v[j], seen.from) * scaled : 0.0f;
         store(att + c, v);
     }
 }

@@ -48,11 +48,11 @@ __global__ void classifier_v1(T *logits, const int64 *targets, float *losses, in
 /* The target, the padding, and rows that do not count are seldom met: they are looked for once an access. */
 template <class T, int WIDTH>
 DEVICE void put_gradient(const AnyRow<T> &row, int p, const Pack<T, WIDTH> &pack, bool whole, const Target &target,
-                         float total, int64 V) {
+                         float from, int64 V) {
     float v[WIDTH];
     int first = row.column(p), place = target.chosen - first;
 #pragma unroll
-    for (int j = 0; j < WIDTH; j++) v[j] = exponential_from(pack.at(j), LOG2_E * total) * target.scaled;
+    for (int j = 0; j < WIDTH; j++) v[j] = exponential_over(pack.at(j), from) * target.scaled;
     if ((uint32)place < WIDTH)
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) v[j] -= j == place ? target.scaled : 0.0f;
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     Exponentials seen;
     each_pack<THREADS, 4>(row, -infinity(),
                           [&](int p, const Pack<T, WIDTH> &pack, bool) { take_logits(seen, row, p, pack, V); });
-    seen.join<THREADS>();
-    float total = seen.logarithm();
-    if (threadIdx.x == 0) losses[blockIdx.x] = target.loss(total, chosen);
+    seen.join_group<THREADS>();
+    float from = seen.log_2();
+    if (threadIdx.x == 0) losses[blockIdx.x] = target.loss(seen.logarithm(), chosen);
     each_pack<THREADS, 4>(
-        row, 0.0f, [&](int p, const Pack<T, WIDTH> &pack, bool whole) { put_gradient(row, p, pack, whole, target, total, V); });
+        row, 0.0f, [&](int p, const Pack<T, WIDTH> &pack, bool whole) { put_gradient(row, p, pack, whole, target, from, V); });
 }
 
 /* ---- version 3: the row stays in shared memory and is read once ------------------------------------------------------ */
@@ -112,16 +112,16 @@ DEVICE void classify(T *logits, const int64 *targets, float *losses, int64 V, in
         held[p] = pack.whole;
         take_logits(seen, row, p, pack, V - first);
     });
-    seen.join<THREADS>();
+    seen.join_group<THREADS>();
 #if __CUDA_ARCH__ >= 900
     if (BLOCKS > 1) join_cluster<BLOCKS>(seen);
 #endif
-    float total = seen.logarithm();
-    if (threadIdx.x == 0 && rank == 0) losses[n] = target.loss(total, chosen);
+    float from = seen.log_2();
+    if (threadIdx.x == 0 && rank == 0) losses[n] = target.loss(seen.logarithm(), chosen);
     each_place<THREADS>(row, [&](int p, bool whole) {
         Pack<T, WIDTH> pack;
         pack.whole = held[p];
-        put_gradient(row, p, pack, whole, target, total, V - first);
+        put_gradient(row, p, pack, whole, target, from, V - first);
     });
 }
 

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         pack.unpack(v);
         seen.take(v);
     });
-    seen.join<THREADS>();
+    seen.join_group<THREADS>();
     if (threadIdx.x) return;
     float total = seen.logarithm();
     logsumexp[row] = total;
@@ -134,14 +134,14 @@ __global__ void __launch_bounds__(THREADS, 1)
         return;
     }
     bool known = target >= 0 && target < V;
-    float total = logsumexp[row], scaled = known ? *factor : not_a_number();
+    float total = LOG2_E * logsumexp[row], scaled = known ? *factor : not_a_number();
     int chosen = known ? (int)target : 0;
     each_pack<THREADS, 4>(from, 0.0f, [&](int p, const Pack<T, WIDTH> &pack, bool whole) {
         float v[WIDTH];
         pack.unpack(v);
         int place = chosen - from.column(p); /* of the target within this access: seldom there */
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) v[j] = exponential_from(v[j], LOG2_E * total) * scaled;
+        for (int j = 0; j < WIDTH; j++) v[j] = exponential_over(v[j], total) * scaled;
         if ((uint32)place < WIDTH)
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) v[j] -= j == place ? scaled : 0.0f;

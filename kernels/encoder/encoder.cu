@@ -70,18 +70,41 @@ __global__ void encoder_forward_v2(const int64 *idx, const T *wte, const T *wpe,
     }
 }
 
+/* Adds to `sum` the elements from c on of those of 32 tokens whose lane votes, AHEAD of them under way at once, in order. */
+template <class T, int WIDTH>
+DEVICE void add_tokens(float (&sum)[WIDTH], const T *dx, int token, bool ours, int64 c, int64 C) {
+    constexpr int AHEAD = 8;
+    uint32 votes = __ballot_sync(FULL_WARP, ours);
+    while (votes) {
+        Pack<T, WIDTH> packs[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            packs[k].zero();
+            int64 next = __shfl_sync(FULL_WARP, token, votes ? __ffs(votes) - 1 : 0);
+            if (votes && c < C) packs[k].load(dx + next * C + c);
+            votes &= votes - 1;
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) sum[j] += packs[k].at(j);
+    }
+}
+
 /* A block of 256 threads owns WORDS rows of dwte: it goes through all tokens, notes in order those of its words, and
- * writes each of its rows once. No atomics, no pass that fills with zeros. */
+ * writes each of its rows once. No atomics on dwte, no pass that fills with zeros. Where more tokens are its than the
+ * list has `room` for, it goes through all tokens again for each of its words. */
 template <class T, int WIDTH, int WORDS>
 __global__ void __launch_bounds__(256)
-    encoder_backward_wte_v2(const T *dx, const int64 *idx, T *dwte, int64 tokens, int64 C, int64 V) {
+    encoder_backward_wte_v2(const T *dx, const int64 *idx, T *dwte, int64 tokens, int64 C, int64 V, int64 room) {
     extern __shared__ int list[]; /* tokens of our words, in order; the word's number in the upper bits */
     __shared__ int of_warp[8], count;
-    __shared__ uint32 present; /* a bit for each of our words that some token names */
-    constexpr int AHEAD = 8, EACH = 8;
+    __shared__ int present[WORDS]; /* whether some token names the word */
+    constexpr int EACH = 8, SHIFT = 24, TOKEN = (1 << SHIFT) - 1;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64 first_word = (int64)blockIdx.x * WORDS;
-    if (threadIdx.x == 0) count = 0, present = 0;
+    if (threadIdx.x == 0) count = 0;
+    if (threadIdx.x < WORDS) present[threadIdx.x] = 0;
     __syncthreads();
     for (int64 start = 0; start < tokens; start += 256 * EACH) {
         int64 first = start + warp * 32 * EACH + lane; /* a warp's tokens lie together, so that their order is kept */
@@ -108,47 +131,36 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             int place = before + __popc(votes[k] & ((1u << lane) - 1));
-            if (word[k] >= 0) list[place] = (int)(first + k * 32) | word[k] << 26, atomicOr(&present, 1u << word[k]);
+            if (word[k] >= 0) {
+                if (place < room) list[place] = (int)(first + k * 32) | word[k] << SHIFT;
+                present[word[k]] = 1;
+            }
             before += __popc(votes[k]);
         }
         __syncthreads();
         if (threadIdx.x == 0) count += all;
         __syncthreads();
     }
-    int noted = count;
     int64 words = V - first_word < WORDS ? V - first_word : WORDS;
     float zeros[WIDTH] = {};
     for (int word = warp; word < words; word += 8)
-        if (!(present >> word & 1))
+        if (!present[word])
             for (int64 c = lane * WIDTH; c < C; c += 32 * WIDTH) store(dwte + (first_word + word) * C + c, zeros);
     /* One warp a word and stretch of columns: the tokens of other words are passed over. */
     int stretches = (int)((C + 32 * WIDTH - 1) / (32 * WIDTH));
     for (int task = warp; task < words * stretches; task += 8) {
         int word = task / stretches;
-        if (!(present >> word & 1)) continue;
+        if (!present[word]) continue;
         int64 c = ((int64)(task % stretches) * 32 + lane) * WIDTH;
         float sum[WIDTH] = {};
-        for (int start = 0; start < noted; start += 32) {
-            int entry = start + lane < noted ? list[start + lane] : -1;
-            uint32 ours = __ballot_sync(FULL_WARP, entry >= 0 && entry >> 26 == word);
-            while (ours) { /* AHEAD tokens under way at once, added in their order */
-                Pack<T, WIDTH> packs[AHEAD];
-#pragma unroll
-                for (int k = 0; k < AHEAD; k++) {
-                    packs[k].zero();
-                    int64 token = __shfl_sync(FULL_WARP, entry, ours ? __ffs(ours) - 1 : 0) & ((1 << 26) - 1);
-                    if (ours && c < C) packs[k].load(dx + token * C + c);
-                    ours &= ours - 1;
-                }
-#pragma unroll
-                for (int k = 0; k < AHEAD; k++) {
-                    float v[WIDTH];
-                    packs[k].unpack(v);
-#pragma unroll
-                    for (int j = 0; j < WIDTH; j++) sum[j] += v[j];
-                }
+        if (count <= room)
+            for (int start = 0; start < count; start += 32) {
+                int entry = start + lane < count ? list[start + lane] : -1;
+                add_tokens(sum, dx, entry & TOKEN, entry >= 0 && entry >> SHIFT == word, c, C);
             }
-        }
+        else
+            for (int64 start = lane; start - lane < tokens; start += 32)
+                add_tokens(sum, dx, (int)start, start < tokens && idx[start] == first_word + word, c, C);
         if (c < C) store(dwte + (first_word + word) * C + c, sum);
     }
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from perfkit.kernels.cuda import Argument, Host, ceil
 
-WORDS = 32  # rows of dwte that one block owns; their numbers take 5 bits above a token's 26
+ROOM = 8192  # tokens that a block can note: more of 32 neighbouring words are seldom in a batch
+WORDS = 64  # rows of dwte that one block owns; their numbers take the bits above a token's 24
 
 
 def encoder_forward_v1(
@@ -37,11 +38,11 @@ def encoder_backward_v2(
     host: Host, dx: Argument, idx: Argument, dwte: Argument, dwpe: Argument,
     B: int, T: int, C: int, V: int, P: int, *, block: int = 256,
 ) -> None:  # fmt: skip
-    memory = 4 * B * T  # one note a token, should all be of one block's words
-    if memory + 1024 > host.device.shared:
+    if B * T >= 1 << 24:
         return encoder_backward_v1(host, dx, idx, dwte, dwpe, B, T, C, V, P)
+    room = min(B * T, ROOM)
     width = host.width(C, dx, dwte, dwpe)
     kernel = f"encoder_backward_wte_v2<T, {width}, {WORDS}>"
-    host.launch(kernel, ceil(V, WORDS), 256, dx, idx, dwte, B * T, C, V, shared=memory)
+    host.launch(kernel, ceil(V, WORDS), 256, dx, idx, dwte, B * T, C, V, room, shared=4 * room)
     kernel = f"encoder_backward_wpe_v2<T, {width}>"
     host.launch(kernel, ceil(P * C, block * width), block, dx, dwpe, B, T, C, P)

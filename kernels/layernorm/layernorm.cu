@@ -186,26 +186,26 @@ __global__ void __launch_bounds__(BLOCK)
     rstd[row] = r;
 }
 
-/* The block's groups add their sums for dweight and dbias in turn, so that the order is fixed, into `memory` (2 C), which
- * becomes the block's part. */
+/* The sums of the block's groups for dweight and dbias, added in the order of the groups, become the block's part.
+ * `memory` holds 2 C numbers a group; groups of THREADS threads hold them in the places of a Row. */
 template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK>
 DEVICE void sums_of_groups(const Numbers<WIDTH, PACKS> &dw, const Numbers<WIDTH, PACKS> &db, float *memory,
                            float *parts, int columns) {
-    int group = threadIdx.x / THREADS;
-    for (int turn = 0; turn < BLOCK / THREADS; turn++) {
-        if (group == turn)
+    float *ours = memory + threadIdx.x / THREADS * 2 * columns;
 #pragma unroll
-            for (int k = 0; k < PACKS; k++)
+    for (int k = 0; k < PACKS; k++) {
+        int c = Row<T, WIDTH, PACKS, THREADS>::column(k);
+        if (c >= columns) continue;
 #pragma unroll
-                for (int j = 0; j < WIDTH; j++) {
-                    int c = Row<T, WIDTH, PACKS, THREADS>::column(k) + j;
-                    if (c >= columns) continue;
-                    memory[c] = dw.v[k][j] + (turn ? memory[c] : 0.0f);
-                    memory[columns + c] = db.v[k][j] + (turn ? memory[columns + c] : 0.0f);
-                }
-        __syncthreads();
+        for (int j = 0; j < WIDTH; j++) ours[c + j] = dw.v[k][j], ours[columns + c + j] = db.v[k][j];
     }
-    for (int c = threadIdx.x; c < 2 * columns; c += BLOCK) parts[(int64)blockIdx.x * 2 * columns + c] = memory[c];
+    __syncthreads();
+    for (int c = threadIdx.x; c < 2 * columns; c += BLOCK) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int group = 0; group < BLOCK / THREADS; group++) sum += memory[group * 2 * columns + c];
+        parts[(int64)blockIdx.x * 2 * columns + c] = sum;
+    }
 }
 
 /* Each group of threads takes every so many rows, and keeps its sums over them in registers. dx, and both sums,
@@ -214,7 +214,7 @@ template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
     layernorm_backward_v3(const T *dy, const T *x, const T *weight, const float *mean, const float *rstd, T *dx,
                           float *parts, int64 N, int64 C) {
-    extern __shared__ float of_groups[]; /* 2 C */
+    extern __shared__ float of_groups[]; /* 2 C a group */
     constexpr int GROUPS = BLOCK / THREADS;
     int columns = (int)C, group = threadIdx.x / THREADS;
     Numbers<WIDTH, PACKS> dw, db;
@@ -236,80 +236,4 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
         });
     }
     sums_of_groups<T, WIDTH, PACKS, THREADS, BLOCK>(dw, db, of_groups, parts, columns);
-}
-
-/* ---- version 4: the rows after next are on their way, into shared memory, while one is worked on ---------------------- */
-
-/* A thread's own ring of STAGES slots in shared memory: it copies its part of the rows of x and dy there without
- * registers and reads nothing but that, so that no barrier is needed. */
-template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int STAGES> struct Ring {
-    typedef typename Pack<T, WIDTH>::word word;
-    word *slots; /* [stage][tensor][pack][thread] */
-
-    DEVICE word *slot(int stage, int tensor, int k) const {
-        return slots + ((stage * 2 + tensor) * PACKS + k) * BLOCK + threadIdx.x;
-    }
-
-    DEVICE void fetch(int stage, int tensor, const T *row, int columns) const {
-#pragma unroll
-        for (int k = 0; k < PACKS; k++) {
-            int c = Row<T, WIDTH, PACKS, THREADS>::column(k);
-            if (c < columns) copy_ahead<sizeof(word)>(slot(stage, tensor, k), row + c);
-        }
-    }
-
-    DEVICE void read(int stage, int tensor, Row<T, WIDTH, PACKS, THREADS> &row, int columns) const {
-#pragma unroll
-        for (int k = 0; k < PACKS; k++) {
-            row.packs[k].zero();
-            if (row.column(k) < columns) row.packs[k].whole = *slot(stage, tensor, k);
-        }
-    }
-};
-
-template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT, int STAGES>
-__global__ void __launch_bounds__(BLOCK, RESIDENT)
-    layernorm_backward_v4(const T *dy, const T *x, const T *weight, const float *mean, const float *rstd, T *dx,
-                          float *parts, int64 N, int64 C) {
-    extern __shared__ uint4 memory[]; /* the ring; in the end 2 C sums */
-    Ring<T, WIDTH, PACKS, THREADS, BLOCK, STAGES> ring = {(typename Pack<T, WIDTH>::word *)memory};
-    constexpr int GROUPS = BLOCK / THREADS;
-    int columns = (int)C, group = threadIdx.x / THREADS, stage = 0;
-    int64 row = (int64)blockIdx.x * GROUPS + group, step = (int64)gridDim.x * GROUPS;
-    Numbers<WIDTH, PACKS> dw, db;
-    dw.each([](float, int, int) { return 0.0f; });
-    db.each([](float, int, int) { return 0.0f; });
-#pragma unroll
-    for (int ahead = 0; ahead < STAGES - 1; ahead++) {
-        if (row + ahead * step < N) {
-            ring.fetch(ahead, 0, x + (row + ahead * step) * C, columns);
-            ring.fetch(ahead, 1, dy + (row + ahead * step) * C, columns);
-        }
-        copies_end();
-    }
-    for (; row < N; row += step) {
-        Row<T, WIDTH, PACKS, THREADS> held, g, factors;
-        int64 later = row + (STAGES - 1) * step;
-        if (later < N) {
-            ring.fetch((stage + STAGES - 1) % STAGES, 0, x + later * C, columns);
-            ring.fetch((stage + STAGES - 1) % STAGES, 1, dy + later * C, columns);
-        }
-        copies_end();
-        float m = mean[row], r = rstd[row];
-        copies_wait<STAGES - 1>();
-        ring.read(stage, 0, held, columns);
-        ring.read(stage, 1, g, columns);
-        stage = (stage + 1) % STAGES;
-        auto h = [&](int k, int j) { return (held.at(k, j) - m) * r; };
-        dw.each([&](float sum, int k, int j) { return sum + g.at(k, j) * h(k, j); });
-        db.each([&](float sum, int k, int j) { return sum + g.at(k, j); });
-        factors.load(weight, columns);
-        float mean_g = g.sum([&](float v, int k, int j) { return v * factors.at(k, j); }) / columns;
-        float mean_gh = g.sum([&](float v, int k, int j) { return v * factors.at(k, j) * h(k, j); }) / columns;
-        g.store(dx + row * C, columns, [&](float v, int k, int j) {
-            return r * (v * factors.at(k, j) - mean_g - h(k, j) * mean_gh);
-        });
-    }
-    __syncthreads(); /* every thread is done with its slots */
-    sums_of_groups<T, WIDTH, PACKS, THREADS, BLOCK>(dw, db, (float *)memory, parts, columns);
 }

@@ -156,13 +156,6 @@ FAMILY = Family(
                     "dx and both sums from one reading of dy and x, kept in registers",
                 ),
                 Implementation(
-                    4,
-                    "cuda",
-                    "layernorm.cu",
-                    "layernorm_backward_v4",
-                    "the next rows are copied into shared memory meanwhile",
-                ),
-                Implementation(
                     1, "triton", "layernorm_triton.py", "layernorm_backward",
                     "one pass; sums over rows by parts, in a fixed order",
                 ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfkit.kernels.cuda import Argument, Host, ceil
 
 Float = Argument
-RESIDENT_THREADS = 512  # of a multiprocessor, for the fastest backward: 128 registers for each
+REGISTER_THREADS = 384  # of a multiprocessor, where rows wait in registers: 168 for each
 
 
 def layernorm_forward_v1(
@@ -59,37 +59,15 @@ def layernorm_forward_v3(
 
 def layernorm_backward_v3(
     host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
-    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 128,
+    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 192,
 ) -> None:  # fmt: skip
     width = host.width(C, dy, x, weight, dx)
     held = host.row_in_registers(C, width, block, values=24)  # of x and dy, and the two sums over rows
     if held is None or N == 0:
         return layernorm_backward_v2(host, dy, x, weight, mean, rstd, dx, dweight, dbias, N, C)
-    resident = max(1, 384 // held.block)
+    resident = max(1, REGISTER_THREADS // held.block)
     parts = min(ceil(N, held.rows), resident * host.device.multiprocessors)
     sums = host.scratch(parts * 2 * C)
     kernel = f"layernorm_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}, {resident}>"
-    host.launch(kernel, parts, held.block, dy, x, weight, mean, rstd, dx, sums, N, C, shared=8 * C)
-    host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 1024, sums, dweight, dbias, parts, C)
-
-
-def layernorm_backward_v4(
-    host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
-    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 128,
-) -> None:  # fmt: skip
-    tensors = (dy, x, weight, mean, rstd, dx, dweight, dbias)
-    width = host.width(C, dy, x, weight, dx)
-    held = host.row_in_registers(C, width, block, values=24)
-    if held is None or N == 0 or width * host.item < 4:  # copies ahead move 4 bytes or more
-        return layernorm_backward_v3(host, *tensors, N, C, block=block)
-    resident = max(1, RESIDENT_THREADS // held.block)
-    slot = 2 * held.packs * held.block * width * host.item  # x and dy of a block's rows
-    stages = min(4, host.device.shared // resident // slot)
-    if stages < 2:
-        return layernorm_backward_v3(host, *tensors, N, C, block=block)
-    parts = min(ceil(N, held.rows), resident * host.device.multiprocessors)
-    sums = host.scratch(parts * 2 * C)
-    template = f"T, {width}, {held.packs}, {held.threads}, {held.block}, {resident}, {stages}"
-    kernel, shared = f"layernorm_backward_v4<{template}>", max(stages * slot, 8 * C)
-    host.launch(kernel, parts, held.block, dy, x, weight, mean, rstd, dx, sums, N, C, shared=shared)
+    host.launch(kernel, parts, held.block, dy, x, weight, mean, rstd, dx, sums, N, C, shared=8 * C * held.rows)
     host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 1024, sums, dweight, dbias, parts, C)

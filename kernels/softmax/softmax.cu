@@ -38,13 +38,13 @@ __global__ void __launch_bounds__(THREADS, 1) softmax_forward_v2(const T *x, T *
         pack.unpack(v);
         seen.take(v);
     });
-    seen.join<THREADS>();
+    seen.join_group<THREADS>();
     float scaled = 1.0f / seen.sum;
     each_pack<THREADS, 4>(from, 0.0f, [&](int p, const Pack<T, WIDTH> &pack, bool whole) {
         float v[WIDTH];
         pack.unpack(v);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) v[j] = exponential_from(v[j], LOG2_E * seen.largest) * scaled;
+        for (int j = 0; j < WIDTH; j++) v[j] = exponential_over(v[j], seen.from) * scaled;
         to.store(p, v, whole);
     });
 }
@@ -119,7 +119,7 @@ template <class T, int THREADS, int BLOCKS> DEVICE void softmax_forward_of(const
         pack.unpack(v);
         seen.take(v);
     });
-    seen.join<THREADS>();
+    seen.join_group<THREADS>();
 #if __CUDA_ARCH__ >= 900
     if (BLOCKS > 1) join_cluster<BLOCKS>(seen);
 #endif
@@ -130,7 +130,7 @@ template <class T, int THREADS, int BLOCKS> DEVICE void softmax_forward_of(const
         pack.whole = held[p];
         pack.unpack(v);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) v[j] = exponential_from(v[j], LOG2_E * seen.largest) * scaled;
+        for (int j = 0; j < WIDTH; j++) v[j] = exponential_over(v[j], seen.from) * scaled;
         to.store(p, v, whole);
     });
 }

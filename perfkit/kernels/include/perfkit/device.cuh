@@ -87,16 +87,6 @@ template <int WIDTH, class T> DEVICE void store(T *p, const float (&v)[WIDTH]) {
     pack.store(p);
 }
 
-/* Copies of 4, 8 or 16 bytes into shared memory that need no registers and are not waited for: `copies_end` ends a group
- * of them, `copies_wait<n>` waits until all but the last n groups of this thread are there. */
-template <int BYTES> DEVICE void copy_ahead(void *shared, const void *global) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((uint32)__cvta_generic_to_shared(shared)),
-                 "l"(global), "n"(BYTES)
-                 : "memory");
-}
-DEVICE void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
-
 /* What a function over elements inherits from when it needs nothing but their values. */
 struct Elementwise {
     DEVICE void begin(int64 i) {}
