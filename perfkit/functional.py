@@ -35,3 +35,8 @@ def causal_softmax(scores: Tensor, scale: float) -> Tensor:
     time = scores.shape[-1]
     past = torch.ones(time, time, dtype=torch.bool, device=scores.device).tril()
     return torch.softmax((scores * scale).masked_fill(~past, float("-inf")), dim=-1)
+
+
+def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer and a ReLU: max(x·weightᵀ + bias, 0). `x` (…, K), `weight` (M, K), `bias` (M) → (…, M)."""
+    return torch.relu(torch.nn.functional.linear(x, weight, bias))

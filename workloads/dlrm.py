@@ -1,0 +1,236 @@
+"""DLRM, a deep learning recommendation model: will this person click? Trained on Criteo-like data.
+
+Legend: B batch, D embedding width, F = 27 vectors: one of the 13 counts and one of each of the 26 categories.
+
+    counts (B, 13) → dense MLP → (B, D)        ┐
+    hashes (B, 26, H) → index → embeddings (B, D) each ┘→ interaction → prediction MLP → logits (B) → loss ()
+
+The variants are three ways from a hash to a row of an embedding table, a lesson in performance: comparison with all
+known hashes, held in a Python list that every forward copies to the device, or in a tensor that is there already; or no
+comparison at all, the hash modulo the size of the table.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from perfkit.errors import UsageError
+from perfkit.functional import linear_relu
+from perfkit.workloads import Batch, Settings, Workload
+from perfkit.workloads.criteo import DENSE, SPARSE, ClickSource, open_clicks
+
+
+class ListIndex(nn.Module):
+    """The place of each hash among the known ones, which lie in a Python list: hashes (B, H) → indices (B, H)."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        super().__init__()
+        self.values = list(values)
+
+    def forward(self, hashes: Tensor) -> Tensor:
+        known = torch.tensor(self.values, device=hashes.device)  # a copy to the device, in each forward
+        return (hashes.unsqueeze(-1) == known).long().argmax(dim=-1)
+
+
+class TensorIndex(nn.Module):
+    """The same with the known hashes in a buffer on the device."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.tensor(list(values)), persistent=False)
+
+    def forward(self, hashes: Tensor) -> Tensor:
+        return (hashes.unsqueeze(-1) == self.values).long().argmax(dim=-1)
+
+
+class ModulusIndex(nn.Module):
+    """(hash + 1) modulo the size of the table: different hashes may share a row. hashes (B, H) → indices (B, H)."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        super().__init__()
+        self.size = len(values)
+
+    def forward(self, hashes: Tensor) -> Tensor:
+        return (hashes + 1) % self.size
+
+
+INDICES = {"index-hash-list": ListIndex, "index-hash-tensor": TensorIndex, "modulus-hash": ModulusIndex}
+
+
+class Table(nn.Module):
+    """One embedding table and its index; of several hashes a sample the vectors add up: (B, H) → (B, D)."""
+
+    def __init__(self, index: nn.Module, rows: int, width: int, bag: bool) -> None:
+        super().__init__()
+        self.index = index
+        self.embedding = nn.EmbeddingBag(rows, width, mode="sum") if bag else nn.Embedding(rows, width)
+        self.bag = bag
+
+    def forward(self, hashes: Tensor) -> Tensor:
+        found = self.embedding(self.index(hashes))
+        return found if self.bag else found.sum(dim=1) if hashes.shape[1] > 1 else found.squeeze(1)
+
+
+class SparseArch(nn.Module):
+    """Embeddings of all categories: hashes (B, 26, H) → (B, 26, D)."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(tables)
+
+    def forward(self, hashes: Tensor) -> Tensor:
+        return torch.stack([table(hashes[:, i]) for i, table in enumerate(self.tables)], dim=1)
+
+
+class LinearReLU(nn.Linear):
+    """A linear layer and a ReLU: (B, K) → (B, M)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear_relu(x, self.weight, self.bias)
+
+
+def mlp(sizes: Sequence[int], last: type[nn.Linear]) -> nn.Sequential:
+    """Linear layers of the given widths with a ReLU after each, the last being of type `last`."""
+    pairs = list(itertools.pairwise(sizes))
+    return nn.Sequential(*(LinearReLU(*pair) for pair in pairs[:-1]), last(*pairs[-1]))
+
+
+class Outer(nn.Module):
+    """All products of two numbers, as the fused-kernels lecture has it: (B, F, D) → (B, (F·D)²)."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        flat = vectors.flatten(1)
+        return torch.bmm(flat.unsqueeze(2), flat.unsqueeze(1)).flatten(1)
+
+
+class Dot(nn.Module):
+    """The dot products of each two vectors, and the dense one itself: (B, F, D) → (B, F·(F − 1)/2 + D)."""
+
+    def __init__(self, vectors: int) -> None:
+        super().__init__()
+        rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
+        self.register_buffer("pairs", rows * vectors + columns, persistent=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+        return torch.cat([vectors[:, 0], products.index_select(1, self.pairs)], dim=1)
+
+
+class Cat(nn.Module):
+    """The vectors one after the other: (B, F, D) → (B, F·D)."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors.flatten(1)
+
+
+def interaction(kind: str, vectors: int, width: int) -> tuple[nn.Module, int]:
+    """The module, and how many features come out of it."""
+    if kind == "outer":
+        return Outer(), (vectors * width) ** 2
+    if kind == "dot":
+        return Dot(vectors), vectors * (vectors - 1) // 2 + width
+    return Cat(), vectors * width
+
+
+class DLRM(nn.Module):
+    """counts (B, 13), hashes (B, 26, H), clicks (B) → logits (B), loss (), or None without clicks."""
+
+    def __init__(self, tables: Sequence[Table], size: dict[str, Any]) -> None:
+        super().__init__()
+        width, dense, prediction = size["width"], widths("dense", size), widths("prediction", size)
+        self.dense_arch = mlp([DENSE, *dense, width], LinearReLU)
+        self.sparse_arch = SparseArch(tables)
+        self.interaction, features = interaction(size["interaction"], 1 + len(tables), width)
+        self.prediction = mlp([features, *prediction, 1], nn.Linear)
+
+    def forward(self, counts: Tensor, hashes: Tensor, clicks: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        dense = self.dense_arch(torch.log1p(counts))
+        vectors = torch.cat([dense.unsqueeze(1), self.sparse_arch(hashes)], dim=1)
+        logits = self.prediction(self.interaction(vectors)).squeeze(1)
+        return logits, None if clicks is None else F.binary_cross_entropy_with_logits(logits, clicks)
+
+
+def widths(name: str, size: dict[str, Any]) -> list[int]:
+    """Hidden widths of an MLP: "512-256-64" → [512, 256, 64]. Raises `UsageError` for anything else."""
+    parts = size[name].split("-")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(
+            f"The dimension {name} is {size[name]!r}.", "Write the widths of its layers, as in 512-256-64."
+        )
+    return [int(part) for part in parts]
+
+
+class DLRMWorkload(Workload):
+    """DLRM with Adam on synthetic clicks or on a parquet file of Criteo's schema."""
+
+    name = "dlrm"
+    summary = "DLRM: a recommendation model on Criteo-like clicks"
+    # `largest`: values of a feature at most; `hot`: hashes a feature and sample (multi-hot where above 1).
+    presets = {
+        "small": {"batch_size": 64, "dense": "32", "prediction": "16", "width": 16, "interaction": "outer",
+                  "embedding": "tables", "hot": 1, "largest": 1000},
+        "main": {"batch_size": 128, "dense": "512-256-64", "prediction": "512-256", "width": 16, "interaction": "outer",
+                 "embedding": "tables", "hot": 1, "largest": 10_000},
+        "kaggle": {"batch_size": 128, "dense": "512-256-64", "prediction": "512-256", "width": 16, "interaction": "dot",
+                   "embedding": "tables", "hot": 1, "largest": 100_000},
+    }  # fmt: skip
+    choices = {"interaction": ("outer", "dot", "cat"), "embedding": ("tables", "bag")}
+    variants = ("modulus-hash", "index-hash-tensor", "index-hash-list")
+    passes = {
+        "index": ("sparse_arch.tables.*.index",),
+        "embedding": ("sparse_arch", "sparse_arch.*"),
+        "interaction": ("interaction",),
+        "prediction": ("prediction", "prediction.*"),
+    }
+    takes = frozenset({"data"})
+
+    def build(self, settings: Settings) -> DLRM:
+        """The model in fp32 on the CPU, seeded."""
+        size = self.dimensions(settings)
+        torch.manual_seed(settings.seed)
+        index, bag = INDICES[settings.variant], size["embedding"] == "bag"
+        values = self._clicks(settings).values
+        return DLRM([Table(index(v.tolist()), len(v), size["width"], bag) for v in values], size)
+
+    def batch(self, settings: Settings, step: int) -> Batch:
+        """counts (B, 13), hashes (B, 26, H), and in training clicks (B)."""
+        rows, hot = settings.batch_size, self.dimensions(settings)["hot"]
+        dense, sparse, clicks = self._clicks(settings).rows(step, rows * hot)
+        counts = torch.from_numpy(dense[:rows])
+        hashes = torch.from_numpy(sparse).view(hot, rows, SPARSE).permute(1, 2, 0).contiguous()
+        return (counts, hashes, torch.from_numpy(clicks[:rows])) if settings.training else (counts, hashes)
+
+    def optimizer(self, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+        """Adam, as in the lecture."""
+        return torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def describe_data(self, settings: Settings) -> str:
+        """What the clicks come from."""
+        return self._clicks(settings).description
+
+    @torch.no_grad()
+    def demonstrate(self, model: nn.Module, settings: Settings) -> str:
+        """How many clicks of rows that it has not seen the model tells right."""
+        dense, sparse, clicks = self._clicks(settings).rows(10_000, 2048)
+        parameter = next(model.parameters())
+        counts = torch.from_numpy(dense).to(parameter)
+        hashes = torch.from_numpy(sparse).to(parameter.device).unsqueeze(-1)
+        logits, _ = model(counts, hashes)
+        right = ((logits > 0).cpu() == torch.from_numpy(clicks > 0.5)).double().mean()
+        usual = max(clicks.mean(), 1 - clicks.mean())
+        return f"accuracy {float(right):.1%} on 2048 rows not trained on (always the commoner answer: {usual:.1%})"
+
+    def _clicks(self, settings: Settings) -> ClickSource:
+        return _opened(settings.data, self.dimensions(settings)["largest"], settings.seed)
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(data: str, largest: int, seed: int) -> ClickSource:
+    return open_clicks(data, largest, seed)
