@@ -152,6 +152,7 @@ def test_numbers_of_kernels_with_gaps_and_lines_cut_off_are_told(tmp_path: Path)
     for data, why in (
         ([*lines[:4], *lines[5:]], "have gaps or repeat"),
         ([*lines, lines[-1]], "have gaps or repeat"),
+        ([lines[0], *lines[2:]], "has no line of units"),
         ([*lines[:-1], lines[-1].rstrip()], "cut off within its last line"),
     ):
         warnings = read(written(tmp_path, "".join(data).encode(), "a.csv")).warnings  # type: ignore[union-attr]

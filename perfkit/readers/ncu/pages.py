@@ -55,10 +55,13 @@ def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
         raise InputError(
             f"{source} is not the output of `ncu --csv`.", "Print it with: ncu --import REPORT --csv --page raw."
         )
+    no_units = "Metric Name" not in header and bool(rows) and bool(rows[0].get("ID", "").strip())
     results = _details_page(header, rows) if "Metric Name" in header else _raw_page(header, rows)
     if not results:
         raise InputError(f"{source} holds no kernels.", "Capture again: did the program launch any?")
     warnings = [f"{odd} lines of the CSV do not fit its header and were left out"] if odd else []
+    if no_units:
+        warnings.append("the CSV has no line of units: its values are taken to be in base units (ns, bytes, Hz)")
     if not text.endswith(("\n", "\r")):
         warnings.append("the CSV is cut off within its last line: kernels or metrics may be missing")
     return results, [*warnings, *_gaps(rows)]
