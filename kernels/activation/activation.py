@@ -136,13 +136,7 @@ def forward(name: str) -> Operation:
             Implementation(1, "c", "activation.c", f"multiply_add_{name}_forward_v1", "a loop"),
             Implementation(2, "c", "activation.c", f"multiply_add_{name}_forward_v2", "threads and vectors"),
             Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_forward_v1", "one element a thread"),
-            Implementation(
-                2,
-                "cuda",
-                "activation.cu",
-                f"multiply_add_{name}_forward_v2",
-                "16-byte accesses, a few of a thread under way at once",
-            ),
+            Implementation(2, "cuda", "activation.cu", f"multiply_add_{name}_forward_v2", "16-byte accesses"),
             Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_forward", "one pass"),
         ),
     )
@@ -169,13 +163,7 @@ def backward(name: str) -> Operation:
             Implementation(1, "c", "activation.c", f"multiply_add_{name}_backward_v1", "a loop"),
             Implementation(2, "c", "activation.c", f"multiply_add_{name}_backward_v2", "threads and vectors"),
             Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_backward_v1", "one element a thread"),
-            Implementation(
-                2,
-                "cuda",
-                "activation.cu",
-                f"multiply_add_{name}_backward_v2",
-                "16-byte accesses, a few of a thread under way at once",
-            ),
+            Implementation(2, "cuda", "activation.cu", f"multiply_add_{name}_backward_v2", "16-byte accesses"),
             Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_backward", "one pass"),
         ),
     )

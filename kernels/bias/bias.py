@@ -101,7 +101,11 @@ FAMILY = Family(
                 Implementation(1, "cuda", "bias.cu", "bias_gradient_v1", "one thread a column"),
                 Implementation(2, "cuda", "bias.cu", "bias_gradient_v2", "parts of the rows, summed in a fixed order"),
                 Implementation(
-                    3, "cuda", "bias.cu", "bias_gradient_v3", "16-byte accesses, a few rows of a thread under way"
+                    3,
+                    "cuda",
+                    "bias.cu",
+                    "bias_gradient_v3",
+                    "16-byte accesses, four rows of a thread under way at once",
                 ),
                 Implementation(
                     1, "triton", "bias_triton.py", "bias_gradient", "sums of parts of the rows, in a fixed order"
@@ -125,13 +129,7 @@ FAMILY = Family(
                 Implementation(1, "c", "bias.c", "bias_relu_forward_v1", "a loop"),
                 Implementation(2, "c", "bias.c", "bias_relu_forward_v2", "threads and vectors"),
                 Implementation(1, "cuda", "bias.cu", "bias_relu_forward_v1", "one element a thread"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "bias.cu",
-                    "bias_relu_forward_v2",
-                    "16-byte accesses, a few of a thread under way at once",
-                ),
+                Implementation(2, "cuda", "bias.cu", "bias_relu_forward_v2", "16-byte accesses"),
                 Implementation(1, "triton", "bias_triton.py", "bias_relu_forward", "one pass"),
             ),
         ),
@@ -151,13 +149,7 @@ FAMILY = Family(
                 Implementation(1, "c", "bias.c", "bias_relu_backward_v1", "a loop"),
                 Implementation(2, "c", "bias.c", "bias_relu_backward_v2", "threads and vectors"),
                 Implementation(1, "cuda", "bias.cu", "bias_relu_backward_v1", "one element a thread"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "bias.cu",
-                    "bias_relu_backward_v2",
-                    "16-byte accesses, a few of a thread under way at once",
-                ),
+                Implementation(2, "cuda", "bias.cu", "bias_relu_backward_v2", "16-byte accesses"),
                 Implementation(1, "triton", "bias_triton.py", "bias_relu_backward", "one pass"),
             ),
         ),

@@ -246,7 +246,11 @@ FAMILY = Family(
                     "one block a row, 16-byte accesses wherever it starts; read twice",
                 ),
                 Implementation(
-                    3, "cuda", "classifier.cu", "classifier_v3", "the row stays in shared memory and is read once"
+                    3,
+                    "cuda",
+                    "classifier.cu",
+                    "classifier_v3",
+                    "the row stays in shared memory, over a cluster, and is read once",
                 ),
                 Implementation(
                     1, "triton", "cross_entropy_triton.py", "classifier",

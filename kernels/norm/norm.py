@@ -57,7 +57,7 @@ FAMILY = Family(
                     2, "cuda", "norm.cu", "global_norm_v2", "many blocks, their parts summed in a fixed order"
                 ),
                 Implementation(
-                    3, "cuda", "norm.cu", "global_norm_v3", "16-byte accesses, a few of a thread under way at once"
+                    3, "cuda", "norm.cu", "global_norm_v3", "16-byte accesses, four of a thread under way at once"
                 ),
                 Implementation(1, "triton", "norm_triton.py", "global_norm", "sums of parts, in a fixed order"),
             ),

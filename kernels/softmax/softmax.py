@@ -85,7 +85,7 @@ FAMILY = Family(
                     "cuda",
                     "softmax.cu",
                     "softmax_forward_v3",
-                    "the row is read once: in registers, or in shared memory",
+                    "the row is read once: in registers, or over a cluster's shared memory",
                 ),
                 Implementation(
                     1,
@@ -122,7 +122,11 @@ FAMILY = Family(
                     "one block a row, 16-byte accesses wherever it starts",
                 ),
                 Implementation(
-                    3, "cuda", "softmax.cu", "softmax_backward_v3", "short rows stay in registers and are read once"
+                    3,
+                    "cuda",
+                    "softmax.cu",
+                    "softmax_backward_v3",
+                    "both rows are read once: in registers, or over a cluster's shared memory",
                 ),
                 Implementation(
                     1,
