@@ -8,11 +8,7 @@ launches leaves no other choice (`perfkit.readers.alignment`); what is ambiguous
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,34 +16,17 @@ import numpy.typing as npt
 from perfkit.errors import InputError
 from perfkit.readers import kineto_columns
 from perfkit.readers.alignment import Booleans, Integers, align
+from perfkit.readers.join_facts import KERNEL, facts_of, sentences
+from perfkit.readers.join_keys import Keys, keys
 from perfkit.table import FLOP_COLUMNS, MEASURE_GROUPS, KernelTable, conform
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KERNEL = "gpu_kernel"
-_SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _GROUPS = ("dram", "l2", "l1", "tensor", "instructions")  # measures that only counters have
 _LAUNCH = ("registers", "shared_bytes", "occupancy", "waves")
 _MATRIX = [name for name in FLOP_COLUMNS if name.startswith("flop_matrix_")]
-_SHOWN = 5
 _TRIED = 8  # captured steps that are tried for one that fits
-
-# In the spelling of template arguments the tools differ in casts, placeholders, unnamed things and lambdas.
-_CAST = re.compile(r"\((?:unsigned |signed )?(?:bool|char|short|int|long|long long)\)")
-_TYPES = "void|const|volatile|unsigned|signed|int|long|short|char|bool|true|false|restrict|__restrict__"
-_SYNTAX = "anonymous|namespace|unnamed|lambda|instance|operator|typename|class|struct|enum|decltype|auto"
-_NOISE = frozenset(f"{_TYPES}|{_SYNTAX}".split("|"))
-_WORD = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z_]\w*")
-_PLACEHOLDER = re.compile(r"T\d+")
-
-
-@dataclass(frozen=True)
-class _Keys:
-    """What tells launches apart: codes of (function, grid, block), and of the template arguments (−1: not told)."""
-
-    launch: Integers
-    template: Integers
 
 
 def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, one_layer: int = 0) -> KernelTable:
@@ -62,7 +41,7 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
     _check(trace, counters)
     order = _launch_order(trace.frame)
     source = _launch_order(counters.frame)
-    ours, theirs = _keys(trace.frame.iloc[order], counters.frame.iloc[source])
+    ours, theirs = keys(trace.frame.iloc[order], counters.frame.iloc[source])
     matched = np.full(len(order), -1, np.int64)
     steps = _steps(trace.frame.iloc[order])
     captured = _captured_steps(counters.frame.iloc[source])
@@ -83,7 +62,7 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
         dict(trace.source),
         dict(trace.facts),
     )
-    joined.facts |= _facts(trace, counters, row, ceilings)
+    joined.facts |= facts_of(trace, counters, row, ceilings)
     joined.facts["counters"] |= {
         "in_cache": int(warm.sum()),
         "steps": len(steps),
@@ -91,7 +70,7 @@ def join(trace: KernelTable, counters: KernelTable, *, ceilings: bool = True, on
         "layers": one_layer,
     }
     joined.source["counters"] = counters.source.get("path", "")
-    joined.warnings += [*_still_unknown(joined.frame), *_sentences(joined.facts["counters"])]
+    joined.warnings += [*_still_unknown(joined.frame), *sentences(joined.facts["counters"])]
     return joined.check()
 
 
@@ -139,7 +118,7 @@ def _captured_steps(frame: pd.DataFrame) -> list[Integers]:
 
 
 def _fitting(
-    captured: list[Integers], rows: Integers, ours: _Keys, theirs: _Keys, trace: KernelTable, counters: KernelTable
+    captured: list[Integers], rows: Integers, ours: Keys, theirs: Keys, trace: KernelTable, counters: KernelTable
 ) -> Integers:
     """The captured step that has most in common with a step of the trace; of equal ones the last, which is warm."""
     if len(captured) == 1:
@@ -158,7 +137,7 @@ def _parts(rows: Integers, layers: npt.NDArray[np.float64]) -> list[Integers]:
 
 
 def _matches(
-    ours: _Keys, theirs: _Keys, rows: Integers, columns: Integers, trace: KernelTable, counters: KernelTable
+    ours: Keys, theirs: Keys, rows: Integers, columns: Integers, trace: KernelTable, counters: KernelTable
 ) -> Integers:
     """The kernel of the report that each of `rows` is, −1 for none."""
     launch, template = theirs.launch[columns], theirs.template[columns]
@@ -176,48 +155,6 @@ def _matches(
             "Capture counters of fewer: --nvtx, --kernel-name, --launch-count.",
         ) from error
     return np.where(found >= 0, columns[np.maximum(found, 0)], -1)
-
-
-def _keys(trace: pd.DataFrame, counters: pd.DataFrame) -> tuple[_Keys, _Keys]:
-    """Codes that are equal in both for launches that may be the same."""
-    launches: dict[Any, int] = {}
-    templates: dict[Any, int] = {}
-    found = []
-    for frame in (trace, counters):
-        sizes = frame[list(_SIZES)].astype(object).where(frame[list(_SIZES)].notna(), None).to_numpy()
-        names, short = frame["name"].tolist(), frame["short_name"].fillna(frame["name"]).tolist()
-        parts: dict[str, frozenset[str] | None] = {name: template_words(name) for name in set(names)}
-        found.append(
-            _Keys(
-                np.array(
-                    [launches.setdefault((s, *z), len(launches)) for s, z in zip(short, sizes.tolist(), strict=True)],
-                    dtype=np.int64,
-                ),
-                np.array(
-                    [-1 if (p := parts[n]) is None else templates.setdefault(p, len(templates)) for n in names],
-                    dtype=np.int64,
-                ),
-            )
-        )
-    return found[0], found[1]
-
-
-def template_words(name: str) -> frozenset[str] | None:
-    """The names in the template arguments of a kernel, without what the tools spell differently; None without any.
-
-    `void scale<float>(float*, int)` and `void scale<float>(T1 *, int)` both give {"float"}.
-    """
-    start, depth = name.find("<"), 0
-    while name.startswith(("<unnamed>", "<lambda"), start) and start >= 0:
-        start = name.find("<", start + 1)
-    if start < 0:
-        return None
-    for end in range(start, len(name)):
-        depth += (name[end] == "<") - (name[end] == ">" and name[end - 1] != "-")
-        if depth == 0:
-            break
-    inside = _CAST.sub("", name[start : end + 1])
-    return frozenset(w for w in _WORD.findall(inside) if w not in _NOISE and not _PLACEHOLDER.fullmatch(w))
 
 
 def _found_in_cache(trace: KernelTable, counters: KernelTable, row: Integers) -> Booleans:
@@ -273,57 +210,6 @@ def _flop_known(ours: pd.DataFrame, theirs: pd.DataFrame) -> Booleans:
     return known
 
 
-def _facts(trace: KernelTable, counters: KernelTable, row: Integers, ceilings: bool) -> dict[str, Any]:
-    """What the report knows, laid out for the trace's rows, and how well the two fit."""
-    order = trace.frame["order"].to_numpy(np.int64)
-    length = int(order.max()) + 1
-    of = np.full(length, -1, np.int64)
-    launched = counters.frame["order"].to_numpy(np.int64)
-    of[order[row >= 0]] = launched[row[row >= 0]]
-    kernel = np.zeros(length, bool)
-    kernel[order] = (trace.frame["kind"] == KERNEL).to_numpy(bool)
-    details = counters.facts.get("kernels") or []
-    facts: dict[str, Any] = {
-        "counters": _summary(trace, counters, row),
-        "kernels": [details[i] if 0 <= i < len(details) else {} for i in of.tolist()],
-    }
-    for name in ("missing", "gpus", "max_clock_ceilings"):
-        if name in counters.facts:
-            facts[f"counters_{name}" if name in trace.facts else name] = counters.facts[name]
-    if ceilings and counters.facts.get("row_ceilings"):
-        stored = counters.facts["row_ceilings"]
-        facts["row_ceilings"] = {name: _by_row(values, of, kernel) for name, values in stored.items()}
-        facts["ceilings"] = counters.facts.get("ceilings")
-        facts["ceilings_hold"] = f"{counters.facts.get('ceilings_hold', '')} of the counters".strip()
-    return facts
-
-
-def _by_row(values: list[float | None], of: Integers, kernel: Booleans) -> list[float | None]:
-    """A ceiling for each row: its own, for a kernel without counters the median, for a copy none."""
-    known = [value for value in values if value is not None]
-    middle = sorted(known)[len(known) // 2] if known else None
-    return [values[i] if i >= 0 else (middle if k else None) for i, k in zip(of.tolist(), kernel.tolist(), strict=True)]
-
-
-def _summary(trace: KernelTable, counters: KernelTable, row: Integers) -> dict[str, Any]:
-    frame = trace.frame
-    kernels = (frame["kind"] == KERNEL).to_numpy(bool)
-    time = np.nan_to_num(frame["duration_ns"].to_numpy(float))
-    total = float(time[kernels].sum())
-    used = np.unique(row[row >= 0])
-    theirs = np.setdiff1d(np.flatnonzero((counters.frame["kind"] == KERNEL).to_numpy(bool)), used)
-    return {
-        "report": Path(_path(counters)).name,
-        "matched": int((row >= 0).sum()),
-        "kernels": int(kernels.sum()),
-        "matched_time": float(time[row >= 0].sum()) / total if total else None,
-        "captured": int((counters.frame["kind"] == KERNEL).sum()),
-        "unused": len(theirs),
-        "without_counters": _names(frame, np.flatnonzero(kernels & (row < 0))),
-        "without_row": _names(counters.frame, theirs),
-    }
-
-
 def _of_trace(warnings: list[str]) -> list[str]:
     """The trace's warnings but the one of unknown work, which counters may have made known."""
     return [w for w in warnings if not w.startswith(kineto_columns.UNKNOWN_WORK)]
@@ -337,38 +223,3 @@ def _still_unknown(frame: pd.DataFrame) -> list[str]:
     columns |= {name: rows[name].astype(object).to_numpy() for name in ("kind", "family")}
     total = float(frame["duration_ns"].sum())
     return kineto_columns.uncosted({**columns, "duration_ns": rows["duration_ns"].to_numpy(float)}, total)
-
-
-def _names(frame: pd.DataFrame, at: Integers) -> list[list[Any]]:
-    """The kernels at `at` by short name, the most frequent first: [name, count]."""
-    names = frame["short_name"].fillna(frame["name"]).iloc[at].tolist()
-    return [[name[:200], count] for name, count in Counter(names).most_common(50)]
-
-
-def _sentences(told: dict[str, Any]) -> list[str]:
-    """What to know before using the joined numbers."""
-    share = f" ({100 * told['matched_time']:.1f}% of their time)" if told["matched_time"] is not None else ""
-    said = [
-        f"counters of {told['report']} joined onto {told['matched']} of {told['kernels']} kernels{share} by name, "
-        "grid, block and launch order; times are those of the trace, while kernels were counted one by one, replayed, "
-        "with caches flushed: what a kernel finds in L2 otherwise counts as bytes of device memory"
-    ]
-    if told["layers"]:
-        said.append(
-            f"scaled: the counters are of a model with one layer and serve each of the {told['layers']} layers alike"
-        )
-    if told["in_cache"]:
-        said.append(
-            f"{told['in_cache']} of them ran faster than device memory could move the bytes that were counted with "
-            "empty caches: they found data in L2, and what they moved is unknown (--cache-control none does not empty "
-            "them)"
-        )
-    if told["steps"] > 1 and told["steps_captured"] != told["steps"]:
-        said.append(f"the counters are of one step and serve all {told['steps']} steps of the trace")
-    for key, what in (("without_counters", "without counters"), ("without_row", "captured, but not placed")):
-        names = told[key]
-        if names:
-            shown = ", ".join(f"{name[:60]} ×{count}" if count > 1 else name[:60] for name, count in names[:_SHOWN])
-            rest = sum(count for _, count in names[_SHOWN:])
-            said.append(f"{what}: {shown}{f' and {rest} more' if rest else ''}")
-    return said

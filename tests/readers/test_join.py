@@ -5,7 +5,8 @@ import pytest
 
 from perfkit import table
 from perfkit.errors import InputError
-from perfkit.readers.join import join, template_words
+from perfkit.readers.join import join
+from perfkit.readers.join_keys import template_words
 
 SCALE = "void scale<float>(float const*, float*, float, int)"
 SCALE_NCU = "void scale<float>(const T1 *, T1 *, T1, int)"
