@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from perfkit.bench import pytorch, sizes
 from perfkit.bench.subject import Outputs, Prepared, Subject, Way
 from perfkit.bench.torch_ways import ROUNDING, named, torch_way
 from perfkit.cost.model import Call, Cost, TensorSpec
-from perfkit.kernels.checking import poisoned_launch
+from perfkit.kernels.checking import as_tuple, poisoned_launch
 from perfkit.kernels.declare import Family, Implementation, Operation
-from perfkit.kernels.dispatch import Plan
+from perfkit.kernels.dispatch import Kernel
 from perfkit.kernels.dtypes import name_of
-from perfkit.kernels.languages import LANGUAGES, language
+from perfkit.kernels.languages import language
+from perfkit.kernels.memory import WORTH_HUGE_PAGES, advise_huge_pages
 from perfkit.kernels.register import runner
 from perfkit.kernels.selection import use_version
+
+Scalars = tuple[int | float, ...]
 
 
 def subject(family: Family, operation: Operation, device: str, blocks: bool) -> Subject:
@@ -85,47 +88,44 @@ def implementation_way(operation: Operation, chosen: Implementation, device: str
     kind = device.split(":")[0]
 
     def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
-        bound = runner(operation, kind)
         with use_version(chosen.version, chosen.language):
-            plan = bound.plan(arguments)
-        made = [_prepared(operation, plan, arguments)]
-        return made + [_prepared(operation, other, arguments) for other in _variants(plan)] if blocks else made
+            plan = runner(operation, kind).plan(arguments)
+        kernels = [plan.kernel, *(_variants(plan.kernel, plan.scalars) if blocks else ())]
+        return [_prepared(operation, kernel, plan.scalars, arguments) for kernel in kernels]
 
     return Way(f"{chosen.language}:{chosen.version}", chosen.language, chosen.text, prepare)
 
 
-def _variants(plan: Plan) -> list[Plan]:
-    """The plan at every block size worth trying but its own."""
-    usual = dict(_parameters(plan))
-    others = [dict(p) for p in getattr(plan.kernel.run, "sweep", [])]
-    bound: Any = plan.kernel.run
-    return [replace(plan, kernel=replace(plan.kernel, run=bound.using(**p))) for p in others if p != usual]
+def _variants(kernel: Kernel, scalars: Scalars) -> list[Kernel]:
+    """The kernel at every block size worth trying but its own."""
+    bound: Any = kernel.run
+    usual = dict(_parameters(kernel, scalars))
+    others = [dict(p) for p in getattr(bound, "sweep", [])]
+    return [Kernel(kernel.implementation, bound.using(**p)) for p in others if p != usual]
 
 
-def _parameters(plan: Plan) -> Mapping[str, int]:
-    bound: Any = plan.kernel.run
-    return bound.parameters(plan.scalars) if hasattr(bound, "parameters") else {}
+def _parameters(kernel: Kernel, scalars: Scalars) -> Mapping[str, int]:
+    bound: Any = kernel.run
+    return bound.parameters(scalars) if hasattr(bound, "parameters") else {}
 
 
-def _prepared(operation: Operation, plan: Plan, arguments: Sequence[Any]) -> Prepared:
+def _prepared(operation: Operation, kernel: Kernel, scalars: Scalars, arguments: Sequence[Any]) -> Prepared:
     signature = operation.signature
     tensors = {n: a.contiguous() for n, a in zip(signature.inputs, arguments, strict=True) if isinstance(a, Tensor)}
     changed = {name: tensors[name].clone() for name in signature.mutated}  # the arguments serve other ways too
     inputs = list((tensors | changed).values())
-    device = inputs[0].device
+    patterns = as_tuple(operation.allocate(*arguments))
+    large = [t for t in patterns if not t.is_cuda and t.nbytes >= WORTH_HUGE_PAGES]
 
     def call() -> Any:
-        outputs = [output.empty(device) for output in plan.outputs]
-        plan.kernel.launch([*inputs, *outputs], plan.scalars)
+        outputs = [torch.empty_like(pattern) for pattern in patterns]
+        if large:
+            for output in outputs:
+                advise_huge_pages(output)
+        kernel.launch([*inputs, *outputs], scalars)
         return outputs
 
     def checked() -> Outputs:
-        return dict(zip(signature.results, poisoned_launch(operation, plan, arguments), strict=True))
+        return dict(zip(signature.results, poisoned_launch(operation, kernel, scalars, arguments), strict=True))
 
-    return Prepared(call, checked, dict(_parameters(plan)))
-
-
-def unavailable(name: str) -> str | None:
-    """Why the language `name` cannot run here, or None."""
-    found = LANGUAGES[name]
-    return None if found.test_device() else found.unavailable()
+    return Prepared(call, checked, dict(_parameters(kernel, scalars)))

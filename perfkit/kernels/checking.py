@@ -15,7 +15,7 @@ from torch import Tensor
 from perfkit.errors import CheckFailed
 from perfkit.kernels import selection
 from perfkit.kernels.declare import Operation
-from perfkit.kernels.dispatch import Plan
+from perfkit.kernels.dispatch import Kernel
 from perfkit.kernels.dtypes import TORCH_DTYPES
 from perfkit.kernels.families import find
 from perfkit.kernels.register import runner
@@ -141,18 +141,20 @@ def poisoned_run(
     """
     with use_version(version, language):
         plan = runner(operation, device).plan(arguments)
-    return poisoned_launch(operation, plan, arguments)
+    return poisoned_launch(operation, plan.kernel, plan.scalars, arguments)
 
 
-def poisoned_launch(operation: Operation, plan: Plan, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
-    """`poisoned_run` of the kernel in `plan`, which was made for these arguments."""
+def poisoned_launch(
+    operation: Operation, kernel: Kernel, scalars: tuple[int | float, ...], arguments: Sequence[Any]
+) -> tuple[Tensor, ...]:
+    """`poisoned_run` of a kernel that is bound already, with the scalars that belong to these arguments."""
     outputs = as_tuple(operation.allocate(*arguments))
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else -1)
     signature = operation.signature
     tensors = {name: a.contiguous() for name, a in zip(signature.inputs, arguments, strict=True) if _is_tensor(a)}
     changed = {name: tensors[name].clone() for name in signature.mutated}
-    plan.kernel.launch([*(tensors | changed).values(), *outputs], plan.scalars)
+    kernel.launch([*(tensors | changed).values(), *outputs], scalars)
     return *changed.values(), *outputs
 
 

@@ -15,14 +15,11 @@ if TYPE_CHECKING:
 CACHES = ("warm", "cold")
 _STATUS = {"ok": ("✓ right", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
 _BAR = 12
-_FULL_TABLES = 12  # points of a sweep that get a table of their own
 
 
 def page(bench: Bench) -> Page:
     """The benchmark of one operation."""
-    sections = [Section(table=_point(point)) for point in bench.points[: _FULL_TABLES if bench.sweep else None]]
-    if bench.sweep:
-        sections = [_sweep(bench), *sections]
+    sections = [Section(table=_point(point)) for point in bench.points] if not bench.sweep else list(_sweep(bench))
     rounding = any(r.way == "pytorch" and r.status == "ok" for p in bench.points for r in p.rows)
     notes = [
         "warm: the caches hold what the call before left in them; cold: its data lies in main memory. Times are medians"
@@ -116,20 +113,25 @@ def _error(row: Row) -> str:
 
 
 def _timings(cache: str, timings: Sequence[Timing | None], scale: units.Scale) -> list[Column]:
-    shares = [t.efficiency if t else None for t in timings]
     spans = [
         f"{scale.number(t.ns.low)}–{scale.number(t.ns.high)}" if t else units.ABSENT for t in timings
     ]  # fmt: skip
-    efficiency = figures("eff.", shares, "%", [efficiency_tone(s) for s in shares])
-    flagged = tuple(
-        Cell(f"!{c.text}" if s is not None and s > 1.05 else c.text, c.tone)
-        for c, s in zip(efficiency.cells, shares, strict=True)
-    )
     return [
         figures(cache, [t.ns.value if t else None for t in timings], "ns", scale=scale),
         Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, True, 1 if cache == "warm" else 3),
-        Column("eff.", flagged, "%"),
+        _efficiency(timings),
     ]
+
+
+def _efficiency(timings: Sequence[Timing | None]) -> Column:
+    """Shares of the roof; ! where one is above it, which is no true figure."""
+    shares = [t.efficiency if t else None for t in timings]
+    plain = figures("eff.", shares, "%", [efficiency_tone(s) for s in shares])
+    flagged = tuple(
+        Cell(f"!{c.text}" if s is not None and s > 1.05 else c.text, c.tone)
+        for c, s in zip(plain.cells, shares, strict=True)
+    )
+    return Column("eff.", flagged, "%")
 
 
 def _speedup(row: Row) -> Cell:
@@ -162,8 +164,30 @@ def _notes(point: Point) -> list[str]:
     return notes + [f"{r.label}: {r.reason}" for r in point.rows if r.reason]
 
 
-def _sweep(bench: Bench) -> Section:
-    """Time and efficiency against the size, and how fast the time grows."""
+def _sweep(bench: Bench) -> Iterator[Section]:
+    """How fast time grows, time and efficiency against size; a table for each cache state, and one of what is wrong."""
+    yield _growth(bench)
+    for cache in _taken(bench):
+        yield Section(table=_by_size(bench, cache))
+    # A point where something is wrong or missing is shown in full.
+    yield from (Section(table=_point(p)) for p in bench.points if any(r.reason for r in p.rows))
+
+
+def _by_size(bench: Bench, cache: str) -> Table:
+    """Times and efficiencies of all ways, a row for each point."""
+    labels = list(dict.fromkeys(r.label for p in bench.points for r in p.rows))
+    columns = [words("sizes", [p.title for p in bench.points], ["strong"] * len(bench.points), name=True)]
+    for label in labels:
+        rows = [next((r for r in p.rows if r.label == label), None) for p in bench.points]
+        timings = [r.timing(cache) if r else None for r in rows]
+        if any(timings):
+            scale = _scale(min(t.ns.value for t in timings if t))
+            columns.append(figures(label, [t.ns.value if t else None for t in timings], "ns", scale=scale))
+            columns.append(_efficiency(timings))
+    return table(f"By size, {cache} caches", *columns)
+
+
+def _growth(bench: Bench) -> Section:
     drawn = [
         _figure(bench, cache, "time", "µs", lambda t: t.ns.value / 1e3, True) for cache in _taken(bench)
     ] + [

@@ -87,7 +87,7 @@ def test_a_benchmark_in_a_browser(bench, open_page, tmp_path):
     shown.wait_for_selector("html[data-ready]")
     assert shown.locator("h1").inner_text() == "gelu_forward: benchmark"
     assert shown.locator(".chart .scatterlayer").count() == 4  # time and efficiency, warm and cold
-    assert shown.locator("table").count() == 4
+    assert shown.locator("table").count() == 6
     assert "y = gelu(x) <b>" in shown.locator("#settings").inner_text()
     shown.click("#theme")
     assert errors == []
