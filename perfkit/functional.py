@@ -8,6 +8,8 @@ Legend: B batch, T time (sequence length), C channels, NH heads, HS = C / NH hea
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -40,3 +42,16 @@ def causal_softmax(scores: Tensor, scale: float) -> Tensor:
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A linear layer and a ReLU: max(x·weightᵀ + bias, 0). `x` (…, K), `weight` (M, K), `bias` (M) → (…, M)."""
     return torch.relu(torch.nn.functional.linear(x, weight, bias))
+
+
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "gelu": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+
+
+def multiply_add_activation(x: Tensor, z: Tensor, alpha: float, bias: Tensor, activation: str) -> Tensor:
+    """act(x + alpha·z + bias), `activation` one of `ACTIVATIONS`. `x`, `z` (…, M), `bias` (M) → (…, M)."""
+    return ACTIVATIONS[activation](x + alpha * z + bias)
