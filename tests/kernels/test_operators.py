@@ -19,6 +19,14 @@ from perfkit.kernels.checking import Inputs
 ops = torch.ops.perfkit
 OPERATIONS = [operation.name for family in catalog() for operation in family.operations]
 
+TOKENS = torch.tensor([[1, 8, 1, 0, 3], [1, 2, 1, 1, 5]])
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "sigmoid": torch.sigmoid,
+    "gelu": lambda u: F.gelu(u, approximate="tanh"),
+    "silu": F.silu,
+}
+
 # Name → (inputs, ours, the same in plain PyTorch); gradients flow to every floating-point input.
 DIFFERENTIABLE: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Any], Callable[..., Any]]] = {
     "split_heads": (
@@ -38,6 +46,30 @@ DIFFERENTIABLE: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Any], 
         lambda x, w, b: F.layer_norm(x, (36,), w, b, 1e-5),
     ),
     "gelu": (lambda: [torch.randn(5, 7) * 3], lambda x: ops.gelu_forward(x), lambda x: F.gelu(x, approximate="tanh")),
+    "encoder": (
+        lambda: [torch.randn(9, 20), torch.randn(7, 20)],
+        lambda wte, wpe: ops.encoder_forward(TOKENS, wte, wpe),
+        lambda wte, wpe: wte[TOKENS] + wpe[:5],
+    ),
+    "bias_relu": (
+        lambda: [torch.randn(6, 19), torch.randn(19)],
+        lambda x, b: ops.bias_relu_forward(x, b),
+        lambda x, b: (x + b).relu(),
+    ),
+    **{
+        f"multiply_add_{name}": (
+            lambda: [torch.randn(6, 19), torch.randn(6, 19), torch.randn(19)],
+            lambda x, z, b, name=name: getattr(ops, f"multiply_add_{name}_forward")(x, z, 0.5, b),
+            lambda x, z, b, act=act: act(x + 0.5 * z + b),
+        )
+        for name, act in ACTIVATIONS.items()
+    },
+    "residual_layernorm": (
+        lambda: [torch.randn(2, 5, 36), torch.randn(2, 5, 36), torch.randn(36), torch.randn(36)],
+        lambda a, b, w, c: torch.cat(ops.residual_layernorm_forward(a, b, w, c, 1e-5)[:2]),
+        lambda a, b, w, c: torch.cat([a + b, F.layer_norm(a + b, (36,), w, c, 1e-5)]),
+    ),
+    "softmax": (lambda: [torch.randn(6, 40)], lambda x: ops.softmax_forward(x), lambda x: x.softmax(dim=-1)),
     "cross_entropy": (
         lambda: [torch.randn(6, 40)],
         lambda x: ops.cross_entropy_forward(x, torch.tensor([1, -1, 39, 0, 5, -1]), -1)[0],
@@ -87,6 +119,18 @@ def test_shapes_on_the_meta_device_are_the_real_ones(name: str, dtype: torch.dty
     pairs = zip(*((o,) if isinstance(o, Tensor) else o or () for o in (real, meta)), strict=True)
     for r, m in pairs:
         assert (r.shape, r.dtype, r.stride()) == (m.shape, m.dtype, m.stride())
+
+
+def test_flash_attention_has_the_gradients_of_attention() -> None:
+    inputs = [torch.randn(2, 3, 9, 16) for _ in range(3)]
+
+    def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3)
+
+    got = gradients(lambda q, k, v: ops.flash_attention_forward(q, k, v, 0.3)[0], inputs, torch.sum)
+    expected = gradients(plain, [x.double() for x in inputs], torch.sum)
+    for g, e in zip(got, expected, strict=True):
+        assert torch.allclose(g.double(), e, rtol=1e-5, atol=1e-5)
 
 
 def test_saved_statistics_take_no_gradient() -> None:
