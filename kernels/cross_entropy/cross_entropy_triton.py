@@ -38,7 +38,7 @@ def _losses(
     """Each row's logsumexp and its part of the loss."""
     row = tl.program_id(0)
     origin, lead, end, limit = place_row(row, vocabulary, vocabulary, WIDE)
-    value = logsumexp(logits + origin, lead, end, limit, BLOCK, STAGES)
+    value = logsumexp(logits + origin, lead, end, limit, BLOCK, STAGES, "")
     tl.store(lse + row, value)
     target = tl.load(targets + row)
     counted = _counted(target, vocabulary, ignore_index)
@@ -154,7 +154,7 @@ def forward_blocks(rows, vocabulary, ignore_index, itemsize):
 def classifier_blocks(rows, vocabulary, *others, itemsize):
     """More warps a row: fewer rows are under way at once, which the cache must hold until they are read again."""
     block = min(2048, max(64, next_power_of_2(vocabulary)))
-    return {"BLOCK": block, "STAGES": 3, "HINTS": 0, "num_warps": max(1, block // 128)}
+    return {"BLOCK": block, "STAGES": 3, "HINTS": 1, "num_warps": max(1, block // 128)}
 
 
 def flat_blocks(rows, vocabulary, ignore_index, itemsize):

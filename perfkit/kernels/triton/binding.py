@@ -57,9 +57,8 @@ class BoundKernel:
         except Exception as error:
             if not _is_tritons(error):
                 raise
-            first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise RunFailed(
-                f"Triton could not run {self.operation.qualified_name} in {self.dtype}: {first_line}.",
+                f"Triton could not run {self.operation.qualified_name} in {self.dtype}: {_summary(error)}",
                 "Correct the source, or try other meta-parameters.",
             ) from error
 
@@ -99,6 +98,13 @@ def _interpreter_unavailable() -> str | None:
     if isinstance(tl.sum, InterpretedFunction):
         return None
     return "TRITON_INTERPRET was set after Triton was imported. Set it before the process starts."
+
+
+def _summary(error: Exception) -> str:
+    """The place that the compiler names in its first line and what it says in its last, the source between left out."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+    return text if text.endswith(".") else f"{text}."
 
 
 def _is_tritons(error: Exception) -> bool:

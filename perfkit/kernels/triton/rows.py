@@ -41,8 +41,8 @@ def load_block(row, first, lead, end, limit, fill, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def load_inner(row, first, BLOCK: tl.constexpr, EVICT: tl.constexpr = ""):
-    """A block that is wholly of the row, as fp32. EVICT "evict_last" asks the cache to keep it, "evict_first" not to."""
+def load_inner(row, first, BLOCK: tl.constexpr, EVICT: tl.constexpr):
+    """A block that is wholly of the row, as fp32. EVICT is asked of the cache: "evict_last", "evict_first" or ""."""
     return tl.load(row + first + tl.arange(0, BLOCK), eviction_policy=EVICT).to(tl.float32)
 
 
@@ -54,7 +54,7 @@ def store_block(row, value, first, lead, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def store_inner(row, value, first, BLOCK: tl.constexpr, EVICT: tl.constexpr = ""):
+def store_inner(row, value, first, BLOCK: tl.constexpr, EVICT: tl.constexpr):
     """Store a block that is wholly of the row; EVICT as in `load_inner`."""
     tl.store(row + first + tl.arange(0, BLOCK), value, eviction_policy=EVICT)
 
@@ -68,7 +68,7 @@ def _add_powers(value, top, total):
 
 
 @triton.jit
-def logsumexp(row, lead, end, limit, BLOCK: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr = ""):
+def logsumexp(row, lead, end, limit, BLOCK: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr):
     """log Σ exp over a row that is read once; EVICT as in `load_inner`."""
     last = last_block(end, BLOCK)
     value = load_block(row, 0, lead, end, limit, float("-inf"), BLOCK)
