@@ -180,7 +180,8 @@ def _most(account: Accounting, gaps: list[Gap], device: str) -> tuple[float, str
         return own, "The profiler itself lengthens the host's part."
     if device == "cpu":
         return own * min(1.0, account.timed_step_ns / account.profiled_step_ns), ""
-    every = account.profiled_step_ns - account.kernel_ns
+    recording = sum(g.time_ns for g in account.gaps if g.cause == "profiler")
+    every = account.profiled_step_ns - account.kernel_ns - recording
     left = max(account.timed_step_ns - account.kernel_ns, 0.0)
     if left >= every:
         return own, ""

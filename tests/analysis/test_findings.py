@@ -49,6 +49,14 @@ def test_without_the_profiler_less_can_be_saved() -> None:
     assert "leaves 200.0 µs beside its kernels" in idle.evidence
 
 
+def test_the_profilers_own_share_is_nobodys_to_save() -> None:
+    made = trace([{"duration_ns": 400e3}], {"Python": 300e3, "profiler": 300e3}, 1e6)
+    assert made.accounting is not None
+    made.accounting.timed_step_ns = 600e3
+    [idle] = [f for f in findings.of_backend(made) if f.name == "gpu-idle"]
+    assert idle.saving_ns == pytest.approx(200e3)  # all that the timed step leaves beside its kernels
+
+
 def test_what_saves_little_is_not_said() -> None:
     assert trace([{"duration_ns": 990e3}], {"Python": 10e3}, 1e6).findings == []
 
