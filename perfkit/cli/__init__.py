@@ -11,7 +11,7 @@ import sys
 import typer
 
 import perfkit
-from perfkit.cli import bench, capture, ceilings, doctor, export, inspect, listing, report, run, tensorboard, trace
+from perfkit.cli import bench, capture, ceilings, data, doctor, export, inspect, listing, report, run, tensorboard, trace
 from perfkit.errors import PerfkitError
 
 INTERRUPTED = 130
@@ -34,6 +34,7 @@ app.command("tensorboard")(tensorboard.tensorboard)
 app.command("trace")(trace.trace)
 app.command("export")(export.export)
 app.command("bench")(bench.bench)
+app.add_typer(data.app, name="data")
 app.command("inspect")(inspect.inspect)
 
 
