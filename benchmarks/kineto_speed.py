@@ -89,11 +89,11 @@ def compare(trace: Path, hta: str, rounds: int) -> bool:
         theirs.append(measured(hta, HTA, trace))
         ours.append(measured(sys.executable, PERFKIT, trace))
     (time, memory), (their_time, their_memory) = (
-        [statistics.median(c) for c in zip(*((r[0], r[1]) for r in runs))] for runs in (ours, theirs)
+        [statistics.median(c) for c in zip(*((r[0], r[1]) for r in runs), strict=True)] for runs in (ours, theirs)
     )
     print(f"HolisticTraceAnalysis: parsed in {their_time:.2f} s, {their_memory:.0f} MB")
     print(f"perfkit: whole table of {ours[0][2]} rows in {time:.3f} s, {memory:.0f} MB")
-    ratio = statistics.median(t[0] / o[0] for o, t in zip(ours, theirs))
+    ratio = statistics.median(t[0] / o[0] for o, t in zip(ours, theirs, strict=True))
     print(f"perfkit is {ratio:.1f} times as fast, in {memory / their_memory:.2f} of the memory")
     return ratio >= LIMITS["times as fast"] and memory / their_memory <= LIMITS["of its memory"]
 
@@ -103,7 +103,7 @@ def large(trace: Path, events: int, rounds: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = repeated(trace, Path(folder), events)
         runs = [measured(sys.executable, PERFKIT, path) for _ in range(rounds)]
-    seconds, memory = (statistics.median(values) for values in list(zip(*runs))[:2])
+    seconds, memory = (statistics.median(values) for values in list(zip(*runs, strict=True))[:2])
     most_seconds, most_memory = LARGE[events]
     print(
         f"{events:,} events: {runs[0][2]:,} rows in {seconds:.1f} s (limit {most_seconds:.0f}), "

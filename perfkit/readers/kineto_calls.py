@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from perfkit.cost import Argument, Call, Cost, TensorSpec, recorded_call
-from perfkit.readers.kineto_json import Args
+from perfkit.readers.kineto_json import NOTHING, Args
 
 _REAL = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
 _SHOWN = 4  # tensors of a list that the description names
@@ -27,7 +27,8 @@ class KindOfCall:
 
 def key_of(name: str, args: Args) -> Key:
     """What tells one kind of call from another: the name and the recorded arguments as they stand in the file."""
-    return (name, bytes(args.dims), bytes(args.types), bytes(args.strides), bytes(args.concrete))
+    texts = (args.dims, args.types, args.strides, args.concrete)
+    return (name, *[b"" if text is NOTHING else bytes(text) for text in texts])  # type: ignore[return-value]
 
 
 def call_of(key: Key, list_dtype: str, matmul_precision: str) -> Call:

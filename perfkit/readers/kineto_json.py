@@ -39,7 +39,7 @@ _RAW_NAMES = {
     "group": "Process Group Name",
     "group_text": "Process Group Description",
 }
-_NOTHING = msgspec.Raw(b"")
+NOTHING = msgspec.Raw(b"")
 
 # Whole numbers beyond these are damage: numpy and the table hold 64 bits.
 Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
@@ -50,10 +50,10 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
 
     sequence: Whole = -1
     forward_thread: Whole = -1
-    dims: msgspec.Raw = _NOTHING
-    types: msgspec.Raw = _NOTHING
-    strides: msgspec.Raw = _NOTHING
-    concrete: msgspec.Raw = _NOTHING
+    dims: msgspec.Raw = NOTHING
+    types: msgspec.Raw = NOTHING
+    strides: msgspec.Raw = NOTHING
+    concrete: msgspec.Raw = NOTHING
     hierarchy: str = ""
     correlation: Whole = -1
     stream: Whole | str | None = None
