@@ -11,7 +11,20 @@ import sys
 import typer
 
 import perfkit
-from perfkit.cli import bench, capture, ceilings, data, doctor, export, inspect, listing, report, run, tensorboard, trace
+from perfkit.cli import (
+    bench,
+    capture,
+    ceilings,
+    data,
+    doctor,
+    export,
+    inspect,
+    listing,
+    report,
+    run,
+    tensorboard,
+    trace,
+)
 from perfkit.errors import PerfkitError
 
 INTERRUPTED = 130
@@ -65,7 +78,8 @@ def _run(arguments: list[str] | None) -> int:
     except PerfkitError as error:
         return _say(str(error), error.exit_code)
     except typer.TyperException as error:
-        return _say(f"{error.format_message()} See `perfkit --help`.", 2)
+        message = error.format_message()  # "" where a command without arguments showed its help
+        return _say(f"{message} See `perfkit --help`.", 2) if message.strip() else 2
     except (KeyboardInterrupt, typer.Abort):
         return _say("Interrupted: what was unfinished is removed, what existed is untouched.", INTERRUPTED)
     except BrokenPipeError:

@@ -25,8 +25,8 @@ def criteo(
 ) -> None:
     """Write click data in Criteo's schema for `perfkit run dlrm --data FILE`.
 
-    The values are synthetic: skewed within each feature as real ones are, with the cardinalities of Criteo's Kaggle data
-    up to --largest, and a click that depends on them.
+    The values are synthetic: skewed within each feature as real ones are, with the cardinalities of Criteo's Kaggle
+    data up to --largest, and a click that depends on them.
     """
     from perfkit import units
     from perfkit.cli.shown import progress
