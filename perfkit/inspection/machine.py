@@ -131,7 +131,7 @@ def inspect_library(library: Path, symbol: str, title: str) -> Inspected:
     facts = [
         ("instruction set", _instruction_set(every)),
         ("vector width", _widths(every)),
-        ("instructions", f"{len(every):,} in {len(codes)} functions: {_counts(mix)}"),
+        ("instructions", f"{len(every):,} in {len(codes)} function{'s' * (len(codes) > 1)}: {_counts(mix)}"),
         ("calls", _calls(every)),
     ]
     loops = sorted((loop for code in codes for loop in code.loops()), key=_vectors, reverse=True)

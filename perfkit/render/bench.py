@@ -23,7 +23,7 @@ def page(bench: Bench) -> Page:
     rounding = any(r.way == "pytorch" and r.status == "ok" for p in bench.points for r in p.rows)
     notes = [
         "warm: the caches hold what the call before left in them; cold: its data lies in main memory. Times are medians"
-        " of single calls from Python, with their 95 % intervals; results are allocated anew by each call.",
+        " of calls from Python, with their 95 % intervals; results are allocated anew by each call.",
         "eff.: the time that the ceilings measured on this machine allow, over the time taken. GB/s: least bytes over "
         "the warm time.",
     ]
