@@ -247,6 +247,21 @@ def test_a_launch_gets_its_parameters_from_the_rule_unless_given() -> None:
         kernel.using(block=1)
 
 
+def test_what_tritons_compiler_says_is_told_in_a_sentence() -> None:
+    class CompilationError(Exception):
+        pass
+
+    CompilationError.__module__ = "triton.compiler.errors"
+
+    def kernel(x: torch.Tensor, y: torch.Tensor, n: int, **meta: int) -> None:
+        raise CompilationError("at 8:12:\n    y = load(x)\n        ^\nNameError('load is not defined')")
+
+    bound = binding.BoundKernel(find("gelu_forward"), Launch(kernel, lambda n, itemsize: {}), "bf16")
+    sentence = r"could not run perfkit::gelu_forward in bf16: at 8:12: NameError\('load is not defined'\)\. Correct"
+    with pytest.raises(RunFailed, match=sentence):
+        bound([torch.ones(3), torch.ones(3)], (3,))
+
+
 @pytest.mark.parametrize(
     ("columns", "tile"), [(768, (8, 256)), (3072, (2, 1024)), (100, (16, 128)), (50257, (2, 1024)), (1, (2048, 1))]
 )
