@@ -61,17 +61,17 @@ def pieces(path: Path) -> Iterator[bytes]:
     closing = separator[:1]
     for block in source:
         at = block.rfind(separator)
-        if at < 0:  # perhaps it lies across the two blocks
-            rest += block
-            at = rest.rfind(separator)
-            if at < 0:
-                if len(rest) > WHOLE:
-                    raise NoBorder
-                continue
-            piece, rest = rest[:at], rest[at + len(separator) :]
-        else:
-            piece, rest = rest + block[:at], block[at + len(separator) :]
-        yield b"".join((b"[", piece, closing, b"]"))
+        if at >= 0:
+            yield b"".join((b"[", rest, memoryview(block)[:at], closing, b"]"))
+            rest = block[at + len(separator) :]
+            continue
+        rest += block  # perhaps the border lies across the two blocks
+        at = rest.rfind(separator)
+        if at >= 0:
+            yield b"".join((b"[", memoryview(rest)[:at], closing, b"]"))
+            rest = rest[at + len(separator) :]
+        elif len(rest) > WHOLE:
+            raise NoBorder
     yield rest
 
 
