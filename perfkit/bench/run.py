@@ -15,7 +15,7 @@ from perfkit.bench import measure, results, scaling
 from perfkit.bench.results import COLD, WARM, Bench, Error, Point, Roof, Row, Timing
 from perfkit.bench.subject import Outputs, Prepared, Subject, Way
 from perfkit.cost.model import Cost
-from perfkit.errors import PerfkitError, Unavailable, UsageError
+from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.hardware import Ceilings
 from perfkit.kernels.checking import largest_error, to_fp64
 from perfkit.statistics import median, ratio_of_medians
@@ -128,6 +128,23 @@ def _precision(dtype: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@contextlib.contextmanager
+def _sentence(subject: Subject, point: Point) -> Iterator[None]:
+    """What PyTorch says of sizes that do not fit, in memory or together, as a sentence."""
+    try:
+        yield
+    except PerfkitError:
+        raise
+    except (RuntimeError, ValueError, IndexError, MemoryError) as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in first:
+            hint = "Give smaller --sizes."
+            raise RunFailed(f"{subject.name} at {point.title} does not fit into memory.", hint) from error
+        raise UsageError(
+            f"{subject.name} cannot be computed at {point.title}: {first}.", "Give other --sizes."
+        ) from error
+
+
 def _measure(
     subject: Subject, ways: Sequence[Way], point: Point, options: Options, clock: measure.Clock,
     ceilings: Ceilings | None, progress: Progress,
@@ -137,11 +154,12 @@ def _measure(
         known = ", ".join(subject.tolerance)
         raise UsageError(f"{subject.name} is not computed in {point.dtype}.", f"Precisions: {known}.")
     kind = INPUT_DTYPES.get(point.dtype, point.dtype)
-    arguments = subject.arguments(kind, options.seed, point.sizes, options.device)
-    cost = subject.cost(arguments)
+    with _sentence(subject, point):
+        arguments = subject.arguments(kind, options.seed, point.sizes, options.device)
+        cost = subject.cost(arguments)
+        expected = subject.reference(*map(to_fp64, arguments))
     if cost:
         point.bytes, point.flop = cost.bytes_read + cost.bytes_written, dict(cost.flop)
-    expected = subject.reference(*map(to_fp64, arguments))
     ready: list[tuple[Row, Prepared]] = []
     for way in ways:
         progress(way.name, f"checking, {point.title}")
@@ -155,7 +173,8 @@ def _measure(
         point.roofs = {cache: roof(cost, cache, ceilings, subject.in_place) for cache in options.caches}
     for cache in options.caches:
         progress(cache, f"timing {len(ready)} ways, {point.title}")
-        _time(ready, point, cache, options, clock)
+        with _sentence(subject, point):
+            _time(ready, point, cache, options, clock)
     _compare(point)
 
 

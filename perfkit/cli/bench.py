@@ -65,8 +65,10 @@ def bench(
     A wrong implementation is shown as wrong, never with a speed, and the exit code is 1. Times have 95 % intervals;
     efficiency is against the ceilings measured on this machine (`perfkit ceilings`).
     """
+    from perfkit.cli.shown import make_folder, need_torch, progress
+
+    need_torch("perfkit bench")
     from perfkit.bench import setup
-    from perfkit.cli.shown import make_folder, progress
 
     options = setup.options(device, seconds, cache, seed)
     folders = [str(k) for k in kernels or ()]

@@ -87,7 +87,10 @@ def _of_workload(
 def _of_kernel(
     what: str, implementations: list[str], dtype: str, arch: str, sizes: str, folders: list[str]
 ) -> Iterator[Inspected]:
+    from perfkit.cli.shown import need_torch
     from perfkit.errors import UsageError
+
+    need_torch("perfkit inspect")
     from perfkit.inspection import kernels
     from perfkit.workloads import loader
 

@@ -35,6 +35,18 @@ def progress() -> Iterator[Callable[[str, str], None]]:
     yield line
 
 
+def need_torch(command: str) -> None:
+    """Raise `Unavailable` where PyTorch is not installed, which `command` runs."""
+    from importlib.util import find_spec
+
+    from perfkit.errors import Unavailable
+
+    if find_spec("torch") is None:
+        raise Unavailable(
+            f"PyTorch is not installed, and `{command}` runs it.", "Install it: pip install 'perfkit[run]'."
+        )
+
+
 def write_reports(report: Report, folder: Path) -> list[Path]:
     """Write the report in every file format into `folder`; the paths written."""
     from perfkit import render

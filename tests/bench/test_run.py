@@ -11,7 +11,7 @@ import torch
 from perfkit.bench import run, setup
 from perfkit.bench.results import COLD, WARM
 from perfkit.cost.model import Cost
-from perfkit.errors import Unavailable, UsageError
+from perfkit.errors import RunFailed, Unavailable, UsageError
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from perfkit.kernels import catalog
 from perfkit.kernels.checking import to_fp64
@@ -228,6 +228,15 @@ def test_wrong_usage():
             setup.options(*given, seed=None)
     with pytest.raises(UsageError, match=r"is not computed in fp8\. Precisions: fp32, bf16"):
         run.bench(only("gelu_forward"), [], [{"N": 1}], ["fp8"], QUICK)
+
+
+def test_sizes_that_do_not_fit():
+    classifier = only("classifier")
+    with pytest.raises(UsageError, match=r"classifier cannot be computed at N=2, V=9, Vp=8 fp32: .*Give other --sizes"):
+        run.bench(classifier, classifier.ways[:1], [{"N": 2, "V": 9, "Vp": 8}], ["fp32"], QUICK)
+    residual = only("residual_forward")
+    with pytest.raises(RunFailed, match=r"residual_forward at N=1000000000000000 fp32 does not fit into memory"):
+        run.bench(residual, residual.ways[:1], [{"N": 10**15}], ["fp32"], QUICK)
 
 
 def test_a_gpu_that_is_not_there():
