@@ -82,12 +82,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     Target target(targets[blockIdx.x], V, ignore, dloss);
     float chosen = get(logits + blockIdx.x * Vp + target.chosen); /* before it is overwritten */
     Exponentials seen;
-    each_pack<THREADS, 4>(row, -infinity(),
+    each_pack<THREADS, 2>(row, -infinity(),
                           [&](int p, const Pack<T, WIDTH> &pack, bool) { take_logits(seen, row, p, pack, V); });
     seen.join_group<THREADS>();
     float from = seen.log_2();
     if (threadIdx.x == 0) losses[blockIdx.x] = target.loss(seen.logarithm(), chosen);
-    each_pack<THREADS, 4>(
+    each_pack<THREADS, 2>(
         row, 0.0f, [&](int p, const Pack<T, WIDTH> &pack, bool whole) { put_gradient(row, p, pack, whole, target, from, V); });
 }
 

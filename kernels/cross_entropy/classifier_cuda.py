@@ -17,7 +17,7 @@ def classifier_v1(
 
 def classifier_v2(
     host: Host, logits: Argument, targets: Argument, losses: Argument,
-    N: int, V: int, Vp: int, ignore: int, dloss: Float, *, block: int = 512,
+    N: int, V: int, Vp: int, ignore: int, dloss: Float, *, block: int = 1024,
 ) -> None:  # fmt: skip
     host.launch(f"classifier_v2<T, {block}>", N, block, logits, targets, losses, N, V, Vp, ignore, dloss)
 

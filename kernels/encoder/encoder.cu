@@ -73,7 +73,7 @@ __global__ void encoder_forward_v2(const int64 *idx, const T *wte, const T *wpe,
 /* Adds to `sum` the elements from c on of those of 32 tokens whose lane votes, AHEAD of them under way at once, in order. */
 template <class T, int WIDTH>
 DEVICE void add_tokens(float (&sum)[WIDTH], const T *dx, int token, bool ours, int64 c, int64 C) {
-    constexpr int AHEAD = 8;
+    constexpr int AHEAD = 4;
     uint32 votes = __ballot_sync(FULL_WARP, ours);
     while (votes) {
         Pack<T, WIDTH> packs[AHEAD];
@@ -95,7 +95,7 @@ DEVICE void add_tokens(float (&sum)[WIDTH], const T *dx, int token, bool ours, i
  * writes each of its rows once. No atomics on dwte, no pass that fills with zeros. Where more tokens are its than the
  * list has `room` for, it goes through all tokens again for each of its words. */
 template <class T, int WIDTH, int WORDS>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, 4)
     encoder_backward_wte_v2(const T *dx, const int64 *idx, T *dwte, int64 tokens, int64 C, int64 V, int64 room) {
     extern __shared__ int list[]; /* tokens of our words, in order; the word's number in the upper bits */
     __shared__ int of_warp[8], count;

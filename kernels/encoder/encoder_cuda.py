@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfkit.kernels.cuda import Argument, Host, ceil
 
 ROOM = 8192  # tokens that a block can note: more of 32 neighbouring words are seldom in a batch
-WORDS = 64  # rows of dwte that one block owns; their numbers take the bits above a token's 24
+WORDS = 32  # rows of dwte that one block owns; their numbers take the bits above a token's 24
 
 
 def encoder_forward_v1(

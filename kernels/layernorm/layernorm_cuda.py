@@ -5,7 +5,8 @@ from __future__ import annotations
 from perfkit.kernels.cuda import Argument, Host, ceil
 
 Float = Argument
-REGISTER_THREADS = 384  # of a multiprocessor, where rows wait in registers: 168 for each
+# Threads of a multiprocessor in the fastest backward, by the bytes of an element: 168 registers for each, or 128.
+REGISTER_THREADS = {4: 384, 2: 512}
 
 
 def layernorm_forward_v1(
@@ -59,13 +60,13 @@ def layernorm_forward_v3(
 
 def layernorm_backward_v3(
     host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
-    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 192,
+    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 128,
 ) -> None:  # fmt: skip
     width = host.width(C, dy, x, weight, dx)
     held = host.row_in_registers(C, width, block, values=24)  # of x and dy, and the two sums over rows
     if held is None or N == 0:
         return layernorm_backward_v2(host, dy, x, weight, mean, rstd, dx, dweight, dbias, N, C)
-    resident = max(1, REGISTER_THREADS // held.block)
+    resident = max(1, REGISTER_THREADS[host.item] // held.block)
     parts = min(ceil(N, held.rows), resident * host.device.multiprocessors)
     sums = host.scratch(parts * 2 * C)
     kernel = f"layernorm_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}, {resident}>"
