@@ -21,7 +21,7 @@ import numpy as np
 
 from perfkit.cost import Cost, CostModel
 from perfkit.readers.kineto_calls import Key, KindOfCall, call_of, describe, usual_dtype
-from perfkit.readers.kineto_events import ANNOTATION, OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
+from perfkit.readers.kineto_events import OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
 from perfkit.readers.kineto_place import PASS, STEP
 from perfkit.readers.kineto_triton import is_triton, triton_cost
 from perfkit.run_folder import DeclaredKernel
@@ -36,6 +36,8 @@ _GENERATED = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
 SYNC_CALL = re.compile(r"Synchronize|^(cuda|hip)Memcpy(?!.*Async)|WaitEvent|EventQuery|StreamQuery")
 _ALLOCATION_CALL = re.compile(r"Malloc|Free|HostAlloc|HostRegister")
 LOADER = "enumerate(DataLoader)"
+_BACKWARD = ("backward", "bwd", "backward_pass")  # what people call the range of their own backward pass
+_ENGINE = "run_backward"  # the Python function that runs autograd's engine
 
 
 @dataclass
@@ -104,9 +106,9 @@ def classify(
         return np.empty(0, np.int8)
     category, name = events.category, events.name
     cause = np.select(
-        [wrapper, category == OPERATOR, category == RUNTIME, category == OVERHEAD, category == ANNOTATION],
-        [AUTOGRAD, by_name[name], runtime[name], PROFILER, ranges[name]],
-        default=PYTHON_CODE,
+        [wrapper, category == OPERATOR, category == RUNTIME, category == OVERHEAD],
+        [AUTOGRAD, by_name[name], runtime[name], PROFILER],
+        default=ranges[name],
     )
     return cause.astype(np.int8)
 
@@ -123,7 +125,7 @@ def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, Declared
 
 
 def _range_causes(names: list[str]) -> list[int]:
-    """What the time directly inside a range is, with no operator open: Python code, except
+    """What the time directly inside a range or Python function is, with no operator open: Python code, except
 
     in the backward pass (autograd's engine, between two nodes), in a data loader, and, where no pass is marked, in a
     step (nothing tells what happened there).
@@ -135,7 +137,8 @@ def _range_causes(names: list[str]) -> list[int]:
             return DATA
         if name.startswith((STEP, "ProfilerStep#")):
             return PYTHON_CODE if passes_marked else OTHER
-        return AUTOGRAD if name == f"{PASS}backward" else PYTHON_CODE
+        backward = name == f"{PASS}backward" or name.strip("# ").lower() in _BACKWARD
+        return AUTOGRAD if backward or _ENGINE in name else PYTHON_CODE
 
     return [cause(name) for name in names]
 
