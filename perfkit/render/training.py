@@ -46,15 +46,14 @@ def page(training: Training) -> Page:
 def _verdict(training: Training) -> Iterator[str]:
     known = {s.quantity: s for s in training.quantities}
     for quantity, place, step_of in ((VALIDATION, 0, "validation_step"), (ACCURACY, 1, "accuracy_step")):
-        if quantity not in known:
+        s = known.get(quantity)
+        if s is None or s.best is None:
             continue
-        s = known[quantity]
-        reached = [b for b in training.baselines if getattr(b, step_of) is not None]
-        level = f"that of OpenAI's {reached[-1].model} ({BASELINES[reached[-1].model][place]:.3f}) and better"
-        beside = level if reached else "below all of OpenAI's models"
-        if quantity == VALIDATION and not reached:
-            beside = "above all of OpenAI's models"
-        yield f"Best {s.name} {_text(s.best)} at step {s.best_step or 0:,}: {beside}."
+        reached = [b.model for b in training.baselines if getattr(b, step_of) is not None]
+        beside = "above all of OpenAI's models" if quantity == VALIDATION else "below all of OpenAI's models"
+        if reached:
+            beside = f"that of OpenAI's {reached[-1]} ({BASELINES[reached[-1]][place]:.3f}) and better"
+        yield f"Best {s.name} {_text(s.best)} at step {s.best_step:,}: {beside}."
     if VALIDATION not in known and LOSS in known:
         s = known[LOSS]
         yield f"Training loss from {_text(s.first)} to {_text(s.last)}, at best {_text(s.best)}."

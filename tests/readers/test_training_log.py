@@ -126,6 +126,23 @@ def test_a_loss_that_diverged_is_said_so(log):
     page.render_html(shown)
 
 
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("s:1 tel:9.5", ["Best validation loss 9.5 at step 1: above all of OpenAI's models."]),
+        ("s:1 eval:0.25", ["Best HellaSwag accuracy 0.25 at step 1: below all of OpenAI's models."]),
+        ("s:1 tel:2.9", ["Best validation loss 2.9 at step 1: that of OpenAI's 774M (3.001) and better."]),
+        ("s:1 trl:9.5", ["Training loss from 9.5 to 9.5, at best 9.5."]),
+        ("s:1 tel:nan", []),
+    ],
+)
+def test_verdicts(log, line, verdict):
+    log.write_text(line + "\n")
+    shown = training.page(summarise("main.log", read_log(log).series))
+    assert shown.verdict == verdict
+    page.render_text(shown)
+
+
 def test_csv_has_a_row_for_each_step(log):
     rows = training.csv(summarise("main.log", read_log(log).series)).splitlines()
     assert rows[0] == "step,validation_loss,HellaSwag_accuracy,training_loss,learning_rate,gradient_norm"
