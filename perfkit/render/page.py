@@ -109,9 +109,9 @@ def show(page: Page, console: Console) -> None:
     width = min(console.width, 120)
     for part in _parts(page, width):
         if isinstance(part, Table):
-            lines = list(terminal._table_lines(part, width))
+            lines = list(terminal.table_lines(part, width))
         else:
-            lines = [Text(part.text, style=terminal._STYLES.get(part.tone, ""))]
+            lines = [Text(part.text, style=terminal.STYLES.get(part.tone, ""))]
         for line in lines:
             for piece in line.wrap(console, width) or [line]:
                 piece.rstrip()

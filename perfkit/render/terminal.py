@@ -23,7 +23,7 @@ FINDINGS = 5  # of one backend in the short form
 FEW = 3  # findings of each of several backends in the short form
 _GAP = 2
 
-_STYLES = {
+STYLES = {
     "good": "green",
     "fair": "yellow",
     "poor": "red",
@@ -55,10 +55,10 @@ def show(report: Report, console: Console, limit: int | None = None) -> None:
     for part in _parts(report, LIMIT if limit is None else limit or None):
         indent, hang = 0, 0
         if isinstance(part, Table):
-            lines = list(_table_lines(part, width))
+            lines = list(table_lines(part, width))
         else:
             indent, hang = _indents(part.text)
-            lines = [Text(part.text.lstrip(), style=_STYLES.get(part.tone, ""))]
+            lines = [Text(part.text.lstrip(), style=STYLES.get(part.tone, ""))]
         for line in lines:
             for number, piece in enumerate(line.wrap(console, width - indent - hang) or [line]):
                 piece.rstrip()
@@ -195,7 +195,7 @@ def _parts_of(backend: BackendReport, total: Group | None, alone: bool) -> Itera
         yield tables.groups("Kernel types", "type", backend.families)
 
 
-def _table_lines(table: Table, width: int) -> Iterator[Text]:
+def table_lines(table: Table, width: int) -> Iterator[Text]:
     """The title, the header and the rows, aligned, at most `width` wide: columns go, then names are cropped."""
     from rich.text import Text
 
@@ -249,7 +249,7 @@ def _line(cells: list[Cell] | tuple[Cell, ...], columns: list[Column], widths: l
 
     line = Text(no_wrap=True)
     for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = Text(_cropped(cell.text, width), style=_STYLES.get(cell.tone, ""))
+        text = Text(_cropped(cell.text, width), style=STYLES.get(cell.tone, ""))
         text.align("right" if column.numeric else "left", width)
         if line:
             line.append(" " * _GAP)
