@@ -55,7 +55,8 @@ def candidates(operation: Operation, device: str, dtype: str, name: str | None =
         suited = {k for k, language in written if k == name and device in (language.device, language.test_device())}
         runs = suited
     found = [i for i in operation.implementations if dtype in i.dtypes and i.language in (runs or suited)]
-    return sorted(found, key=lambda i: i.version)
+    order = list(LANGUAGES)
+    return sorted(found, key=lambda i: (i.version, order.index(i.language)))
 
 
 def device_unavailable(families: Iterable[Family], device: str) -> str | None:

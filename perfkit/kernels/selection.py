@@ -54,8 +54,8 @@ def choose(operation: Operation, device: str, dtype: str, wanted: Wanted) -> Imp
     """The implementation to run; the highest version when none is asked for. Raises `Unavailable` if missing."""
     found = candidates(operation, device, dtype, wanted.language)
     matching = [i for i in found if wanted.version in (None, i.version)]
-    if matching:
-        return matching[-1]
+    if matching:  # of several languages that have the version asked for, the plainest
+        return matching[-1] if wanted.version is None else matching[0]
     which = "" if wanted.version is None else f" {wanted.version}"
     language = "" if wanted.language is None else f" in {wanted.language}"
     others = sorted({f"{i.version} ({i.language}: {', '.join(i.dtypes)})" for i in operation.implementations})
