@@ -68,6 +68,10 @@ def read(path: str | os.PathLike[str]) -> KernelTable | Run:
 
     if is_csv(path):
         return read_csv(path)
+    from perfkit.readers.training_log import is_training_log
+
+    if is_training_log(path):
+        raise InputError(f"{path} is a training log, not a profile.", "`perfkit report` plots it.")
     raise InputError(f"{path} is not a profile that perfkit knows.", _READABLE)
 
 

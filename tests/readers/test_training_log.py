@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.analysis.training import summarise
 from perfkit.errors import InputError
+from perfkit.readers import read
 from perfkit.readers.training_log import is_training_log, parse_line, read_log
 from perfkit.render import page, training
 
@@ -58,20 +59,20 @@ def test_lines(line, found):
 
 
 def test_later_lines_of_a_step_overwrite_earlier_ones(log):
-    read = read_log(log)
-    assert read.series["tel"] == [(0, 11.009), (4, 3.4249)]
-    assert read.series["eval"] == [(0, 0.2466), (4, 0.3)]
-    assert read.series["trl"] == [(1, 10.9922), (2, 10.5), (3, 10.1), (4, 8.5)]
-    assert read.series["norm"][-1] == read.last("norm") == (4, 7.0)
-    assert read.restarts == [2] and read.overwritten == 10 and not read.damaged
+    found = read_log(log)
+    assert found.series["tel"] == [(0, 11.009), (4, 3.4249)]
+    assert found.series["eval"] == [(0, 0.2466), (4, 0.3)]
+    assert found.series["trl"] == [(1, 10.9922), (2, 10.5), (3, 10.1), (4, 8.5)]
+    assert found.series["norm"][-1] == found.last("norm") == (4, 7.0)
+    assert found.restarts == [2] and found.overwritten == 10 and not found.damaged
 
 
 def test_damaged_lines_are_reported_by_their_numbers(log):
     lines = LOG.splitlines()
     log.write_text("\n".join([*lines[:3], "s:2 tr", "", *lines[3:], "s:5 trl:8.1 lr:\x1b[31m"]))
-    read = read_log(log)
-    assert read.damaged == [(4, "s:2 tr"), (15, "s:5 trl:8.1 lr:\x1b[31m")]
-    assert read.series == read_log_of(log, LOG).series
+    found = read_log(log)
+    assert found.damaged == [(4, "s:2 tr"), (15, "s:5 trl:8.1 lr:\x1b[31m")]
+    assert found.series == read_log_of(log, LOG).series
 
 
 def read_log_of(path, text):
@@ -103,6 +104,11 @@ def test_a_log_without_a_measurement(tmp_path):
     path.write_text("s:1 nothing:2\n")
     with pytest.raises(InputError, match="holds no line of a training log"):
         read_log(path)
+
+
+def test_a_log_is_no_profile(log):
+    with pytest.raises(InputError, match=r"is a training log, not a profile\. `perfkit report` plots it"):
+        read(log)
 
 
 def test_the_baselines_and_when_they_are_reached(log):
@@ -171,9 +177,11 @@ def test_tensorboard_reads_every_value(log, tmp_path):
     from perfkit.render.scalars import write_scalars
 
     write_scalars(training.scalars(summarise("main.log", read_log(log).series)), tmp_path)
-    read = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
-    read.Reload()
-    values = {tag: [(e.step, e.tensor_proto.float_val[0]) for e in read.Tensors(tag)] for tag in read.Tags()["tensors"]}
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    events.Reload()
+    values = {
+        tag: [(e.step, e.tensor_proto.float_val[0]) for e in events.Tensors(tag)] for tag in events.Tags()["tensors"]
+    }
     assert values["loss/training"] == [(s, pytest.approx(v)) for s, v in read_log(log).series["trl"]]
     assert set(values) == {"loss/validation", "loss/training", "eval/hellaswag", "lr", "norm"}
 
