@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PASSES = ("encoder", "forward", "classifier", "backward", "optimizer")
 UNKNOWN = "unknown"
+NO_OPERATOR = "no operator"
 MUCH_OVERHEAD = 0.15  # of the timed step: from here on the profiled step is another one, and the report says so
 
 
@@ -188,6 +189,7 @@ def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, 
     report.kernels, kernel_code = aggregate.by_kind_of_call(rows)
     _explain(report.kernels, counters.of_groups(frame, kernel_code, len(report.kernels), table.facts))
     report.headroom = aggregate.largest_headroom(report.kernels)
+    report.operators = _operators(frame, rows)
     report.exposed = exposed.of_frame(frame, rows.steps)
     report.advice = nvidia.advice(frame, kernel_code, report.kernels, table.facts)
     report.points = points.points(rows, report.kernels, kernel_code)
@@ -196,6 +198,14 @@ def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, 
     report.warnings += _above_roof(rows, report.kernels)
     if report.status == "ok":
         report.findings = findings.of_backend(report)
+
+
+def _operators(frame: pd.DataFrame, rows: aggregate.Rows) -> list[Group]:
+    """Groups by logical operator; none where no row has one."""
+    if not frame["operator"].notna().any():
+        return []
+    code, names = _codes(frame["operator"].fillna(NO_OPERATOR))
+    return sorted(aggregate.by_label(rows, code, names), key=lambda g: -g.time_ns)
 
 
 def _explain(groups: list[Group], facts: list[counters.Counters] | None) -> None:

@@ -255,6 +255,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     pass_families: dict[str, dict[str, float]] = {}  # pass → family → ns a step, for the stacked chart
     kernels: list[Group] = []  # by kernel name and shapes, largest time first
     headroom: list[Group] = []  # the same groups, largest headroom first
+    operators: list[Group] = []  # by the logical operator that kernels serve, largest time first
     tree: Node | None = None
     ranges: list[RangeTime] = []  # with kernels, most kernel time first
     transfers: list[Transfer] = []

@@ -8,6 +8,7 @@ import pytest
 from perfkit.analysis.report import analyse, analyse_any
 from perfkit.analysis.results import Report
 from perfkit.run_folder import BackendRun
+from tests.analysis import profiles
 from tests.analysis.examples import backend, ceilings, kernel_table, run
 
 
@@ -154,3 +155,13 @@ def test_a_bare_profile() -> None:
     assert (report.title, report.settings, report.backends[0].name) == ("Kernel table my", None, "my")
     assert report.backends[0].timed is False and report.backends[0].step is None
     assert report.verdict[0].startswith("In my the kernel time goes to forward")
+
+
+def test_operators_of_a_gpu_trace_hold_all_its_kernel_time() -> None:
+    found = profiles.backend(profiles.kineto("compiled"))
+
+    assert found.operators[0].key == "aten::mm"
+    assert "no operator" in [g.key for g in found.operators]  # Triton kernels serve several
+    assert sum(g.time_ns for g in found.operators) == pytest.approx(found.kernel_ns)
+    assert sum(g.share for g in found.operators) == pytest.approx(1)
+    assert [g.time_ns for g in found.operators] == sorted((g.time_ns for g in found.operators), reverse=True)
