@@ -33,8 +33,14 @@ int residual_layernorm_forward_v1(const scalar *a, const scalar *b, const scalar
 /* ---- version 2: threads and vectors ----------------------------------------------------------------------------- */
 
 int residual_forward_v2(const scalar *a, const scalar *b, scalar *y, int64_t n) {
+#ifdef PERFKIT_BF16
 #define ADD(i, lanes) v_store_some(y + i, lanes, v_load_some(a + i, lanes, 0.0f) + v_load_some(b + i, lanes, 0.0f))
     FOR_EACH_VECTOR(n, ADD)
+#else
+    /* Nothing but memory counts here, and the compiler knows the width that this processor moves fastest. */
+#pragma omp parallel for simd schedule(static) if (n >= PARALLEL_FROM)
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+#endif
     return KERNEL_DONE;
 }
 

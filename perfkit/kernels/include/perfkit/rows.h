@@ -116,8 +116,10 @@ static inline void row_layernorm(const scalar *x, const scalar *weight, const sc
     int64_t whole = n - n % WIDTH, rest = n - whole;
     float m = row_sum(x, n, 0.0f, 0) / (float)n;
     float r = 1.0f / sqrtf(row_sum(x, n, m, 1) / (float)n + (float)eps);
-    for (int64_t i = 0; i < whole; i += WIDTH)
+    for (int64_t i = 0; i < whole; i += WIDTH) {
+        __builtin_prefetch(x + n + i, 0, 2); /* the next row: nothing else asks for it while this one is written */
         v_store(y + i, (v_load(x + i) - m) * r * v_load(weight + i) + v_load(bias + i));
+    }
     vec last = (v_load_part(x + whole, rest, 0.0f) - m) * r;
     v_store_part(y + whole, rest,
                  last * v_load_part(weight + whole, rest, 0.0f) + v_load_part(bias + whole, rest, 0.0f));
