@@ -90,6 +90,8 @@ def run(
     if planned.changed:
         fit(found, planned.changed)
     found.environment = {name: version for name in _VERSIONS if (version := version_of(name))}
+    if options.device == "cpu" and any(way.language == "triton" for way in planned.ways):
+        found.notes.append("Triton runs under its interpreter here: its times say nothing of a GPU.")
     if load is not None and load > BUSY:
         found.notes.append(f"Others used {load:.0%} of the CPUs when this began: times are longer and vary more.")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 
@@ -159,6 +160,21 @@ def test_the_command_fails_when_something_is_wrong(broken, run_cli, tmp_path):
     data = json.loads(done.stdout)
     assert [row["way"] for row in data["points"][0]["rows"]] == ["pytorch", "c:1"]
     assert data["points"][0]["sizes"] == {"N": 64}
+
+
+def test_every_block_size_of_a_triton_kernel_under_the_interpreter(run_cli):
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    options = ["--sizes", "N=600", "--seconds", "0.000001", "--no-ceilings", "--cache", "cold", "--seed", "3", "--json"]
+    asked = ["bench", "gelu_forward", "--implementation", "triton", "--blocks", *options]
+    done = run_cli(asked, env={"TRITON_INTERPRET": "1"})
+    assert done.rc == 0, done.stderr
+    data = json.loads(done.stdout)
+    rows = data["points"][0]["rows"]
+    blocks = [tuple(row["parameters"].values()) for row in rows if row["way"].startswith("triton")]
+    assert len(blocks) == len(set(blocks)) >= 8
+    assert {row["status"] for row in rows} == {"ok"} and data["seed"] == 3
+    assert any("interpreter" in note for note in data["notes"])
 
 
 def test_a_sweep_has_a_point_for_each_size_and_an_exponent_for_each_way():
