@@ -1,6 +1,7 @@
 """Every GPU kernel of the catalog, CUDA and Triton, checked and then timed beside PyTorch's own operators.
 
     python benchmarks/gpu_kernels.py [--only TEXT] [--dtype fp32] [--batch 8] [--time 1024] [--json FILE]
+    python benchmarks/gpu_kernels.py --show FILE
 
 The check: fresh random inputs, every output poisoned before, over each operation's odd cases and at the timed sizes,
 against its reference in fp64. A wrong kernel is named and not timed, and the exit code is 1.
@@ -299,10 +300,37 @@ HEADER = f"{'operation':30} {'type':4} {'way':10} {'µs':>9} {'GB/s':>6} {'of co
 
 def row(timed: Timed) -> str:
     speedup = "" if timed.speedup is None else f"{timed.speedup:.2f} ×"
-    share = "" if timed.share_of_tolerance is None else f"{100 * timed.share_of_tolerance:.0f} %"
+    known = timed.share_of_tolerance is not None and not math.isnan(timed.share_of_tolerance)
+    share = f"{100 * (timed.share_of_tolerance or 0):.0f} %" if known else ""
     mark = " ←" if timed.best else ""
     figures = f"{timed.ns / 1e3:9.1f} {timed.bandwidth / 1e9:6.0f} {100 * timed.of_copy:5.0f} % {speedup:>8} {share:>6}"
     return f"{timed.operation:30} {timed.dtype:4} {timed.implementation:10} {figures}{mark}"
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """A line an operation and precision: µs of PyTorch, of the last CUDA version and of Triton; the best one's rates."""
+    names = " ".join(f"{name:>9}" for name in ("PyTorch", "CUDA", "Triton", "best"))
+    lines = [f"{'operation':30} {'type':4} {names} {'GB/s':>6} {'copy':>6} {'×':>5}"]
+    by_operation: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for timed in sorted(rows, key=lambda r: r["implementation"]):  # a later version replaces an earlier one
+        ways = by_operation.setdefault((timed["operation"], timed["dtype"]), {})
+        ways[timed["implementation"].partition(":")[0]] = timed
+    for (operation, dtype), ways in sorted(by_operation.items()):
+        best = min((w for name, w in ways.items() if name != "pytorch"), key=lambda w: w["ns"])
+        times = " ".join(
+            f"{ways[n]['ns'] / 1e3:9.1f}" if n in ways else f"{'–':>9}" for n in ("pytorch", "cuda", "triton")
+        )
+        speedup = "–" if best["speedup"] is None else f"{best['speedup']:.2f}"
+        rates = f"{best['bandwidth'] / 1e9:6.0f} {100 * best['of_copy']:4.0f} % {speedup:>5}"
+        lines.append(f"{operation:30} {dtype:4} {times} {best['implementation']:>9} {rates}")
+    return "\n".join(lines)
+
+
+def show(file: Path) -> int:
+    read = json.loads(file.read_text())
+    print(f"# {read['device']}; a copy moves {read['copy_bytes_per_s'] / 1e9:.0f} GB/s; times in µs")
+    print(summary(read["rows"]))
+    return 0
 
 
 def check_everything(tasks: Sequence[tuple[str, str, str]], batch: int, length: int) -> list[Checked]:
@@ -319,7 +347,12 @@ def main() -> int:
     parser.add_argument("--time", type=int, default=1024, help="sequence length")
     parser.add_argument("--no-check", action="store_true", help="time without checking, while tuning")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument(
+        "--show", type=Path, metavar="FILE", help="print the summary of an earlier --json FILE, no more"
+    )
     arguments = parser.parse_args()
+    if arguments.show:
+        return show(arguments.show)
     if not torch.cuda.is_available():
         print("PyTorch finds no CUDA GPU on this machine.", file=sys.stderr)
         return 2
@@ -356,6 +389,7 @@ def main() -> int:
                 rows.append(timed)
                 print(row(timed), flush=True)
         torch.cuda.empty_cache()
+    print(summary([asdict(t) for t in rows]))
     print(f"# {time.time() - began:.0f} s")
     if arguments.json:
         content = {"device": device, "copy_bytes_per_s": copy, "checked": [asdict(c) for c in checked]}
