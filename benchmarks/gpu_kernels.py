@@ -308,7 +308,7 @@ def row(timed: Timed) -> str:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
-    """A line an operation and precision: µs of PyTorch, of the last CUDA version and of Triton; the best one's rates."""
+    """A line an operation and precision: µs of PyTorch, the last CUDA version and Triton; the rates of the best."""
     names = " ".join(f"{name:>9}" for name in ("PyTorch", "CUDA", "Triton", "best"))
     lines = [f"{'operation':30} {'type':4} {names} {'GB/s':>6} {'copy':>6} {'×':>5}"]
     by_operation: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}

@@ -115,12 +115,14 @@ def test_every_source_has_kernels_that_run() -> None:
     assert set(kernels_by_source("fp32", DEVICES[1])) == sources
 
 
+@pytest.mark.slow
 def test_no_kernel_spills_or_uses_local_memory(everything: dict[tuple[str, str, str], Resources]) -> None:
     assert len(everything) > 300
     bad = {k: r for k, r in everything.items() if r.local or r.spill_stores or r.spill_loads}
     assert not bad
 
 
+@pytest.mark.slow
 def test_every_block_fits_a_multiprocessor(everything: dict[tuple[str, str, str], Resources]) -> None:
     """Registers are handed out to warps in units of 256; the launch fails where they or shared memory do not do."""
     for device in DEVICES:
@@ -138,6 +140,7 @@ def test_every_block_fits_a_multiprocessor(everything: dict[tuple[str, str, str]
                             assert step.shared + taken.shared <= device.shared, step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_the_fastest_versions_keep_several_warps_on_a_multiprocessor(
     everything: dict[tuple[str, str, str], Resources], dtype: str
