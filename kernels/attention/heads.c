@@ -57,7 +57,7 @@ int merge_heads_backward_v1(const scalar *dy, scalar *dx, int64_t B, int64_t T, 
     return KERNEL_DONE;
 }
 
-/* ---- version 2: whole head rows, threads, writes in the order of memory ---------------------------------------- */
+/* ---- version 2: whole head rows, threads over tokens ------------------------------------------------------------- */
 
 /* A head row is short (256 bytes in GPT-2): calling memcpy for it would cost more than the copy. */
 static inline void copy_row(scalar *to, const scalar *from, int64_t n) {
@@ -67,14 +67,9 @@ static inline void copy_row(scalar *to, const scalar *from, int64_t n) {
     for (; i < n; i++) to[i] = from[i];
 }
 
-/* (B, T, C), with `stride` elements from one token to the next, into (B, NH, T, HS). */
-static inline void heads_from_tokens(scalar *heads, const scalar *tokens, int64_t stride, int64_t B, int64_t T,
-                                     int64_t NH, int64_t HS) {
-#pragma omp for schedule(static) collapse(3) nowait
-    for (int64_t b = 0; b < B; b++)
-        for (int64_t h = 0; h < NH; h++)
-            for (int64_t t = 0; t < T; t++)
-                copy_row(heads + ((b * NH + h) * T + t) * HS, tokens + (b * T + t) * stride + h * HS, HS);
+/* One token's head rows, which go T * HS elements apart: what is read lies in one piece, as processors like it. */
+static inline void heads_from_token(scalar *heads, const scalar *token, int64_t T, int64_t NH, int64_t HS) {
+    for (int64_t h = 0; h < NH; h++) copy_row(heads + h * T * HS, token + h * HS, HS);
 }
 
 /* The way back: one token's head rows lie T * HS elements apart. */
@@ -85,12 +80,15 @@ static inline void token_from_heads(scalar *token, const scalar *heads, int64_t 
 int split_heads_forward_v2(const scalar *qkv, scalar *q, scalar *k, scalar *v, int64_t B, int64_t T, int64_t NH,
                            int64_t HS) {
     int64_t C = NH * HS;
-#pragma omp parallel if (B * T * C >= PARALLEL_FROM)
-    {
-        heads_from_tokens(q, qkv, 3 * C, B, T, NH, HS);
-        heads_from_tokens(k, qkv + C, 3 * C, B, T, NH, HS);
-        heads_from_tokens(v, qkv + 2 * C, 3 * C, B, T, NH, HS);
-    }
+#pragma omp parallel for schedule(static) collapse(2) if (B * T * C >= PARALLEL_FROM)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++) {
+            const scalar *token = qkv + (b * T + t) * 3 * C;
+            int64_t head = (b * NH * T + t) * HS;
+            heads_from_token(q + head, token, T, NH, HS);
+            heads_from_token(k + head, token + C, T, NH, HS);
+            heads_from_token(v + head, token + 2 * C, T, NH, HS);
+        }
     return KERNEL_DONE;
 }
 
@@ -118,7 +116,9 @@ int merge_heads_forward_v2(const scalar *x, scalar *y, int64_t B, int64_t T, int
 }
 
 int merge_heads_backward_v2(const scalar *dy, scalar *dx, int64_t B, int64_t T, int64_t NH, int64_t HS) {
-#pragma omp parallel if (B * T * NH * HS >= PARALLEL_FROM)
-    heads_from_tokens(dx, dy, NH * HS, B, T, NH, HS);
+#pragma omp parallel for schedule(static) collapse(2) if (B * T * NH * HS >= PARALLEL_FROM)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++)
+            heads_from_token(dx + (b * NH * T + t) * HS, dy + (b * T + t) * NH * HS, T, NH, HS);
     return KERNEL_DONE;
 }
