@@ -72,7 +72,15 @@ class BoundKernel:
             host = record(self.function, device_facts(device), ITEM_SIZES[self.dtype], offsets, scalars, self.block)
             program = self._programs[key] = _Program(host, self.source, self.dtype, device)
         values += [s for s in scalars if isinstance(s, float)]
-        program.run(values)
+        try:
+            program.run(values)
+        except Exception as error:
+            if not type(error).__module__.startswith("cupy"):
+                raise
+            raise RunFailed(
+                f"{self.operation.qualified_name} could not be launched in {self.dtype}: {error}.",
+                "Try another block size; an error of an earlier kernel shows here too.",
+            ) from error
 
 
 class _Program:

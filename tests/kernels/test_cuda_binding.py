@@ -1,0 +1,140 @@
+"""How a call reaches the recorded launches of a CUDA kernel, with a stand-in for the GPU's side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from perfkit.errors import RunFailed
+from perfkit.kernels import find
+from perfkit.kernels.cuda import binding
+from perfkit.kernels.cuda.host import Argument, Device, Host, record
+
+H200 = Device("sm_90", 132, 227 << 10)
+
+
+class Driver(Exception):
+    """As CuPy's driver errors are known: by their module."""
+
+    __module__ = "cupy_backends.cuda.api.driver"
+
+
+class Program:
+    """Keeps what it was made of and run with."""
+
+    made: list[Host] = []
+    values: list[list[Any]] = []
+    error: Exception | None = None
+
+    def __init__(self, host: Host, source: Path, dtype: str, device: int) -> None:
+        Program.made.append(host)
+
+    def run(self, values: list[Any]) -> None:
+        Program.values.append(values)
+        if Program.error:
+            raise Program.error
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> type[Program]:
+    monkeypatch.setattr(binding, "_Program", Program)
+    monkeypatch.setattr(binding, "device_facts", lambda device: H200)
+    monkeypatch.setattr(Program, "made", [])
+    monkeypatch.setattr(Program, "values", [])
+    monkeypatch.setattr(Program, "error", None)
+    return Program
+
+
+def bound(name: str, version: int, dtype: str = "fp32") -> binding.BoundKernel:
+    operation = find(name)
+    (chosen,) = (i for i in operation.implementations if (i.language, i.version) == ("cuda", version))
+    source = operation.source_path(chosen)
+    return binding.BoundKernel(operation, source, binding.host_function(source, chosen.symbol), dtype)
+
+
+def test_a_program_is_made_once_for_each_size_and_alignment(program: type[Program]) -> None:
+    kernel = bound("gelu_forward", 2)
+    x, y = torch.zeros(100), torch.zeros(100)
+    for _ in range(3):
+        kernel([x, y], (100,))
+    kernel([x[:99], y[:99]], (99,))
+    kernel([x[1:], y[1:]], (99,))
+    assert [host.steps[0].kernel for host in program.made] == [
+        "gelu_forward_v2<T, 4, 1>",
+        "gelu_forward_v2<T, 4, 1>",
+        "gelu_forward_v2<T, 1, 1>",
+    ]
+    assert program.values[0] == [x.data_ptr(), y.data_ptr()]
+
+
+def test_floats_are_values_of_a_call_not_of_a_program(program: type[Program]) -> None:
+    kernel = bound("adamw_step", 2)
+    tensors = [torch.zeros(8) for _ in range(4)]
+    for rate in (0.1, 0.2):
+        kernel(tensors, (8, rate, *[0.5] * 7))
+    (host,) = program.made
+    assert host.steps[0].arguments[:5] == (Argument(0), Argument(1), Argument(2), Argument(3), 8)
+    assert [values[4] for values in program.values] == [0.1, 0.2]
+
+
+def test_programs_are_forgotten_before_they_fill_the_memory(program: type[Program]) -> None:
+    kernel = bound("gelu_forward", 1)
+    x = torch.zeros(1000)
+    for n in range(1, 400):
+        kernel([x, x], (n,))
+    assert len(kernel._programs) <= 256
+
+
+def test_the_block_size_can_be_swept(program: type[Program]) -> None:
+    kernel = bound("gelu_forward", 2)
+    assert kernel.parameters((100,)) == {"block": 256}
+    assert {"block": 512} in kernel.sweep
+    wider = kernel.using(block=512)
+    wider([torch.zeros(4096), torch.zeros(4096)], (4096,))
+    assert program.made[0].steps[0].block == 512
+    assert program.made[0].steps[0].grid == (2, 1, 1)
+    assert bound("bias_gradient", 3).sweep == []
+
+
+def test_a_failed_launch_is_a_sentence_and_other_errors_stay(program: type[Program]) -> None:
+    kernel = bound("gelu_forward", 2)
+    tensors = [torch.zeros(4), torch.zeros(4)]
+    program.error = Driver("CUDA_ERROR_INVALID_VALUE: invalid argument")
+    with pytest.raises(RunFailed, match=r"perfkit::gelu_forward could not be launched in fp32: CUDA_ERROR_INVALID"):
+        kernel(tensors, (4,))
+    program.error = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        kernel(tensors, (4,))
+
+
+def test_scratch_memory_follows_the_values_of_the_call() -> None:
+    layernorm = find("layernorm_backward")
+    function = binding.host_function(layernorm.folder / "layernorm.cu", "layernorm_backward_v3")
+    host = record(function, H200, 4, [0] * 8, (8192, 768))
+    first, second = host.steps
+    assert host.values == 8
+    assert Argument(8) in first.arguments and second.arguments[0] == Argument(8)
+    assert host.scratches == [first.grid[0] * 2 * 768 * 4]
+
+
+def test_widths_follow_rows_and_addresses() -> None:
+    host = Host(H200, 2, 2)
+    assert host.width(768, Argument(0)) == 8
+    assert host.width(50257, Argument(0)) == 1
+    assert host.width(12, Argument(0)) == 4
+    assert host.width(0, Argument(0, misaligned=4)) == 2
+
+
+def test_rows_are_held_by_the_fewest_threads_and_blocks() -> None:
+    host = Host(H200, 4, 1)
+    warp, block = host.row_in_registers(768, 4, 128), host.row_in_registers(1600, 4, 128)
+    assert warp is not None and (warp.threads, warp.packs, warp.rows) == (32, 6, 4)
+    assert block is not None and (block.threads, block.packs, block.rows) == (64, 7, 1)
+    assert host.row_in_registers(50257, 1, 128) is None
+    one, two = host.shared_rows(20_000), host.shared_rows(50257)
+    assert one is not None and one.blocks == 1
+    assert two is not None and two.blocks == 2 and 2 * two.bytes < H200.shared
+    assert Host(Device("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
