@@ -50,7 +50,8 @@ class Slice:
 class Timeline:
     """One kernel table in time. `lanes` are the lanes' names; `notes` what a reader of the picture must know.
 
-    `measured` is False where the table has no start times: then rows are laid end to end in launch order.
+    `measured` is False where the table has no start times: then rows are laid end to end in launch order. `origin_ns`
+    is the table's time at which the timeline begins.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Timeline:
     notes: list[str]
     measured: bool
     ceilings: str = ""
+    origin_ns: float = 0.0
     _frame: pd.DataFrame | None = None
     _lane: list[int] = field(default_factory=list)
     _judged: Judged | None = None
@@ -116,12 +118,13 @@ def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeli
     if not len(frame):
         return Timeline(name, [SPANS], [], notes, measured)
     judged_by, _ = judge_rows(frame, ceilings, table.facts)
+    origin = float(frame["start_ns"].min()) if measured else 0.0
     frame = _in_time(frame, measured)
     judged = _part(judged_by, frame.index.to_numpy())
     lane, lanes = _lanes(frame)
     spans = _spans(frame, judged)
     about = f"{ceilings.device_name or ceilings.device}, measured {ceilings.measured_at}" if ceilings else ""
-    return Timeline(name, lanes, spans, notes, measured, about, frame, lane, judged)
+    return Timeline(name, lanes, spans, notes, measured, about, origin, frame, lane, judged)
 
 
 def _not_drawn(rows: int, lacking: str) -> str:

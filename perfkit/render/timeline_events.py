@@ -1,0 +1,202 @@
+"""The events of a timeline as columns: spans, the host's threads, and the rows of the kernel table, track by track."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfkit.analysis.timeline import OPERATOR, PASS, STEP, Slice, Timeline
+from perfkit.render.cells import clean
+from perfkit.render.timeline_facts import Facts
+
+if TYPE_CHECKING:
+    from perfkit.readers.kineto_host import HostTrace
+
+_LONGEST = 4000  # characters of a name
+_HOST = ("cpu_op", "user_annotation", "runtime", "python_function", "overhead")  # as the reader numbers them
+CATEGORIES = (*_HOST, STEP, PASS, "gpu_kernel", "memcpy", "memset", "other")
+_CODE = {name: code for code, name in enumerate(CATEGORIES)}
+_PASS_RANGE = "perfkit:pass:"
+NONE = -1
+
+
+class Words:
+    """Distinct words in the order of their first use; each is cleaned once."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._of: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        code = self._of.get(text)
+        if code is None:
+            code = self._of[text] = self._codes.setdefault(clean(text, _LONGEST), len(self._codes))
+        return code
+
+    @property
+    def values(self) -> list[str]:
+        return list(self._codes)
+
+
+@dataclass
+class Part:
+    """Events that share their lanes' kind, as columns of equal length in any order; `key` tells an event elsewhere."""
+
+    lane: np.ndarray
+    depth: np.ndarray
+    start: np.ndarray
+    duration: np.ndarray
+    name: np.ndarray
+    category: np.ndarray
+    family: np.ndarray
+    pass_: np.ndarray
+    efficiency: np.ndarray
+    row: np.ndarray
+    launch: np.ndarray  # index of the launching event among the host's, −1 for none
+
+
+@dataclass
+class Events:
+    """All events by track, then start; `launch` is an index of an event, −1 for none."""
+
+    names: Words = field(default_factory=Words)
+    families: Words = field(default_factory=Words)
+    passes: Words = field(default_factory=Words)
+    lanes: list[tuple[str, str]] = field(default_factory=list)
+    tracks: list[list[int]] = field(default_factory=list)
+    _columns: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """start, duration (ns), name, category, family, pass, efficiency (a ratio), row of the facts, launch."""
+        return self._columns
+
+
+def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
+    """The events of `timeline`, and of `host` where it is the trace that the table was made of."""
+    events = Events()
+    spans = _slices(timeline.spans, events, facts)
+    rows = _slices(timeline.rows(), events, facts)
+    rows.start += timeline.origin_ns
+    spans.start += timeline.origin_ns
+    parts = [spans]
+    host_lanes: list[str] = []
+    if host is not None and len(host) and timeline.measured:
+        threads = _threads(host, events)
+        if len(rows.row) and (rows.category == _CODE[OPERATOR]).all():
+            if _onto_host(rows, threads):
+                rows = _none(rows)  # each row is an operator that the threads show with what is inside it
+        else:
+            rows.launch = _launches(rows.start, host)
+        host_lanes = host.lanes
+        parts.append(threads)
+    first = 1 + len(host_lanes)
+    rows.lane += first - 1  # lane 0 of the timeline are the spans
+    parts.append(rows)
+    row_lanes = timeline.lanes[1:] if len(rows.row) else []
+    kinds = ["thread" if " thread " in f" {name} " else "stream" for name in row_lanes]
+    events.lanes = [
+        (timeline.lanes[0], "spans"), *((n, "thread") for n in host_lanes), *zip(row_lanes, kinds, strict=True)
+    ]  # fmt: skip
+    _arrange(parts, events)
+    return events
+
+
+def _slices(slices: Any, events: Events, facts: Facts) -> Part:
+    lane, start, duration, name, category, family, pass_, efficiency, row = ([] for _ in range(9))
+    for s in slices:
+        lane.append(s.lane)
+        start.append(s.start_ns)
+        duration.append(s.duration_ns)
+        name.append(events.names(_shown(s)))
+        category.append(_CODE.get(s.kind, _CODE["other"]))
+        family.append(events.families(s.facts["family"]) if "family" in s.facts else NONE)
+        word = s.name if s.kind == PASS else s.facts.get("pass")
+        pass_.append(events.passes(word) if word else NONE)
+        efficiency.append(s.facts.get("% of roof", np.nan))
+        row.append(facts.add(s.facts))
+    code = np.array(category, np.uint8)
+    depth = (code == _CODE[PASS]).astype(np.int32)  # a pass lies in a step
+    return Part(
+        np.array(lane, np.int64), depth, np.array(start, float), np.array(duration, float), np.array(name, np.int32),
+        code, np.array(family, np.int16), np.array(pass_, np.int16), np.array(efficiency, np.float32) / 100,
+        np.array(row, np.int32), np.full(len(lane), NONE, np.int64),
+    )  # fmt: skip
+
+
+def _shown(slice_: Slice) -> str:
+    return f"step {slice_.name}" if slice_.kind == STEP else slice_.name
+
+
+def _threads(host: HostTrace, events: Events) -> Part:
+    names = np.array([events.names(name) for name in host.names] or [0], np.int32)
+    n = len(host)
+    return Part(
+        host.lane.astype(np.int64) + 1, host.depth, host.start.astype(float), (host.end - host.start).astype(float),
+        names[host.name], host.kind.astype(np.uint8), np.full(n, NONE, np.int16), _host_passes(host, events),
+        np.full(n, np.nan, np.float32), np.full(n, NONE, np.int32), np.full(n, NONE, np.int64),
+    )  # fmt: skip
+
+
+def _host_passes(host: HostTrace, events: Events) -> np.ndarray:
+    """The pass during which an event began, by perfkit's ranges on whichever thread: backward runs on another one."""
+    marks = np.array([name.startswith(_PASS_RANGE) for name in host.names] or [False])
+    ranges = np.flatnonzero(marks[host.name])
+    ranges = ranges[np.argsort(host.start[ranges], kind="stable")]
+    if not len(ranges):
+        return np.full(len(host), NONE, np.int16)
+    codes = np.array([events.passes(host.names[host.name[i]].removeprefix(_PASS_RANGE)) for i in ranges], np.int16)
+    at = np.searchsorted(host.start[ranges], host.start, side="right") - 1
+    inside = (at >= 0) & (host.start < host.end[ranges][np.maximum(at, 0)])
+    return np.where(inside, codes[np.maximum(at, 0)], NONE).astype(np.int16)
+
+
+def _launches(start: np.ndarray, host: HostTrace) -> np.ndarray:
+    """The host event that launched each row; rows and the GPU's activities of the trace are both sorted by start."""
+    theirs = host.device_start.astype(float)
+    if not len(theirs):
+        return np.full(len(start), NONE, np.int64)
+    nth = np.arange(len(start)) - np.searchsorted(start, start, side="left")  # among rows that start at once
+    at = np.searchsorted(theirs, start, side="left") + nth
+    inside = np.minimum(at, len(theirs) - 1)
+    return np.where((at < len(theirs)) & (theirs[inside] == start), host.launched_by[inside], NONE)
+
+
+def _onto_host(rows: Part, threads: Part) -> bool:
+    """Give the facts of rows on the CPU to the events that they are; True when every row found its event."""
+    operators = np.flatnonzero(threads.category == _CODE["cpu_op"])
+    keys = zip(threads.start[operators].tolist(), threads.name[operators].tolist(), strict=True)
+    place = dict(zip(keys, operators.tolist(), strict=True))
+    at = [place.get(key, NONE) for key in zip(rows.start.tolist(), rows.name.tolist(), strict=True)]
+    if NONE in at:
+        return False
+    for column in ("family", "pass_", "efficiency", "row"):
+        getattr(threads, column)[at] = getattr(rows, column)
+    return True
+
+
+def _none(part: Part) -> Part:
+    return Part(**{name: values[:0] for name, values in vars(part).items()})
+
+
+def _arrange(parts: list[Part], events: Events) -> None:
+    """Sort the events by lane, depth and start, find the tracks, and turn launches into numbers of events."""
+    joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in vars(parts[0])}
+    order = np.lexsort((joined["start"], joined["depth"], joined["lane"]))
+    offset = len(parts[0].row)  # the host's events stand after the spans
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    launch = joined["launch"]
+    launch = np.where(launch >= 0, place[np.minimum(launch + offset, len(order) - 1)], NONE) if len(order) else launch
+    c = {name: values[order] for name, values in joined.items()} | {"launch": launch[order]}
+    start = c["start"] - (c["start"].min() if len(order) else 0.0)
+    track = np.stack([c["lane"], c["depth"]], axis=1)
+    first = np.flatnonzero(np.r_[True, (track[1:] != track[:-1]).any(axis=1)]) if len(order) else np.empty(0, np.int64)
+    count = np.diff(np.append(first, len(order)))
+    events.tracks = [[*track[f].tolist(), int(f), int(n)] for f, n in zip(first, count, strict=True)]
+    events._columns = {
+        "start": start, "duration": c["duration"], "name": c["name"], "category": c["category"],
+        "family": c["family"], "pass": c["pass_"], "efficiency": c["efficiency"], "row": c["row"],
+        "launch": c["launch"].astype(np.int32),
+    }  # fmt: skip
