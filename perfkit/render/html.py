@@ -1,7 +1,7 @@
 """The report as one HTML file that needs nothing else: data, charts, style and script inside, the network barred.
 
 The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{style FILE}}`,
-`{{script FILE…}}`, `{{plotly}}`, `{{data}}`, `{{title}}`, `{{csp}}`. The charts are drawn by plotly's own
+`{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{timelines}}`, `{{title}}`, `{{csp}}`. The charts are drawn by plotly's own
 plotly.min.js, found without importing plotly. The content security policy admits exactly the scripts that are in the
 file, by their hash.
 """
@@ -13,6 +13,7 @@ import hashlib
 import html
 import importlib.util
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,25 +22,27 @@ from perfkit import units
 from perfkit.analysis.results import Report
 from perfkit.content import content_dir
 from perfkit.errors import InputError, Unavailable
+from perfkit.render import modules
 from perfkit.render.cells import clean
 
 TEMPLATE = "report"
 _PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
 
 
-def render(report: Report, template: Path | None = None) -> str:
+def render(report: Report, template: Path | None = None, timelines: Mapping[str, str] | None = None) -> str:
     """The whole page, about 5 MB, nearly all of it plotly.js. `template` is a folder; the built-in one when left out.
 
-    Raises `InputError` when the template is incomplete, and `Unavailable` when plotly is not installed.
+    `timelines` are those that `perfkit.render.timeline.embedded` made, by backend. Raises `InputError` when the
+    template is incomplete, and `Unavailable` when plotly is not installed.
     """
-    return page(template or content_dir("reports") / TEMPLATE, report.title, data(report))
+    return page(template or content_dir("reports") / TEMPLATE, report.title, data(report), timelines)
 
 
-def page(folder: Path, title: str, content: str) -> str:
+def page(folder: Path, title: str, content: str, timelines: Mapping[str, str] | None = None) -> str:
     """The template in `folder` with `title` and `content` (JSON that is safe in a script); raises as `render` does."""
     hashes: list[str] = []
-    parts = _Parts(folder, title, content, hashes)
-    pieces = _PLACE.split(_read(folder / "template.html"))
+    parts = _Parts(folder, title, content, hashes, timelines or {})
+    pieces = _PLACE.split(read_template(folder / "template.html"))
     made = [pieces[0]]
     for name, arguments, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         made += [parts.place(name, arguments.split()), text]
@@ -53,8 +56,10 @@ _POLICY = "(the policy: it is known when all scripts are)"
 class _Parts:
     """What stands at each place of a template."""
 
-    def __init__(self, folder: Path, title: str, content: str, hashes: list[str]) -> None:
-        self.folder, self.title, self.content, self.hashes = folder, title, content, hashes
+    def __init__(
+        self, folder: Path, title: str, content: str, hashes: list[str], timelines: Mapping[str, str]
+    ) -> None:
+        self.folder, self.title, self.content, self.hashes, self.timelines = folder, title, content, hashes, timelines
 
     def place(self, name: str, files: list[str]) -> str:
         match name:
@@ -64,6 +69,10 @@ class _Parts:
                 return html.escape(clean(self.title))
             case "data":
                 return self.content
+            case "timelines":
+                return _safe(self.timelines)
+            case "modules" if len(files) == 1:
+                return self._script(f"globalThis.perfkitTimeline = {modules.bundle(self.folder / files[0])};")
             case "style":
                 return f"<style>\n{self._joined(files)}</style>"
             case "script":
@@ -74,7 +83,7 @@ class _Parts:
         raise InputError(f"{where} has an unknown place {{{{{name}}}}}.", "docs/reports.md lists the places.")
 
     def _joined(self, files: list[str]) -> str:
-        return "".join(_read(self.folder / file) for file in files)
+        return "".join(read_template(self.folder / file) for file in files)
 
     def _script(self, source: str) -> str:
         digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
@@ -99,8 +108,11 @@ def data(report: Report) -> str:
 
 def embedded(report: object) -> str:
     """What a template's script gets: `report`, and the scales, as JSON without a <."""
-    shown = {"report": report, "ladders": units.LADDERS}
-    return msgspec.json.encode(shown).replace(b"<", b"\\u003c").decode()
+    return _safe({"report": report, "ladders": units.LADDERS})
+
+
+def _safe(value: object) -> str:
+    return msgspec.json.encode(value).replace(b"<", b"\\u003c").decode()
 
 
 def plotly_source() -> str:
@@ -123,7 +135,8 @@ def _policy(hashes: list[str]) -> str:
     )
 
 
-def _read(path: Path) -> str:
+def read_template(path: Path) -> str:
+    """The text of a template's file. Raises `InputError` when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

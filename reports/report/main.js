@@ -9,7 +9,7 @@ function buildPanel(backend, report) {
   const grid = el("div", { class: "grid" },
     findingsCard(backend), roofline && roofline.node, accountingCard(backend), groupsCard(backend), kernels && kernels.node,
     backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null,
-    timelineCard(backend), adviceCard(backend), missingCard(backend), checks && checks.node, symbolsCard(backend));
+    traceCard(backend), timelineCard(backend), adviceCard(backend), missingCard(backend), checks && checks.node, symbolsCard(backend));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;
   const nothing = grid.children.length ? null : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
   return { nodes: [banner, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
@@ -37,24 +37,8 @@ function showTabs(report) {
   }, clean(b.name, 60), statusPill(b)));
   byId("tabs").append(...tabs);
   byId("panels").append(...panels);
-  if (tabs.length) select(0);
+  if (tabs.length) select(tabOfAddress(report.backends));
   byId("tabs").hidden = !tabs.length || !isRun(report);
-}
-
-function setTheme(name) {
-  if (name) document.documentElement.dataset.theme = name;
-  else delete document.documentElement.dataset.theme;
-  redraw();
-}
-
-function followTheme() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const shown = () => document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
-  byId("theme").addEventListener("click", () => setTheme(shown() === "dark" ? "light" : "dark"));
-  dark.addEventListener("change", redraw);
-  let before;
-  addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; setTheme("light"); });
-  addEventListener("afterprint", () => setTheme(before));
 }
 
 showHeading(REPORT);
@@ -65,4 +49,5 @@ showSamples(REPORT);
 showTabs(REPORT);
 showFacts(REPORT);
 followTheme();
+scrollToTrace();
 document.documentElement.dataset.ready = "true";
