@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from perfkit.bench import measure, results, scaling
+from perfkit.bench import measure, results
 from perfkit.bench.results import COLD, WARM, Bench, Error, Point, Roof, Row, Timing
 from perfkit.bench.subject import Outputs, Prepared, Subject, Way
 from perfkit.cost.model import Cost
 from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.hardware import Ceilings
 from perfkit.kernels.checking import largest_error, to_fp64
-from perfkit.statistics import median, ratio_of_medians
+from perfkit.statistics import exponent, median, ratio_of_medians
 
 Progress = Callable[[str, str], None]
 INPUT_DTYPES = {"tf32": "fp32"}
@@ -105,7 +105,7 @@ def fit(found: Bench, changed: Sequence[str]) -> None:
                 series.setdefault((row.label, point.dtype), []).append((point.sizes[changed[0]], timing.ns.value))
     for (way, dtype), pairs in series.items():
         if len({size for size, _ in pairs}) > 1:
-            slope, low, high = scaling.exponent(*zip(*pairs, strict=True))
+            slope, low, high = exponent(*zip(*pairs, strict=True))
             found.scaling.append(
                 results.Scaling(
                     way=way, dtype=dtype, variable=found.sweep, exponent=slope, low=low, high=high, points=len(pairs)

@@ -22,6 +22,7 @@ from perfkit.cli import (
     listing,
     report,
     run,
+    sweep,
     tensorboard,
     trace,
 )
@@ -47,6 +48,7 @@ app.command("tensorboard")(tensorboard.tensorboard)
 app.command("trace")(trace.trace)
 app.command("export")(export.export)
 app.command("bench")(bench.bench)
+app.command("sweep")(sweep.sweep)
 app.add_typer(data.app, name="data")
 app.command("inspect")(inspect.inspect)
 

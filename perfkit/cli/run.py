@@ -155,7 +155,7 @@ def run(
         recompute=recompute,
         training=not inference,
         compile_mode=compile_mode,
-        executors=tuple(_names(executors)),
+        executors=tuple(names(executors)),
         kernel_dirs=tuple(str(k) for k in kernels or ()),
         steps=steps,
         warmup=warmup,
@@ -166,11 +166,11 @@ def run(
         weights=weights,
         data=data,
     )
-    named = _named(_names(backend))
-    unavailable = _unavailable(named, settings, skip_unavailable)
+    chosen_backends = named(names(backend))
+    unavailable = unavailable_of(chosen_backends, settings, skip_unavailable)
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
     plan = nsight.plan(settings, counter_set, clock_control, cache_control, one_layer, time_limit)
-    return _capture_and_report(settings, named, unavailable, folder, overwrite, as_json, plan)
+    return _capture_and_report(settings, chosen_backends, unavailable, folder, overwrite, as_json, plan)
 
 
 def _dimensions(given: list[str]) -> dict[str, str]:
@@ -184,11 +184,11 @@ def _dimensions(given: list[str]) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _named(given: list[str]) -> dict[str, str]:
+def named(given: list[str]) -> dict[str, str]:
     """Backend name → what it was given as: its name, or a file. Raises `UsageError` for none, or an odd name."""
     from perfkit import backends
     from perfkit.errors import UsageError
@@ -202,7 +202,7 @@ def _named(given: list[str]) -> dict[str, str]:
     return named
 
 
-def _unavailable(named: dict[str, str], settings: Any, skip: bool) -> dict[str, str]:
+def unavailable_of(named: dict[str, str], settings: Any, skip: bool) -> dict[str, str]:
     """Why each backend that cannot run here cannot, by name; raises `Unavailable` for the first unless `skip`."""
     from perfkit import backends
     from perfkit.errors import Unavailable

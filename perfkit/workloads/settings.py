@@ -31,7 +31,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
     if preset not in workload.presets:
         raise unknown(f"preset of {workload.name}", preset, workload.presets)
     overrides = _overrides(workload, preset, given.pop("dimensions", None) or {})
-    dimensions = workload.presets[preset] | overrides
+    dimensions = dict(workload.presets[preset]) | overrides
     values: dict[str, Any] = {k: dimensions[k] for k in ("batch_size", "sequence_length") if k in dimensions}
     if workload.variants:
         values["variant"] = workload.variants[0]

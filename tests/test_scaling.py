@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfkit.bench.scaling import exponent
+from perfkit.statistics import exponent
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0, 3.0])

@@ -1,0 +1,125 @@
+"""A grid of runs as one result: speed, efficiency and memory of each, and how a step's time grows with each size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from perfkit.analysis.results import BackendReport, Interval, Report
+from perfkit.statistics import exponent
+
+
+class Member(msgspec.Struct, kw_only=True):
+    """One backend in one run of the grid."""
+
+    name: str
+    status: str
+    reason: str = ""
+    step: Interval | None = None  # ns
+    speedup: Interval | None = None
+    samples_per_second: float | None = None
+    efficiency: float | None = None
+    mfu: float | None = None
+    peak_memory_bytes: float | None = None
+
+
+class Point(msgspec.Struct, kw_only=True):
+    """One run: what was varied, as given, and its backends."""
+
+    values: dict[str, str]
+    folder: str
+    members: list[Member]
+
+
+class Growth(msgspec.Struct, kw_only=True):
+    """Step time ∝ size^exponent along one axis, `others` held fixed; the interval is that of the regression."""
+
+    backend: str
+    axis: str
+    others: dict[str, str]
+    exponent: float
+    low: float | None
+    high: float | None
+    points: int
+
+
+class Sweep(msgspec.Struct, kw_only=True):
+    """The whole sweep. `axes` are names with values, `numeric` those whose values are sizes."""
+
+    title: str
+    axes: dict[str, list[str]]
+    numeric: list[str]
+    sample_name: str
+    device: str
+    points: list[Point]
+    growth: list[Growth] = []
+
+    @property
+    def bad(self) -> list[tuple[Point, Member]]:
+        """The wrong and the failed."""
+        return [(p, m) for p in self.points for m in p.members if m.status in ("wrong", "failed")]
+
+
+def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[str, str], Report]]) -> Sweep:
+    """The sweep over `axes` from its runs, in the order of the grid."""
+    points = [
+        Point(values=dict(values), folder=report.source, members=[_member(b) for b in report.backends])
+        for values, report in runs
+    ]
+    first = runs[0][1]
+    sweep = Sweep(
+        title=first.workload.title if first.workload else first.title,
+        axes={name: list(values) for name, values in axes.items()},
+        numeric=[name for name, values in axes.items() if all(map(_is_size, values))],
+        sample_name=first.workload.sample_name if first.workload else "samples",
+        device=first.settings.device if first.settings else "",
+        points=points,
+    )
+    sweep.growth = list(_growth(sweep))
+    return sweep
+
+
+def _member(backend: BackendReport) -> Member:
+    return Member(
+        name=backend.name,
+        status=backend.status,
+        reason=backend.reason,
+        step=backend.step,
+        speedup=backend.speedup,
+        samples_per_second=backend.samples_per_second,
+        efficiency=backend.efficiency,
+        mfu=backend.mfu,
+        peak_memory_bytes=backend.peak_memory_bytes,
+    )
+
+
+def _is_size(value: str) -> bool:
+    try:
+        return float(value) > 0
+    except ValueError:
+        return False
+
+
+def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[tuple[float, Member]]]]:
+    """For each backend and each combination of the other axes: the members that were timed, by size along `axis`."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, Member]]] = {}
+    for point in sweep.points:
+        others = tuple((k, v) for k, v in point.values.items() if k != axis)
+        for member in point.members:
+            if member.step is not None:
+                found.setdefault((member.name, others), []).append((float(point.values[axis]), member))
+    for (name, others), members in found.items():
+        yield name, dict(others), sorted(members, key=lambda pair: pair[0])
+
+
+def _growth(sweep: Sweep) -> Iterator[Growth]:
+    for axis in sweep.numeric:
+        for name, others, members in lines(sweep, axis):
+            sizes = [size for size, _ in members]
+            if len(set(sizes)) > 1:
+                times = [m.step.value for _, m in members if m.step]
+                slope, low, high = exponent(sizes, times)
+                yield Growth(
+                    backend=name, axis=axis, others=others, exponent=slope, low=low, high=high, points=len(sizes)
+                )

@@ -1,0 +1,175 @@
+"""`perfkit sweep`: a grid of runs, and how cost grows with size."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from perfkit.analysis.sweep import Sweep
+    from perfkit.capture.grid import Cell
+
+AXES, MEASURE, DATA = "What is varied", "Measurement", "Data and output"
+_LIST = "one or several, separated by commas"
+
+
+def sweep(
+    workload: Annotated[str, typer.Argument(help="A built-in workload or the path of your own file.")],
+    backend: Annotated[str, typer.Option(help="Backends, separated by commas.")] = "eager",
+    preset: Annotated[str, typer.Option(help=f"Presets: {_LIST}.", rich_help_panel=AXES)] = "",
+    variant: Annotated[str, typer.Option(help=f"Variants: {_LIST}.", rich_help_panel=AXES)] = "",
+    dtype: Annotated[str, typer.Option(help=f"Precisions: {_LIST}.", rich_help_panel=AXES)] = "",
+    batch_size: Annotated[
+        str, typer.Option("--batch-size", "-B", help=f"Batch sizes: {_LIST}.", rich_help_panel=AXES)
+    ] = "",
+    sequence_length: Annotated[
+        str, typer.Option("--sequence-length", "-T", help=f"Sequence lengths: {_LIST}.", rich_help_panel=AXES)
+    ] = "",
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(help="Dimensions of the preset: width=64,128,256 (repeatable).", rich_help_panel=AXES),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=MEASURE)] = "cpu",
+    steps: Annotated[int, typer.Option(help="Timed steps of each run.", rich_help_panel=MEASURE)] = 10,
+    warmup: Annotated[int, typer.Option(help="Steps before the timed ones.", rich_help_panel=MEASURE)] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
+    profiler: Annotated[str, typer.Option(help="torch, or none for timings alone.", rich_help_panel=MEASURE)] = "torch",
+    inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=MEASURE)] = False,
+    skip_unavailable: Annotated[
+        bool, typer.Option("--skip-unavailable", help="Go on without what cannot run here.", rich_help_panel=MEASURE)
+    ] = False,
+    weights: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=DATA)] = "random",
+    data: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=DATA)] = "synthetic",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the sweep; runs/sweep-NAME when left out.", rich_help_panel=DATA)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=DATA)] = False,
+) -> int:
+    """Run a workload over a grid of sizes, and plot time, throughput and efficiency against each.
+
+    Every combination is a whole run (`perfkit run`) in a folder of its own. Runs that are there already are not
+    repeated: a sweep that was stopped goes on. Exit code 1 when a backend is wrong or failed anywhere.
+    """
+    from perfkit.capture import grid
+    from perfkit.cli import run as runs
+    from perfkit.cli.shown import progress
+    from perfkit.errors import UsageError
+    from perfkit.workloads import loader
+
+    if profiler not in ("torch", "none"):
+        raise UsageError(f"--profiler {profiler} is not for a sweep.", "Use torch or none; `perfkit run` has the rest.")
+    given = {"preset": preset, "variant": variant, "dtype": dtype}
+    given |= {"batch_size": batch_size, "sequence_length": sequence_length}
+    axes = _axes(dim or [], given)
+    folder = out or Path("runs") / f"sweep-{loader.find(workload).name}"
+    fixed = {
+        "device": device, "steps": steps, "warmup": warmup, "seed": seed, "profiler": profiler,
+        "training": not inference, "weights": weights, "data": data,
+    }  # fmt: skip
+    cells = _cells(workload, axes, fixed, folder)
+    named = runs.named(runs.names(backend))
+    unavailable = runs.unavailable_of(named, cells[0].settings, skip_unavailable)
+    with progress() as say:
+        there = grid.run(cells, named, unavailable, say)
+        say("report", "analysing")
+        found = _analysed(_varied(axes), cells)
+        written = _write(found, folder)
+    _print(found, written, as_json)
+    if there and not as_json:
+        print(f"{len(there)} of {len(cells)} runs were there already.")
+    return 1 if found.bad else 0
+
+
+def _axes(dim: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
+    """What is given, by name, each with its values; dimensions by their own names.
+
+    Raises `UsageError` for a dimension without values.
+    """
+    from perfkit.errors import UsageError
+
+    axes = {name: _list(text) for name, text in given.items() if text}
+    for text in dim:
+        name, _, values = text.partition("=")
+        if not name.strip() or not _list(values):
+            raise UsageError(f"--dim {text} is not of the form NAME=VALUES.", "Write --dim width=64,128.")
+        axes[name.strip()] = _list(values)
+    return axes
+
+
+def _list(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _varied(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return {name: values for name, values in axes.items() if len(values) > 1}
+
+
+def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[Cell]:
+    """A cell for each combination, its settings checked. Raises what `resolve_settings` raises."""
+    from perfkit.capture.grid import Cell, combinations, folder_name
+    from perfkit.workloads import loader
+    from perfkit.workloads.settings import resolve_settings
+
+    chosen = loader.find(workload)
+    own = {"preset": str, "variant": str, "dtype": str, "batch_size": _whole, "sequence_length": _whole}
+    cells = []
+    for values in combinations(axes):
+        options = {name: convert(values[name]) for name, convert in own.items() if name in values}
+        dimensions = {name: value for name, value in values.items() if name not in own}
+        settings = resolve_settings(chosen, dimensions=dimensions, **options, **fixed)
+        shown = {name: value for name, value in values.items() if len(axes[name]) > 1}
+        cells.append(Cell(shown, settings, folder / folder_name(shown)))
+    return cells
+
+
+def _whole(text: str) -> int:
+    from perfkit.errors import UsageError
+
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is not a whole number.", "Write sizes as in --batch-size 32,64.")
+    return int(text)
+
+
+def _analysed(axes: dict[str, list[str]], cells: Sequence[Cell]) -> Sweep:
+    from perfkit import readers
+    from perfkit.analysis.report import analyse
+    from perfkit.analysis.sweep import summarise
+
+    return summarise(axes, [(cell.values, analyse(readers.read_run(cell.folder))) for cell in cells])
+
+
+def _write(found: Sweep, folder: Path) -> list[Path]:
+    from perfkit.render import page
+    from perfkit.render import sweep as rendered
+    from perfkit.run_folder import write_whole
+
+    made = rendered.page(found)
+    texts = {"html": page.render_html(made), "md": page.render_markdown(made), "json": _json(found)}
+    paths = {folder / f"sweep.{ending}": text for ending, text in texts.items()}
+    for path, text in paths.items():
+        write_whole(path, text)
+    return list(paths)
+
+
+def _json(found: Sweep) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+
+
+def _print(found: Sweep, written: list[Path], as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(_json(found))
+        return
+    from rich.console import Console
+
+    from perfkit.render import page
+    from perfkit.render import sweep as rendered
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
+    page.show(rendered.page(found), console)
+    console.print(f"Report: {written[0]}", soft_wrap=True)

@@ -1,0 +1,122 @@
+"""A sweep as a page: a row for each run, plots against size, and how fast the cost grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from perfkit import units
+from perfkit.analysis.sweep import Growth, Member, Sweep, lines
+from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
+from perfkit.render.page import Figure, Page, Section, Series
+
+_STATUS = {"ok": ("✓ correct", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
+
+
+def page(sweep: Sweep) -> Page:
+    """Tables and plots of the whole sweep."""
+    names = list(dict.fromkeys(m.name for p in sweep.points for m in p.members))
+    sections = [Section(table=_of_backend(sweep, name)) for name in names]
+    sections += [Section(table=_growth(sweep))] if sweep.growth else []
+    sections += [Section(figures=list(_figures(sweep, axis))) for axis in sweep.numeric if len(sweep.axes[axis]) > 1]
+    return Page(
+        title=f"{clean(sweep.title)}: sweep over {' and '.join(sweep.axes) or 'nothing'}",
+        settings=[f"{name} {', '.join(values)}" for name, values in sweep.axes.items()] + [sweep.device],
+        verdict=list(_verdict(sweep)),
+        bad=bool(sweep.bad),
+        sections=sections,
+    )
+
+
+def _verdict(sweep: Sweep) -> Iterator[str]:
+    for point, member in sweep.bad:
+        yield f"{member.name} is {member.status} at {_words(point.values)}: {member.reason}"
+    for growth in sweep.growth:
+        if growth.low is not None and growth.high is not None:
+            yield (
+                f"{_line(growth.backend, growth.others)}: a step's time grows as {growth.axis}^{growth.exponent:.2f} "
+                f"(95 % interval {growth.low:.2f} to {growth.high:.2f}, {growth.points} sizes)."
+            )
+
+
+def _of_backend(sweep: Sweep, name: str) -> Table:
+    """One backend: a row for each run."""
+    found = [(p, next((m for m in p.members if m.name == name), None)) for p in sweep.points]
+    rows = [(p, m) for p, m in found if m is not None]
+    members = [m for _, m in rows]
+    scale = units.scale_for([m.step.value for m in members if m.step], "ns")
+    spans = [f"{scale.number(m.step.low)}–{scale.number(m.step.high)}" if m.step else units.ABSENT for m in members]
+    notes = [f"{_words(p.values)}: {m.reason}" for p, m in rows if m.reason]
+    return table(
+        name,
+        words("run", [_words(p.values) for p, _ in rows], ["strong"] * len(rows), name=True),
+        Column("result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for m in members), numeric=False),
+        figures("step", [m.step.value if m.step else None for m in members], "ns", scale=scale),
+        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix),
+        figures(f"{sweep.sample_name}/s", [m.samples_per_second for m in members], "count"),
+        Column("speed-up", tuple(_speedup(m) for m in members), "×"),
+        figures("MFU", [m.mfu for m in members], "%"),
+        figures("eff.", [m.efficiency for m in members], "%"),
+        figures("memory", [m.peak_memory_bytes for m in members], "B"),
+        notes=notes,
+    )
+
+
+def _speedup(member: Member) -> Cell:
+    if member.speedup is None:
+        return Cell(units.ABSENT)
+    doubt = member.speedup.low <= 1.0 <= member.speedup.high
+    tone = "dim" if doubt else "good" if member.speedup.value > 1 else "poor"
+    return Cell(f"{'~' if doubt else ''}{member.speedup.value:.2f}", tone)
+
+
+def _growth(sweep: Sweep) -> Table:
+    rows = sweep.growth
+    return table(
+        "How a step's time grows: time ∝ size^e",
+        words("backend", [_line(g.backend, g.others) for g in rows], ["strong"] * len(rows), name=True),
+        words("size", [g.axis for g in rows]),
+        Column("e", tuple(Cell(f"{g.exponent:.2f}") for g in rows)),
+        Column("95 % CI", tuple(Cell(_interval(g), "dim") for g in rows)),
+        figures("sizes", [g.points for g in rows], "count"),
+        notes=["Least squares on logarithms; a wide interval says that one power does not describe all sizes."],
+    )
+
+
+def _interval(growth: Growth) -> str:
+    known = growth.low is not None and growth.high is not None
+    return f"{growth.low:.2f}–{growth.high:.2f}" if known else units.ABSENT
+
+
+def _figures(sweep: Sweep, axis: str) -> Iterator[Figure]:
+    """Time, throughput and efficiency against one size."""
+    yield _figure(sweep, axis, "step time", "ms", lambda m: m.step.value / 1e6 if m.step else None, True)
+    yield _figure(sweep, axis, "throughput", f"{sweep.sample_name}/s", lambda m: m.samples_per_second, True)
+    efficiency = _figure(sweep, axis, "efficiency", "% of the ceilings", _percent, False)
+    if any(s.y for s in efficiency.series):
+        yield efficiency
+
+
+def _percent(member: Member) -> float | None:
+    return None if member.efficiency is None else 100 * member.efficiency
+
+
+def _figure(
+    sweep: Sweep, axis: str, what: str, unit: str, value: Callable[[Member], float | None], log: bool
+) -> Figure:
+    series = []
+    for name, others, members in lines(sweep, axis):
+        shown = [(size, y, m) for size, m in members if (y := value(m)) is not None]
+        line = Series(name=_line(name, others), x=[s for s, _, _ in shown], y=[y for _, y, _ in shown])
+        if what == "step time":
+            line.low = [m.step.low / 1e6 for _, _, m in shown if m.step]
+            line.high = [m.step.high / 1e6 for _, _, m in shown if m.step]
+        series.append(line)
+    return Figure(title=f"{what} against {axis}", x=axis, y=unit, series=series, log_x=True, log_y=log)
+
+
+def _line(backend: str, others: dict[str, str]) -> str:
+    return f"{backend} ({_words(others)})" if others else backend
+
+
+def _words(values: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items()) or "as set"

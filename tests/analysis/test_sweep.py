@@ -1,0 +1,73 @@
+"""A grid of runs as one result, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from perfkit.analysis.results import BackendReport, Interval, Report
+from perfkit.analysis.sweep import Sweep, lines, summarise
+from perfkit.render import page
+from perfkit.render import sweep as rendered
+
+
+def interval(value: float) -> Interval:
+    return Interval(value=value, low=0.9 * value, high=1.1 * value, samples=5)
+
+
+def run(time_ns: float | None, status: str = "ok", name: str = "eager", reason: str = "") -> BackendReport:
+    step = interval(time_ns) if time_ns is not None else None
+    return BackendReport(name=name, status=status, step=step, reason=reason, efficiency=0.5, samples_per_second=10.0)
+
+
+@pytest.fixture
+def swept() -> Sweep:
+    axes = {"batch_size": ["2", "4", "8"], "kind": ["a", "b"]}
+    runs = []
+    for size in (8, 2, 4):
+        for kind, power in (("a", 1), ("b", 2)):
+            backends = [run(1e6 * size**power)]
+            if (size, kind) == (4, "b"):
+                backends.append(run(None, "wrong", "compile", "its loss <b>differs</b>"))
+            report = Report(perfkit="0", title="t", source=f"runs/{size}{kind}", backends=backends)
+            runs.append(({"batch_size": str(size), "kind": kind}, report))
+    return summarise(axes, runs)
+
+
+def test_growth_is_fitted_along_sizes_with_the_others_fixed(swept):
+    assert swept.numeric == ["batch_size"]
+    found = {g.others["kind"]: g for g in swept.growth}
+    assert found["a"].exponent == pytest.approx(1.0) and found["b"].exponent == pytest.approx(2.0)
+    assert {g.points for g in swept.growth} == {3}
+
+
+def test_lines_are_in_the_order_of_sizes(swept):
+    along = {others["kind"]: [size for size, _ in members] for _, others, members in lines(swept, "batch_size")}
+    assert along == {"a": [2, 4, 8], "b": [2, 4, 8]}
+
+
+def test_the_wrong_are_said_first_and_have_no_speed(swept):
+    assert [(p.values["batch_size"], m.name) for p, m in swept.bad] == [("4", "compile")]
+    made = rendered.page(swept)
+    assert made.bad and made.verdict[0].startswith("compile is wrong at batch_size 4, kind b")
+    assert any("grows as batch_size^2.00" in sentence for sentence in made.verdict)
+
+
+def test_every_format_shows_it(swept):
+    made = rendered.page(swept)
+    text = page.render_text(made)
+    assert "step time against batch_size" in text and "✗ wrong" in text
+    html = page.render_html(made)
+    assert "<b>differs</b>" not in html.split("<script", 1)[0]
+    assert "batch\\_size" in page.render_markdown(made) or "batch_size" in page.render_markdown(made)
+    figures = [f for s in made.sections for f in s.figures]
+    assert [f.title for f in figures] == [f"{w} against batch_size" for w in ("step time", "throughput", "efficiency")]
+    assert figures[0].series[0].x == [2, 4, 8] and figures[0].series[0].y == pytest.approx([2.0, 4.0, 8.0])
+
+
+def test_one_run_alone_has_no_growth():
+    swept = summarise({}, [({}, Report(perfkit="0", title="t", source="r", backends=[run(1e6)]))])
+    assert swept.growth == [] and "as set" in page.render_text(rendered.page(swept))
+    assert json.loads(msgspec.json.encode(swept))["points"][0]["values"] == {}
