@@ -66,7 +66,8 @@ def report(
         if folder:
             shown.make_folder(folder)
             name = "report" if len(paths) == 1 or folder == path else f"report-{render.safe_name(path.name)}"
-            written = render.write_all(result, folder, wanted, readers.tables_of(source), name)
+            timelines = shown.timelines(source, path) if "html" in wanted else {}
+            written = render.write_all(result, folder, wanted, readers.tables_of(source), name, timelines)
         shown.show(result, as_json, limit)
         if not as_json:
             shown.say_where(written, path if path.is_dir() else None)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
+    from perfkit.readers.run import Run
+    from perfkit.table import KernelTable
 
 
 @contextlib.contextmanager
@@ -47,11 +49,19 @@ def need_torch(command: str) -> None:
         )
 
 
-def write_reports(report: Report, folder: Path) -> list[Path]:
-    """Write the report in every file format into `folder`; the paths written."""
+def write_reports(report: Report, source: Run | KernelTable, folder: Path) -> list[Path]:
+    """Write the report of `source` in every file format into `folder`; the paths written."""
     from perfkit import render
 
-    return render.write_all(report, folder)
+    return render.write_all(report, folder, timelines=timelines(source, folder))
+
+
+def timelines(source: Run | KernelTable, path: Path) -> dict[str, str]:
+    """What the HTML report embeds to draw `source`, read from `path`, in time."""
+    from perfkit.readers.kineto_host import host_traces
+    from perfkit.render.timeline import embedded
+
+    return embedded(source, path.name, host_traces(source))
 
 
 def show(report: Report, as_json: bool, limit: int | None = None) -> None:

@@ -30,9 +30,9 @@ class Format:
     extension: str
     module: str
 
-    def render(self, report: Report) -> str:
+    def render(self, report: Report, **more: object) -> str:
         """The report in this format."""
-        made: str = import_module(f"perfkit.render.{self.module}").render(report)
+        made: str = import_module(f"perfkit.render.{self.module}").render(report, **more)
         return made
 
 
@@ -72,11 +72,13 @@ def write_all(
     wanted: Iterable[str] | None = None,
     tables: Mapping[str, KernelTable] | None = None,
     name: str = "report",
+    timelines: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write the `wanted` formats (all of `FORMATS` when left out) as `folder`/`name`.*; the paths, in that order.
 
-    `tables` are the whole kernel tables by backend, for the formats that export them. Raises `RunFailed` when a file
-    cannot be written; what was there before is then still whole.
+    `tables` are the whole kernel tables by backend, for the formats that export them; `timelines` those that
+    `perfkit.render.timeline.embedded` made, for the HTML page. Raises `RunFailed` when a file cannot be written; what
+    was there before is then still whole.
     """
     from perfkit.render import csv
 
@@ -84,7 +86,8 @@ def write_all(
     for format_name in FORMATS if wanted is None else wanted:
         if format_name in FORMATS:
             path = folder / f"{name}{FORMATS[format_name].extension}"
-            write_whole(path, FORMATS[format_name].render(report))
+            more = {"timelines": timelines} if format_name == "html" else {}
+            write_whole(path, FORMATS[format_name].render(report, **more))
             written.append(path)
             continue
         for backend, table in (tables or {}).items():

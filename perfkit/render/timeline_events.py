@@ -42,7 +42,7 @@ class Words:
 
 @dataclass
 class Part:
-    """Events that share their lanes' kind, as columns of equal length in any order; `key` tells an event elsewhere."""
+    """Events as columns of equal length, in any order; −1 and NaN stand for none."""
 
     lane: np.ndarray
     depth: np.ndarray
@@ -76,8 +76,8 @@ class Events:
 def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
     """The events of `timeline`, and of `host` where it is the trace that the table was made of."""
     events = Events()
+    rows = _slices(timeline.rows(), events, facts)  # before the spans: facts are shown in the order in which they come
     spans = _slices(timeline.spans, events, facts)
-    rows = _slices(timeline.rows(), events, facts)
     rows.start += timeline.origin_ns
     spans.start += timeline.origin_ns
     parts = [spans]
@@ -96,15 +96,22 @@ def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
     parts.append(rows)
     row_lanes = timeline.lanes[1:] if len(rows.row) else []
     kinds = ["thread" if " thread " in f" {name} " else "stream" for name in row_lanes]
-    events.lanes = [
-        (timeline.lanes[0], "spans"), *((n, "thread") for n in host_lanes), *zip(row_lanes, kinds, strict=True)
-    ]  # fmt: skip
+    threads_named = [(name, "thread") for name in host_lanes]
+    events.lanes = [(timeline.lanes[0], "spans"), *threads_named, *zip(row_lanes, kinds, strict=True)]
     _arrange(parts, events)
     return events
 
 
 def _slices(slices: Any, events: Events, facts: Facts) -> Part:
-    lane, start, duration, name, category, family, pass_, efficiency, row = ([] for _ in range(9))
+    lane: list[int] = []
+    start: list[float] = []
+    duration: list[float] = []
+    name: list[int] = []
+    category: list[int] = []
+    family: list[int] = []
+    pass_: list[int] = []
+    efficiency: list[float] = []
+    row: list[int] = []
     for s in slices:
         lane.append(s.lane)
         start.append(s.start_ns)

@@ -5,12 +5,16 @@ const VERSION = 1;
 const ARRAYS = { float64: Float64Array, float32: Float32Array, int32: Int32Array, int16: Int16Array, uint8: Uint8Array };
 const NEEDED = ["start", "duration", "name", "category", "family", "pass", "efficiency", "row", "launch"];
 
-// Base64 of a gzip file, as a report embeds it → ArrayBuffer.
+// Base64 of a gzip file, as a report embeds it → ArrayBuffer. Throws an Error with a sentence for anything else.
 export async function unpack(text) {
-  const packed = atob(text);
-  const bytes = new Uint8Array(packed.length);
-  for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  try {
+    const packed = atob(text);
+    const bytes = new Uint8Array(packed.length);
+    for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
+    return await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  } catch {
+    throw new Error("The timeline's data is damaged: it cannot be unpacked.");
+  }
 }
 
 // ArrayBuffer → the timeline: the header's fields, the columns by name, `end` (ns), `from` and `to` of all events.
