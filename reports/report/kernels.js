@@ -2,21 +2,24 @@
 
 const FIRST_ROWS = 25;
 
+const KERNELS = { title: "Kernels", small: "by name and shapes", head: "Kernel", filter: "Filter by name or shape" };
+
 class KernelTable {
-  constructor(backend) {
-    this.groups = backend.kernels;
+  constructor({ kernels }, words = KERNELS) {
+    this.groups = kernels;
     this.sort = { key: "time", down: true };
     this.open = new Set();
     this.limit = FIRST_ROWS;
-    this.columns = kernelColumns(this.groups);
-    this.text = el("input", { type: "search", placeholder: "Filter by name or shape", "aria-label": "Filter by name or shape", oninput: () => this.draw() });
+    this.columns = kernelColumns(this.groups, words.head);
+    this.text = el("input", { type: "search", placeholder: words.filter, "aria-label": words.filter, oninput: () => this.draw() });
     this.family = this.selection("All kernel types", this.groups.map((g) => g.family));
+    this.family.hidden = !this.columns.some((c) => c.key === "family");
     this.pass = this.selection("All passes", this.groups.flatMap((g) => g.passes));
     this.pass.hidden = !this.columns.some((c) => c.key === "pass");
     this.summary = el("span", { class: "note", role: "status" });
     this.table = el("table", { class: "kernels" });
     this.more = el("button", { type: "button", class: "quiet more", onclick: () => { this.limit = Infinity; this.draw(); } });
-    this.node = card("Kernels", "by name and shapes", "span-12",
+    this.node = card(words.title, words.small, "span-12",
       el("div", { class: "controls" }, this.text, this.family, this.pass, this.summary), el("div", { class: "scroll" }, this.table), this.more);
     this.draw();
   }
@@ -93,7 +96,7 @@ function compareValues(a, b, down) {
   return down ? -order : order;
 }
 
-function kernelColumns(groups) {
+function kernelColumns(groups, head) {
   const times = columnScale(groups.map((g) => g.time_ns), "ns");
   const longest = Math.max(...groups.map((g) => g.time_ns), 0);
   const column = (key, head, unitName, value) => {
@@ -104,8 +107,8 @@ function kernelColumns(groups) {
   const reason = (g) => why(g, judged);
   const passes = groups.some((g) => g.passes.some((p) => p !== "unknown"));
   return [
-    { key: "name", head: "Kernel", text: true, class: "namecell", value: labelOf, cell: kernelName },
-    { key: "family", head: "Type", text: true, value: (g) => g.family, cell: (g) => [dot(g.family, "family"), clean(g.family, 40)] },
+    { key: "name", head, text: true, class: "namecell", value: labelOf, cell: kernelName },
+    ...(groups.some((g) => g.family) ? [{ key: "family", head: "Type", text: true, value: (g) => g.family, cell: (g) => [dot(g.family, "family"), clean(g.family, 40)] }] : []),
     ...(passes ? [{ key: "pass", head: "Pass", text: true, value: (g) => g.passes.join(" "), cell: (g) => el("span", { class: "passes" }, g.passes.map((p) => el("span", { title: clean(p, 40) }, dot(p, "pass"), shortPass(p)))) }] : []),
     column("count", "Count", "count", (g) => g.count),
     { key: "time", head: "Time", unit: times.suffix, class: "timecell", value: (g) => g.time_ns, cell: (g) => bar(g.time_ns / longest, number(g.time_ns, times), "", colorOf(g.family, "family")) },
