@@ -136,6 +136,8 @@ class BackendRun(msgspec.Struct, kw_only=True):
     generated: str = ""  # file with the program as the backend made it: a Thunder trace, generated code
     trace: str = ""
     nsight: str = ""  # the report of ncu or nsys in the backend's folder
+    # What Dynamo counted: graphs, graph_breaks (reason → count), recompilations (function, reason, ns).
+    compiler: dict[str, Any] | None = None
     warnings: list[str] = []
 
 

@@ -9,12 +9,14 @@ from typing import Any
 from perfkit.analysis.results import Accounting, Gap
 
 OTHER = "other"
+LISTS = "lists"
 
 _TEXTS = {
     "dispatch": "operators finding the kernel to run, views and wrappers around kernels",
     "allocation": "operators that only allocate",
     "autograd": "the autograd engine between and around backward operators",
     "Python": "no operator open: Python code, module calls, hooks",
+    "lists": "tensors made of Python lists, value by value",
     "sync": "waiting for a value or for the device",
     "data": "loading the batch",
     "profiler": "recording itself, estimated",
@@ -39,6 +41,7 @@ def accounting(facts: Mapping[str, Any], samples_ns: Sequence[float]) -> Account
     by_cause: dict[str, float] = {}
     for gap in facts.get("gaps", []):
         by_cause[gap["cause"]] = by_cause.get(gap["cause"], 0.0) + gap["ns"] / len(steps)
+    _split_lists(by_cause, sum(entry["ns"] for entry in facts.get("list_tensors") or []) / len(steps), facts)
     gaps = [
         Gap(cause, ns, ns / step_ns if step_ns else 0.0, _text(cause, facts))
         for cause, ns in sorted(by_cause.items(), key=lambda item: -item[1])
@@ -52,6 +55,21 @@ def accounting(facts: Mapping[str, Any], samples_ns: Sequence[float]) -> Account
         timed_step_ns=timed,
         profiler_overhead=step_ns / timed - 1 if timed else None,
     )
+
+
+def _split_lists(by_cause: dict[str, float], lists_ns: float, facts: Mapping[str, Any]) -> None:
+    """Where the host's time is the step's, take tensors made of Python lists out of Python's: a cause of their own.
+
+    Beside a GPU a gap is time in which the GPU idles, and how much of the conversions that is nobody knows.
+    """
+    if facts.get("devices"):
+        return
+    for cause in ("Python", "autograd", OTHER):
+        part = min(lists_ns, by_cause.get(cause, 0.0))
+        if part > 0:
+            by_cause[cause] -= part
+            by_cause[LISTS] = by_cause.get(LISTS, 0.0) + part
+            lists_ns -= part
 
 
 def _text(cause: str, facts: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from perfkit.analysis.coverage import coverage
 from perfkit.analysis.judging import ON_GPU, judge_rows
 from perfkit.analysis.results import Accounting, BackendReport, Group, Missing, Node, Report, Roof
 from perfkit.analysis.roofline import TOLERANCE
+from perfkit.analysis.rules import Case, Circumstances
 from perfkit.analysis.tree import UNPLACED, module_tree
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.run_folder import BackendRun, Manifest
@@ -74,7 +75,7 @@ def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Pat
     what = source.of(table, path)
     report = BackendReport(name=what.name, status="ok", timed=False, kind=what.kind, per=what.per)
     report.warnings = _unsaid(table)
-    _fill(report, table, ceilings, [])
+    _fill(report, table, ceilings, [], Circumstances())
     return Report(
         perfkit=perfkit.__version__,
         title=what.title,
@@ -159,11 +160,18 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> Backend
         warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
     )
     if table is not None:
-        _fill(report, table, ceilings, record.samples_ns)
+        _fill(report, table, ceilings, record.samples_ns, _circumstances(record, manifest))
     return report
 
 
-def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float]) -> None:
+def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
+    steps = len(record.warmup_ns) + len(record.samples_ns) + len(record.profiled_ns) + len(record.losses)
+    return Circumstances(manifest.settings, manifest.environment, record.compiler, steps)
+
+
+def _fill(
+    report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float], about: Circumstances
+) -> None:
     """Add to `report` what the kernel table says."""
     report.device = _device(table)
     report.accounting = accounting(table.facts, samples_ns)
@@ -197,7 +205,8 @@ def _fill(report: BackendReport, table: KernelTable, ceilings: Ceilings | None, 
     report.tree = _placed(module_tree(rows, code, paths))
     report.warnings += _above_roof(rows, report.kernels)
     if report.status == "ok":
-        report.findings = findings.of_backend(report)
+        case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
+        report.findings, report.unjudged = findings.of_case(case)
 
 
 def _operators(frame: pd.DataFrame, rows: aggregate.Rows) -> list[Group]:

@@ -54,6 +54,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     count: float = 0.0  # rows a step that it is about
 
 
+class Unjudged(msgspec.Struct, frozen=True):
+    """A rule that cannot judge the profile, and why, as the end of a sentence."""
+
+    rule: str
+    why: str
+
+
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule of NVIDIA's says of a kernel, as stored in the report; estimates overlap and are never added up."""
 
@@ -266,6 +273,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     kernel_ns: float = 0.0  # Σ time of its kernels
     device: str = ""  # cpu or cuda: where its kernels ran
     findings: list[Finding] = []  # what to do next, the largest saving first
+    unjudged: list[Unjudged] = []  # rules that the profile does not allow to judge
     advice: list[Advice] = []  # NVIDIA's, by kernel
     missing: list[Missing] = []
     withheld: list[Withheld] = []

@@ -44,6 +44,7 @@ class CompiledProgram(AutogradProgram):
         super().__init__(model, call, optimizer)
         self.recorded = Recording()
         self._breaks_before = _graph_breaks()
+        self._compilations_before = len(_compilations())
 
     # Graphs compile at the first call, again at any call that a guard refuses, and the backward may come later still.
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -67,6 +68,17 @@ class CompiledProgram(AutogradProgram):
                 cause = reason.splitlines()[0]
                 found.append(f"The graph breaks {times} × ({cause}): no fusion reaches across a break.")
         return found
+
+    def compiler(self) -> dict[str, Any]:
+        """Graphs, breaks and recompilations that Dynamo counted since this program was made."""
+        compiled = _compilations()[self._compilations_before :]
+        breaks = _graph_breaks()
+        since = {reason: count - self._breaks_before.get(reason, 0) for reason, count in breaks.items()}
+        return {
+            "graphs": len(compiled),
+            "graph_breaks": {reason.splitlines()[0]: count for reason, count in since.items() if count > 0},
+            "recompilations": [one for one in compiled if one["again"]],
+        }
 
 
 class Compile(Backend):
@@ -128,6 +140,29 @@ def _graph_breaks() -> dict[str, int]:
     import torch._dynamo.utils
 
     return dict(torch._dynamo.utils.counters["graph_break"])
+
+
+def _compilations() -> list[dict[str, Any]]:
+    """Every compilation of this process in order: function, whether again and by which failed guard, and its ns.
+
+    Dynamo numbers them frame/compilation: of one frame all but the first compile it again. It keeps the last 64.
+    """
+    import torch._dynamo.utils
+
+    found = []
+    for metrics in torch._dynamo.utils.get_compilation_metrics():
+        number = str(getattr(metrics, "compile_id", "") or "").rpartition("/")[2]
+        seconds = getattr(metrics, "entire_frame_compile_time_s", None)
+        reason = getattr(metrics, "recompile_reason", None) or ""
+        found.append(
+            {
+                "function": str(getattr(metrics, "co_name", "") or "a graph"),
+                "again": number.isdigit() and number != "0",
+                "reason": reason.splitlines()[0] if reason else "",
+                "ns": seconds * 1e9 if seconds else None,
+            }
+        )
+    return found
 
 
 def _declared(kernel: FusedKernel) -> DeclaredKernel:

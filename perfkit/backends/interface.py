@@ -59,6 +59,10 @@ class Program(ABC):
         """What a reader of the report should know of the program (graph breaks, kernels that nothing is known of)."""
         return []
 
+    def compiler(self) -> dict[str, Any] | None:
+        """What the compiler counted (`BackendRun.compiler`); None where there is none, or it counts nothing."""
+        return None
+
     def problems(self) -> list[str]:
         """What makes the program other than promised (an expected kernel that did not run): each is a failure."""
         return []

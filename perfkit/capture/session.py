@@ -256,6 +256,7 @@ class Session:
             described = member.child.call("describe", folder=str(member.folder))
             member.record.symbols, member.record.generated = described["symbols"], described["generated"]
             member.record.warnings += described["warnings"]
+            member.record.compiler = described["compiler"]
 
         self._guarded(member, finish)
 

@@ -200,7 +200,11 @@ class Worker:
         if text:
             write_whole(Path(folder) / GENERATED, text)
         named = GENERATED if text else ""
-        return {"symbols": self.program.symbols(), "warnings": self.program.warnings(), "generated": named}
+        program = self.program
+        return {
+            "symbols": program.symbols(), "warnings": program.warnings(), "compiler": program.compiler(),
+            "generated": named,
+        }  # fmt: skip
 
     def demonstrate(self) -> str:
         """The workload's own sign that the model works."""

@@ -17,6 +17,7 @@ from perfkit.cli import (
     ceilings,
     data,
     doctor,
+    explain,
     export,
     inspect,
     listing,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
 app.command("report")(report.report)
+app.command("explain")(explain.explain)
 app.command("list")(listing.list_)
 app.command("doctor")(doctor.doctor)
 app.command("ceilings")(ceilings.ceilings)

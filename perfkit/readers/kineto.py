@@ -12,7 +12,7 @@ from typing import Any
 
 from perfkit import table
 from perfkit.cost import CostModel
-from perfkit.readers import kineto_columns, kineto_gpu, kineto_json, kineto_lists, kineto_timeline
+from perfkit.readers import kineto_columns, kineto_gpu, kineto_habits, kineto_json, kineto_lists, kineto_timeline
 from perfkit.readers.kineto_collect import Collector, wanted_operator
 from perfkit.readers.kineto_events import DeviceEvents, HostEvents
 from perfkit.readers.kineto_gaps import account
@@ -86,6 +86,7 @@ def _worked_out(
         rows = choose(host, places.wrapper, costs, declared, matmul_precision)
         columns = kineto_columns.host_rows(host, places, rows)
     facts = account(host, device, steps, places, rows, event_cost_ns).facts()
+    facts |= kineto_habits.facts(host, device, steps, places, lambda name: costs.kind(name) == "sync")
     if event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": facts["events"]}
     if launched is not None:

@@ -45,7 +45,7 @@ def summary(report: Report) -> str:
 def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
     """The tables of one backend."""
     total = backend.tree.total if backend.tree else None
-    if backend.findings:
+    if backend.findings or backend.unjudged:
         yield findings(backend, limit)
     accounting = tables.accounting([backend])
     if accounting:
@@ -85,7 +85,9 @@ def findings(backend: BackendReport, limit: int | None) -> str:
     for number, found in enumerate(backend.findings[:limit], start=1):
         head, evidence, remedy = (escape(part) for part in sentences.finding(found, backend.per))
         lines.append(f"{number}. **{head}**\n   {evidence}\n   → {remedy}")
-    return f"### {sentences.FINDINGS}\n\n*{sentences.FINDINGS_NOTE}*\n\n" + "\n".join(lines)
+    note = [f"*{sentences.FINDINGS_NOTE}*"] if lines else []
+    rest = [f"*{escape(sentences.unjudged(backend))}*"] if backend.unjudged else []
+    return "\n\n".join([f"### {sentences.FINDINGS}", *note, *(["\n".join(lines)] if lines else []), *rest])
 
 
 def advice(backend: BackendReport) -> str:

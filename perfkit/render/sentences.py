@@ -62,14 +62,25 @@ def finding(found: Finding, per: str) -> tuple[str, str, str]:
     whole = {"profile": "kernel time"}.get(per, per)
     least = f"Saves at most {units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}."
     return (
-        clean(f"{capital(found.title)} {least}", SENTENCE),
+        clean(f"{capital(found.title)} {least} [{found.name}]", SENTENCE),
         clean(found.evidence, SENTENCE),
         clean(found.remedy, SENTENCE),
     )
 
 
 FINDINGS = "What to do next"
-FINDINGS_NOTE = "The largest first. Savings are upper bounds; some are about the same time: they do not add up."
+FINDINGS_NOTE = (
+    "The largest first. Savings are upper bounds; some are about the same time: they do not add up. "
+    "`perfkit explain NAME` tells what a finding means."
+)
+
+
+def unjudged(backend: BackendReport) -> str:
+    """Which rules could not judge the profile, and why, on one line; empty where all could."""
+    said = "; ".join(f"{one.rule} ({one.why})" for one in backend.unjudged)
+    return clean(f"Not judged: {said}.", SENTENCE) if said else ""
+
+
 ADVICE = "What NVIDIA's rules say"
 ADVICE_NOTE = "NVIDIA's own estimates, stored in the report. They are about the same time: they do not add up."
 MISSING = "Not in this report"

@@ -159,7 +159,7 @@ def _missing(backend: BackendReport) -> Iterator[Cell]:
 
 def _findings(backend: BackendReport, limit: int | None) -> Iterator[Cell]:
     """What to do next, the first `limit` findings."""
-    if not backend.findings:
+    if not backend.findings and not backend.unjudged:
         return
     shown = backend.findings[:limit]
     of = f" ({len(shown)} of {len(backend.findings)})" if len(shown) < len(backend.findings) else ""
@@ -170,7 +170,10 @@ def _findings(backend: BackendReport, limit: int | None) -> Iterator[Cell]:
         yield Cell(f"{number}. {head}", "strong")
         yield Cell(f"   {evidence}")
         yield Cell(f"   → {remedy}")
-    yield Cell(sentences.FINDINGS_NOTE, "dim")
+    if shown:
+        yield Cell(sentences.FINDINGS_NOTE, "dim")
+    if backend.unjudged:
+        yield Cell(sentences.unjudged(backend), "dim")
 
 
 def _advice(backend: BackendReport, limit: int | None) -> Iterator[Cell]:

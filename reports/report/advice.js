@@ -3,21 +3,26 @@
 const WHOLE = { profile: "kernel time" };
 
 function findingsCard(backend) {
-  if (!backend.findings.length) return null;
+  if (!backend.findings.length && !backend.unjudged.length) return null;
   const largest = Math.max(...backend.findings.map((f) => f.saving_ns));
   const items = backend.findings.map((f) => finding(backend, f, largest));
   const list = el("ol", { class: "findings" }, items.slice(0, FIRST_FINDINGS));
   const more = items.length > FIRST_FINDINGS
     ? el("button", { type: "button", class: "quiet more", onclick: () => { list.replaceChildren(...items); more.remove(); } }, `Show all ${items.length}`)
     : null;
-  return card("What to do next", "the largest first; savings are upper bounds, and some are about the same time: they do not add up", "span-12", list, more);
+  return card("What to do next", "the largest first; savings are upper bounds, and some are about the same time: they do not add up", "span-12", list, more, unjudged(backend));
+}
+
+function unjudged(backend) {
+  const said = backend.unjudged.map((u) => `${clean(u.rule, 60)} (${clean(u.why, 300)})`).join("; ");
+  return said ? el("p", { class: "minor" }, `Not judged: ${said}.`) : null;
 }
 
 const FIRST_FINDINGS = 6;
 
 function finding(backend, f, largest) {
   return el("li", {},
-    el("div", { class: "finding" }, el("strong", { class: "title" }, clean(f.title, 400)),
+    el("div", { class: "finding" }, el("strong", { class: "title" }, clean(f.title, 400)), el("code", { class: "minor" }, clean(f.name, 40)),
       el("span", { class: "saving" }, bar(f.saving_ns / largest, `≤ ${amount(f.saving_ns, "ns")}`), el("span", { class: "minor" }, `${percent(f.share)} of the ${WHOLE[backend.per] || backend.per}`))),
     el("p", {}, clean(f.evidence, 1200)),
     el("p", { class: "remedy" }, "→ ", clean(f.remedy, 600)));

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perfkit import table
-from perfkit.analysis import findings
+from perfkit.analysis import findings, findings_step
 from perfkit.analysis.report import analyse, analyse_table
 from perfkit.analysis.results import BackendReport, Exposed, Finding
 from tests.analysis import profiles
@@ -44,7 +44,7 @@ def test_without_the_profiler_less_can_be_saved() -> None:
     made = trace([{"duration_ns": 400e3}], {"Python": 450e3, "sync": 150e3}, 1e6)
     assert made.accounting is not None
     made.accounting.timed_step_ns = 600e3  # 200 µs beside the kernels, of 600 in the profiled step
-    idle = next(f for f in findings.of_backend(made) if f.name == "gpu-idle")
+    idle = next(f for f in findings_step.gpu_idle(made))
     assert idle.saving_ns == pytest.approx(150e3) and idle.share == pytest.approx(0.25)
     assert "leaves 200.0 µs beside its kernels" in idle.evidence
 
@@ -53,7 +53,7 @@ def test_the_profilers_own_share_is_nobodys_to_save() -> None:
     made = trace([{"duration_ns": 400e3}], {"Python": 300e3, "profiler": 300e3}, 1e6)
     assert made.accounting is not None
     made.accounting.timed_step_ns = 600e3
-    [idle] = [f for f in findings.of_backend(made) if f.name == "gpu-idle"]
+    [idle] = list(findings_step.gpu_idle(made))
     assert idle.saving_ns == pytest.approx(200e3)  # all that the timed step leaves beside its kernels
 
 

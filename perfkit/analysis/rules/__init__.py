@@ -1,0 +1,21 @@
+"""The rules behind "What to do next": one record each, with its texts and the function that finds the fault.
+
+`perfkit explain` and docs/findings.md print the same records: nothing is said of a rule anywhere else.
+"""
+
+from __future__ import annotations
+
+from perfkit.analysis.rules import chains, compiler, host, kernels, machine, movement, optimizer
+from perfkit.analysis.rules.base import Case, Circumstances, Rule
+
+__all__ = ["OF_KERNELS", "RULES", "Case", "Circumstances", "Rule", "by_name"]
+
+OF_KERNELS = kernels.RULES  # those that need no step around the kernels
+RULES: tuple[Rule, ...] = (
+    *host.RULES, *movement.RULES, *chains.RULES, *optimizer.RULES, *compiler.RULES, *machine.RULES, *OF_KERNELS,
+)  # fmt: skip
+
+
+def by_name() -> dict[str, Rule]:
+    """Every rule by its name, in the order of the list."""
+    return {rule.name: rule for rule in RULES}

@@ -1,0 +1,138 @@
+"""What a rule is, what it is asked about, and how it answers.
+
+A rule yields a `Finding` for each fault that it sees, or an `Unjudged` where the profile does not hold what it would
+need. Its texts are the only ones: the report, `perfkit explain` and docs/findings.md all print them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfkit.analysis.results import BackendReport, Finding, Unjudged
+from perfkit.analysis.roofline import Booleans, Judged
+from perfkit.hardware.ceilings import Ceilings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.run_folder import Settings
+
+ON_A_GPU, ON_A_CPU, ON_BOTH = "GPU", "CPU", "CPU and GPU"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the run folder tells beside the table; empty for a profile that belongs to no run.
+
+    `compiler` is what Dynamo counted: `graphs`, `graph_breaks` (reason → count), `recompilations` (`function`,
+    `reason`, `ns`); None where no compiler ran, or nobody asked it.
+    """
+
+    settings: Settings | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    compiler: Mapping[str, Any] | None = None
+    steps_run: int = 0  # all steps of the backend's process: correctness, warm-up, timed, profiled
+
+
+@dataclass(frozen=True)
+class Case:
+    """One backend's table and report, as a rule sees it. `frame` holds the rows that count, `judged` their roofs."""
+
+    report: BackendReport
+    frame: pd.DataFrame
+    judged: Judged
+    facts: Mapping[str, Any]
+    ceilings: Ceilings | None
+    steps: int
+    about: Circumstances
+
+    @property
+    def step_ns(self) -> float:
+        """The timed step, else the profiled one, else the kernel time."""
+        account = self.report.accounting
+        return (account.timed_step_ns or account.profiled_step_ns) if account else self.report.kernel_ns
+
+    def share(self, ns: float) -> float:
+        """A time of one step as a share of it."""
+        return ns / self.step_ns if self.step_ns else 0.0
+
+    def unprofiled(self, ns: float) -> float:
+        """What is left of a time on the host without the profiler: it shrinks as the whole step does."""
+        account = self.report.accounting
+        if account is None or not account.timed_step_ns or not account.profiled_step_ns:
+            return ns
+        return ns * min(1.0, account.timed_step_ns / account.profiled_step_ns)
+
+    def per_step(self, amount: float) -> float:
+        """An amount of the whole table, a step."""
+        return float(amount) / max(self.steps, 1)
+
+    def time(self, rows: Booleans) -> float:
+        """Time of some rows, ns a step."""
+        return self.per_step(np.nansum(self.judged.time[rows]))
+
+    def is_in(self, column: str, values: Iterable[str]) -> Booleans:
+        """The rows whose `column` is one of `values`."""
+        found: Booleans = self.frame[column].isin(list(values)).to_numpy(bool)
+        return found
+
+    def operators(self) -> list[str]:
+        """The operator that each row is: on a CPU its own name, on a GPU that of the operator that launched it."""
+        names = self.frame["name"].tolist()
+        if self.report.device != "cuda":
+            return names
+        logical = self.frame["operator"].astype(object)
+        return [str(o) if known else n for o, known, n in zip(logical, logical.notna(), names, strict=True)]
+
+    def text(self, column: str) -> list[str]:
+        """A column of text, "" where it is absent."""
+        values: list[str] = self.frame[column].astype(object).where(self.frame[column].notna(), "").tolist()
+        return values
+
+    def main_kernels(self, rows: Booleans, most: int = 8) -> list[str]:
+        """Short names of the kernels among `rows`, the longest first."""
+        import pandas as pd
+
+        names = self.frame["short_name"].fillna(self.frame["name"])[rows]
+        total = pd.Series(np.nan_to_num(self.judged.time[rows])).groupby(names.to_numpy()).sum()
+        return [str(n) for n in total.sort_values(ascending=False, kind="stable").index[:most]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named rule. `what` says what the fault is, `recognised` by what it is seen, `estimate` what the saving assumes.
+
+    `find` is None for a name that another rule's function yields.
+    """
+
+    name: str
+    summary: str
+    where: str
+    what: str
+    recognised: str
+    estimate: str
+    remedies: tuple[str, ...]
+    example: str
+    find: Callable[[Rule, Case], Iterable[Finding | Unjudged]] | None = None
+
+    @property
+    def remedy(self) -> str:
+        """The remedies as one paragraph."""
+        return " ".join(self.remedies)
+
+    def finding(self, case: Case, title: str, evidence: str, time_ns: float, saving_ns: float, **more: Any) -> Finding:
+        """A finding of this rule; times are ns a step."""
+        saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns))
+        fields = {"remedy": self.remedy, **more}
+        return Finding(
+            name=self.name, title=title, evidence=evidence, time_ns=time_ns, saving_ns=saving_ns,
+            share=case.share(saving_ns), **fields,
+        )  # fmt: skip
+
+    def cannot(self, why: str) -> Unjudged:
+        """That this rule cannot judge the profile, and why."""
+        return Unjudged(self.name, why)

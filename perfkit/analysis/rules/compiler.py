@@ -1,0 +1,107 @@
+"""torch.compile inside the step: compiling again, and graphs that break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfkit import units
+from perfkit.analysis.results import Finding, Unjudged
+from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
+from perfkit.analysis.words import cropped, listed
+
+_BETWEEN = ("Python", "dispatch", "host code")
+_NAMED = 2
+
+
+def _recompiled(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    seen = case.facts.get("compiled") or {}
+    counted = (case.about.compiler or {}).get("recompilations") or []
+    in_steps, spent = case.per_step(seen.get("compilations", 0)), case.per_step(seen.get("compile_ns", 0))
+    reasons = list(dict.fromkeys(f"{r['function']}: {cropped(r['reason'])}" for r in counted if r["reason"]))
+    why = f" Dynamo's reasons: {'; '.join(reasons[:_NAMED])}." if reasons else ""
+    if in_steps:
+        yield rule.finding(
+            case,
+            f"Dynamo compiles {in_steps:,.3g} × a step, for {units.text(spent, 'ns')}",
+            f"The profiled steps hold {seen['compilations']:,} compilations; a step that repeats needs none.{why}",
+            spent,
+            case.unprofiled(spent),
+            count=in_steps,
+        )
+    elif counted and case.about.steps_run:
+        total = sum(r["ns"] or 0.0 for r in counted)
+        spent = total / case.about.steps_run
+        yield rule.finding(
+            case,
+            f"Dynamo compiled again {len(counted)} × in {case.about.steps_run} steps, for {units.text(total, 'ns')}",
+            f"Shared out over all steps that ran, that is {units.text(spent, 'ns')} a step; the profiled ones hold "
+            f"none.{why}",
+            spent,
+            spent,
+            count=len(counted) / case.about.steps_run,
+        )
+
+
+RECOMPILATION = Rule(
+    name="recompilation",
+    summary="torch.compile compiles again inside the steps",
+    where=ON_BOTH,
+    what="Dynamo guards what it compiled: shapes, dtypes, Python values, modes. When a guard fails it compiles again, "
+    "for seconds; after eight times it gives up and runs eagerly.",
+    recognised="Dynamo's own events of compilations inside the steps of a trace; and of a run, the recompilations that "
+    "Dynamo counted, each with the guard that failed.",
+    estimate="The time of the compilations. Those outside the profiled steps are shared out over all steps that the "
+    "run made, warm-up included.",
+    remedies=(
+        "Keep shapes equal from step to step (pad, drop_last=True), or mark what changes: torch.compile(dynamic=True), "
+        "torch._dynamo.mark_dynamic.",
+        "Keep Python numbers that change (step counters, schedules) out of what is compiled, or make them tensors.",
+    ),
+    example="The last batch of an epoch has 17 samples: one more compilation of forward and backward.",
+    find=_recompiled,
+)
+
+
+def _breaks(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    counted = (case.about.compiler or {}).get("graph_breaks") or {}
+    seen = case.facts.get("compiled") or {}
+    resumed = case.per_step(seen.get("resumed", 0))
+    if not counted and not resumed:
+        return
+    account = case.report.accounting
+    between = [gap for gap in account.gaps if gap.cause in _BETWEEN] if account else []
+    time = case.unprofiled(sum(gap.time_ns for gap in between))
+    number = sum(counted.values()) if counted else resumed
+    reasons = "; ".join(f"{count} × {cropped(reason.splitlines()[0])}" for reason, count in list(counted.items())[:3])
+    why = f"Dynamo's reasons: {reasons}. " if reasons else "The trace does not tell why: TORCH_LOGS=graph_breaks does. "
+    yield rule.finding(
+        case,
+        f"The graph breaks {number:,.3g} ×: no fusion reaches across a break",
+        f"{why}Between graphs Python and the dispatcher run: {listed([g.cause for g in between])} take "
+        f"{units.text(time, 'ns')} of a step."
+        if between
+        else f"{why}What lies between graphs the profile does not tell.",
+        time,
+        time,
+        count=float(number),
+    )
+
+
+BREAKS = Rule(
+    name="graph-breaks",
+    summary="Dynamo could not keep the model in one graph",
+    where=ON_BOTH,
+    what="What Dynamo cannot trace (printing, `.item()`, a call into C, data-dependent control flow) ends the graph: "
+    "Python runs that line, and another graph follows. Intermediates at the break go through memory.",
+    recognised="The breaks that Dynamo counted, with its reasons, of a run with --backend compile. Of a trace: "
+    "compiled regions inside a compiled region, which is how the code after a break runs.",
+    estimate="At most the time that Python and the dispatcher take in the step, without the profiler's share. What "
+    "fusing across the break would save comes on top and is not estimated.",
+    remedies=(
+        "Take the line out of the model, or let Dynamo trace it: torch.compile(fullgraph=True) names the first one, "
+        "TORCH_LOGS=graph_breaks all.",
+    ),
+    example="`print(x.shape)` in forward → two graphs instead of one.",
+    find=_breaks,
+)
+RULES = (RECOMPILATION, BREAKS)

@@ -1,0 +1,221 @@
+"""What the machine could do otherwise: gathers, dense gradients of tables, lower precision, idle threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from perfkit import units
+from perfkit.analysis.results import Finding, Unjudged
+from perfkit.analysis.roofline import BOUNDS, unit_name
+from perfkit.analysis.rules import tensors
+from perfkit.analysis.rules.base import ON_A_CPU, ON_BOTH, Case, Rule
+from perfkit.analysis.words import percent
+
+_GATHERS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")
+_NOTABLE = 0.02  # of the step
+_SPARSE = 4  # times as many rows in a table as are looked up
+_FASTER = 1.2  # times the fp32 ceiling: less is not worth the digits
+_LOWER = ("matrix_tf32", "matrix_bf16", "matrix_fp16")
+_WIDE_NS = 50e3  # a row shorter than this is not shared out over threads
+
+
+def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    operators = case.operators()
+    rows = np.array([o in _GATHERS for o in operators], bool) & case.is_in("family", ("index", "embedding", "other"))
+    rows &= ~case.is_in("pass", ("backward",))
+    time = case.time(rows)
+    if case.share(time) < _NOTABLE:
+        return
+    judged = rows & case.judged.judged
+    if not judged.any():
+        why = "they are too short" if case.report.withheld else "there are no ceilings"
+        yield rule.cannot(f"gathers take {percent(case.share(time))} of the step, and {why}")
+        return
+    roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.time(judged)
+    moved = np.nansum(case.judged.bytes[judged])
+    rate = moved / np.nansum(case.judged.time[judged]) * 1e9
+    yield rule.finding(
+        case,
+        f"Embedding lookups take {percent(case.share(time))} of the step, at {percent(roof / of_judged)} of the "
+        "bandwidth",
+        f"They read rows here and there: {units.text(rate, 'B/s')} of the rows asked for. Memory moves whole cache "
+        "lines, so narrow rows waste part of each.",
+        time,
+        of_judged - roof,
+        kernels=case.main_kernels(rows),
+        count=case.per_step(rows.sum()),
+    )
+
+
+GATHER = Rule(
+    name="gather-bound",
+    summary="embedding lookups are bound by gathering rows",
+    where=ON_BOTH,
+    what="A lookup reads rows at random places: no prefetcher helps, each row is a cache or TLB miss of its own, and "
+    "rows narrower than a cache line waste bandwidth.",
+    recognised="Rows of `embedding`, `embedding_bag`, `index_select` and `gather` outside the backward pass that take "
+    "at least 2 % of the step.",
+    estimate="Their time less their roof: the bytes of the rows that are read, at the measured bandwidth. A gather "
+    "rarely reaches that.",
+    remedies=(
+        "Sort or deduplicate the indices (torch.unique) so that neighbours meet in the cache; use EmbeddingBag for "
+        "pooled lookups; hold tables in bf16; look up all features in one table with offsets instead of one by one.",
+    ),
+    example="26 tables of width 16 looked up one after the other → one table with offsets and a single lookup.",
+    find=_gathers,
+)
+
+
+def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    operators, shapes, logical = case.operators(), case.text("shapes"), case.text("operator")
+    forward = np.array([o in _GATHERS for o in operators], bool) & ~case.is_in("pass", ("backward", "optimizer"))
+    tables: dict[tensors.Shape, int] = {}
+    for i in np.flatnonzero(forward).tolist():
+        found = [shape for _, shape in tensors.shapes(shapes[i])]
+        if len(found) >= 2 and len(found[0]) == 2:
+            tables[found[0]] = max(tables.get(found[0], 0), tensors.elements(found[1]))
+    large = {shape for shape, looked_up in tables.items() if shape[0] > _SPARSE * max(looked_up, 1)}
+    if not large:
+        return
+    touches = np.array([any(s in large for _, s in tensors.shapes(text)) for text in shapes], bool)
+    zeroing = (
+        case.is_in("pass", ("backward",))
+        & case.is_in("family", ("fill", "embedding"))
+        & (touches | np.array(["embedding" in o or "index_select" in o for o in logical], bool))
+    )
+    updating = case.is_in("pass", ("optimizer",)) & touches
+    time = case.time(zeroing | updating)
+    rows = sum(shape[0] for shape in large)
+    looked = sum(tables[shape] for shape in large)
+    yield rule.finding(
+        case,
+        f"Dense gradients of embedding tables take {units.text(time, 'ns')} a step",
+        f"A step looks up at most {looked:,} of {rows:,} rows, and writes and updates all of them: backward "
+        f"{units.text(case.time(zeroing), 'ns')}, optimizer {units.text(case.time(updating), 'ns')}.",
+        time,
+        time * (1 - min(1.0, looked / rows)),
+        kernels=case.main_kernels(zeroing | updating),
+        count=case.per_step((zeroing | updating).sum()),
+    )  # fmt: skip
+
+
+DENSE = Rule(
+    name="dense-embedding-gradient",
+    summary="all rows of a table are zeroed and updated for the few that were looked up",
+    where=ON_BOTH,
+    what="By default the gradient of an embedding table is as large as the table: it is filled with zeros, the rows "
+    "looked up are added, and the optimizer goes over everything.",
+    recognised=f"A table with more than {_SPARSE} times as many rows as one lookup reads, with the rows of its "
+    "backward pass and those of the optimizer that have its shape.",
+    estimate="Their time, for the share of rows that nobody looked up.",
+    remedies=(
+        "Use sparse=True with SparseAdam, SGD or Adagrad. (Moments of rows that were not looked up then stand still: "
+        "the result is not the same as Adam's.)",
+    ),
+    example="`nn.Embedding(1_000_000, 16, sparse=True)` with `torch.optim.SparseAdam`.",
+    find=_dense,
+)
+
+
+def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    fp32 = np.nan_to_num(case.frame["flop_matrix_fp32"].to_numpy(float)) > 0
+    if not fp32.any() or case.share(case.time(fp32)) < _NOTABLE:
+        return
+    rates = case.ceilings.compute if case.ceilings else {}
+    now = rates.get("matrix_fp32")
+    lower = max((name for name in _LOWER if rates.get(name)), key=lambda name: rates[name], default="")
+    if not now or not lower:
+        yield rule.cannot(
+            f"fp32 matrix products take {percent(case.share(case.time(fp32)))} of the step, and no ceilings tell what "
+            "a lower precision would do here"
+        )
+        return
+    if rates[lower] < _FASTER * now:
+        return
+    bound = fp32 & case.judged.judged & (case.judged.bound == BOUNDS.index("matrix_fp32"))
+    time = case.time(bound)
+    yield rule.finding(
+        case,
+        f"fp32 matrix products take {units.text(time, 'ns')} where {unit_name(lower)} is {rates[lower] / now:.1f} × "
+        "as fast",
+        f"Measured here: {unit_name('matrix_fp32')} {units.text(now, 'FLOP/s')}, {unit_name(lower)} "
+        f"{units.text(rates[lower], 'FLOP/s')}.",
+        time,
+        time * (1 - now / rates[lower]),
+        kernels=case.main_kernels(bound),
+        count=case.per_step(bound.sum()),
+    )
+
+
+PRECISION = Rule(
+    name="fp32-matmul",
+    summary="matrix products in fp32 where a lower precision is much faster",
+    where=ON_BOTH,
+    what="GPUs since Ampere multiply TF32, bf16 and fp16 on matrix units many times as fast as fp32 on vector units, "
+    "and CPUs with AMX or AVX512-bf16 do the same for bf16.",
+    recognised="fp32 products bound by arithmetic, on a device whose measured ceiling of a lower precision is at "
+    f"least {_FASTER} times that of fp32.",
+    estimate="Their time at the same share of the faster ceiling. Products bound by memory are left out, although "
+    "half the bytes would help them too; so is the cost of converting.",
+    remedies=(
+        "Where the precision allows: torch.set_float32_matmul_precision('high') for TF32, "
+        "torch.autocast(dtype=bfloat16) for bf16. Check the loss: `perfkit run --dtype tf32` (or bf16) compares with "
+        "the reference.",
+    ),
+    example="A linear layer on an H100: 50 TFLOP/s in fp32, 400 in TF32.",
+    find=_precision,
+)
+
+
+def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    if case.report.device != "cpu":
+        return
+    cores, threads = _cores(case.about.environment), _number(case.about.environment, "threads", "count")
+    if cores is None or threads is None:
+        yield rule.cannot("the profile tells neither the machine's cores nor the threads that were used")
+        return
+    if threads >= cores:
+        return
+    wide = np.nan_to_num(case.judged.time) >= _WIDE_NS
+    time = case.time(wide)
+    said = (case.about.environment.get("threads") or {}).get("OMP_NUM_THREADS", "unset")
+    yield rule.finding(
+        case,
+        f"{threads:.0f} of {cores:.0f} cores work",
+        f"PyTorch ran with {threads:.0f} thread{'s' if threads != 1 else ''} (OMP_NUM_THREADS: {said}). Kernels longer "
+        f"than {units.text(_WIDE_NS, 'ns')}, which can be shared out, take {units.text(time, 'ns')}.",
+        time,
+        time * (1 - threads / cores),
+        kernels=case.main_kernels(wide),
+        count=case.per_step(wide.sum()),
+    )
+
+
+def _cores(environment: Mapping[str, Any]) -> float | None:
+    """Physical cores that the process may use: as the machine has them, its affinity mask, and a container's quota."""
+    known = [_number(environment, "cpu", name) for name in ("physical", "usable", "quota")]
+    found = [value for value in known if value]
+    return float(max(1, int(min(found)))) if found else None
+
+
+def _number(environment: Mapping[str, Any], part: str, name: str) -> float | None:
+    value = (environment.get(part) or {}).get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+THREADS = Rule(
+    name="idle-threads",
+    summary="fewer threads than cores",
+    where=ON_A_CPU,
+    what="OMP_NUM_THREADS, torch.set_num_threads, or an affinity mask inherited from a launcher leaves cores idle.",
+    recognised="The threads that PyTorch used, against the physical cores that the process may use, both stored with "
+    "the run.",
+    estimate="Kernels longer than 50 µs, as if they scaled with the cores. Those bound by memory scale less.",
+    remedies=("Set OMP_NUM_THREADS to the number of physical cores, or leave it unset.",),
+    example="`torchrun` sets OMP_NUM_THREADS=1 for every process unless told otherwise.",
+    find=_threads,
+)
+RULES = (PRECISION, GATHER, DENSE, THREADS)

@@ -1,0 +1,103 @@
+"""An optimizer that goes over its parameters one by one, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfkit import units
+from perfkit.analysis.results import Finding, Unjudged
+from perfkit.analysis.roofline import Booleans
+from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
+from perfkit.analysis.words import percent
+
+_MANY = 20  # rows a step, below which there is little to join
+_PARTS = ("elementwise", "copy", "fill", "reduction")
+_ADAM, _MOMENTUM, _PLAIN = 7, 5, 3  # times the parameters' bytes that one fused pass reads and writes
+_CAUSES = ("Python", "dispatch", "allocation", "host code", "launch", "latency", "driver")
+
+
+def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    inside = case.is_in("pass", ("optimizer",))
+    if not inside.any():
+        if case.report.coverage is not None and case.report.coverage.pass_ < 0.5 and len(case.frame) > _MANY:
+            yield rule.cannot("the profile does not tell which kernels are the optimizer's")
+        return
+    operators = case.operators()
+    fused = np.array([("foreach" in n) or ("fused" in n) for n in operators], bool) | case.is_in(
+        "family", ("optimizer",)
+    )
+    rows = inside & case.is_in("family", _PARTS) & ~fused
+    count = case.per_step(rows.sum())
+    if count < _MANY or case.time(rows) < case.time(inside & fused):
+        return
+    time, fewest = case.time(rows), _fewest(case, rows, operators)
+    gaps = case.unprofiled(_gaps(case))
+    least = (
+        f" One pass over the parameters, gradients and state moves {units.text(fewest[1], 'B')}, and takes "
+        f"{units.text(fewest[0], 'ns')} at the rate that {fewest[2]}."
+        if fewest
+        else ""
+    )
+    saving = (time - fewest[0] if fewest else 0.0) + gaps
+    yield rule.finding(
+        case,
+        f"The optimizer runs {count:,.4g} kernels a step, one parameter and operator at a time",
+        f"They take {units.text(time, 'ns')} ({percent(case.share(time))} of the step), and the framework between them "
+        f"{units.text(gaps, 'ns')}.{least}",
+        time + gaps,
+        saving,
+        kernels=case.main_kernels(rows),
+        count=count,
+    )
+
+
+def _fewest(case: Case, rows: Booleans, operators: list[str]) -> tuple[float, float, str] | None:
+    """What one fused pass takes in ns, the bytes it moves, and by which rate; None where no bytes are known."""
+    written = np.nan_to_num(case.frame["bytes_written"].to_numpy(float))
+    by_name: dict[str, float] = {}
+    for i in np.flatnonzero(rows).tolist():
+        by_name[operators[i]] = by_name.get(operators[i], 0.0) + written[i]
+    full = [amount for amount in by_name.values() if amount >= 0.5 * max(by_name.values())]
+    names = {name.rstrip("_") for name in by_name}
+    tensors = _ADAM if names & {"aten::addcmul", "aten::addcdiv"} else _MOMENTUM if len(full) > 1 else _PLAIN
+    bytes_ = tensors * case.per_step(float(np.median(full))) if full else 0.0
+    judged = rows & case.judged.judged & (case.judged.roof > 0) & np.isfinite(case.judged.bytes)
+    if not bytes_:
+        return None
+    if judged.any():
+        rate, by = case.judged.bytes[judged].sum() / case.judged.roof[judged].sum(), "memory allows"
+    else:
+        known = rows & np.isfinite(case.judged.bytes)
+        time = np.nansum(case.judged.time[known])
+        if not time:
+            return None
+        rate, by = case.judged.bytes[known].sum() / time, "they reach now"
+    return bytes_ / float(rate), bytes_, by
+
+
+def _gaps(case: Case) -> float:
+    """Time without a kernel in the optimizer's pass, ns a step, by causes that fewer launches end."""
+    gaps = case.facts.get("gaps") or []
+    return case.per_step(sum(g["ns"] for g in gaps if g["pass"] == "optimizer" and g["cause"] in _CAUSES))
+
+
+UNFUSED = Rule(
+    name="unfused-optimizer",
+    summary="the optimizer runs operator by operator, parameter by parameter",
+    where=ON_BOTH,
+    what="Adam is some ten elementwise operators a parameter. Run one by one, each reads and writes the whole "
+    "parameter, and a model with a hundred parameters launches a thousand small kernels.",
+    recognised=f"At least {_MANY} elementwise kernels a step in the optimizer's pass that are neither foreach nor "
+    "fused.",
+    estimate="Their time less that of one pass: parameter, gradient and two moments read, all but the gradient written "
+    "(7 times the parameters' bytes; 5 with momentum alone, 3 for plain SGD), at the memory ceiling, or without one at "
+    "the rate they reach now. And the time between the kernels.",
+    remedies=(
+        "Use fused=True (Adam, AdamW, SGD, Adagrad have it, on CPU and GPU), or foreach=True.",
+    ),
+    example="`torch.optim.Adam(parameters, fused=True)`; on the CPU neither fused nor foreach is the default.",
+    find=_find,
+)  # fmt: skip
+RULES = (UNFUSED,)

@@ -1,0 +1,36 @@
+"""Shapes as the table writes them (`fp32[64×1], int64[1000]`), read back."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+
+_TENSOR = re.compile(r"([a-z]\w*)\[([\d×]*)\]")
+Shape = tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def shapes(text: str) -> tuple[tuple[str, Shape], ...]:
+    """Dtype and shape of each tensor: `fp32[64×1], int64[]` → (("fp32", (64, 1)), ("int64", ()))."""
+    return tuple((dtype, tuple(map(int, filter(None, dims.split("×"))))) for dtype, dims in _TENSOR.findall(text))
+
+
+def elements(shape: Shape) -> int:
+    """How many elements a tensor of that shape has."""
+    return math.prod(shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def broadcast(text: str) -> Shape | None:
+    """The shape that the tensors of `text` broadcast to; None where they do not, or there is none."""
+    found = [shape for _, shape in shapes(text)]
+    if not found:
+        return None
+    result: list[int] = []
+    for place in range(1, max(map(len, found)) + 1):
+        sizes = {s[-place] for s in found if len(s) >= place} - {1}
+        if len(sizes) > 1:
+            return None
+        result.insert(0, sizes.pop() if sizes else 1)
+    return tuple(result)

@@ -1,0 +1,118 @@
+"""Every rule finds the fault planted for it, with the saving worked out by hand, and nothing where there is none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis import reasons
+from perfkit.analysis.results import BackendReport, Finding
+from perfkit.analysis.rules import RULES, by_name, tensors
+from tests.analysis import faults
+from tests.conftest import ROOT
+
+# fp32 products are in every hand-made step and are a fault on this machine: only their own case is about them.
+ALWAYS = "fp32-matmul"
+
+
+def named(report: BackendReport) -> dict[str, Finding]:
+    return {f.name: f for f in report.findings}
+
+
+@pytest.mark.parametrize("rule", faults.FAULTS)
+def test_a_planted_fault_is_found_by_its_rule(rule: str) -> None:
+    planted, _, saving_us = faults.FAULTS[rule]
+    found = named(planted())
+    assert rule in found
+    finding = found[rule]
+    if saving_us is not None:
+        assert finding.saving_ns == pytest.approx(saving_us * 1e3, rel=1e-3)
+    assert finding.title and finding.evidence and finding.remedy == (by_name()[rule].remedy or finding.remedy)
+    assert 0.02 <= finding.share <= 1
+
+
+@pytest.mark.parametrize("rule", faults.FAULTS)
+def test_a_healthy_step_has_no_finding(rule: str) -> None:
+    _, healthy, _ = faults.FAULTS[rule]
+    assert set(named(healthy())) - ({ALWAYS} if rule != ALWAYS else set()) == set()
+
+
+@pytest.mark.parametrize("rule", faults.FAULTS)
+def test_a_planted_fault_is_found_by_no_other_rule(rule: str) -> None:
+    """But for rules that say the same of the step as a whole."""
+    beside = {
+        "graph-breaks": {"overhead"},
+        "small-copies": {"tiny-kernels"},  # they are both
+    }
+    found = set(named(faults.FAULTS[rule][0]()))
+    assert found - {rule, ALWAYS, "below-roof"} <= beside.get(rule, set())
+
+
+def test_lists_are_no_overhead_of_the_framework() -> None:
+    report = faults.FAULTS["list-to-tensor"][0]()
+    assert report.accounting is not None
+    assert [(gap.cause, gap.time_ns) for gap in report.accounting.gaps if gap.time_ns] == [("lists", 200e3)]
+    assert "index 200.0 µs" in named(report)["list-to-tensor"].evidence
+
+
+def test_the_hosts_lead_is_told() -> None:
+    assert "median of 7.00 µs" in named(faults.FAULTS["gpu-idle"][0]())["gpu-idle"].evidence
+
+
+def test_a_chain_names_its_kernels() -> None:
+    evidence = named(faults.FAULTS["elementwise-chain"][0]())["elementwise-chain"].evidence
+    assert "forward add → gelu → mul" in evidence and "20.00 MB of intermediates" in evidence
+
+
+def test_launches_between_the_kernels_of_a_chain_count() -> None:
+    rows = [faults.cpu(name, 10, shapes=faults.BIG) for name in ("add", "mul", "sub")]
+    [finding] = [f for f in faults.report(rows, 60, between_us=5).findings if f.name == "elementwise-chain"]
+    assert finding.saving_ns == pytest.approx(10e3)
+
+
+def test_of_a_compiled_run_dynamos_reasons_are_told() -> None:
+    compiled = {**faults.GRAPHS, "recompilations": faults.AGAIN}
+    report = faults.of_run([faults.product(800)], 1000, faults._machine(4), compiled)
+    again = named(report)["recompilation"]
+    assert again.saving_ns == pytest.approx(40e6 / 10) or again.share == 1  # shared out over ten steps, at most all
+    assert "forward: size mismatch at index 0" in again.evidence
+
+
+def test_what_cannot_be_judged_is_said() -> None:
+    without = faults.report([faults.product()], 1000, None)
+    why = {u.rule: u.why for u in without.unjudged}
+    assert "no ceilings tell" in why["fp32-matmul"] and "neither the machine's cores" in why["idle-threads"]
+    bare = faults.report([faults.cpu("add", 100), faults.cpu("mul", 100)], 200, None)
+    assert "record_shapes=True" in {u.rule: u.why for u in bare.unjudged}["elementwise-chain"]
+
+
+def test_kernels_that_a_larger_finding_explains_are_not_told_again() -> None:
+    found = [f.name for f in faults.FAULTS["compare-with-all"][0]().findings]
+    assert found.count("below-roof") == 0
+
+
+def test_shapes_are_read_back() -> None:
+    assert tensors.shapes("fp32[64×1], int64[], (bf16[3]") == (("fp32", (64, 1)), ("int64", ()), ("bf16", (3,)))
+    assert tensors.broadcast("fp32[64×1×1], int64[10]") == (64, 1, 10)
+    assert tensors.broadcast("fp32[3], fp32[4]") is None and tensors.broadcast("") is None
+
+
+def test_every_name_that_a_report_prints_has_its_texts() -> None:
+    """Names are written at the findings of `findings_*` and at the reasons of `reasons`."""
+    known = by_name()
+    assert len(known) == len(RULES), "two rules have one name"
+    folder = Path(reasons.__file__).parent
+    source = "".join((folder / name).read_text() for name in ("reasons.py", "findings_kernels.py", "findings_step.py"))
+    printed = set(re.findall(r'\bname="([a-z-]+)"', source))
+    assert printed >= {"below-roof", "gpu-idle", "uncoalesced"} and printed <= set(known)
+    for rule in RULES:
+        assert all((rule.summary, rule.what, rule.recognised, rule.estimate, rule.remedies, rule.example)), rule.name
+
+
+def test_the_page_of_findings_is_made_of_the_rules() -> None:
+    from perfkit.render.explanations import with_rules
+
+    page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    assert with_rules(page) == page, "run: python -m perfkit.render.explanations docs/findings.md"
