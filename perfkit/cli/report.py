@@ -66,7 +66,7 @@ def report(
         if folder:
             shown.make_folder(folder)
             name = "report" if len(paths) == 1 or folder == path else f"report-{render.safe_name(path.name)}"
-            timelines = shown.timelines(source, path) if "html" in wanted else {}
+            timelines = shown.timelines(result, source) if "html" in wanted else {}
             written = render.write_all(result, folder, wanted, readers.tables_of(source), name, timelines)
         shown.show(result, as_json, limit)
         if not as_json:

@@ -53,15 +53,18 @@ def write_reports(report: Report, source: Run | KernelTable, folder: Path) -> li
     """Write the report of `source` in every file format into `folder`; the paths written."""
     from perfkit import render
 
-    return render.write_all(report, folder, timelines=timelines(source, folder))
+    return render.write_all(report, folder, timelines=timelines(report, source))
 
 
-def timelines(source: Run | KernelTable, path: Path) -> dict[str, str]:
-    """What the HTML report embeds to draw `source`, read from `path`, in time."""
+def timelines(report: Report, source: Run | KernelTable) -> dict[str, str]:
+    """What the HTML page of `report` embeds to draw `source` in time, by the names of the report's backends."""
     from perfkit.readers.kineto_host import host_traces
     from perfkit.render.timeline import embedded
+    from perfkit.table import KernelTable
 
-    return embedded(source, path.name, host_traces(source))
+    name = report.backends[0].name if report.backends else ""
+    made = embedded(source, name, host_traces(source))
+    return made if not isinstance(source, KernelTable) else dict(zip([name], made.values(), strict=False))
 
 
 def show(report: Report, as_json: bool, limit: int | None = None) -> None:

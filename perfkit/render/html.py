@@ -1,9 +1,9 @@
 """The report as one HTML file that needs nothing else: data, charts, style and script inside, the network barred.
 
 The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{style FILE}}`,
-`{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{timelines}}`, `{{title}}`, `{{csp}}`. The charts are drawn by plotly's own
-plotly.min.js, found without importing plotly. The content security policy admits exactly the scripts that are in the
-file, by their hash.
+`{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{timelines}}`, `{{title}}`, `{{csp}}`.
+The charts are drawn by plotly's own plotly.min.js, found without importing plotly. The content security policy admits
+exactly the scripts that are in the file, by their hash.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ _POLICY = "(the policy: it is known when all scripts are)"
 class _Parts:
     """What stands at each place of a template."""
 
-    def __init__(
-        self, folder: Path, title: str, content: str, hashes: list[str], timelines: Mapping[str, str]
-    ) -> None:
+    def __init__(self, folder: Path, title: str, content: str, hashes: list[str], timelines: Mapping[str, str]) -> None:
         self.folder, self.title, self.content, self.hashes, self.timelines = folder, title, content, hashes, timelines
 
     def place(self, name: str, files: list[str]) -> str:

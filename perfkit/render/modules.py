@@ -53,7 +53,9 @@ def _body(path: Path, source: str) -> str:
     source = _LISTED.sub("", source)
     source = re.sub(r"^export (?=async |function|class|const|let)", "", source, flags=re.MULTILINE)
     if _LEFT.search(source):
-        raise InputError(f"{path} imports or exports in a way that a report cannot embed.", "See perfkit/render/modules.py.")
+        raise InputError(
+            f"{path} imports or exports in a way that a report cannot embed.", "See perfkit/render/modules.py."
+        )
     return f"{source}\nreturn {{ {', '.join(dict.fromkeys(names))} }};\n"
 
 
