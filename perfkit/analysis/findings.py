@@ -6,7 +6,9 @@ finding without a figure; a rule that cannot judge the profile says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+import numpy as np
 
 from perfkit.analysis import findings_kernels, findings_step, rules
 from perfkit.analysis.results import Finding, Unjudged
@@ -15,14 +17,28 @@ from perfkit.analysis.source import NCU
 
 WORTH = 0.02  # of the step
 MOST = 50
+NEARLY = 0.8  # of the time, and of the saving, that another finding explains
 
 
 def of_case(case: Case) -> tuple[list[Finding], list[Unjudged]]:
     """Everything that the rules find and that is worth saying, the largest saving first; and what cannot be judged."""
     answers = list(_answers(case))
-    found = [a for a in answers if isinstance(a, Finding) and a.share >= WORTH]
+    found = [a for a in answers if isinstance(a, Finding) and a.share >= WORTH and not _told_better(a, case)]
     found.sort(key=lambda f: -f.saving_ns)
-    return _untold(found)[:MOST], [a for a in answers if isinstance(a, Unjudged)]
+    return found[:MOST], [a for a in answers if isinstance(a, Unjudged)]
+
+
+def _told_better(finding: Finding, case: Case) -> bool:
+    """Whether it only says that kernels are below their roof, and others that save as much say why of most of them."""
+    if finding.name != "below-roof":
+        return False
+    names = case.frame["short_name"].fillna(case.frame["name"])
+    own = names.isin(finding.kernels).to_numpy(bool)
+    explained = np.zeros(len(own), bool)
+    for other, rows in case.claims:
+        if other.share >= WORTH and other.saving_ns >= NEARLY * finding.saving_ns:
+            explained |= rows
+    return case.time(own & explained) >= NEARLY * case.time(own) > 0
 
 
 def _answers(case: Case) -> Iterator[Finding | Unjudged]:
@@ -32,15 +48,3 @@ def _answers(case: Case) -> Iterator[Finding | Unjudged]:
     for rule in rules.RULES if of_steps else rules.OF_KERNELS:
         if rule.find is not None:
             yield from rule.find(rule, case)
-
-
-def _untold(found: Sequence[Finding]) -> list[Finding]:
-    """Without those that only say that kernels are below their roof where a larger finding says why."""
-    told: set[str] = set()
-    kept = []
-    for finding in found:
-        if finding.name == "below-roof" and finding.kernels and set(finding.kernels) <= told:
-            continue
-        kept.append(finding)
-        told |= set(finding.kernels) if finding.name != "below-roof" else set()
-    return kept

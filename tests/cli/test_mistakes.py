@@ -32,6 +32,7 @@ def mistake(result, code=2):
         (["report", "nowhere"], ["nowhere", "does not exist"]),
         (["report"], ["paths"]),
         (["list", "cheeses"], ["cheeses", "workloads"]),
+        (["explain", "list-to-tensors"], ["list-to-tensors", "Did you mean list-to-tensor?"]),
         (["rum"], ["rum"]),
     ],
     ids=lambda value: "-".join(value[-2:]) if isinstance(value, list) else None,

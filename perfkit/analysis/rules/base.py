@@ -49,6 +49,13 @@ class Case:
     ceilings: Ceilings | None
     steps: int
     about: Circumstances
+    claims: list[tuple[Finding, Booleans]] = field(default_factory=list)  # findings about rows, and which
+
+    def unclaimed(self, rows: Booleans) -> Booleans:
+        """Those of `rows` that no finding so far is about: what has a cause is not told again by its symptom."""
+        for _, theirs in self.claims:
+            rows = rows & ~theirs
+        return rows
 
     @property
     def step_ns(self) -> float:
@@ -124,14 +131,27 @@ class Rule:
         """The remedies as one paragraph."""
         return " ".join(self.remedies)
 
-    def finding(self, case: Case, title: str, evidence: str, time_ns: float, saving_ns: float, **more: Any) -> Finding:
-        """A finding of this rule; times are ns a step."""
+    def finding(
+        self,
+        case: Case,
+        title: str,
+        evidence: str,
+        time_ns: float,
+        saving_ns: float,
+        rows: Booleans | None = None,
+        count: float = 0.0,
+    ) -> Finding:
+        """A finding of this rule, about `rows` where it is about kernels; times are ns a step."""
         saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns))
-        fields = {"remedy": self.remedy, **more}
-        return Finding(
-            name=self.name, title=title, evidence=evidence, time_ns=time_ns, saving_ns=saving_ns,
-            share=case.share(saving_ns), **fields,
+        kernels = [] if rows is None else case.main_kernels(rows)
+        count = count if rows is None else case.per_step(rows.sum())
+        found = Finding(
+            name=self.name, title=title, evidence=evidence, remedy=self.remedy, time_ns=time_ns, saving_ns=saving_ns,
+            share=case.share(saving_ns), kernels=kernels, count=count,
         )  # fmt: skip
+        if rows is not None:
+            case.claims.append((found, rows))
+        return found
 
     def cannot(self, why: str) -> Unjudged:
         """That this rule cannot judge the profile, and why."""

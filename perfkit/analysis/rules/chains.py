@@ -36,7 +36,7 @@ class Chain:
 def chains(case: Case) -> list[Chain]:
     """All chains of at least two elementwise rows, in the order of the table."""
     frame, shapes = case.frame, case.text("shapes")
-    work = case.is_in("family", POINTWISE) & ~case.is_in("pass", ("optimizer",))
+    work = case.unclaimed(case.is_in("family", POINTWISE) & ~case.is_in("pass", ("optimizer",)))
     where = list(zip(frame["step"].tolist(), frame["stream"].tolist(), case.text("pass"), strict=True))
     compiled = [bool(_COMPILED.search(name)) for name in frame["name"].tolist()]
     found: list[list[int]] = []
@@ -104,8 +104,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"{units.text(launches, 'ns')}. Most of it: {'; '.join(_largest(case, found))}.",
         time,
         moved + launches,
-        kernels=case.main_kernels(rows),
-        count=kernels,
+        rows=rows,
     )
 
 

@@ -45,8 +45,7 @@ def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         "lines, so narrow rows waste part of each.",
         time,
         of_judged - roof,
-        kernels=case.main_kernels(rows),
-        count=case.per_step(rows.sum()),
+        rows=rows,
     )
 
 
@@ -97,8 +96,7 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"{units.text(case.time(zeroing), 'ns')}, optimizer {units.text(case.time(updating), 'ns')}.",
         time,
         time * (1 - min(1.0, looked / rows)),
-        kernels=case.main_kernels(zeroing | updating),
-        count=case.per_step((zeroing | updating).sum()),
+        rows=zeroing | updating,
     )  # fmt: skip
 
 
@@ -145,8 +143,7 @@ def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"{units.text(rates[lower], 'FLOP/s')}.",
         time,
         time * (1 - now / rates[lower]),
-        kernels=case.main_kernels(bound),
-        count=case.per_step(bound.sum()),
+        rows=bound,
     )
 
 
@@ -189,8 +186,7 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"than {units.text(_WIDE_NS, 'ns')}, which can be shared out, take {units.text(time, 'ns')}.",
         time,
         time * (1 - threads / cores),
-        kernels=case.main_kernels(wide),
-        count=case.per_step(wide.sum()),
+        rows=wide,
     )
 
 

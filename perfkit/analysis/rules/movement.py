@@ -57,8 +57,7 @@ def _compare(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"Each makes a tensor of every index against every known value, and then searches it: {listed(parts)}.",
         time,
         time,
-        kernels=case.main_kernels(rows),
-        count=case.per_step(rows.sum()),
+        rows=rows,
     )
 
 
@@ -117,8 +116,7 @@ def _small(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"{units.text(launch, 'ns')} on the host.",
         time,
         max(time, min(launch, _idle(case))),
-        kernels=case.main_kernels(small),
-        count=count,
+        rows=small,
     )
 
 
@@ -171,6 +169,7 @@ def _layouts(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _needless(rule: Rule, case: Case, rows: Booleans, what: str) -> Iterator[Finding]:
+    rows = case.unclaimed(rows)
     if not rows.any():
         return
     time, shapes = case.time(rows), case.text("shapes")
@@ -190,8 +189,7 @@ def _needless(rule: Rule, case: Case, rows: Booleans, what: str) -> Iterator[Fin
         + ".",
         time,
         time,
-        kernels=case.main_kernels(rows),
-        count=case.per_step(rows.sum()),
+        rows=rows,
     )
 
 

@@ -48,8 +48,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"{units.text(gaps, 'ns')}.{least}",
         time + gaps,
         saving,
-        kernels=case.main_kernels(rows),
-        count=count,
+        rows=rows,
     )
 
 
