@@ -12,26 +12,29 @@ from typing import Annotated
 import typer
 
 from perfkit.errors import InputError, PerfkitError, Unavailable
-from perfkit.run_folder import MANIFEST, is_run_folder
+from perfkit.tensorboard.logdir import Logdir
 
 # This machine only: the pages show file names and code of whoever made the run.
 HOST = "127.0.0.1"
+EVENT_FILES = "events.out.tfevents.*"  # scalars alone are worth showing, as of a training log
 
 
 def tensorboard(
-    run: Annotated[Path, typer.Argument(help="A run folder, or a folder of run folders.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or a folder of runs and profiles.")],
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; a free one from 6006 on when left out, any free for 0.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Show a run in TensorBoard: scalars per step, and the report's tables as text. Ctrl-C ends it.
+    """Show a run in TensorBoard: perfkit's views of it, and scalars per step. Ctrl-C ends it.
 
-    It listens on this machine only.
+    A folder may also hold traces of torch.profiler, reports of Nsight Compute and exports of Nsight Systems. It listens
+    on this machine only.
     """
     check(run)
     try:
         url = launch(run, port)
+        url += "#perfkit" if Logdir(str(run)).any() else ""
         print(f"TensorBoard shows {run} at {url}", flush=True)
         print("Press Ctrl-C to stop.", flush=True)
         if open_page:
@@ -42,12 +45,12 @@ def tensorboard(
 
 
 def check(run: Path) -> None:
-    """Raise `InputError` unless `run` is a run folder or holds some, `Unavailable` where TensorBoard is missing."""
+    """Raise `InputError` unless `run` holds something to show, `Unavailable` where TensorBoard is missing."""
     if not run.is_dir():
         raise InputError(f"{run} is not a folder.", "Give the folder that `perfkit run` printed.")
-    if not is_run_folder(run) and not any(is_run_folder(child) for child in run.iterdir() if child.is_dir()):
+    if not Logdir(str(run)).any() and not any(run.rglob(EVENT_FILES)):
         raise InputError(
-            f"{run} is no run folder and holds none: there is no {MANIFEST}.",
+            f"{run} is no run folder and holds none, and no profile either.",
             "Give the folder that `perfkit run` printed.",
         )
     if find_spec("tensorboard") is None:

@@ -44,7 +44,7 @@ def server(run_folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     )  # fmt: skip
     assert process.stdout
     line = process.stdout.readline()
-    address = re.search(r"http://\S+", line)
+    address = re.search(r"http://[^\s#]+(?=#perfkit)", line)
     assert address, process.communicate(timeout=30)
     yield process, address[0]
     process.kill()

@@ -1,0 +1,138 @@
+"""Allocations over time in a trace of torch.profiler with `profile_memory=True`.
+
+The profiler writes an instant event named "[memory]" at every allocation and release, with the bytes that the
+allocator holds from then on. A long series is thinned to its extremes, so that every peak stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from perfkit.errors import InputError
+from perfkit.readers import kineto_stream
+from perfkit.readers.kineto_stream import AGAIN
+
+POINTS = 4000  # of a series: more than a chart has pixels
+_DEVICES = {0: "cpu", 1: "cuda"}  # torch's DeviceType
+_NAME = b'"[memory]"'
+
+
+class Allocations(msgspec.Struct, kw_only=True):
+    """The bytes that one device's allocator holds over time.
+
+    `time_ns` counts from the first event; `reserved` (from the system) is empty where the allocator tells none, as on a
+    CPU. `events` is their number before thinning. Peaks are of all events.
+    """
+
+    device: str
+    events: int
+    time_ns: list[float]
+    allocated: list[float]
+    reserved: list[float]
+    peak_allocated: float
+    peak_reserved: float | None
+    last_allocated: float
+
+
+class _Args(msgspec.Struct, rename={"allocated": "Total Allocated", "reserved": "Total Reserved"}):
+    allocated: float | None = None
+    reserved: float | None = None
+    device: int | None = msgspec.field(name="Device Type", default=None)
+    index: int | None = msgspec.field(name="Device Id", default=None)
+
+
+class _Event(msgspec.Struct):
+    name: str = ""
+    ts: float = 0.0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Trace(msgspec.Struct):
+    traceEvents: list[msgspec.Raw] = []
+
+
+def read_memory(path: Path) -> list[Allocations]:
+    """The allocations of every device in the trace at `path`; empty where it holds none.
+
+    Raises `InputError` for a file that cannot be read, or is damaged.
+    """
+    series: dict[str, list[tuple[float, float, float]]] = {}
+    try:
+        for event in _events(path):
+            args = msgspec.json.decode(event.args, type=_Args)
+            if args.allocated is not None and np.isfinite([event.ts, args.allocated]).all():
+                point = (event.ts * 1e3, args.allocated, args.reserved or 0.0)
+                series.setdefault(_device(args), []).append(point)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
+    start = min((point[0] for points in series.values() for point in points), default=0.0)
+    return [
+        _allocations(name, np.array(sorted(points, key=lambda p: p[0])), start)
+        for name, points in sorted(series.items())
+    ]
+
+
+def _events(path: Path) -> Iterator[_Event]:
+    for text in _texts(path):
+        for raw in text:
+            if _NAME in bytes(raw):
+                event = msgspec.json.decode(raw, type=_Event)
+                if event.name == "[memory]":
+                    yield event
+
+
+def _texts(path: Path) -> Iterator[list[msgspec.Raw]]:
+    """The events of the file as raw texts, a piece at a time; pieces without memory events are not even split."""
+    try:
+        source = kineto_stream.pieces(path)
+        opening = b"[" if next(source).lstrip()[:1] == b"[" else b'{"traceEvents":['
+        before = next(source)
+        for piece in source:
+            if _NAME in before:
+                yield msgspec.json.decode(before, type=list[msgspec.Raw])
+            before = piece
+        yield _last(opening + before)
+    except kineto_stream.NoBorder:
+        yield _last(kineto_stream.whole(path))
+
+
+def _last(text: bytes) -> list[msgspec.Raw]:
+    if text.lstrip()[:1] == b"[":
+        return msgspec.json.decode(text, type=list[msgspec.Raw])
+    return msgspec.json.decode(text, type=_Trace).traceEvents
+
+
+def _device(args: _Args) -> str:
+    kind = _DEVICES.get(args.device if args.device is not None else 0, f"device type {args.device}")
+    return kind if kind == "cpu" or args.index is None or args.index < 0 else f"{kind}:{args.index}"
+
+
+def _allocations(device: str, points: Any, start: float) -> Allocations:
+    time, allocated, reserved = points[:, 0] - start, points[:, 1], points[:, 2]
+    kept = _extremes(allocated)
+    return Allocations(
+        device=device,
+        events=len(points),
+        time_ns=time[kept].tolist(),
+        allocated=allocated[kept].tolist(),
+        reserved=reserved[kept].tolist() if reserved.any() else [],
+        peak_allocated=float(allocated.max()),
+        peak_reserved=float(reserved.max()) if reserved.any() else None,
+        last_allocated=float(allocated[-1]),
+    )
+
+
+def _extremes(values: Any) -> Any:
+    """Indices of at most `POINTS` values: the least and the most of each of as many stretches as that allows."""
+    if len(values) <= POINTS:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), POINTS // 2 + 1).astype(int)[:-1]
+    ends = [*edges[1:], len(values)]
+    stretches = [(int(first), values[first:end]) for first, end in zip(edges, ends, strict=True)]
+    both = [first + pick(part) for first, part in stretches for pick in (np.argmin, np.argmax)]
+    return np.unique([0, *both, len(values) - 1])

@@ -1,0 +1,112 @@
+"""From a place under the logdir to what a view shows: reading, analysing and encoding, a step at a time.
+
+Each function is the `make` of a task of the library: it says in `task.stage` what it is doing, and gives a result with
+its size in bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit.errors import InputError
+from perfkit.readers import read, tables_of
+from perfkit.readers.kineto_host import host_traces
+from perfkit.readers.kineto_memory import Allocations, read_memory
+from perfkit.render import timeline, views
+from perfkit.tensorboard.library import Library, Task
+from perfkit.tensorboard.logdir import RUN, TRACE, Place
+
+if TYPE_CHECKING:
+    from perfkit.analysis.results import Report
+    from perfkit.readers.run import Run
+    from perfkit.table import KernelTable
+
+_GROUP_BYTES = 3000  # of a group of a report in memory, about
+
+
+class Makers:
+    """The results of one library by place."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+
+    def source(self, place: Place, task: Task) -> Run | KernelTable:
+        """What is read from `place`."""
+
+        def make(inner: Task) -> tuple[Any, int]:
+            inner.stage = task.stage = f"reading {_megabytes(place.size)}"
+            source = read(place.path)
+            return source, sum(int(t.frame.memory_usage(deep=False).sum()) for t in tables_of(source).values())
+
+        made: Run | KernelTable = self.library.obtain(("source", place.state()), make, task)
+        return made
+
+    def report(self, place: Place, task: Task) -> Report:
+        """The analysis of `place`."""
+
+        def make(inner: Task) -> tuple[Any, int]:
+            source = self.source(place, task)
+            inner.stage = task.stage = "analysing"
+            report = views.report_of(source, place.path, place.name)
+            return report, _GROUP_BYTES * sum(len(b.kernels) + len(b.points) for b in report.backends)
+
+        made: Report = self.library.obtain(("report", place.state()), make, task)
+        return made
+
+    def report_json(self, place: Place, task: Task) -> tuple[bytes, int]:
+        """The report of `place` as JSON."""
+        return _sized(views.encoded(self.report(place, task)))
+
+    def diff_json(self, places: tuple[Place, Place], backends: tuple[str, str], task: Task) -> tuple[bytes, int]:
+        """The difference of two reports as JSON. Raises `InputError` for a backend that is not there."""
+        first, second = (self.report(place, task) for place in places)
+        try:
+            return _sized(views.diff(first, second, backends))
+        except KeyError as error:
+            raise InputError(f"There is no backend {error} in this run.", "Choose another.") from error
+
+    def timeline(self, place: Place, backend: str, task: Task) -> tuple[bytes, int]:
+        """The timeline of one backend as the front end's columns. Raises `InputError` where nothing can be drawn."""
+        source = self.source(place, task)
+        task.stage = "laying out the timeline"
+        made = timeline.packed(source, place.path.name, host_traces(source))
+        found = made.get(backend) or (made.get("profile") if place.kind != RUN else None)
+        if not found:
+            raise InputError("There are no kernels with a duration, so there is no timeline.", "")
+        return _sized(found)
+
+    def memory_json(self, place: Place, task: Task) -> tuple[bytes, int]:
+        """Allocations over time by backend as JSON."""
+        task.stage = f"reading {_megabytes(place.size)}"
+        found: list[dict[str, Any]] = []
+        for name, path in _traces(place, self, task):
+            devices, problem = _allocations(path)
+            found.append({"name": name, "devices": devices, "problem": problem})
+        return _sized(views.encoded(found))
+
+
+def _traces(place: Place, makers: Makers, task: Task) -> list[tuple[str, Path]]:
+    """The traces of a run's backends, or the one trace."""
+    if place.kind == TRACE:
+        return [(makers.report(place, task).backends[0].name, place.path)]
+    if place.kind != RUN:
+        return []
+    backends = makers.report(place, task).backends
+    return [(b.name, place.path / b.name / b.trace) for b in backends if b.trace]
+
+
+def _allocations(path: Path) -> tuple[list[Allocations], str]:
+    """What is read, or why nothing is: one damaged trace leaves the other backends' in place."""
+    try:
+        return read_memory(path), ""
+    except InputError as error:
+        return [], f"{error.message} {error.hint}".strip()
+
+
+def _sized(content: bytes) -> tuple[bytes, int]:
+    return content, len(content)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
