@@ -80,8 +80,7 @@ def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
     spans = _slices(timeline.spans, events, facts)
     rows.start += timeline.origin_ns
     spans.start += timeline.origin_ns
-    parts = [spans]
-    host_lanes: list[str] = []
+    parts, threads_named = [spans], []
     if host is not None and len(host) and timeline.measured:
         threads = _threads(host, events)
         if len(rows.row) and (rows.category == _CODE[OPERATOR]).all():
@@ -89,15 +88,14 @@ def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
                 rows = _none(rows)  # each row is an operator that the threads show with what is inside it
         else:
             rows.launch = _launches(rows.start, host)
-        host_lanes = host.lanes
+        threads_named = [(name, "thread") for name in host.lanes]
         parts.append(threads)
-    first = 1 + len(host_lanes)
-    rows.lane += first - 1  # lane 0 of the timeline are the spans
     parts.append(rows)
     row_lanes = timeline.lanes[1:] if len(rows.row) else []
+    for part in parts[1:-1]:
+        part.lane += len(row_lanes)  # kernels stand above the threads, which may be deep
     kinds = ["thread" if " thread " in f" {name} " else "stream" for name in row_lanes]
-    threads_named = [(name, "thread") for name in host_lanes]
-    events.lanes = [(timeline.lanes[0], "spans"), *threads_named, *zip(row_lanes, kinds, strict=True)]
+    events.lanes = [(timeline.lanes[0], "spans"), *zip(row_lanes, kinds, strict=True), *threads_named]
     _arrange(parts, events)
     return events
 

@@ -54,16 +54,22 @@ export function factsPanel(data, i, choose) {
   const facts = factsOf(data, i), byName = Object.fromEntries(facts.map((f) => [f.name, f.value]));
   const origins = originsIn(byName.origin);
   const lane = data.lanes[trackOf(data, i).lane].name;
-  const rows = [
-    ["kind", categoryOf(data, i), ""], ["lane", lane, ""], ["start", duration(data.start[i] - data.from), origins.time || "counter"],
-    ["duration", duration(data.duration[i]), origins.time || "counter"],
-    ...facts.filter((f) => f.name !== "origin").map((f) => [f.name, shown(f, byName), originOf(f.name, origins)]),
-  ];
-  const body = rows.map(([name, value, origin]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value), el("td", { class: "tl-origin" }, origin)));
-  return el("div", { class: "tl-facts" }, el("h3", {}, nameOf(data, i)),
-    el("table", {}, el("thead", {}, el("tr", {}, ["", "value", "origin"].map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, body)),
-    launchLines(data, i, choose));
+  const known = facts.filter((f) => f.name !== "origin" && !(f.name === "short name" && f.value === nameOf(data, i)));
+  const rows = known.map((f) => ({ group: groupOf(f.name), cells: [f.name, shown(f, byName), originOf(f.name, origins)] }));
+  const times = [["start", duration(data.start[i] - data.from), origins.time || "counter"], ["duration", duration(data.duration[i]), origins.time || "counter"]];
+  const cells = { "Time and work": times, Place: [["kind", categoryOf(data, i), ""], ["lane", lane, ""]], Launch: [] };
+  for (const { group, cells: row } of rows) cells[group].push(row);
+  return el("div", { class: "tl-facts" }, el("h3", {}, nameOf(data, i)), launchLines(data, i, choose),
+    el("div", { class: "tl-groups" }, Object.entries(cells).filter(([, group]) => group.length).map(([title, group]) => factTable(title, group))));
 }
+
+const PLACE = new Set(["pass", "module", "operator", "range", "placed by", "short name", "family", "shapes", "order", "step", "layer", "device", "stream"]);
+const LAUNCH = new Set(["grid", "block", "registers per thread", "shared memory", "occupancy", "waves"]);
+const groupOf = (name) => (PLACE.has(name) ? "Place" : LAUNCH.has(name) ? "Launch" : "Time and work");
+
+const factTable = (title, rows) => el("table", {},
+  el("thead", {}, el("tr", {}, [title, "", "origin"].map((h) => el("th", { scope: "col" }, h)))),
+  el("tbody", {}, rows.map(([name, value, origin]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value), el("td", { class: "tl-origin" }, origin)))));
 
 function shown({ name, unit, value }, all) {
   const text = amount(value, unit);

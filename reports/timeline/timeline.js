@@ -167,7 +167,7 @@ class Timeline {
     this.links = i < 0 ? [] : this.data.launch[i] >= 0 ? [[this.data.launch[i], i]] : launched.events.map((k) => [this.data.launch[k], k]);
     this.panel.replaceChildren(...(i >= 0 ? [factsPanel(this.data, i, (j) => this.select(j))] : []));
     if (i >= 0) {
-      this.say(`${nameOf(this.data, i).slice(0, 60)}, ${duration(this.data.duration[i])}`);
+      this.say(`${shortened(nameOf(this.data, i))}, ${duration(this.data.duration[i])}`);
       if (reveal) this.reveal(i);
     }
     this.touch();
@@ -294,6 +294,8 @@ class Timeline {
     this.touch();
   }
 }
+
+const shortened = (name) => (name.length > 60 ? `${name.slice(0, 59)}…` : name);
 
 // Deep threads (Python stacks) open folded where other lanes would be pushed out of sight.
 function deepLanes(data) {
