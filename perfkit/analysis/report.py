@@ -14,6 +14,7 @@ from perfkit.analysis import (
     counters,
     exposed,
     findings,
+    fusion,
     nvidia,
     points,
     ranges,
@@ -49,6 +50,7 @@ def analyse(run: Run) -> Report:
     manifest = run.manifest
     ceilings, problems = _ceilings(run.ceilings)
     backends = [_backend(b, run, ceilings) for b in manifest.backends]
+    fusion.compare(backends)
     return Report(
         perfkit=manifest.perfkit,
         title=_title(manifest),
@@ -207,6 +209,8 @@ def _fill(
     if report.status == "ok":
         case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
         report.findings, report.unjudged = findings.of_case(case)
+        if report.kind == source.RUN:
+            report.fusion, report.compiled = fusion.predict(case), fusion.achieve(case)
 
 
 def _operators(frame: pd.DataFrame, rows: aggregate.Rows) -> list[Group]:

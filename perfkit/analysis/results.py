@@ -222,6 +222,34 @@ class Wait(msgspec.Struct, frozen=True):
     time_ns: float
 
 
+class FusionPart(msgspec.Struct, kw_only=True):
+    """The fusible kernels of one pass, a step: as they ran, as predicted when fused, and as a compiler fused them."""
+
+    name: str  # forward (all before the backward pass) or backward
+    kernels: float
+    time_ns: float
+    bytes: float
+    predicted_kernels: float
+    predicted_ns: float
+    predicted_bytes: float
+    achieved_kernels: float | None = None
+    achieved_ns: float | None = None
+    achieved_bytes: float | None = None  # None where those of some kernel are not known
+    efficiency: float | None = None  # of the compiler's kernels
+    why: str = ""  # prediction and achievement part
+
+
+class Fusion(msgspec.Struct, kw_only=True):
+    """What fusing could save of a step (`perfkit.analysis.fusion`), and what the compiled backend of the run made."""
+
+    parts: list[FusionPart]
+    launch_ns: float  # between kernels, that fusing ends
+    step_ns: float
+    predicted_step_ns: float
+    achieved_by: str = ""
+    achieved_step_ns: float | None = None
+
+
 class Coverage(msgspec.Struct, kw_only=True):
     """Shares of kernel time, 0 to 1: placed in a pass, in a layer or module, with FLOP, bytes and counters."""
 
@@ -274,6 +302,9 @@ class BackendReport(msgspec.Struct, kw_only=True):
     device: str = ""  # cpu or cuda: where its kernels ran
     findings: list[Finding] = []  # what to do next, the largest saving first
     unjudged: list[Unjudged] = []  # rules that the profile does not allow to judge
+    fusion: Fusion | None = None  # of a backend that runs operator by operator
+    # Of one with generated kernels, by pass: kernels, ns, bytes and efficiency of what is left of fusible work.
+    compiled: dict[str, tuple[float, float, float | None, float | None]] | None = None
     advice: list[Advice] = []  # NVIDIA's, by kernel
     missing: list[Missing] = []
     withheld: list[Withheld] = []

@@ -11,13 +11,13 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
-from perfkit.analysis.roofline import Reals
+from perfkit.analysis.roofline import Booleans, Reals
 from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import percent
 
 POINTWISE = ("elementwise", "activation", "dropout")
-_COMPILED = re.compile(r"^(graph_\d+_)?(triton_|cpp_fused)|fused", re.IGNORECASE)
+GENERATED = re.compile(r"^(graph_\d+_)?(triton_|cpp_fused)")  # by Inductor
 _LONGEST_GAP = 50e3  # ns between two kernels of a chain: more is not a launch
 _NAMED = 3
 _SHOWN = 6  # operators of a chain
@@ -33,12 +33,16 @@ class Chain:
     saved_bytes: float
 
 
-def chains(case: Case) -> list[Chain]:
-    """All chains of at least two elementwise rows, in the order of the table."""
+def elementwise(case: Case) -> Booleans:
+    """The rows of elementwise kernels outside the optimizer that no other finding is about."""
+    return case.unclaimed(case.is_in("family", POINTWISE) & ~case.is_in("pass", ("optimizer",)))
+
+
+def chains(case: Case, work: Booleans) -> list[Chain]:
+    """All chains of at least two of the rows `work`, in the order of the table."""
     frame, shapes = case.frame, case.text("shapes")
-    work = case.unclaimed(case.is_in("family", POINTWISE) & ~case.is_in("pass", ("optimizer",)))
     where = list(zip(frame["step"].tolist(), frame["stream"].tolist(), case.text("pass"), strict=True))
-    compiled = [bool(_COMPILED.search(name)) for name in frame["name"].tolist()]
+    compiled = [bool(GENERATED.search(name)) or "fused" in name.lower() for name in frame["name"].tolist()]
     found: list[list[int]] = []
     current: list[int] = []
     for i in np.argsort(frame["order"].to_numpy(np.int64), kind="stable").tolist():
@@ -87,7 +91,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if not any(case.text("shapes")):
         yield rule.cannot("the profile has no shapes; torch.profiler records them with record_shapes=True")
         return
-    found = chains(case)
+    found = chains(case, elementwise(case))
     if not found:
         return
     rows = np.zeros(len(case.frame), bool)

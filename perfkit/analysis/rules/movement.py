@@ -104,7 +104,7 @@ def _small(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
             small |= copies & (case.frame["name"] == name).to_numpy(bool, na_value=False)
     count = case.per_step(small.sum())
     if count < _MANY:
-        if copies.any() and not moved and not np.isfinite(case.judged.bytes[copies]).any():
+        if case.per_step(copies.sum()) >= _MANY and not moved and not np.isfinite(case.judged.bytes[copies]).any():
             yield rule.cannot("the profile does not tell how large its copies are")
         return
     time = case.time(small)

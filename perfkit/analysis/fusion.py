@@ -1,0 +1,168 @@
+"""What fusing could save of an eager step, predicted from its kernels, and what a compiler made of the same step.
+
+    on a CPU   fused time of a group = Σ time of its kernels − bytes no longer moved / bandwidth
+    on a GPU   fused time of a group = bytes still moved / bandwidth + the time of a kernel that moves nothing
+    a step     its time − what its groups save − the time between kernels that are one now
+
+A group is a chain of kernels that a compiler could make one: elementwise work, copies, and reductions over rows, each
+reading what the one before wrote (`perfkit.analysis.rules.chains` tells how that is seen). On a CPU arithmetic is most
+of many elementwise kernels, and fusing does not shorten it. On a GPU a fused kernel is bound by memory, or by its own
+start and end: the median of the fusible kernels shorter than 5 µs. Bandwidths are the measured ones of the working set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfkit.analysis.judging import TOO_SHORT_NS
+from perfkit.analysis.results import BackendReport, Fusion, FusionPart
+from perfkit.analysis.roofline import Booleans
+from perfkit.analysis.rules import Case
+from perfkit.analysis.rules.chains import GENERATED, Chain, chains
+
+FUSIBLE = ("elementwise", "activation", "dropout", "normalization", "softmax", "reduction", "loss", "copy", "fill")
+_GENERATED_FAMILIES = (*FUSIBLE, "fused", "embedding", "index")
+# Copies inside a product (its bias) are its own; these are operators of their own.
+_COPIES = ("to", "_to_copy", "copy_", "clone", "contiguous", "reshape", "cat", "stack", "flatten", "add", "add_")
+_ALIKE = 0.25  # bytes that differ by less are the same fusion at another speed
+
+
+def predict(case: Case) -> Fusion | None:
+    """The prediction for a backend that runs operator by operator; None for fused kernels, and without shapes."""
+    fusible = _fusible(case)
+    generated = [bool(GENERATED.search(name)) for name in case.frame["name"].tolist()]
+    if not fusible.any() or any(generated) or not any(case.text("shapes")):
+        return None
+    found = chains(case, fusible)
+    if not found:
+        return None
+    parts = [part for name in ("forward", "backward") if (part := _part(case, name, fusible, found)) is not None]
+    gaps = case.unprofiled(sum(launch for _, launch in parts))
+    step = case.step_ns
+    return Fusion(
+        parts=[part for part, _ in parts],
+        launch_ns=gaps,
+        step_ns=step,
+        predicted_step_ns=max(step - gaps - sum(part.time_ns - part.predicted_ns for part, _ in parts), 0.0),
+    )
+
+
+def _fusible(case: Case) -> Booleans:
+    rows: Booleans = case.is_in("family", FUSIBLE) & ~case.is_in("kind", ("memcpy", "memset"))
+    inner = case.is_in("family", ("copy",)) & ~case.is_in("operator", [f"aten::{name}" for name in _COPIES])
+    return rows & ~inner & ~case.is_in("pass", ("optimizer",))
+
+
+def _within(case: Case, name: str) -> Booleans:
+    """The rows of the backward pass, or of all that comes before it, however the workload divides that."""
+    backward: Booleans = case.is_in("pass", ("backward",))
+    return backward if name == "backward" else ~backward & ~case.is_in("pass", ("optimizer",))
+
+
+def _part(case: Case, name: str, fusible: Booleans, found: Sequence[Chain]) -> tuple[FusionPart, float] | None:
+    """The prediction for one pass, and the time between kernels that fusing ends, ns a step."""
+    rows = fusible & _within(case, name)
+    if not rows.any():
+        return None
+    mine = [chain for chain in found if rows[chain.rows[0]]]
+    spared = case.per_step(sum(len(chain.rows) - 1 for chain in mine))
+    moved, bytes_ = _bytes(case, rows), case.per_step(sum(chain.saved_bytes for chain in mine))
+    part = FusionPart(
+        name=name,
+        kernels=case.per_step(rows.sum()),
+        time_ns=case.time(rows),
+        bytes=moved,
+        predicted_kernels=case.per_step(rows.sum()) - spared,
+        predicted_ns=_fused_ns(case, rows, mine),
+        predicted_bytes=max(moved - bytes_, 0.0),
+    )
+    return part, case.per_step(sum(chain.launch_ns for chain in mine))
+
+
+def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain]) -> float:
+    """What `rows` take when each of their chains is one kernel, ns a step."""
+    now = case.time(rows)
+    if case.report.device != "cuda" or case.ceilings is None or not case.ceilings.bandwidth:
+        return now - case.per_step(sum(chain.moved_ns for chain in mine))
+    time, moved = case.judged.time, np.nan_to_num(case.judged.bytes)
+    short = time[_fusible(case) & (time < TOO_SHORT_NS)]
+    least = float(np.median(short)) if len(short) else 0.0
+    single = rows.copy()
+    single[[i for chain in mine for i in chain.rows]] = False
+    kept = [max(float(moved[list(chain.rows)].sum()) - chain.saved_bytes, 0.0) for chain in mine]
+    fused = sum(min(float(time[list(c.rows)].sum()), _alone(case, k, least)) for c, k in zip(mine, kept, strict=True))
+    alone = sum(min(float(time[i]), _alone(case, float(moved[i]), least)) for i in np.flatnonzero(single).tolist())
+    return min(now, case.per_step(fused + alone))
+
+
+def _alone(case: Case, bytes_: float, least: float) -> float:
+    """The time of one kernel on a GPU that moves `bytes_`."""
+    assert case.ceilings is not None
+    return least + bytes_ / case.ceilings.bandwidth_for(bytes_).value * 1e9
+
+
+def _bytes(case: Case, rows: Booleans) -> float:
+    return case.per_step(float(np.nansum(case.judged.bytes[rows])))
+
+
+def achieve(case: Case) -> dict[str, tuple[float, float, float | None, float | None]] | None:
+    """Kernels, time, bytes and efficiency of what is left of the same work in a compiled step, by pass; None if it is
+    not compiled. Bytes are None where those of some generated kernel are unknown."""
+    generated = np.array([bool(GENERATED.search(name)) for name in case.frame["name"].tolist()], bool)
+    if not generated.any():
+        return None
+    rows = (generated & ~case.is_in("pass", ("optimizer",))) | (
+        _fusible(case) & case.is_in("family", _GENERATED_FAMILIES)
+    )
+    found = {}
+    for name in ("forward", "backward"):
+        mine = rows & _within(case, name)
+        if mine.any():
+            known = np.isfinite(case.judged.bytes[mine & generated]).all()
+            judged = mine & case.judged.judged
+            time = float(case.judged.time[judged].sum())
+            efficiency = float(case.judged.roof[judged].sum()) / time if time else None
+            found[name] = (
+                case.per_step(mine.sum()),
+                case.time(mine),
+                _bytes(case, mine) if known else None,
+                efficiency,
+            )
+    return found
+
+
+def compare(backends: Sequence[BackendReport]) -> None:
+    """Set beside each prediction what the compiled backend of the same run achieved, and why they part."""
+    compiled = next((b for b in backends if b.compiled and b.status == "ok"), None)
+    for backend in backends if compiled else ():
+        assert compiled is not None and compiled.compiled is not None
+        if backend.fusion is None:
+            continue
+        account = compiled.accounting
+        backend.fusion.achieved_by = compiled.name
+        backend.fusion.achieved_step_ns = (account.timed_step_ns or account.profiled_step_ns) if account else None
+        for part in backend.fusion.parts:
+            if part.name in compiled.compiled:
+                found = compiled.compiled[part.name]
+                part.achieved_kernels, part.achieved_ns, part.achieved_bytes, part.efficiency = found
+                part.why = _why(part)
+
+
+def _why(part: FusionPart) -> str:
+    """Why prediction and achievement part, as far as the figures tell."""
+    assert part.achieved_ns is not None
+    ratio = part.achieved_ns / part.predicted_ns if part.predicted_ns else 0.0
+    if 1 - _ALIKE <= ratio <= 1 + _ALIKE:
+        return "as predicted"
+    faster = "faster" if ratio < 1 else "slower"
+    if part.achieved_bytes is not None and part.predicted_bytes:
+        moved = part.achieved_bytes / part.predicted_bytes
+        if moved < 1 - _ALIKE:
+            extra = "" if ratio < 1 else ", yet they run slower than eager's"
+            return f"the compiler moves {moved:.2f} × the bytes: it fuses more{extra}"
+        if moved > 1 + _ALIKE:
+            return f"the compiler moves {moved:.2f} × the bytes: it fuses less, or recomputes"
+        return f"about the same bytes: its kernels are {faster} than the operators"
+    return f"its kernels are {faster}; what they move is not known"
