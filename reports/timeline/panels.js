@@ -68,7 +68,7 @@ const LAUNCH = new Set(["grid", "block", "registers per thread", "shared memory"
 const groupOf = (name) => (PLACE.has(name) ? "Place" : LAUNCH.has(name) ? "Launch" : "Time and work");
 
 const factTable = (title, rows) => el("table", {},
-  el("thead", {}, el("tr", {}, [title, "", "origin"].map((h) => el("th", { scope: "col" }, h)))),
+  el("thead", {}, el("tr", {}, [title, "", rows.some(([, , origin]) => origin) ? "origin" : ""].map((h) => el("th", { scope: "col" }, h)))),
   el("tbody", {}, rows.map(([name, value, origin]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value), el("td", { class: "tl-origin" }, origin)))));
 
 function shown({ name, unit, value }, all) {
