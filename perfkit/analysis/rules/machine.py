@@ -71,12 +71,12 @@ GATHER = Rule(
 def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     operators, shapes, logical = case.operators(), case.text("shapes"), case.text("operator")
     forward = np.array([o in _GATHERS for o in operators], bool) & ~case.is_in("pass", ("backward", "optimizer"))
-    tables: dict[tensors.Shape, int] = {}
+    tables: dict[tensors.Shape, list[int]] = {}  # shape → how many rows each lookup in a table of that shape reads
     for i in np.flatnonzero(forward).tolist():
         found = [shape for _, shape in tensors.shapes(shapes[i])]
         if len(found) >= 2 and len(found[0]) == 2:
-            tables[found[0]] = max(tables.get(found[0], 0), tensors.elements(found[1]))
-    large = {shape for shape, looked_up in tables.items() if shape[0] > _SPARSE * max(looked_up, 1)}
+            tables.setdefault(found[0], []).append(tensors.elements(found[1]))
+    large = {shape for shape, looked_up in tables.items() if shape[0] > _SPARSE * max(*looked_up, 1)}
     if not large:
         return
     touches = np.array([any(s in large for _, s in tensors.shapes(text)) for text in shapes], bool)
@@ -87,12 +87,12 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )
     updating = case.is_in("pass", ("optimizer",)) & touches
     time = case.time(zeroing | updating)
-    rows = sum(shape[0] for shape in large)
-    looked = sum(tables[shape] for shape in large)
+    rows = case.per_step(sum(shape[0] * len(tables[shape]) for shape in large))
+    looked = case.per_step(sum(sum(tables[shape]) for shape in large))
     yield rule.finding(
         case,
         f"Dense gradients of embedding tables take {units.text(time, 'ns')} a step",
-        f"A step looks up at most {looked:,} of {rows:,} rows, and writes and updates all of them: backward "
+        f"A step looks up at most {looked:,.0f} of {rows:,.0f} rows, and writes and updates all of them: backward "
         f"{units.text(case.time(zeroing), 'ns')}, optimizer {units.text(case.time(updating), 'ns')}.",
         time,
         time * (1 - min(1.0, looked / rows)),

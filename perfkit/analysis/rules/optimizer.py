@@ -15,6 +15,7 @@ from perfkit.analysis.words import percent
 _MANY = 20  # rows a step, below which there is little to join
 _PARTS = ("elementwise", "copy", "fill", "reduction")
 _ADAM, _MOMENTUM, _PLAIN = 7, 5, 3  # times the parameters' bytes that one fused pass reads and writes
+_DISTINCT = {_ADAM: 4 / 7, _MOMENTUM: 3 / 5, _PLAIN: 2 / 3}  # of these bytes, those of the tensors themselves
 _CAUSES = ("Python", "dispatch", "allocation", "host code", "launch", "latency", "driver")
 
 
@@ -40,12 +41,12 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         if fewest
         else ""
     )
+    between = f", and the framework between them {units.text(gaps, 'ns')}" if gaps else ""
     saving = (time - fewest[0] if fewest else 0.0) + gaps
     yield rule.finding(
         case,
         f"The optimizer runs {count:,.4g} kernels a step, one parameter and operator at a time",
-        f"They take {units.text(time, 'ns')} ({percent(case.share(time))} of the step), and the framework between them "
-        f"{units.text(gaps, 'ns')}.{least}",
+        f"They take {units.text(time, 'ns')} ({percent(case.share(time))} of the step){between}.{least}",
         time + gaps,
         saving,
         rows=rows,
@@ -62,11 +63,11 @@ def _fewest(case: Case, rows: Booleans, operators: list[str]) -> tuple[float, fl
     names = {name.rstrip("_") for name in by_name}
     tensors = _ADAM if names & {"aten::addcmul", "aten::addcdiv"} else _MOMENTUM if len(full) > 1 else _PLAIN
     bytes_ = tensors * case.per_step(float(np.median(full))) if full else 0.0
-    judged = rows & case.judged.judged & (case.judged.roof > 0) & np.isfinite(case.judged.bytes)
     if not bytes_:
         return None
-    if judged.any():
-        rate, by = case.judged.bytes[judged].sum() / case.judged.roof[judged].sum(), "memory allows"
+    if case.ceilings is not None and case.ceilings.bandwidth:
+        distinct = bytes_ * _DISTINCT.get(tensors, 1.0)
+        rate, by = case.ceilings.bandwidth_for(distinct, in_place=True).value / 1e9, "memory allows"
     else:
         known = rows & np.isfinite(case.judged.bytes)
         time = np.nansum(case.judged.time[known])
