@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
+_LARGEST_TRACE = 16_000_000  # bytes, compressed; the timeline of a larger one does not fit into a report
+
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str, str], None]]:
@@ -63,7 +65,7 @@ def timelines(report: Report, source: Run | KernelTable) -> dict[str, str]:
     from perfkit.table import KernelTable
 
     name = report.backends[0].name if report.backends else ""
-    made = embedded(source, name, host_traces(source))
+    made = embedded(source, name, host_traces(source, largest=_LARGEST_TRACE))
     return made if not isinstance(source, KernelTable) else dict(zip([name], made.values(), strict=False))
 
 

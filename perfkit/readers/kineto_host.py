@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 KINDS = ("cpu_op", "user_annotation", "runtime", "python_function", "overhead")
 
 
+_PACKED = 0.1  # a trace's compressed size in its plain one, about
+
+
 @dataclass(frozen=True)
 class HostTrace:
     """Host events sorted by thread, then start, a parent before its children; times in ns from the trace's first event.
@@ -90,10 +93,11 @@ def _depth(parent: Integers) -> Integers:
     return depth
 
 
-def host_traces(source: Run | KernelTable) -> dict[str, HostTrace]:
+def host_traces(source: Run | KernelTable, largest: float = float("inf")) -> dict[str, HostTrace]:
     """The host's part of each trace that `source` (what `perfkit.readers.read` gave) was made of, by backend's name.
 
-    A backend whose trace is gone, damaged or of a profiler without host events has none; a table alone is "profile".
+    A backend whose trace is gone, damaged, larger than `largest` compressed bytes or of a profiler without host events
+    has none; a table alone is "profile".
     """
     from perfkit.readers.run import Run
 
@@ -104,11 +108,15 @@ def host_traces(source: Run | KernelTable) -> dict[str, HostTrace]:
     found: dict[str, HostTrace] = {}
     for name, path in paths.items():
         try:
-            if path is not None and path.is_file():
+            if path is not None and path.is_file() and _packed_size(path) <= largest:
                 found[name] = read_host(path)
         except InputError:
             continue  # the kernel table is whole: its kernels are drawn without the host
     return found
+
+
+def _packed_size(path: Path) -> float:
+    return path.stat().st_size * (1.0 if path.suffix == ".gz" else _PACKED)
 
 
 def _inside(folder: Path, backend: str, trace: str) -> Path | None:

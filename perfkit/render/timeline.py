@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MAGIC = b"PKTL"
 VERSION = 1
 EMBEDDED_LIMIT = 2_500_000  # bytes of base64 that timelines may add to a report
+EMBEDDED_ROWS = 500_000  # more than could fit: an event takes about 10 bytes of base64
+NO_HOST = "only kernels are drawn: the trace with the host's threads is gone, damaged or too large for a report"
 TOO_LARGE = "with the host's threads the report would grow too large: only kernels are drawn"
 
 
@@ -64,7 +66,7 @@ def packed(source: Run | KernelTable, name: str, hosts: Mapping[str, HostTrace] 
     `hosts` are the host's events, from `perfkit.readers.kineto_host.host_traces`. Tables without a row that can be
     drawn have no timeline.
     """
-    return {key: pack(made, (hosts or {}).get(key)) for key, made in _drawn(source, name)}
+    return {key: pack(made, (hosts or {}).get(key)) for key, made in _drawn(source, name, hosts or {})}
 
 
 def embedded(source: Run | KernelTable, name: str, hosts: Mapping[str, HostTrace] | None = None) -> dict[str, str]:
@@ -72,18 +74,25 @@ def embedded(source: Run | KernelTable, name: str, hosts: Mapping[str, HostTrace
 
     One that takes more than its share goes without the host's events, and says so; if that does not help it is "".
     """
-    drawn = _drawn(source, name)
+    drawn = _drawn(source, name, hosts or {})
     limit = EMBEDDED_LIMIT // max(1, len(drawn))
     return {key: _fitting(made, (hosts or {}).get(key), limit) for key, made in drawn}
 
 
-def _drawn(source: Run | KernelTable, name: str) -> list[tuple[str, Timeline]]:
-    made = timelines(source, name)
-    keys = list(source.tables) if hasattr(source, "tables") else ["profile"]
-    return [(key, timeline) for key, timeline in zip(keys, made, strict=True) if len(timeline)]
+def _drawn(source: Run | KernelTable, name: str, hosts: Mapping[str, HostTrace]) -> list[tuple[str, Timeline]]:
+    tables: dict[str, KernelTable] = getattr(source, "tables", {"profile": source})
+    drawn = []
+    for (key, table), made in zip(tables.items(), timelines(source, name), strict=True):
+        if table.source.get("reader") == "kineto" and key not in hosts:
+            made.notes.append(NO_HOST)
+        if len(made):
+            drawn.append((key, made))
+    return drawn
 
 
 def _fitting(timeline: Timeline, host: HostTrace | None, limit: int) -> str:
+    if len(timeline) > EMBEDDED_ROWS:
+        return ""
     for tried in dict.fromkeys((host is not None, False)):
         text = base64.b64encode(gzip.compress(pack(timeline, host if tried else None), 6, mtime=0)).decode()
         if len(text) <= limit:
@@ -96,7 +105,8 @@ def pack(timeline: Timeline, host: HostTrace | None = None) -> bytes:
     """One timeline as bytes; with `host` its threads, and the launches of its kernels."""
     facts = Facts()
     events = collect(timeline, host, facts)
-    columns = {**events.columns(), **facts.columns()}
+    described, fact_columns = facts.finish()
+    columns = {**events.columns(), **fact_columns}
     body, places = _laid_out(columns)
     header = Header(
         name=clean(timeline.name),
@@ -109,7 +119,7 @@ def pack(timeline: Timeline, host: HostTrace | None = None) -> bytes:
         categories=list(CATEGORIES),
         families=events.families.values,
         passes=events.passes.values,
-        facts=facts.described(),
+        facts=described,
         columns=places,
     )
     text = msgspec.json.encode(header)

@@ -37,19 +37,16 @@ class Facts:
         self._rows += 1
         return self._rows - 1
 
-    def described(self) -> list[dict[str, Any]]:
-        """What the header says of each fact."""
-        return [
-            {"name": _SHOWN.get(name, name), "unit": _UNITS.get(name, ""), "column": f"fact {number}", "words": words}
-            for number, (name, words, _) in enumerate(self._columns())
-        ]
-
-    def columns(self) -> dict[str, np.ndarray]:
-        """A column a fact, a value a row."""
-        return {f"fact {number}": column for number, (_, _, column) in enumerate(self._columns())}
-
-    def _columns(self) -> list[tuple[str, list[str] | None, np.ndarray]]:
-        return [(name, *self._column(*held)) for name, held in self._values.items()]
+    def finish(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+        """What the header says of each fact, and its column, a value a row."""
+        described: list[dict[str, Any]] = []
+        columns: dict[str, np.ndarray] = {}
+        for number, (name, held) in enumerate(self._values.items()):
+            column = f"fact {number}"
+            words, columns[column] = self._column(*held)
+            shown, unit = _SHOWN.get(name, name), _UNITS.get(name, "")
+            described.append({"name": shown, "unit": unit, "column": column, "words": words})
+        return described, columns
 
     def _column(self, rows: list[int], values: list[Any]) -> tuple[list[str] | None, np.ndarray]:
         if all(type(v) in (int, float) for v in values):

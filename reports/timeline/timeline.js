@@ -1,19 +1,18 @@
-// The timeline: `mount(element, data, options)`. Everything worked out lies in layout.js, lod.js and query.js; here the
-// state of one timeline meets its keys, pointer and elements.
+// The timeline: `mount(element, data, options)`. Everything worked out lies in layout.js, lod.js and query.js; here is
+// the state of one timeline and its elements.
 
 import { coloring, isDark, MODES } from "./colors.js";
 import { nameOf, open, unpack } from "./data.js";
 import { draw, Minimap, Pixels, RULER } from "./draw.js";
-import { fromHash, laneAt, layOut, panned, toHash, viewOf, zoomed, clampView, HEAD, ROW } from "./layout.js";
-import { firstAfter } from "./lod.js";
+import { listen } from "./input.js";
+import { clampView, fromHash, layOut, panned, ROW, toHash, zoomed } from "./layout.js";
 import { amount, duration, el, factsPanel, legend, spanPanel } from "./panels.js";
-import { besides, childOf, hit, launchedBy, parentOf, search, trackOf } from "./query.js";
+import { launchedBy, search, trackOf } from "./query.js";
 
 export { open, unpack };
 
 const TALLEST = 560; // px of lanes before they scroll
 const MAP = 36; // px, the minimap
-const CLICK = 4; // px that a pointer may move in a click
 const FOLD_FROM = 12; // rows from which a lane opens folded when there are several
 
 // Show a timeline in `element`. `data` is what `open` gave, the ArrayBuffer that it takes, or a report's base64 text.
@@ -49,11 +48,11 @@ class Timeline {
   }
 
   build(element) {
-    this.map = el("canvas", { class: "tl-map", "aria-label": "The whole capture; drag to move the window" });
+    this.map = el("canvas", { class: "tl-map", role: "img", "aria-label": "The whole capture; drag to move the window" });
     this.canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": `Timeline of ${this.name.slice(0, 80)}: W and S zoom, A and D pan, arrow keys move the selection` });
     this.spacer = el("div");
     this.lanes = el("div", { class: "tl-lanes" }, this.canvas, this.spacer);
-    this.query = el("input", { type: "search", placeholder: "Search names", "aria-label": "Search names", oninput: () => this.search(this.query.value), onkeydown: (e) => { if (e.key === "Enter") this.nextMatch(e.shiftKey ? -1 : 1); } });
+    this.query = el("input", { type: "search", placeholder: "Search names", "aria-label": "Search names", oninput: () => this.search(this.query.value), onkeydown: (e) => this.searchKey(e) });
     this.status = el("span", { class: "tl-status", role: "status" });
     this.colorBy = el("select", { "aria-label": "Colour by", onchange: () => { this.mode = this.colorBy.value; this.recolor(); } }, MODES.map(([value, text]) => el("option", { value }, `colour by ${text}`)));
     this.legend = el("div", { class: "tl-legend" });
@@ -73,16 +72,7 @@ class Timeline {
   // Listen to everything that changes the picture. `destroy` ends it.
   follow(element) {
     const ending = new AbortController(), on = (target, type, run, more = {}) => target.addEventListener(type, run, { signal: ending.signal, ...more });
-    on(this.canvas, "keydown", (e) => this.key(e));
-    on(this.canvas, "wheel", (e) => this.wheel(e), { passive: false });
-    on(this.canvas, "pointerdown", (e) => this.down(e));
-    on(this.canvas, "pointermove", (e) => this.move(e));
-    on(this.canvas, "pointerup", (e) => this.up(e));
-    on(this.canvas, "pointercancel", () => { this.drag = null; });
-    on(this.canvas, "pointerleave", () => this.hover(-1));
-    on(this.canvas, "dblclick", () => { if (this.selected >= 0) this.show(viewOf(this.data, this.selected)); });
-    on(this.map, "pointerdown", (e) => { this.map.setPointerCapture(e.pointerId); this.mapTo(e); });
-    on(this.map, "pointermove", (e) => { if (e.buttons & 1) this.mapTo(e); });
+    listen(this, on);
     on(this.lanes, "scroll", () => this.request());
     on(window, "hashchange", () => this.readHash());
     on(matchMedia("(prefers-color-scheme: dark)"), "change", () => this.recolor());
@@ -203,6 +193,11 @@ class Timeline {
     this.recolor();
   }
 
+  searchKey(event) {
+    if (event.key === "Enter") this.nextMatch(event.shiftKey ? -1 : 1);
+    if (event.key === "Escape") this.canvas.focus();
+  }
+
   nextMatch(step) {
     const matches = this.found ? this.found.matches : [];
     if (!matches.length) return;
@@ -214,85 +209,7 @@ class Timeline {
 
   say(text) { this.status.textContent = text; }
 
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const to = (i) => { if (i >= 0) this.select(i); };
-    const chosen = this.selected >= 0;
-    const actions = {
-      w: () => this.zoom(0.7), s: () => this.zoom(1 / 0.7), a: () => this.pan(-0.15), d: () => this.pan(0.15),
-      f: () => (chosen ? this.show(viewOf(this.data, this.selected)) : this.span && this.show(this.span)),
-      0: () => this.show(this.data), Home: () => this.show(this.data), "/": () => this.query.focus(),
-      n: () => this.nextMatch(1), N: () => this.nextMatch(-1), Escape: () => { this.select(-1); this.say(""); this.panel.replaceChildren(); },
-      ArrowRight: () => (chosen ? to(besides(this.data, this.selected, 1)) : this.pan(0.1)),
-      ArrowLeft: () => (chosen ? to(besides(this.data, this.selected, -1)) : this.pan(-0.1)),
-      ArrowUp: () => (chosen ? to(parentOf(this.data, this.selected)) : this.lanes.scrollBy(0, -40)),
-      ArrowDown: () => (chosen ? to(childOf(this.data, this.selected)) : this.lanes.scrollBy(0, 40)),
-      Enter: () => { if (!chosen) to(firstShown(this.data, this.layout, this.view)); },
-    };
-    const action = actions[event.key] || actions[event.key.toLowerCase()];
-    if (!action) return;
-    event.preventDefault();
-    action();
-  }
-
-  wheel(event) {
-    const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : event.shiftKey ? event.deltaY : 0;
-    if (!sideways && !event.ctrlKey && !event.metaKey && document.activeElement !== this.canvas) return; // the page scrolls
-    event.preventDefault();
-    if (sideways) this.pan(sideways / this.width);
-    else this.zoom(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 300))), this.timeAt(event.offsetX));
-  }
-
   timeAt(px) { return this.view.from + (px / this.width) * (this.view.to - this.view.from); }
-
-  down(event) {
-    if (event.button !== 0) return;
-    this.canvas.setPointerCapture(event.pointerId);
-    this.drag = { x: event.offsetX, y: event.offsetY, view: this.view, top: this.lanes.scrollTop, at: this.timeAt(event.offsetX), spanning: event.shiftKey || event.offsetY < RULER, moved: false };
-  }
-
-  move(event) {
-    const drag = this.drag;
-    if (!drag) return this.hover(this.eventUnder(event));
-    drag.moved ||= Math.hypot(event.offsetX - drag.x, event.offsetY - drag.y) > CLICK;
-    if (!drag.moved) return;
-    if (drag.spanning) {
-      const [from, to] = [drag.at, this.timeAt(event.offsetX)].sort((a, b) => a - b);
-      this.span = { from: Math.max(from, this.data.from), to: Math.min(to, this.data.to) };
-      return this.request();
-    }
-    this.view = panned(drag.view, ((drag.x - event.offsetX) / this.width) * (drag.view.to - drag.view.from), this.data);
-    this.lanes.scrollTop = drag.top + drag.y - event.offsetY;
-    this.touch();
-  }
-
-  up(event) {
-    const drag = this.drag;
-    this.drag = null;
-    if (!drag) return;
-    if (drag.moved) return drag.spanning && this.span.to > this.span.from ? this.selectSpan(this.span) : undefined;
-    const y = event.offsetY - RULER + this.lanes.scrollTop, lane = laneAt(this.layout, y);
-    if (lane && y < lane.y + HEAD && lane.depth > 1) return this.fold(lane.lane);
-    this.select(this.eventUnder(event), false);
-  }
-
-  eventUnder(event) {
-    if (event.offsetY < RULER) return -1;
-    return hit(this.data, this.layout, this.view, this.width, event.offsetX, event.offsetY - RULER + this.lanes.scrollTop);
-  }
-
-  hover(i) {
-    if (i === this.hovered) return;
-    this.hovered = i;
-    this.canvas.title = i < 0 ? "" : `${nameOf(this.data, i).slice(0, 200)}\n${duration(this.data.duration[i])}`;
-    this.request();
-  }
-
-  mapTo(event) {
-    const { from, to } = this.data, middle = from + (event.offsetX / this.map.clientWidth) * (to - from);
-    this.view = panned(this.view, middle - (this.view.from + this.view.to) / 2, this.data);
-    this.touch();
-  }
 }
 
 const shortened = (name) => (name.length > 60 ? `${name.slice(0, 59)}…` : name);
@@ -301,14 +218,4 @@ const shortened = (name) => (name.length > 60 ? `${name.slice(0, 59)}…` : name
 function deepLanes(data) {
   const depths = data.lanes.map((_, lane) => data.tracks.filter((t) => t.lane === lane).length);
   return depths.flatMap((depth, lane) => (depth >= FOLD_FROM && depths.length > 2 ? [lane] : []));
-}
-
-// The first event in the window, kernels before threads: where the keyboard starts.
-function firstShown(data, layout, view) {
-  const rows = [...layout.rows].sort((a, b) => (data.lanes[b.lane].kind === "stream") - (data.lanes[a.lane].kind === "stream"));
-  for (const { track } of rows) {
-    const last = track.first + track.count, i = firstAfter(data.end, track.first, last, view.from);
-    if (i < last && data.start[i] <= view.to) return i;
-  }
-  return -1;
 }

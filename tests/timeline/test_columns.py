@@ -103,6 +103,9 @@ def test_a_trace_that_is_gone_leaves_the_kernels(tmp_path: Path) -> None:
     path.write_bytes((FIXTURES / "streams.json.gz").read_bytes())
     source = read(path)
     assert list(host_traces(source)) == ["profile"]
+    assert host_traces(source, largest=100) == {}
+    header, _ = opened(timeline.packed(source, "x")["profile"])
+    assert timeline.NO_HOST in header["notes"]
     path.write_bytes(b"\x1f\x8b damaged")
     assert host_traces(source) == {}
     path.unlink()
