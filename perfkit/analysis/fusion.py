@@ -1,6 +1,7 @@
 """What fusing could save of an eager step, predicted from its kernels, and what a compiler made of the same step.
 
     on a CPU   fused time of a group = Σ time of its kernels − bytes no longer moved / bandwidth
+                                       − kernels that are gone × the time of one that moves next to nothing
     on a GPU   fused time of a group = bytes still moved / bandwidth + the time of a kernel that moves nothing
     a step     its time − what its groups save − the time between kernels that are one now
 
@@ -26,6 +27,7 @@ FUSIBLE = ("elementwise", "activation", "dropout", "normalization", "softmax", "
 _GENERATED_FAMILIES = (*FUSIBLE, "fused", "embedding", "index")
 # Copies inside a product (its bias) are its own; these are operators of their own.
 _COPIES = ("to", "_to_copy", "copy_", "clone", "contiguous", "reshape", "cat", "stack", "flatten", "add", "add_")
+_NEXT_TO_NOTHING = 1024.0  # bytes
 _ALIKE = 0.25  # bytes that differ by less are the same fusion at another speed
 
 
@@ -85,7 +87,8 @@ def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain]) -> float:
     """What `rows` take when each of their chains is one kernel, ns a step."""
     now = case.time(rows)
     if case.report.device != "cuda" or case.ceilings is None or not case.ceilings.bandwidth:
-        return now - case.per_step(sum(chain.moved_ns for chain in mine))
+        spared = sum(len(chain.rows) - 1 for chain in mine) * _empty_ns(case)
+        return max(now - case.per_step(sum(chain.moved_ns for chain in mine) + spared), 0.0)
     time, moved = case.judged.time, np.nan_to_num(case.judged.bytes)
     short = time[_fusible(case) & (time < TOO_SHORT_NS)]
     least = float(np.median(short)) if len(short) else 0.0
@@ -95,6 +98,12 @@ def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain]) -> float:
     fused = sum(min(float(time[list(c.rows)].sum()), _alone(case, k, least)) for c, k in zip(mine, kept, strict=True))
     alone = sum(min(float(time[i]), _alone(case, float(moved[i]), least)) for i in np.flatnonzero(single).tolist())
     return min(now, case.per_step(fused + alone))
+
+
+def _empty_ns(case: Case) -> float:
+    """What an operator on a CPU takes that moves next to nothing; 0 where there is none to tell."""
+    small = _fusible(case) & (case.judged.bytes <= _NEXT_TO_NOTHING)
+    return float(np.median(case.judged.time[small])) if small.any() else 0.0
 
 
 def _alone(case: Case, bytes_: float, least: float) -> float:

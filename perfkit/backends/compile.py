@@ -44,7 +44,7 @@ class CompiledProgram(AutogradProgram):
         super().__init__(model, call, optimizer)
         self.recorded = Recording()
         self._breaks_before = _graph_breaks()
-        self._compilations_before = len(_compilations())
+        self._compilations_before = _metrics()
 
     # Graphs compile at the first call, again at any call that a guard refuses, and the backward may come later still.
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -71,7 +71,8 @@ class CompiledProgram(AutogradProgram):
 
     def compiler(self) -> dict[str, Any]:
         """Graphs, breaks and recompilations that Dynamo counted since this program was made."""
-        compiled = _compilations()[self._compilations_before :]
+        before = set(map(id, self._compilations_before))
+        compiled = [_compilation(metrics) for metrics in _metrics() if id(metrics) not in before]
         breaks = _graph_breaks()
         since = {reason: count - self._breaks_before.get(reason, 0) for reason, count in breaks.items()}
         return {
@@ -142,27 +143,27 @@ def _graph_breaks() -> dict[str, int]:
     return dict(torch._dynamo.utils.counters["graph_break"])
 
 
-def _compilations() -> list[dict[str, Any]]:
-    """Every compilation of this process in order: function, whether again and by which failed guard, and its ns.
-
-    Dynamo numbers them frame/compilation: of one frame all but the first compile it again. It keeps the last 64.
-    """
+def _metrics() -> list[Any]:
+    """What Dynamo keeps of the last compilations of this process (64 of them), in order."""
     import torch._dynamo.utils
 
-    found = []
-    for metrics in torch._dynamo.utils.get_compilation_metrics():
-        number = str(getattr(metrics, "compile_id", "") or "").rpartition("/")[2]
-        seconds = getattr(metrics, "entire_frame_compile_time_s", None)
-        reason = getattr(metrics, "recompile_reason", None) or ""
-        found.append(
-            {
-                "function": str(getattr(metrics, "co_name", "") or "a graph"),
-                "again": number.isdigit() and number != "0",
-                "reason": reason.splitlines()[0] if reason else "",
-                "ns": seconds * 1e9 if seconds else None,
-            }
-        )
-    return found
+    return list(torch._dynamo.utils.get_compilation_metrics())
+
+
+def _compilation(metrics: Any) -> dict[str, Any]:
+    """The function, whether it was compiled again and by which failed guard, and the time in ns (None: unknown).
+
+    Dynamo numbers compilations frame/number: of one frame all but the first compile it again.
+    """
+    number = str(getattr(metrics, "compile_id", "") or "").rpartition("/")[2]
+    seconds = getattr(metrics, "entire_frame_compile_time_s", None)
+    reason = getattr(metrics, "recompile_reason", None) or ""
+    return {
+        "function": str(getattr(metrics, "co_name", "") or "a graph"),
+        "again": number.isdigit() and number != "0",
+        "reason": reason.splitlines()[0] if reason else "",
+        "ns": seconds * 1e9 if seconds else None,
+    }
 
 
 def _declared(kernel: FusedKernel) -> DeclaredKernel:

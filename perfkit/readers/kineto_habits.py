@@ -16,7 +16,7 @@ from perfkit.readers.kineto_place import Place, Steps
 
 _MOST = 100  # kinds of waits, places of lists
 # Calls in which the host stands still; those that make a stream wait, or only ask, do not stop it.
-_BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
+_BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "Memcpy", "MemcpyWithStream")
 _EMPTY, _ITEM, _TO, _LIFT = "aten::empty", "aten::item", "aten::to", "aten::lift_fresh"
 _REGION, _COMPILE = "Torch-Compiled Region", "_compile.compile_inner (dynamo_timed)"
 
@@ -62,10 +62,7 @@ def _device_waits(
     synchronisation that ends a step, outside any operator and with no launch after it, belongs to who measures.
     """
     blocks = (
-        (host.category == RUNTIME)
-        & inside
-        & (host.lane == steps.lane)
-        & _named(host, lambda n: n.endswith(_BLOCKING) or (n.endswith("Memcpy") and "Async" not in n))
+        (host.category == RUNTIME) & inside & (host.lane == steps.lane) & _named(host, lambda n: n.endswith(_BLOCKING))
     )
     calls = np.flatnonzero(blocks)
     closing = (places.operator[calls] < 0) & (_next_call(host, steps, calls) != places.step[calls])

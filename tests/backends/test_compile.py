@@ -152,6 +152,19 @@ def test_graph_breaks_are_counted():
     assert warning.startswith("The graph breaks 1 × (")
 
 
+def test_what_dynamo_counted_is_kept():
+    """Another shape compiles both halves again, for the guard that failed; a program made later knows nothing of it."""
+    model = Breaks()
+    program = CompiledProgram(model, torch.compile(model, backend="eager", dynamic=False), None)
+    program.forward((torch.ones(4),))
+    program.forward((torch.ones(5),))
+    counted = program.compiler()
+    assert counted["graphs"] == 4 and sum(counted["graph_breaks"].values()) == 2
+    assert [again["function"] for again in counted["recompilations"]][:1] == ["forward"]
+    assert all(again["ns"] > 0 and "size mismatch" in again["reason"] for again in counted["recompilations"])
+    assert CompiledProgram(model, None, None).compiler() == {"graphs": 0, "graph_breaks": {}, "recompilations": []}
+
+
 def test_without_a_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

@@ -20,6 +20,7 @@ _FOLLOWING = 12  # rows after a comparison that are asked whether they take its 
 _BROAD = 4  # times as many elements as the larger operand: a comparison of everything with everything
 _SMALL_BYTES = 64 * 1024.0
 _LONGEST_CALL = 20e3  # ns on the host: what takes longer copies much, or waits
+_AHEAD = 100e3  # ns from a launch to the start of its kernel: from here on the GPU does not wait for calls
 _MANY = 8  # small copies a step
 _CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::type_as")
 _LAYOUTS = ("aten::contiguous", "aten::clone", "aten::reshape", "aten::channel_shuffle", "aten::flatten")
@@ -115,7 +116,7 @@ def _small(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"They take {units.text(time, 'ns')} on the GPU, nearly all of it start and end, and their calls "
         f"{units.text(launch, 'ns')} on the host.",
         time,
-        max(time, min(launch, _idle(case))),
+        max(time, min(launch, _idle(case)) if _late(case) else 0.0),
         rows=small,
     )
 
@@ -125,6 +126,12 @@ def _launch_ns(case: Case) -> float:
     calls = [c for c in case.facts.get("api") or [] if "Memcpy" in c["name"]]
     count = sum(c["count"] for c in calls)
     return min(sum(c["ns"] for c in calls) / count, _LONGEST_CALL) if count else 0.0
+
+
+def _late(case: Case) -> bool:
+    """Whether the host is hardly ahead of the GPU, so that its own time counts."""
+    lead = (case.facts.get("launch_delay") or {}).get("median_ns")
+    return lead is None or lead < _AHEAD
 
 
 def _idle(case: Case) -> float:
@@ -139,7 +146,8 @@ SMALL = Rule(
     what="A copy of a few bytes takes some µs on the GPU and some on the host, whatever its size. Dozens of them a "
     "step come of values moved one by one.",
     recognised=f"At least {_MANY} copies a step of 64 KiB or less.",
-    estimate="Their time on the GPU; or, where that is more, what their calls take on the host, as far as the GPU "
+    estimate="Their time on the GPU; or, where that is more and the host less than 100 µs ahead, what their calls take "
+    "on the host, as far as the GPU "
     "idles.",
     remedies=("Pack the values into one tensor and copy once; keep on the GPU what every step needs.",),
     example="26 index lists copied one by one → one stacked tensor of (26, B).",
