@@ -86,11 +86,11 @@ function launchLines(data, i, choose) {
 
 const FIRST = 100;
 
-// A table of what lies in a span, by name.
-export function spanPanel(data, span) {
+// A table of what lies in a span, by name; `find(name)` searches for one.
+export function spanPanel(data, span, find) {
   const groups = aggregate(data, span), length = span.to - span.from;
   const body = groups.slice(0, FIRST).map((g) => el("tr", {},
-    el("th", { scope: "row", title: data.names[g.name].slice(0, 1000) }, data.names[g.name]), el("td", {}, data.categories[g.category]),
+    el("th", { scope: "row", title: data.names[g.name].slice(0, 1000) }, el("button", { type: "button", class: "tl-jump", onclick: () => find(data.names[g.name]) }, data.names[g.name])), el("td", {}, data.categories[g.category]),
     [g.count.toLocaleString("en-US"), duration(g.time), percent(g.time / length), percent(g.efficiency)].map((t) => el("td", { class: "tl-right" }, t))));
   const lanes = busy(data, span).filter((b) => b.time > 0).map((b) => `${data.lanes[b.lane].name} ${percent(b.time / length)}`);
   return el("div", { class: "tl-facts" }, el("h3", {}, `Span of ${duration(length)}`),

@@ -176,7 +176,7 @@ class Timeline {
     this.selected = -1;
     this.links = [];
     this.span = clampView(span, this.data);
-    this.panel.replaceChildren(spanPanel(this.data, this.span));
+    this.panel.replaceChildren(spanPanel(this.data, this.span, (name) => this.find(name)));
     this.say(`span of ${duration(this.span.to - this.span.from)}`);
     this.touch();
   }
@@ -191,6 +191,11 @@ class Timeline {
     this.found = search(this.data, text);
     this.say(this.found ? `${amount(this.found.count, "")} found, ${duration(this.found.time)}` : "");
     this.recolor();
+  }
+
+  find(name) {
+    this.query.value = name;
+    this.search(name);
   }
 
   searchKey(event) {

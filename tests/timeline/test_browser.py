@@ -172,6 +172,9 @@ def test_shift_and_drag_sums_up_a_span(show: Callable[..., Page], eager: Path) -
     assert int(kind[1]) >= 1
     assert "cuda:0 stream 7" in page.locator(".tl-facts p").first.inner_text()
     assert view(page) == (0, page.evaluate("shown.data.to")), "selecting moves nothing"
+    rows.first.locator("button").click()
+    assert page.locator("input[type=search]").input_value() == rows.first.locator("button").inner_text()
+    assert page.evaluate("shown.found.count") >= int(kind[1])
 
 
 def test_drag_pans_and_wheel_zooms(show: Callable[..., Page], eager: Path) -> None:
