@@ -18,6 +18,7 @@ _LONGEST = 4000  # characters of a name
 _HOST = ("cpu_op", "user_annotation", "runtime", "python_function", "overhead")  # as the reader numbers them
 CATEGORIES = (*_HOST, STEP, PASS, "gpu_kernel", "memcpy", "memset", "other")
 _CODE = {name: code for code, name in enumerate(CATEGORIES)}
+_FARTHEST = 2.0**52  # ns; beyond lies damage, and sums that are not exact
 _PASS_RANGE = "perfkit:pass:"
 NONE = -1
 
@@ -78,8 +79,9 @@ def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
     events = Events()
     rows = _slices(timeline.rows(), events, facts)  # before the spans: facts are shown in the order in which they come
     spans = _slices(timeline.spans, events, facts)
-    rows.start += timeline.origin_ns
-    spans.start += timeline.origin_ns
+    if abs(timeline.origin_ns) <= _FARTHEST:
+        rows.start += timeline.origin_ns  # to the trace's time, which is the host's
+        spans.start += timeline.origin_ns
     parts, threads_named = [spans], []
     if host is not None and len(host) and timeline.measured:
         threads = _threads(host, events)

@@ -154,3 +154,39 @@ def test_modules_that_cannot_be_embedded_are_refused(tmp_path: Path) -> None:
         modules.bundle(tmp_path / "a.js")
     (tmp_path / "b.js").write_text("const hidden = 1;\nexport const b = hidden;\n")
     assert "hidden" not in modules.bundle(tmp_path / "a.js").rpartition("return")[2]
+
+
+ABSURD = [0.0, -1e300, 1e300, -5.0, 2.0**60, 1e-300, 17.5]
+
+
+def test_absurd_times_in_a_trace_leave_tracks_in_order(tmp_path: Path) -> None:
+    events = [
+        {**_event(cat, f"e{i}", 0, 0, correlation=i, device=0, stream=7), "ts": start, "dur": duration}
+        for i, (cat, start, duration) in enumerate(
+            (cat, start, duration)
+            for cat in ("cpu_op", "cuda_runtime", "kernel")
+            for start in ABSURD
+            for duration in ABSURD
+        )
+    ]
+    header, columns = opened(of_trace(trace_of(events, tmp_path / "t.json.gz")))
+    _check_order(header, columns)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("start", ABSURD)
+def test_absurd_times_in_a_table_leave_tracks_in_order(start: float) -> None:
+    rows = [
+        {"name": "k", "kind": "gpu_kernel", "device": "cuda:0", "order": i, "start_ns": s, "duration_ns": abs(d)}
+        for i, (s, d) in enumerate((s, d) for s in (start, 3.0) for d in ABSURD)
+    ]
+    _check_order(*opened(timeline.packed(build(rows), "x")["profile"]))
+
+
+def _check_order(header: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
+    start, duration = columns["start"], columns["duration"]
+    assert np.isfinite(start).all() and np.isfinite(duration).all()
+    assert start.min() == 0 and (duration >= 0).all()
+    for _, _, first, count in header["tracks"]:
+        part = slice(first, first + count)
+        assert (start[part][1:] >= (start + duration)[part][:-1]).all()
