@@ -60,7 +60,7 @@ async function reload() {
   page.notes = listing.notes;
   if (JSON.stringify([page.runs, page.notes]) === before && page.entry) return;
   listRuns();
-  const now = page.runs.find((r) => r.id === page.wantedRun || (page.entry && r.id === page.entry.id)) || page.runs[0];
+  const now = page.runs.find((r) => [r.id, r.name].includes(page.wantedRun) || (page.entry && r.id === page.entry.id)) || page.runs[0];
   const same = page.entry && now && now.id === page.entry.id && now.modified === page.entry.modified && now.size === page.entry.size;
   if (!same) await open(now && now.id);
 }
@@ -68,6 +68,7 @@ async function reload() {
 function listRuns() {
   const groups = Object.entries(KIND_NAMES).map(([kind, label]) => [label, page.runs.filter((r) => r.kind === kind)]).filter(([, runs]) => runs.length);
   byId("run").replaceChildren(...groups.map(([label, runs]) => el("optgroup", { label }, runs.map((r) => el("option", { value: r.id }, clean(r.name, 160))))));
+  if (page.entry) byId("run").value = page.entry.id;
   byId("run").hidden = !page.runs.length;
   byId("count").textContent = `${page.runs.length} under the logdir`;
   byId("count").title = page.notes.map((n) => clean(n, 400)).join("\n");
