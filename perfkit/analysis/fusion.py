@@ -34,8 +34,8 @@ _ALIKE = 0.25  # bytes that differ by less are the same fusion at another speed
 def predict(case: Case) -> Fusion | None:
     """The prediction for a backend that runs operator by operator; None for fused kernels, and without shapes."""
     fusible = _fusible(case)
-    generated = [bool(GENERATED.search(name)) for name in case.frame["name"].tolist()]
-    if not fusible.any() or any(generated) or not any(case.text("shapes")):
+    generated = _generated(case)
+    if not fusible.any() or generated.any() or not any(case.text("shapes")):
         return None
     found = chains(case, fusible)
     if not found:
@@ -49,6 +49,10 @@ def predict(case: Case) -> Fusion | None:
         step_ns=step,
         predicted_step_ns=max(step - gaps - sum(part.time_ns - part.predicted_ns for part, _ in parts), 0.0),
     )
+
+
+def _generated(case: Case) -> Booleans:
+    return case.named(lambda name: bool(GENERATED.search(name)))
 
 
 def _fusible(case: Case) -> Booleans:
@@ -119,7 +123,7 @@ def _bytes(case: Case, rows: Booleans) -> float:
 def achieve(case: Case) -> dict[str, tuple[float, float, float | None, float | None]] | None:
     """Kernels, time, bytes and efficiency of what is left of the same work in a compiled step, by pass; None if it is
     not compiled. Bytes are None where those of some generated kernel are unknown."""
-    generated = np.array([bool(GENERATED.search(name)) for name in case.frame["name"].tolist()], bool)
+    generated = _generated(case)
     if not generated.any():
         return None
     rows = (generated & ~case.is_in("pass", ("optimizer",))) | (

@@ -50,6 +50,7 @@ class Case:
     steps: int
     about: Circumstances
     claims: list[tuple[Finding, Booleans]] = field(default_factory=list)  # findings about rows, and which
+    _texts: dict[str, list[str]] = field(default_factory=dict)
 
     def unclaimed(self, rows: Booleans) -> Booleans:
         """Those of `rows` that no finding so far is about: what has a cause is not told again by its symptom."""
@@ -89,16 +90,25 @@ class Case:
 
     def operators(self) -> list[str]:
         """The operator that each row is: on a CPU its own name, on a GPU that of the operator that launched it."""
-        names = self.frame["name"].tolist()
         if self.report.device != "cuda":
-            return names
-        logical = self.frame["operator"].astype(object)
-        return [str(o) if known else n for o, known, n in zip(logical, logical.notna(), names, strict=True)]
+            return self.text("name")
+        if "" not in self._texts:
+            pairs = zip(self.text("operator"), self.text("name"), strict=True)
+            self._texts[""] = [operator or name for operator, name in pairs]
+        return self._texts[""]
 
     def text(self, column: str) -> list[str]:
-        """A column of text, "" where it is absent."""
-        values: list[str] = self.frame[column].astype(object).where(self.frame[column].notna(), "").tolist()
-        return values
+        """A column of text, "" where it is absent; asked for often, so made once."""
+        if column not in self._texts:
+            values = self.frame[column].astype(object)
+            self._texts[column] = values.where(values.notna(), "").tolist()
+        return self._texts[column]
+
+    def named(self, test: Callable[[str], bool]) -> Booleans:
+        """The rows whose name passes `test`, which is asked once for each name."""
+        names = self.text("name")
+        passed = {name: test(name) for name in set(names)}
+        return np.array([passed[name] for name in names], bool)
 
     def main_kernels(self, rows: Booleans, most: int = 8) -> list[str]:
         """Short names of the kernels among `rows`, the longest first."""

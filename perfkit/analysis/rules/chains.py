@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
-from perfkit.analysis.roofline import Booleans, Reals
+from perfkit.analysis.roofline import Booleans, Integers, Reals
 from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import percent
@@ -40,30 +39,62 @@ def elementwise(case: Case) -> Booleans:
 
 def chains(case: Case, work: Booleans) -> list[Chain]:
     """All chains of at least two of the rows `work`, in the order of the table."""
-    frame, shapes = case.frame, case.text("shapes")
-    where = list(zip(frame["step"].tolist(), frame["stream"].tolist(), case.text("pass"), strict=True))
-    compiled = [bool(GENERATED.search(name)) or "fused" in name.lower() for name in frame["name"].tolist()]
-    found: list[list[int]] = []
-    current: list[int] = []
-    for i in np.argsort(frame["order"].to_numpy(np.int64), kind="stable").tolist():
-        usable = bool(work[i]) and not compiled[i]
-        linked = usable and current and where[i] == where[current[-1]] and _reads(shapes[current[-1]], shapes[i])
-        if not linked:
-            found.append(current)
-            current = []
-        if usable:
-            current.append(i)
-    found.append(current)
-    start, time = frame["start_ns"].to_numpy(float), np.nan_to_num(case.judged.time)
-    written = np.nan_to_num(frame["bytes_written"].to_numpy(float))
-    rate = _rates(case)
-    return [_chain(rows, start, time, written, rate) for rows in found if len(rows) > 1]
+    usable = work & ~case.named(lambda name: bool(GENERATED.search(name)) or "fused" in name.lower())
+    order = np.argsort(case.frame["order"].to_numpy(np.int64), kind="stable")
+    place = np.flatnonzero(usable[order])
+    rows = order[place]
+    if len(rows) < 2:
+        return []
+    first, second = rows[:-1], rows[1:]
+    linked = (np.diff(place) == 1) & _together(case, first, second) & _reads(case, first, second)
+    group = np.concatenate([[0], np.cumsum(~linked)])
+    sums = [np.bincount(group[:-1], np.where(linked, a, 0.0), group[-1] + 1) for a in _spared(case, first, second)]
+    begin, size = np.unique(group, return_index=True, return_counts=True)[1:]
+    return [
+        Chain(tuple(rows[b : b + n].tolist()), float(sums[0][g]), float(sums[1][g]), float(sums[2][g]))
+        for g, (b, n) in enumerate(zip(begin.tolist(), size.tolist(), strict=True))
+        if n > 1
+    ]
 
 
-def _reads(before: str, after: str) -> bool:
-    """Whether a row with shapes `after` can read the result of one with shapes `before`."""
+def _together(case: Case, first: Integers, second: Integers) -> Booleans:
+    """Whether two rows are of one step, stream and pass."""
+    import pandas as pd
+
+    same = np.ones(len(first), bool)
+    for column in ("step", "stream", "pass"):
+        code = pd.factorize(case.frame[column])[0]
+        same &= code[first] == code[second]
+    return same
+
+
+def _reads(case: Case, first: Integers, second: Integers) -> Booleans:
+    """Whether the second of two rows can read the result of the first, by their shapes."""
+    import pandas as pd
+
+    code, texts = pd.factorize(np.asarray(case.text("shapes"), dtype=object))
+    pairs, inverse = np.unique(code[first] * len(texts) + code[second], return_inverse=True)
+    known = [_fits(texts[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.tolist()]
+    return np.array(known, bool)[inverse]
+
+
+def _fits(before: str, after: str) -> bool:
+    """Whether a row with shapes `after` has an operand of the shape that one with shapes `before` writes."""
     result = tensors.broadcast(before)
     return result is not None and any(shape == result for _, shape in tensors.shapes(after))
+
+
+def _spared(case: Case, first: Integers, second: Integers) -> tuple[Reals, Reals, Reals]:
+    """What joining two rows spares: ns of moving the intermediate, ns between them, and its bytes, written and read."""
+    start, time = case.frame["start_ns"].to_numpy(float), np.nan_to_num(case.judged.time)
+    written = np.nan_to_num(case.frame["bytes_written"].to_numpy(float))[first]
+    rate = _rates(case)
+    moved = np.zeros(len(first))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for rows in (first, second):
+            moved += np.where((written > 0) & (rate[rows] > 0), np.minimum(written / rate[rows], time[rows]), 0.0)
+    gap = start[second] - start[first] - time[first]
+    return moved, np.clip(np.nan_to_num(gap), 0.0, _LONGEST_GAP), 2 * written
 
 
 def _rates(case: Case) -> Reals:
@@ -72,17 +103,6 @@ def _rates(case: Case) -> Reals:
     by_memory = judged.judged & (judged.bound == 0) & (judged.roof > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(by_memory, judged.bytes / judged.roof, judged.bytes / judged.time)
-
-
-def _chain(rows: list[int], start: Reals, time: Reals, written: Reals, rate: Reals) -> Chain:
-    moved = launch = saved = 0.0
-    for first, second in itertools.pairwise(rows):
-        gap = start[second] - start[first] - time[first]
-        launch += float(np.clip(gap, 0.0, _LONGEST_GAP)) if np.isfinite(gap) else 0.0
-        if written[first] > 0:
-            saved += 2 * written[first]
-            moved += sum(min(written[first] / rate[r], time[r]) for r in (first, second) if rate[r] > 0)
-    return Chain(tuple(rows), float(moved), launch, float(saved))
 
 
 def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:

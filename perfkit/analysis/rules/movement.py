@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -62,6 +63,7 @@ def _compare(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def _all_with_all(text: str) -> tensors.Shape | None:
     """The shape of the result of a comparison that multiplies out two tensors; None for an ordinary one."""
     result = tensors.broadcast(text)
@@ -157,21 +159,20 @@ SMALL = Rule(
 
 def _copies_of(case: Case, names: tuple[str, ...]) -> Booleans:
     """Rows on the device itself that copy for operators of `names`, outside the optimizer."""
-    operators = [str(o) for o in case.text("operator")]
-    chosen = np.array([o in names for o in operators], bool)
-    outside = ~case.is_in("pass", ("optimizer",))
+    chosen, outside = case.is_in("operator", names), ~case.is_in("pass", ("optimizer",))
     rows: Booleans = case.is_in("family", ("copy",)) & ~case.is_in("kind", ("memcpy",)) & chosen & outside
     return rows
 
 
 def _conversions(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    shapes = case.text("shapes")
-    rows = _copies_of(case, _CONVERSIONS) & np.array([len({d for d, _ in tensors.shapes(s)}) > 1 for s in shapes], bool)
+    rows, shapes = _copies_of(case, _CONVERSIONS), case.text("shapes")
+    for i in np.flatnonzero(rows).tolist():
+        rows[i] = len({dtype for dtype, _ in tensors.shapes(shapes[i])}) > 1
     yield from _needless(rule, case, rows, "convert from one dtype to another")
 
 
 def _layouts(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    by_name = np.array([bool(_LAYOUT_KERNEL.search(n)) for n in case.frame["name"].tolist()], bool)
+    by_name = case.named(lambda name: bool(_LAYOUT_KERNEL.search(name)))
     rows = _copies_of(case, _LAYOUTS) | (by_name & case.is_in("kind", ON_GPU))
     yield from _needless(rule, case, rows, "write tensors anew in another layout")
 
