@@ -18,22 +18,26 @@ _LONGEST = 4000  # characters of a name
 _HOST = ("cpu_op", "user_annotation", "runtime", "python_function", "overhead")  # as the reader numbers them
 CATEGORIES = (*_HOST, STEP, PASS, "gpu_kernel", "memcpy", "memset", "other")
 _CODE = {name: code for code, name in enumerate(CATEGORIES)}
+_MOST_CODES = 2**15 - 1  # that an int16 counts
 _FARTHEST = 2.0**52  # ns; beyond lies damage, and sums that are not exact
 _PASS_RANGE = "perfkit:pass:"
 NONE = -1
 
 
 class Words:
-    """Distinct words in the order of their first use; each is cleaned once."""
+    """Distinct words in the order of their first use, each cleaned once; −1 for those beyond `most`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 2**31 - 1) -> None:
+        self._most = most
         self._codes: dict[str, int] = {}
         self._of: dict[str, int] = {}
 
     def __call__(self, text: str) -> int:
         code = self._of.get(text)
         if code is None:
-            code = self._of[text] = self._codes.setdefault(clean(text, _LONGEST), len(self._codes))
+            word = clean(text, _LONGEST)
+            full = word not in self._codes and len(self._codes) == self._most
+            code = self._of[text] = NONE if full else self._codes.setdefault(word, len(self._codes))
         return code
 
     @property
@@ -63,8 +67,8 @@ class Events:
     """All events by track, then start; `launch` is an index of an event, −1 for none."""
 
     names: Words = field(default_factory=Words)
-    families: Words = field(default_factory=Words)
-    passes: Words = field(default_factory=Words)
+    families: Words = field(default_factory=lambda: Words(_MOST_CODES))
+    passes: Words = field(default_factory=lambda: Words(_MOST_CODES))
     lanes: list[tuple[str, str]] = field(default_factory=list)
     tracks: list[list[int]] = field(default_factory=list)
     _columns: dict[str, np.ndarray] = field(default_factory=dict)

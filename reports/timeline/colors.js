@@ -41,7 +41,7 @@ export function coloring(data, mode, matches, dark) {
   const shade = new Uint8Array(data.count);
   const known = new Map(); // most events share few combinations
   for (let i = 0; i < data.count; i++) {
-    const key = ((data.category[i] * 4096 + data.family[i] + 1) * 512 + data.pass[i] + 1) * 8
+    const key = ((data.category[i] * 32768 + data.family[i] + 1) * 32768 + data.pass[i] + 1) * 8
       + (mode === "efficiency" ? (data.row[i] >= 0 ? efficiencyClass(data.efficiency[i]) : 5) : 0);
     let number = known.get(key);
     if (number === undefined) known.set(key, (number = pick(i)));

@@ -156,6 +156,14 @@ def test_modules_that_cannot_be_embedded_are_refused(tmp_path: Path) -> None:
     assert "hidden" not in modules.bundle(tmp_path / "a.js").rpartition("return")[2]
 
 
+def test_more_passes_than_can_be_counted_do_no_harm() -> None:
+    same = {"name": "k", "kind": "gpu_kernel", "device": "cuda:0", "duration_ns": 1.0}
+    rows = [{**same, "order": i, "start_ns": 2.0 * i, "pass": f"p{i}"} for i in range(33_000)]
+    header, columns = opened(timeline.packed(build(rows), "x")["profile"])
+    assert len(header["passes"]) == 2**15 - 1
+    assert columns["pass"].max() == 2**15 - 2 and (columns["pass"] == -1).any()
+
+
 ABSURD = [0.0, -1e300, 1e300, -5.0, 2.0**60, 1e-300, 17.5]
 
 
