@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from perfkit.analysis import reasons
+from perfkit.analysis.report import analyse_any, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
 from perfkit.analysis.rules import RULES, by_name, tensors
-from tests.analysis import faults
+from perfkit.readers import read
+from perfkit.readers.kineto import read_trace
+from tests.analysis import faults, profiles
 from tests.conftest import ROOT
+from tests.readers.traces import event, mark, op, write
 
 # fp32 products are in every hand-made step and are a fault on this machine: only their own case is about them.
 ALWAYS = "fp32-matmul"
@@ -116,3 +120,71 @@ def test_the_page_of_findings_is_made_of_the_rules() -> None:
 
     page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     assert with_rules(page) == page, "run: python -m perfkit.render.explanations docs/findings.md"
+
+
+REAL = {
+    "eager": {"gpu-idle", "tiny-kernels"},
+    "eager-stack": {"gpu-idle", "tiny-kernels"},
+    "compiled": {"gpu-idle", "tiny-kernels"},
+    "graph": {"gpu-idle", "tiny-kernels", "sync"},
+    "streams": set(),
+    "nccl-rank0": {"gpu-idle", "collectives", "small-copies"},
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_what_is_found_in_real_traces_of_an_h200(name: str) -> None:
+    """Small models on a fast GPU wait for the host; large products on two streams, launched far ahead, do not."""
+    assert set(named(profiles.backend(profiles.kineto(name)))) == REAL[name]
+
+
+# In other people's traces: what two training jobs of 2022 really wait for.
+OTHERS = {
+    "recsys-nccl-2022-105k-events": {"copies-dtod", "collectives", "gpu-idle"},
+    "training-2022-109k-events": {"collectives", "gpu-idle", "elementwise-chain", "copies-htod"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_found_in_traces_of_others(name: str, samples: Path) -> None:
+    path = samples / "kineto" / f"{name}.json.gz"
+    assert set(named(analyse_any(read(path), path).backends[0])) == OTHERS[name]
+
+
+def gpu_step(path: Path, kernel_us: float, launch_us: float) -> BackendReport:
+    """A trace of 30 kernels, each with a small copy before it, launched one after the other by one thread."""
+    events, free = (
+        [mark("perfkit:pass:forward", 1, 60 * launch_us)],
+        0.0,
+    )
+    for i in range(60):
+        at = 2 + i * launch_us
+        copy = i % 2 == 0
+        name, length = ("Memcpy HtoD (Pageable -> Device)", 2.0) if copy else ("elementwise_kernel", kernel_us)
+        call = "cudaMemcpyAsync" if copy else "cudaLaunchKernel"
+        begin = max(free, at + 8)
+        free = begin + length
+        events += [
+            op("aten::to" if copy else "aten::mul", at, at + 7, [[256], [256]]),
+            event("cuda_runtime", call, at + 2, at + 6, correlation=i),
+            event("gpu_memcpy" if copy else "kernel", name, begin, free, pid=0, tid=7, device=0, stream=7,
+                  correlation=i, **({"bytes": 1024} if copy else {})),
+        ]  # fmt: skip
+    events += [
+        mark("perfkit:step:0", 0, free + 20),
+        event("cuda_runtime", "cudaDeviceSynchronize", 60 * launch_us + 4, free + 10),
+    ]
+    return analyse_table(read_trace(write(path / "t.json", events)), None, path / "t.json").backends[0]
+
+
+def test_a_launch_bound_step_with_small_copies_by_a_trace_made_by_hand(tmp_path: Path) -> None:
+    """Each launch takes 10 µs, and its work 2 or 3: the GPU is idle for most of the time."""
+    found = named(gpu_step(tmp_path, kernel_us=3, launch_us=10))
+    assert {"gpu-idle", "small-copies", "copies-htod", "tiny-kernels"} == set(found)
+    assert found["small-copies"].count == 30 and found["gpu-idle"].share > 0.6
+    assert "The host's lead" in found["gpu-idle"].evidence
+
+
+def test_a_gpu_bound_step_has_none(tmp_path: Path) -> None:
+    """With kernels of 400 µs the host runs ahead, and neither idle time nor copies cost anything to speak of."""
+    assert set(named(gpu_step(tmp_path, kernel_us=400, launch_us=10))) == set()
