@@ -25,7 +25,7 @@ class Mine(Backend):
 
 
 def test_the_built_in_backends_the_reference_first():
-    assert backends.names() == ["eager", "compile", "llmc", "thunder", "thunder-llmc"]
+    assert backends.names() == ["eager", "compile", "kernels", "llmc", "thunder", "thunder-llmc", "triton"]
     assert [backends.get(name).name for name in backends.names()] == backends.names()
     assert all(backends.get(name).summary for name in backends.names())
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_there():
         backends.get("./no_such_backend.py")
 
 
-@pytest.mark.parametrize("name", ["eager", "compile", "llmc", "thunder", "thunder-llmc"])
+@pytest.mark.parametrize("name", ["eager", "compile", "kernels", "llmc", "thunder", "thunder-llmc", "triton"])
 def test_without_torch_each_says_so(monkeypatch, name):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     reason = backends.get(name).unavailable()

@@ -1,0 +1,136 @@
+"""Backends that run a model under PyTorch's autograd with kernels of the catalog in the place of some functions.
+
+The functions are those of `perfkit.functional`; a model that calls none of them runs as in eager. The backend `kernels`
+takes the fastest kernels there are for the device (C on a CPU, CUDA on a GPU), `triton` those written in Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from perfkit import kernels
+from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.kernels.languages import LANGUAGES
+from perfkit.run_folder import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+    from torch import Tensor
+
+    from perfkit.workloads.interface import Batch, Workload
+
+
+def split_heads(qkv: Tensor, heads: int) -> Any:
+    """`perfkit.functional.split_heads` by kernels, as are those below."""
+    return _operator("split_heads_forward")(qkv, heads)
+
+
+def merge_heads(x: Tensor) -> Any:
+    return _operator("merge_heads_forward")(x)
+
+
+def causal_softmax(scores: Tensor, scale: float) -> Any:
+    return _operator("causal_softmax_forward")(scores, scale)
+
+
+def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+    from torch.nn.functional import linear
+
+    return _operator("bias_relu_forward")(linear(x, weight), bias)
+
+
+def multiply_add_activation(x: Tensor, z: Tensor, alpha: float, bias: Tensor, activation: str) -> Any:
+    return _operator(f"multiply_add_{activation}_forward")(x, z, alpha, bias)
+
+
+def _operator(name: str) -> Any:
+    import torch
+
+    return getattr(torch.ops.perfkit, name).default
+
+
+REPLACING: tuple[Callable[..., Any], ...] = (
+    split_heads, merge_heads, causal_softmax, linear_relu, multiply_add_activation,
+)  # fmt: skip
+
+
+class CatalogProgram(AutogradProgram):
+    """Eager's program, with `REPLACING` in force and the language of the kernels settled while a step runs."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, language: str | None) -> None:
+        super().__init__(model, model, optimizer, keeps_modules=True)
+        self._language = language
+        self._called: set[str] = set()
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        with self._in_force():
+            return super().forward(batch)
+
+    def train_step(self, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+        with self._in_force():
+            return super().train_step(batches)
+
+    def warnings(self) -> list[str]:
+        if self._called:
+            return []
+        return ["the model calls no function that kernels replace (perfkit.functional): it ran as in eager"]
+
+    @contextmanager
+    def _in_force(self) -> Iterator[None]:
+        from perfkit import functional
+
+        with ExitStack() as stack:
+            stack.enter_context(functional.replaced({f.__name__: self._noted(f) for f in REPLACING}))
+            if self._language:
+                stack.enter_context(kernels.use_version(language=self._language))
+            yield
+
+    def _noted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self._called.add(function.__name__)
+            return function(*arguments)
+
+        return call
+
+
+class Kernels(Backend):
+    """The fastest kernels of the catalog for the device."""
+
+    name = "kernels"
+    summary = "eager, with hand-written kernels in the place of perfkit.functional's functions"
+    language: ClassVar[str | None] = None
+
+    def unavailable(self, settings: Settings | None = None) -> str | None:
+        return kernels.unavailable(_device(settings)) if torch_installed() else NO_TORCH
+
+    def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CatalogProgram:
+        kernels.load(settings.kernel_dirs)
+        optimizer = workload.optimizer(model, settings) if settings.training else None
+        return CatalogProgram(model, optimizer, self.language)
+
+
+class Triton(Kernels):
+    """Those of the catalog's kernels that are written in Triton."""
+
+    name = "triton"
+    summary = "eager, with Triton kernels in the place of perfkit.functional's functions"
+    language = "triton"
+
+    def unavailable(self, settings: Settings | None = None) -> str | None:
+        if not torch_installed():
+            return NO_TORCH
+        triton, device = LANGUAGES["triton"], _device(settings)
+        if device == triton.test_device():
+            return None
+        if device != triton.device:
+            return "Triton's kernels run on a GPU: choose --device cuda."
+        return triton.unavailable()
+
+
+def _device(settings: Settings | None) -> str:
+    return settings.device.split(":")[0] if settings else "cpu"
