@@ -7,7 +7,7 @@ function buildPanel(backend, report) {
   const banner = faulty(backend) ? el("p", { class: "banner", role: "alert" }, el("strong", {}, `✗ ${clean(backend.name, 80)} is ${backend.status}. `), clean(backend.reason, 600), " Its times measure another computation: they say nothing about speed.") : null;
   const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
   const grid = el("div", { class: "grid" },
-    findingsCard(backend), roofline && roofline.node, accountingCard(backend), groupsCard(backend), kernels && kernels.node,
+    findingsCard(backend), roofline && roofline.node, accountingCard(backend), groupsCard(backend), fusionCard(backend), kernels && kernels.node,
     backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null,
     traceCard(backend), timelineCard(backend), adviceCard(backend), missingCard(backend), checks && checks.node, symbolsCard(backend));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;

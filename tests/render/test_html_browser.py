@@ -11,7 +11,7 @@ import pytest
 from perfkit.analysis.results import Report
 from perfkit.render import html
 from perfkit.render.cells import column_scale
-from tests.analysis import profiles
+from tests.analysis import profiles, test_fusion
 from tests.render import sample
 
 if TYPE_CHECKING:
@@ -251,3 +251,13 @@ def test_a_report_that_knows_little(open_page: OpenPage, tmp_path: Path) -> None
     assert "not checked" in page.locator("#backends").inner_text()
     assert page.locator("#panel-0").inner_text() == "Nothing was captured of this backend."
     assert errors == []
+
+
+def test_fusion_headroom_and_what_is_not_judged(show: Show) -> None:
+    """A prediction beside what the compiler achieved; and rules that the profile gave too little to."""
+    page = show(test_fusion.report(test_fusion.cpu_chain(), [test_fusion.fused(300, 20 * test_fusion.MB)]))
+    card = page.locator(".panel:not([hidden]) .card", has_text="Fusion headroom")
+    assert "the compiler moves 2.00 × the bytes: it fuses less, or recomputes" in card.inner_text()
+    assert "fused, 800.0 µs are predicted; compile took 1.00 ms" in card.inner_text()
+    todo = page.locator(".panel:not([hidden]) .card", has_text="What to do next").inner_text()
+    assert "Not judged: idle-threads" in todo and "elementwise-chain" in todo

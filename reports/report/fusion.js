@@ -1,0 +1,23 @@
+// Fusion headroom: fusible kernels one by one, as predicted when fused, and as the compiler fused them.
+
+function fusionCard(backend) {
+  const said = backend.fusion;
+  if (!said || !said.achieved_by) return null;
+  const scale = columnScale(said.parts.flatMap((p) => [p.time_ns, p.predicted_ns, p.achieved_ns]), "ns");
+  const count = (value) => (known(value) ? String(Math.round(value)) : "–");
+  const by = clean(said.achieved_by, 40);
+  const table = plainTable([
+    { head: "Pass", first: true, cell: (p) => clean(p.name, 40) },
+    { head: "Kernels", right: true, cell: (p) => count(p.kernels) },
+    { head: "Time", unit: scale.suffix, right: true, cell: (p) => number(p.time_ns, scale) },
+    { head: "Predicted", right: true, cell: (p) => count(p.predicted_kernels) },
+    { head: "Fused", unit: scale.suffix, right: true, cell: (p) => el("strong", {}, number(p.predicted_ns, scale)) },
+    { head: by, right: true, cell: (p) => count(p.achieved_kernels) },
+    { head: "Took", unit: scale.suffix, right: true, cell: (p) => el("strong", {}, number(p.achieved_ns, scale)) },
+    { head: "Why they part", cell: (p) => clean(p.why, 200) },
+  ], said.parts);
+  const achieved = known(said.achieved_step_ns) ? `; ${by} took ${amount(said.achieved_step_ns, "ns")}` : "";
+  return card("Fusion headroom", "fusible kernels one by one, as predicted when fused, and as the compiler fused them", "span-12",
+    el("div", { class: "scroll" }, table),
+    el("p", { class: "note" }, `The step takes ${amount(said.step_ns, "ns")}; fused, ${amount(said.predicted_step_ns, "ns")} are predicted${achieved}. What a compiler changes elsewhere is not predicted.`));
+}
