@@ -5,7 +5,7 @@ import { nameOf } from "./data.js";
 import { RULER } from "./draw.js";
 import { HEAD, laneAt, panned, viewOf } from "./layout.js";
 import { firstAfter } from "./lod.js";
-import { besides, childOf, hit, parentOf } from "./query.js";
+import { besides, childOf, hit, parentOf, trackOf } from "./query.js";
 
 const CLICK = 4; // px that a pointer may move in a click
 
@@ -41,6 +41,8 @@ class Input {
       ArrowLeft: () => (chosen ? to(besides(t.data, t.selected, -1)) : t.pan(-0.1)),
       ArrowUp: () => (chosen ? to(parentOf(t.data, t.selected)) : t.lanes.scrollBy(0, -40)),
       ArrowDown: () => (chosen ? to(childOf(t.data, t.selected)) : t.lanes.scrollBy(0, 40)),
+      m: () => t.selectSpan(chosen ? { from: t.data.start[t.selected], to: t.data.end[t.selected] } : t.view),
+      x: () => chosen && t.fold(trackOf(t.data, t.selected).lane),
       Enter: () => { if (!chosen) to(firstShown(t.data, t.layout, t.view)); },
     };
     const action = actions[event.key] || actions[event.key.toLowerCase()];

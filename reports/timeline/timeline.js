@@ -59,7 +59,7 @@ class Timeline {
     this.panel = el("div", { class: "tl-panel", "aria-live": "polite" });
     const button = (text, label, action) => el("button", { type: "button", "aria-label": label, title: label, onclick: action }, text);
     const bar = el("div", { class: "tl-bar" }, this.query, this.status, this.colorBy, button("−", "Zoom out", () => this.zoom(2)), button("+", "Zoom in", () => this.zoom(0.5)), button("All", "Show everything", () => this.show(this.data)));
-    const keys = ["W", "S", "zoom", "A", "D", "pan", "F", "fit the selection", "/", "search", "0", "show all"].map((k) => (k.length < 2 ? el("kbd", {}, k) : `${k} · `));
+    const keys = ["W", "S", "zoom", "A", "D", "pan", "F", "fit the selection", "M", "sum up", "/", "search", "0", "show all"].map((k) => (k.length < 2 ? el("kbd", {}, k) : `${k} · `));
     const hint = el("p", { class: "tl-hint" }, ...keys.flatMap((k) => [k, " "]), "wheel zooms once the timeline has focus (Ctrl + wheel always) · drag pans · Shift + drag sums up a span · arrows move the selection");
     const notes = [...this.data.notes, this.data.mended ? `${this.data.mended} times were damaged and are drawn without length` : ""].filter(Boolean);
     this.root = el("div", { class: "timeline" }, bar, this.map, this.lanes, this.legend, hint, notes.map((n) => el("p", { class: "tl-hint tl-note" }, n)), this.panel);

@@ -227,6 +227,12 @@ def test_the_keyboard_alone(show: Callable[..., Page], eager: Path) -> None:
     assert page.evaluate("[shown.data.start[shown.selected], shown.data.duration[shown.selected]]") != page.evaluate(
         "(i) => [shown.data.start[i], shown.data.duration[i]]", inner
     )
+    rows = page.evaluate("shown.layout.rows.length")
+    page.keyboard.press("x")
+    assert page.evaluate("shown.layout.rows.length") < rows
+    page.keyboard.press("x")
+    page.keyboard.press("m")
+    assert page.locator(".tl-facts h3").inner_text().startswith("Span of")
     page.keyboard.press("0")
     assert view(page) == whole
     page.keyboard.press("/")
