@@ -74,7 +74,7 @@ def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.relu(torch.nn.functional.linear(x, weight, bias))
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "sigmoid": torch.sigmoid,
     "gelu": functools.partial(torch.nn.functional.gelu, approximate="tanh"),

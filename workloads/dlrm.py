@@ -36,18 +36,20 @@ class ListIndex(nn.Module):
 
     def forward(self, hashes: Tensor) -> Tensor:
         known = torch.tensor(self.values, device=hashes.device)  # a copy to the device, in each forward
-        return (hashes.unsqueeze(-1) == known).long().argmax(dim=-1)
+        return torch.eq(hashes.unsqueeze(-1), known).long().argmax(dim=-1)
 
 
 class TensorIndex(nn.Module):
     """The same with the known hashes in a buffer on the device."""
+
+    values: Tensor
 
     def __init__(self, values: Sequence[int]) -> None:
         super().__init__()
         self.register_buffer("values", torch.tensor(list(values)), persistent=False)
 
     def forward(self, hashes: Tensor) -> Tensor:
-        return (hashes.unsqueeze(-1) == self.values).long().argmax(dim=-1)
+        return torch.eq(hashes.unsqueeze(-1), self.values).long().argmax(dim=-1)
 
 
 class ModulusIndex(nn.Module):
@@ -112,6 +114,8 @@ class Outer(nn.Module):
 
 class Dot(nn.Module):
     """The dot products of each two vectors, and the dense one itself: (B, F, D) → (B, F·(F − 1)/2 + D)."""
+
+    pairs: Tensor
 
     def __init__(self, vectors: int) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,7 +115,13 @@ def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], fol
     from perfkit.workloads.settings import resolve_settings
 
     chosen = loader.find(workload)
-    own = {"preset": str, "variant": str, "dtype": str, "batch_size": _whole, "sequence_length": _whole}
+    own: dict[str, Callable[[str], Any]] = {
+        "preset": str,
+        "variant": str,
+        "dtype": str,
+        "batch_size": _whole,
+        "sequence_length": _whole,
+    }
     cells = []
     for values in combinations(axes):
         options = {name: convert(values[name]) for name, convert in own.items() if name in values}
