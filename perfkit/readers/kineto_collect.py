@@ -143,7 +143,7 @@ class Collector:
             device=np.array([_small(a.device) for a in args], np.int32),
             stream=np.array([_small(a.stream) for a in args], np.int32),
             correlation=tight([a.correlation for a in args]),
-            amount=np.array([-1 if a.bytes is None else a.bytes for a in args], np.int64),
+            amount=np.array([-1 if a.bytes is None else _amount(a.bytes) for a in args], np.int64),
             shape=np.array([self._shape_code(a) for a in args], np.int32),
             message=self._message_codes(args),
             start=np.array([e.ts for e in events], np.float64),
@@ -250,6 +250,11 @@ def _real(value: float | None) -> float:
 
 def _small(value: int | str | None) -> int:
     return value if isinstance(value, int) and 0 <= value <= _MOST_IDS else -1
+
+
+def _amount(value: float) -> int:
+    """Bytes, −1 where they are beyond all reason."""
+    return int(value) if 0 <= value <= 2**62 else -1
 
 
 def _whole(value: int | str | None) -> int:

@@ -63,7 +63,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
     registers: int | float | None = None
     shared_memory: int | float | None = None
     occupancy: int | float | None = None
-    bytes: Whole | None = None
+    bytes: int | float | None = None  # of a copy; perfkit's own traces give it for kernels too, as a real number
     size: Whole | str | None = None  # of a copy, on AMD's launching call, as text
     collective: str | None = None
     elements_in: Whole | None = None
