@@ -77,7 +77,7 @@ class CompiledProgram(AutogradProgram):
         since = {reason: count - self._breaks_before.get(reason, 0) for reason, count in breaks.items()}
         return {
             "graphs": len(compiled),
-            "graph_breaks": {reason.splitlines()[0]: count for reason, count in since.items() if count > 0},
+            "graph_breaks": {reason.partition("\n")[0]: count for reason, count in since.items() if count > 0},
             "recompilations": [one for one in compiled if one["again"]],
         }
 

@@ -68,17 +68,17 @@ def _breaks(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     resumed = case.per_step(seen.get("resumed", 0))
     if not counted and not resumed:
         return
-    account = case.report.accounting
-    between = [gap for gap in account.gaps if gap.cause in _BETWEEN] if account else []
-    time = case.unprofiled(sum(gap.time_ns for gap in between))
+    gaps = [g for g in case.facts.get("gaps") or [] if g["cause"] in _BETWEEN and g["pass"] != "optimizer"]
+    between = list(dict.fromkeys(g["cause"] for g in gaps))
+    time = case.unprofiled(case.per_step(sum(g["ns"] for g in gaps)))
     number = sum(counted.values()) if counted else resumed
-    reasons = "; ".join(f"{count} × {cropped(reason.splitlines()[0])}" for reason, count in list(counted.items())[:3])
+    reasons = "; ".join(f"{count} × {cropped(reason.partition("\n")[0])}" for reason, count in list(counted.items())[:3])
     why = f"Dynamo's reasons: {reasons}. " if reasons else "The trace does not tell why: TORCH_LOGS=graph_breaks does. "
     yield rule.finding(
         case,
         f"The graph breaks {number:,.3g} ×: no fusion reaches across a break",
-        f"{why}Between graphs Python and the dispatcher run: {listed([g.cause for g in between])} take "
-        f"{units.text(time, 'ns')} of a step."
+        f"{why}Between graphs no kernel runs in {listed(between)}: {units.text(time, 'ns')} a step outside the "
+        "optimizer."
         if between
         else f"{why}What lies between graphs the profile does not tell.",
         time,
@@ -95,8 +95,8 @@ BREAKS = Rule(
     "Python runs that line, and another graph follows. Intermediates at the break go through memory.",
     recognised="The breaks that Dynamo counted, with its reasons, of a run with --backend compile. Of a trace: "
     "compiled regions inside a compiled region, which is how the code after a break runs.",
-    estimate="At most the time that Python and the dispatcher take in the step, without the profiler's share. What "
-    "fusing across the break would save comes on top and is not estimated.",
+    estimate="At most the time that Python and the dispatcher take outside the optimizer, without the profiler's "
+    "share. What fusing across the break would save comes on top and is not estimated.",
     remedies=(
         "Take the line out of the model, or let Dynamo trace it: torch.compile(fullgraph=True) names the first one, "
         "TORCH_LOGS=graph_breaks all.",
