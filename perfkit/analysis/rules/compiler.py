@@ -11,6 +11,7 @@ from perfkit.analysis.words import cropped, listed
 
 _BETWEEN = ("Python", "dispatch", "host code")
 _NAMED = 2
+_MOST_REASONS = 3
 
 
 def _recompiled(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
@@ -72,7 +73,8 @@ def _breaks(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     between = list(dict.fromkeys(g["cause"] for g in gaps))
     time = case.unprofiled(case.per_step(sum(g["ns"] for g in gaps)))
     number = sum(counted.values()) if counted else resumed
-    reasons = "; ".join(f"{count} × {cropped(reason.partition("\n")[0])}" for reason, count in list(counted.items())[:3])
+    first_lines = [(count, reason.partition("\n")[0]) for reason, count in counted.items()]
+    reasons = "; ".join(f"{count} × {cropped(line)}" for count, line in first_lines[:_MOST_REASONS])
     why = f"Dynamo's reasons: {reasons}. " if reasons else "The trace does not tell why: TORCH_LOGS=graph_breaks does. "
     yield rule.finding(
         case,
