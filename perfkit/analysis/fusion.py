@@ -18,16 +18,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.analysis.judging import TOO_SHORT_NS
-from perfkit.analysis.results import BackendReport, Fusion, FusionPart
+from perfkit.analysis.results import BackendReport, Fusion, FusionGroup, FusionPart
 from perfkit.analysis.roofline import Booleans
 from perfkit.analysis.rules import Case
-from perfkit.analysis.rules.chains import GENERATED, Chain, chains
+from perfkit.analysis.rules.chains import GENERATED, Chain, called, chains
 
 FUSIBLE = ("elementwise", "activation", "dropout", "normalization", "softmax", "reduction", "loss", "copy", "fill")
 _GENERATED_FAMILIES = (*FUSIBLE, "fused", "embedding", "index")
 # Copies inside a product (its bias) are its own; these are operators of their own.
 _COPIES = ("to", "_to_copy", "copy_", "clone", "contiguous", "reshape", "cat", "stack", "flatten", "add", "add_")
 _NEXT_TO_NOTHING = 1024.0  # bytes
+_MOST_GROUPS = 20
 _ALIKE = 0.25  # bytes that differ by less are the same fusion at another speed
 
 
@@ -40,11 +41,14 @@ def predict(case: Case) -> Fusion | None:
     found = chains(case, fusible)
     if not found:
         return None
-    parts = [part for name in ("forward", "backward") if (part := _part(case, name, fusible, found)) is not None]
+    least = _least_ns(case)
+    both = [_part(case, name, fusible, found, least) for name in ("forward", "backward")]
+    parts = [part for part in both if part is not None]
     gaps = case.unprofiled(sum(launch for _, launch in parts))
     step = case.step_ns
     return Fusion(
         parts=[part for part, _ in parts],
+        groups=_groups(case, found, least),
         launch_ns=gaps,
         step_ns=step,
         predicted_step_ns=max(step - gaps - sum(part.time_ns - part.predicted_ns for part, _ in parts), 0.0),
@@ -67,7 +71,9 @@ def _within(case: Case, name: str) -> Booleans:
     return backward if name == "backward" else ~backward & ~case.is_in("pass", ("optimizer",))
 
 
-def _part(case: Case, name: str, fusible: Booleans, found: Sequence[Chain]) -> tuple[FusionPart, float] | None:
+def _part(
+    case: Case, name: str, fusible: Booleans, found: Sequence[Chain], least: float
+) -> tuple[FusionPart, float] | None:
     """The prediction for one pass, and the time between kernels that fusing ends, ns a step."""
     rows = fusible & _within(case, name)
     if not rows.any():
@@ -81,27 +87,58 @@ def _part(case: Case, name: str, fusible: Booleans, found: Sequence[Chain]) -> t
         time_ns=case.time(rows),
         bytes=moved,
         predicted_kernels=case.per_step(rows.sum()) - spared,
-        predicted_ns=_fused_ns(case, rows, mine),
+        predicted_ns=_fused_ns(case, rows, mine, least),
         predicted_bytes=max(moved - bytes_, 0.0),
     )
     return part, case.per_step(sum(chain.launch_ns for chain in mine))
 
 
-def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain]) -> float:
+def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain], least: float) -> float:
     """What `rows` take when each of their chains is one kernel, ns a step."""
-    now = case.time(rows)
-    if case.report.device != "cuda" or case.ceilings is None or not case.ceilings.bandwidth:
-        spared = sum(len(chain.rows) - 1 for chain in mine) * _empty_ns(case)
-        return max(now - case.per_step(sum(chain.moved_ns for chain in mine) + spared), 0.0)
-    time, moved = case.judged.time, np.nan_to_num(case.judged.bytes)
-    short = time[_fusible(case) & (time < TOO_SHORT_NS)]
-    least = float(np.median(short)) if len(short) else 0.0
     single = rows.copy()
     single[[i for chain in mine for i in chain.rows]] = False
-    kept = [max(float(moved[list(chain.rows)].sum()) - chain.saved_bytes, 0.0) for chain in mine]
-    fused = sum(min(float(time[list(c.rows)].sum()), _alone(case, k, least)) for c, k in zip(mine, kept, strict=True))
+    fused = sum(_chain_ns(case, chain, least) for chain in mine)
+    if not _by_memory(case):
+        return case.time(single) + case.per_step(fused)
+    time, moved = case.judged.time, np.nan_to_num(case.judged.bytes)
     alone = sum(min(float(time[i]), _alone(case, float(moved[i]), least)) for i in np.flatnonzero(single).tolist())
-    return min(now, case.per_step(fused + alone))
+    return case.per_step(fused + alone)
+
+
+def _chain_ns(case: Case, chain: Chain, least: float) -> float:
+    """What a chain takes as one kernel, ns; `least` is the time of a kernel that moves next to nothing."""
+    rows = list(chain.rows)
+    now = float(np.nansum(case.judged.time[rows]))
+    if not _by_memory(case):
+        return max(now - chain.moved_ns - (len(rows) - 1) * least, 0.0)
+    kept = max(float(np.nansum(case.judged.bytes[rows])) - chain.saved_bytes, 0.0)
+    return min(now, _alone(case, kept, least))
+
+
+def _by_memory(case: Case) -> bool:
+    """Whether a fused kernel is bound by memory and its own start: on a GPU whose bandwidth is known."""
+    return case.report.device == "cuda" and case.ceilings is not None and bool(case.ceilings.bandwidth)
+
+
+def _least_ns(case: Case) -> float:
+    """The time of a kernel that moves next to nothing; 0 where there is none to tell."""
+    if not _by_memory(case):
+        return _empty_ns(case)
+    short = case.judged.time[_fusible(case) & (case.judged.time < TOO_SHORT_NS)]
+    return float(np.median(short)) if len(short) else 0.0
+
+
+def _groups(case: Case, found: Sequence[Chain], least: float) -> list[FusionGroup]:
+    """Chains of the same operators together, a step, those first on which fusing saves most."""
+    groups: dict[str, FusionGroup] = {}
+    for chain in found:
+        name = called(case, chain)
+        group = groups.setdefault(name, FusionGroup(name=name, count=0.0, kernels=0.0, time_ns=0.0, predicted_ns=0.0))
+        group.count += case.per_step(1)
+        group.kernels += case.per_step(len(chain.rows))
+        group.time_ns += case.per_step(float(np.nansum(case.judged.time[list(chain.rows)])))
+        group.predicted_ns += case.per_step(_chain_ns(case, chain, least))
+    return sorted(groups.values(), key=lambda g: g.predicted_ns - g.time_ns)[:_MOST_GROUPS]
 
 
 def _empty_ns(case: Case) -> float:

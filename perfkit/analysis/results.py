@@ -239,10 +239,21 @@ class FusionPart(msgspec.Struct, kw_only=True):
     why: str = ""  # prediction and achievement part
 
 
+class FusionGroup(msgspec.Struct, kw_only=True):
+    """Chains of the same operators in one pass, a step: as they ran, and as one kernel each."""
+
+    name: str  # such as "forward add → gelu → mul"
+    count: float
+    kernels: float
+    time_ns: float
+    predicted_ns: float
+
+
 class Fusion(msgspec.Struct, kw_only=True):
     """What fusing could save of a step (`perfkit.analysis.fusion`), and what the compiled backend of the run made."""
 
     parts: list[FusionPart]
+    groups: list[FusionGroup]  # those first on which fusing saves most
     launch_ns: float  # between kernels, that fusing ends
     step_ns: float
     predicted_step_ns: float

@@ -6,6 +6,8 @@ from perfkit import units
 from perfkit.analysis.results import BackendReport, Fusion
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
 
+_SHOWN = 3
+
 
 def fusion(backend: BackendReport) -> Table | None:
     """The prediction of `backend` beside what was achieved; None without a compiled backend to compare with."""
@@ -25,8 +27,17 @@ def fusion(backend: BackendReport) -> Table | None:
         figures(by, [p.achieved_kernels for p in parts], "count"),
         figures("took", [p.achieved_ns for p in parts], "ns", ["strong"] * len(parts), scale=scale),
         words("", [clean(p.why, 120) for p in parts], priority=2),
-        notes=[_step(said, by)],
+        notes=[_step(said, by), *_groups(said)],
     )
+
+
+def _groups(said: Fusion) -> list[str]:
+    """The groups on which fusing saves most."""
+    shown = [
+        f"{g.count:,.3g} × {clean(g.name, 120)}, {units.text(g.time_ns, 'ns')} → {units.text(g.predicted_ns, 'ns')}"
+        for g in said.groups[:_SHOWN]
+    ]
+    return [f"Of it: {'; '.join(shown)}."] if shown else []
 
 
 def _step(said: Fusion, by: str) -> str:

@@ -50,6 +50,12 @@ def test_on_a_cpu_intermediates_go_and_arithmetic_stays() -> None:
     assert made.predicted_step_ns == pytest.approx(1000e3 - 200e3) and made.achieved_by == ""
 
 
+def test_groups_are_chains_of_the_same_operators() -> None:
+    [group] = predicted(report(cpu_chain() + cpu_chain(), None)).groups
+    assert (group.name, group.count, group.kernels) == ("forward add → gelu → mul", 2, 6)
+    assert group.time_ns == pytest.approx(600e3) and group.predicted_ns == pytest.approx(200e3)
+
+
 def test_on_a_gpu_a_fused_kernel_is_bound_by_memory() -> None:
     """10 MB at 100 GB/s are 100 µs, whatever the three kernels took; and a kernel that moves nothing takes 3 µs."""
     rows = [faults.gpu(n, 400, by=n, moved=10 * MB, shapes=faults.BIG) for n, _ in EAGER]

@@ -132,14 +132,19 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )
 
 
+def called(case: Case, chain: Chain) -> str:
+    """A chain by its pass and operators: `forward add → gelu → mul`."""
+    operators = case.operators()
+    names = [operators[i].removeprefix("aten::") for i in chain.rows[:_SHOWN]]
+    more = " → …" if len(chain.rows) > _SHOWN else ""
+    return f"{case.text('pass')[chain.rows[0]]} {' → '.join(names)}{more}".strip()
+
+
 def _largest(case: Case, found: list[Chain]) -> list[str]:
     """The kinds of chains that fusing saves most on, with how often they occur a step."""
-    operators, passes = case.operators(), case.text("pass")
     totals: dict[str, list[float]] = {}
     for chain in found:
-        names = [operators[i].removeprefix("aten::") for i in chain.rows[:_SHOWN]]
-        more = " → …" if len(chain.rows) > _SHOWN else ""
-        total = totals.setdefault(f"{passes[chain.rows[0]]} {' → '.join(names)}{more}".strip(), [0, 0.0])
+        total = totals.setdefault(called(case, chain), [0, 0.0])
         total[0] += 1
         total[1] += chain.moved_ns + case.unprofiled(chain.launch_ns)
     order = sorted(totals.items(), key=lambda item: -item[1][1])
