@@ -229,7 +229,7 @@ class DLRMWorkload(Workload):
         logits, _ = model(counts, hashes)
         right = ((logits > 0).cpu() == torch.from_numpy(clicks > 0.5)).double().mean()
         usual = max(clicks.mean(), 1 - clicks.mean())
-        return f"accuracy {float(right):.1%} on 2048 rows not trained on (always the commoner answer: {usual:.1%})"
+        return f"is right about {float(right):.1%} of 2048 rows not trained on; the commoner answer is for {usual:.1%}"
 
     def _clicks(self, settings: Settings) -> ClickSource:
         return _opened(settings.data, self.dimensions(settings)["largest"], settings.seed)

@@ -249,7 +249,7 @@ class GPT2Workload(Workload):
         device = next(model.parameters()).device
         prompt = torch.from_numpy(tokens.window(0, 15))[None].to(device)
         everything = generate(model, prompt, 16, self._sizes(settings).context)[0].tolist()
-        return f"{_shown(tokens, everything[:16])} → {_shown(tokens, everything[16:])}"
+        return f"continues {_shown(tokens, everything[:16])} → {_shown(tokens, everything[16:])}"
 
     def _sizes(self, settings: Settings) -> Sizes:
         given = self.dimensions(settings)

@@ -170,7 +170,7 @@ class Session:
             facts, precision = child.call("prepare", settings=self.settings, backend=REFERENCE, reference=True)
             first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
             demonstration = child.call("demonstrate")
-            facts.notes += [f"The trained reference continues {demonstration}."] if demonstration else []
+            facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
         losses = first["losses"]
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")

@@ -78,5 +78,5 @@ class Workload(ABC):
         return ""
 
     def demonstrate(self, model: torch.nn.Module, settings: Settings) -> str:
-        """A sentence or text that lets a person see that the model works, such as generated tokens; "" for none."""
+        """What goes on after "The trained reference …" to let a person see that it works: what it generates; "" for none."""
         return ""
