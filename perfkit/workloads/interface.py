@@ -78,5 +78,5 @@ class Workload(ABC):
         return ""
 
     def demonstrate(self, model: torch.nn.Module, settings: Settings) -> str:
-        """What goes on after "The trained reference …" to let a person see that it works: what it generates; "" for none."""
+        """What goes on after "The trained reference …" to show that it works, as what it generates; "" for nothing."""
         return ""
