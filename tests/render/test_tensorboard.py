@@ -63,6 +63,14 @@ def test_a_folder_of_runs_is_accepted(run_folder: Path) -> None:
     tensorboard.check(run_folder.parent)
 
 
+@pytest.mark.parametrize("name", ["deep/plain.pt.trace.json.gz", "report.ncu-rep", "log/events.out.tfevents.1.host"])
+def test_a_folder_of_profiles_or_scalars_is_accepted(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"what it holds is for the page to say")
+    tensorboard.check(tmp_path)
+
+
 def test_without_tensorboard_it_says_so(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="TensorBoard is not installed"):

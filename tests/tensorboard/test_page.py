@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 RUN, TRACE, NCU = "gpt2", "plain/trainer_1.1700000000000.pt.trace.json.gz", "kernels-full.ncu-rep"
+SIZE: Any = {"width": 1280, "height": 1000}
 VIEWS = ("overview", "findings", "operators", "kernels", "roofline", "trace", "memory", "modules", "diff")
 
 
@@ -114,7 +115,7 @@ def address(logs: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def opened(address: str, chromium: Browser) -> Iterator[Board]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 1000})
+    context = chromium.new_context(viewport=SIZE)
     page, errors = context.new_page(), []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -144,6 +145,18 @@ def test_every_view_opens_on_every_kind(board: Board, name: str) -> None:
     for view in VIEWS:
         assert len(board.view(view)) > 20, view
         assert board.count("#view .banner") == 0, view
+
+
+def test_the_picture_of_the_docs(board: Board) -> None:
+    """PERFKIT_SCREENSHOTS=docs/images writes it there."""
+    board.pick(NCU)
+    board.view("kernels")
+    board.page.set_viewport_size({"width": 1560, "height": 600})
+    picture = board.page.screenshot()
+    board.page.set_viewport_size(SIZE)
+    assert len(picture) > 20_000, "an empty page takes less"
+    if folder := os.environ.get("PERFKIT_SCREENSHOTS"):
+        (Path(folder) / "tensorboard.png").write_bytes(picture)
 
 
 def test_overview_of_a_run(board: Board) -> None:

@@ -181,11 +181,14 @@ def test_links_out_of_the_logdir_are_not_followed(logs: Path) -> None:
     assert asking.json("/report", run="0/alias.pt.trace.json")["title"]
 
 
-@pytest.mark.parametrize("name", ["../../secret", "/etc", "eager\0"])
-def test_a_manifest_that_names_a_folder_outside(logs: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "../../secret"), ("name", "/etc"), ("name", "eager\0"), ("trace", "../../../secret/run.json")],
+)
+def test_a_manifest_that_names_a_file_outside(logs: Path, field: str, value: str) -> None:
     write_run(logs.parent / "secret", "eager")
     manifest = json.loads((logs / "first" / "run.json").read_text())
-    manifest["backends"][0]["name"] = name
+    manifest["backends"][0][field] = value
     (logs / "first" / "run.json").write_text(json.dumps(manifest))
     assert Asking(logs).get("/report", run="0/first").status_code == 404
 
