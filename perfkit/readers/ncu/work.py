@@ -11,6 +11,7 @@ alone is not the half-precision work.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -129,8 +130,14 @@ def _dense_peaks(result: Result) -> dict[str, float]:
     return {**{resource: value / 2 if halve else value for resource, value in totals.items()}, **best}
 
 
+@functools.lru_cache(maxsize=50_000)
+def _tensor_name(name: str) -> re.Match[str] | None:
+    """The parts of a tensor counter's name; every kernel of a report has the same thousand names."""
+    return _TENSOR.fullmatch(name)
+
+
 def _found(result: Result, peak: bool) -> Iterable[tuple[re.Match[str], float]]:
     for name in result.values:
-        match = _TENSOR.fullmatch(name)
+        match = _tensor_name(name)
         if match and bool(match["peak"]) == peak and math.isfinite(value := result.number(name)):
             yield match, value
