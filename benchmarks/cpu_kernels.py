@@ -1,8 +1,8 @@
 """The C kernels beside PyTorch's own operators, at GPT-2's shapes, call by call in turn. About three minutes.
 
 Must be reached, in fp32 on a quiet machine with AVX-512: every ratio ours / PyTorch at most 1.05, their geometric mean
-at most 0.45, the classifier's at most 0.25; and at T = 1024, of the triad's bandwidth, 75 % by LayerNorm and its gradient,
-the residual, AdamW and classifier, 50 % by GELU and its gradient. The exit code is 1 when one is missed.
+at most 0.45, the classifier's at most 0.25; and at T = 1024, of the triad's bandwidth, 75 % by LayerNorm and its
+gradient, the residual, AdamW and classifier, 50 % by GELU and its gradient. The exit code is 1 when one is missed.
 
 Both sides allocate their results, as they do in a training step. PyTorch's side is what its own autograd runs for the
 same function: several operators where it has no single one, the fused AdamW. The bandwidth is that of the kernel bound
