@@ -32,9 +32,9 @@ PERFKIT = """
 import sys, time, resource
 from pathlib import Path
 import msgspec, numpy, pandas, pyarrow, pyarrow.compute
-from perfkit.readers import kineto
+from perfkit.readers.kineto.trace import read_trace
 start = time.perf_counter()
-table = kineto.read_trace(Path(sys.argv[1]))
+table = read_trace(Path(sys.argv[1]))
 print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, len(table))
 """
 HTA = """

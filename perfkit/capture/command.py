@@ -83,7 +83,7 @@ def _by_ncu(
 def _by_nsys(
     options: nsys.Options, program: Sequence[str], out: Path, show: Show, output: Show, limit_s: float | None
 ) -> Captured:
-    from perfkit.readers.nsys import read_export
+    from perfkit.readers.nsys.capture import read_export
 
     with _unfinished(out) as report:
         command = nsys.command(options, report, program)

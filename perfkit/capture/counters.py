@@ -110,7 +110,7 @@ def _join(path: Path, counters: KernelTable, layers: int) -> None:
 
 
 def _add_timeline(plan: Plan, settings: Settings, backend: str, folder: Path, show: Show) -> str:
-    from perfkit.readers.nsys import read_export
+    from perfkit.readers.nsys.capture import read_export
 
     options, report = nsys.Options(profiler_api=True), folder / NSIGHT
     ended = _watched(

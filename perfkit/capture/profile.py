@@ -81,9 +81,9 @@ def table_of(program: Program, workload: Workload, settings: Settings, result: P
     """Read the trace into the kernel table, with the costs of perfkit's own and of generated kernels."""
     from perfkit import kernels
     from perfkit.cost import CostModel
-    from perfkit.readers import kineto
+    from perfkit.readers.kineto.trace import read_trace
 
-    return kineto.read_trace(
+    return read_trace(
         result.trace,
         costs=CostModel(kernels.costs(settings.kernel_dirs)),
         passes=workload.passes,

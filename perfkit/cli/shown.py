@@ -60,7 +60,7 @@ def write_reports(report: Report, source: Run | KernelTable, folder: Path) -> li
 
 def timelines(report: Report, source: Run | KernelTable) -> dict[str, str]:
     """What the HTML page of `report` embeds to draw `source` in time, by the names of the report's backends."""
-    from perfkit.readers.kineto_host import host_traces
+    from perfkit.readers.kineto.host import host_traces
     from perfkit.render.timeline import embedded
     from perfkit.table import KernelTable
 

@@ -46,15 +46,15 @@ def read(path: str | os.PathLike[str]) -> KernelTable | Run:
 
         return KernelTable.load(path)
     if head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"["):
-        from perfkit.readers.kineto import read_trace
+        from perfkit.readers.kineto.trace import read_trace
 
         return read_trace(path)
     if head.startswith(_SQLITE):
-        from perfkit.readers.nsys import read_export
+        from perfkit.readers.nsys.capture import read_export
 
         return read_export(path)
     if head.startswith(_NSYS_REPORT):
-        from perfkit.readers.nsys_export import read_report
+        from perfkit.readers.nsys.export import read_report
 
         return read_report(path)
     if head.startswith(_NCU_REPORT):

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import InputError
-from perfkit.readers import kineto_columns
 from perfkit.readers.alignment import Booleans, Integers, align
 from perfkit.readers.join_facts import KERNEL, facts_of, sentences
 from perfkit.readers.join_keys import Keys, keys
+from perfkit.readers.kineto import columns as kineto_columns
 from perfkit.table import FLOP_COLUMNS, MEASURE_GROUPS, KernelTable, conform
 
 if TYPE_CHECKING:

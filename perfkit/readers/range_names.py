@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from perfkit.readers.kineto_place import MODULE, PASS, STEP
+from perfkit.readers.kineto.place import MODULE, PASS, STEP
 
 _STEP = re.compile(
     r"(?:train(?:ing)?[ _-]?)?(?:step|iter|iteration)[ _:#-]*(\d{1,9})|ProfilerStep#(\d{1,9})", re.IGNORECASE

@@ -26,7 +26,7 @@ from perfkit.render.timeline_events import CATEGORIES, collect
 from perfkit.render.timeline_facts import Facts
 
 if TYPE_CHECKING:
-    from perfkit.readers.kineto_host import HostTrace
+    from perfkit.readers.kineto.host import HostTrace
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
@@ -63,7 +63,7 @@ class Header(msgspec.Struct, kw_only=True):
 def packed(source: Run | KernelTable, name: str, hosts: Mapping[str, HostTrace] | None = None) -> dict[str, bytes]:
     """The timeline of each backend in what `perfkit.readers.read` gave, by its name; of a table alone under "profile".
 
-    `hosts` are the host's events, from `perfkit.readers.kineto_host.host_traces`. Tables without a row that can be
+    `hosts` are the host's events, from `perfkit.readers.kineto.host.host_traces`. Tables without a row that can be
     drawn have no timeline.
     """
     return {key: pack(made, (hosts or {}).get(key)) for key, made in _drawn(source, name, hosts or {})}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import InputError
 from perfkit.readers import read, tables_of
-from perfkit.readers.kineto_host import host_traces
-from perfkit.readers.kineto_memory import Allocations, read_memory
+from perfkit.readers.kineto.host import host_traces
+from perfkit.readers.kineto.memory import Allocations, read_memory
 from perfkit.render import timeline, views
 from perfkit.tensorboard.library import Library, Task
 from perfkit.tensorboard.logdir import RUN, TRACE, Place

@@ -12,7 +12,7 @@ from perfkit.analysis.report import analyse_any, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
 from perfkit.analysis.rules import RULES, by_name, tensors
 from perfkit.readers import read
-from perfkit.readers.kineto import read_trace
+from perfkit.readers.kineto.trace import read_trace
 from tests.analysis import faults, profiles
 from tests.conftest import ROOT
 from tests.readers.traces import event, mark, op, write

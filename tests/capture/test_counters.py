@@ -11,7 +11,7 @@ from perfkit.capture.session import Session
 from perfkit.capture.target import Order
 from perfkit.capture.target import run as run_target
 from perfkit.errors import RunFailed, UsageError
-from perfkit.readers.kineto import read_trace
+from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import read_manifest
 from perfkit.table import KernelTable
 from tests.capture.test_session import SMALL, settings

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfkit.cost import CostModel
-from perfkit.readers.kineto import read_trace
+from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import KernelTable
 from tests.readers.traces import LAYERS, PASSES, Event, event, mark, node, op, training_step, write

@@ -222,7 +222,7 @@ def test_any_layout_of_the_json_gives_the_same_table(tmp_path: Path) -> None:
 
 
 def test_many_pieces_give_the_table_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfkit.readers import kineto_stream
+    from perfkit.readers.kineto import stream as kineto_stream
 
     expected = read(FIXTURES / "nccl-rank0.json.gz")
     for size in (500, 4096, 100_000):
@@ -248,7 +248,7 @@ def test_whole_numbers_up_to_64_bits_stay_exact(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_gets_a_sentence(tmp_path: Path) -> None:
-    from perfkit.readers.kineto import read_trace
+    from perfkit.readers.kineto.trace import read_trace
 
     with pytest.raises(InputError, match="does not exist"):
         read_trace(tmp_path / "nothing.json")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.readers.kineto import read_trace
+from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import FLOP_COLUMNS, KernelTable
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"

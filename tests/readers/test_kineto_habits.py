@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.analysis.report import analyse_table
-from perfkit.readers.kineto import read_trace
+from perfkit.readers.kineto.trace import read_trace
 from tests.readers.traces import Event, event, mark, op, write
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from perfkit.readers.kineto import read_trace
+from perfkit.readers.kineto.trace import read_trace
 from tests.readers.traces import Event, event, mark, op, write
 
 PARAMETERS = [[300, 1000], [1000], [7], [65536], [65537]]

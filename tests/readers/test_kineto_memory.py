@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import InputError
-from perfkit.readers.kineto_memory import POINTS, read_memory
+from perfkit.readers.kineto.memory import POINTS, read_memory
 from tests.tensorboard.logdirs import FIXTURES, write_trace
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto import read_trace
+from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.readers import read
-from perfkit.readers.nsys_database import opened
+from perfkit.readers.nsys.database import opened
 from perfkit.table import KernelTable
 from tests.readers.nsys_exports import (
     CALL,

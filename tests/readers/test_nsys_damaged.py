@@ -14,7 +14,7 @@ from perfkit import render
 from perfkit.analysis.report import analyse_any
 from perfkit.errors import InputError, PerfkitError
 from perfkit.readers import read, tables_of
-from perfkit.readers.nsys_database import LONGEST_TEXT
+from perfkit.readers.nsys.database import LONGEST_TEXT
 from perfkit.render import terminal
 from perfkit.table import KernelTable
 from tests.readers.nsys_exports import (

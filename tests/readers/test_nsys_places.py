@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfkit.readers import range_names, read
-from perfkit.readers.nsys_occupancy import _of_gpu
+from perfkit.readers.nsys.occupancy import _of_gpu
 from perfkit.table import KernelTable
 from tests.readers.nsys_exports import (
     CALL,

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import InputError, Unavailable
-from perfkit.readers import nsys_export, read
+from perfkit.readers import read
+from perfkit.readers.nsys import export as nsys_export
 from perfkit.table import KernelTable
 from tests.readers.nsys_exports import two_steps, write
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from perfkit.readers.kineto import read_trace  # noqa: E402
+from perfkit.readers.kineto.trace import read_trace  # noqa: E402
 from perfkit.table import KernelTable  # noqa: E402
 from tests.readers import model as m  # noqa: E402
 

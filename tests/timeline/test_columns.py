@@ -13,7 +13,7 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.readers import read
-from perfkit.readers.kineto_host import host_traces
+from perfkit.readers.kineto.host import host_traces
 from perfkit.render import modules, timeline
 from perfkit.table import KernelTable, build
 from tests.timeline.pages import FIXTURES, of_trace, opened, trace_of

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_events import ANNOTATION, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto_gaps import Cover
-from perfkit.readers.kineto_place import Steps
-from perfkit.readers.kineto_rows import DATA, LOADER, OTHER, PYTHON_CODE, SYNC, Rows
+from perfkit.readers.kineto.events import ANNOTATION, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.gaps import Cover
+from perfkit.readers.kineto.place import Steps
+from perfkit.readers.kineto.rows import DATA, LOADER, OTHER, PYTHON_CODE, SYNC, Rows
 
 CAUSES = LAUNCH, WAIT, LOADING, CODE, LATENCY, UNKNOWN = (
     "launch-bound", "sync", "data", "host code", "latency", "other",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.readers.kineto_calls import Key
+from perfkit.readers.kineto.calls import Key
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
 HOST_CATEGORIES = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_events import Integers
+from perfkit.readers.kineto.events import Integers
 
 _BLOCK = 1 << 17  # rows
 

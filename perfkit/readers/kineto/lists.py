@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
-from perfkit.readers.kineto_calls import KindOfCall, call_of, describe
-from perfkit.readers.kineto_events import KERNEL, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto_place import Place
-from perfkit.readers.kineto_rows import Rows
+from perfkit.readers.kineto.calls import KindOfCall, call_of, describe
+from perfkit.readers.kineto.events import KERNEL, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.place import Place
+from perfkit.readers.kineto.rows import Rows
 
 _CHUNK = 65536
 _ACCUMULATE = "torch::autograd::AccumulateGrad"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.kernel_names import told
-from perfkit.readers.nsys_database import ABSENT, Database, Integers, first_present, spoken
+from perfkit.readers.nsys.database import ABSENT, Database, Integers, first_present, spoken
 
 KERNEL, COPY, FILL, GRAPH = KINDS = ("gpu_kernel", "memcpy", "memset", "graph")
 TABLES = {

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_calls import key_of
-from perfkit.readers.kineto_events import (
+from perfkit.readers.kineto.calls import key_of
+from perfkit.readers.kineto.decoding import Args, Complete, Event, FlowEnd, FlowStart
+from perfkit.readers.kineto.events import (
     COPY,
     DEVICE_KINDS,
     HOST_CATEGORIES,
@@ -25,8 +26,7 @@ from perfkit.readers.kineto_events import (
     Message,
     arrange,
 )
-from perfkit.readers.kineto_growing import Columns, tight
-from perfkit.readers.kineto_json import Args, Complete, Event, FlowEnd, FlowStart
+from perfkit.readers.kineto.growing import Columns, tight
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1

@@ -12,12 +12,17 @@ from typing import Any
 
 from perfkit import table
 from perfkit.cost import CostModel
-from perfkit.readers import kineto_columns, kineto_gpu, kineto_habits, kineto_json, kineto_lists, kineto_timeline
-from perfkit.readers.kineto_collect import Collector, wanted_operator
-from perfkit.readers.kineto_events import DeviceEvents, HostEvents
-from perfkit.readers.kineto_gaps import account
-from perfkit.readers.kineto_place import Steps, find_steps, place
-from perfkit.readers.kineto_rows import choose, launching_only, on_device, works
+from perfkit.readers.kineto import columns as kineto_columns
+from perfkit.readers.kineto import decoding as kineto_json
+from perfkit.readers.kineto import gpu as kineto_gpu
+from perfkit.readers.kineto import habits as kineto_habits
+from perfkit.readers.kineto import lists as kineto_lists
+from perfkit.readers.kineto import timeline as kineto_timeline
+from perfkit.readers.kineto.collect import Collector, wanted_operator
+from perfkit.readers.kineto.events import DeviceEvents, HostEvents
+from perfkit.readers.kineto.gaps import account
+from perfkit.readers.kineto.place import Steps, find_steps, place
+from perfkit.readers.kineto.rows import choose, launching_only, on_device, works
 from perfkit.run_folder import DeclaredKernel
 
 READER = "kineto"

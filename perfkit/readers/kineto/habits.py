@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_events import OPERATOR, RUNTIME, Booleans, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto_gaps import Cover
-from perfkit.readers.kineto_place import Place, Steps
+from perfkit.readers.kineto.events import OPERATOR, RUNTIME, Booleans, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.gaps import Cover
+from perfkit.readers.kineto.place import Place, Steps
 
 _MOST = 100  # kinds of waits, places of lists
 # Calls in which the host stands still; those that make a stream wait, or only ask, do not stop it.

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.readers import kineto_modules
-from perfkit.readers.kineto_events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers, climb
-from perfkit.readers.kineto_modules import MODULE, ROOT
+from perfkit.readers.kineto import modules as kineto_modules
+from perfkit.readers.kineto.events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers, climb
+from perfkit.readers.kineto.modules import MODULE, ROOT
 
 __all__ = ["MODULE", "OPTIMIZER", "PASS", "ROOT", "STEP", "Place", "Steps", "find_steps", "place"]
 

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import msgspec
 
 from perfkit.errors import InputError
-from perfkit.readers import kineto_stream
-from perfkit.readers.kineto_stream import AGAIN
+from perfkit.readers.kineto import stream as kineto_stream
+from perfkit.readers.kineto.stream import AGAIN
 
 _RAW_NAMES = {
     "sequence": "Sequence number",

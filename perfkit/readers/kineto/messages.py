@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.cost.model import ITEM_BYTES
-from perfkit.readers.kineto_calls import call_of
-from perfkit.readers.kineto_columns import Coded
-from perfkit.readers.kineto_events import ANNOTATION, Booleans, DeviceEvents, HostEvents, Integers, Message
+from perfkit.readers.kineto.calls import call_of
+from perfkit.readers.kineto.columns import Coded
+from perfkit.readers.kineto.events import ANNOTATION, Booleans, DeviceEvents, HostEvents, Integers, Message
 
 _PREFIX = "nccl:"
 _DTYPES = {

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers import kineto_columns, kineto_messages, kineto_work
-from perfkit.readers.kineto_columns import Coded, integers
-from perfkit.readers.kineto_events import (
+from perfkit.readers.kineto import columns as kineto_columns
+from perfkit.readers.kineto import messages as kineto_messages
+from perfkit.readers.kineto import work as kineto_work
+from perfkit.readers.kineto.columns import Coded, integers
+from perfkit.readers.kineto.events import (
     ANNOTATION,
     KINDS,
     OPERATOR,
@@ -24,8 +26,8 @@ from perfkit.readers.kineto_events import (
     HostEvents,
     Integers,
 )
-from perfkit.readers.kineto_place import Place, Steps
-from perfkit.readers.kineto_rows import Rows
+from perfkit.readers.kineto.place import Place, Steps
+from perfkit.readers.kineto.rows import Rows
 
 _REPLAY = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_events import DeviceEvents, HostEvents, Integers, without_children
-from perfkit.readers.kineto_place import Place, Steps
-from perfkit.readers.kineto_rows import CAUSES, OTHER, PROFILER, WORK, Rows
+from perfkit.readers.kineto.events import DeviceEvents, HostEvents, Integers, without_children
+from perfkit.readers.kineto.place import Place, Steps
+from perfkit.readers.kineto.rows import CAUSES, OTHER, PROFILER, WORK, Rows
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_gaps import Cover
-from perfkit.readers.kineto_place import Steps
-from perfkit.readers.nsys_activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
-from perfkit.readers.nsys_database import ABSENT, Database, Integers
-from perfkit.readers.nsys_ranges import Marks
+from perfkit.readers.kineto.gaps import Cover
+from perfkit.readers.kineto.place import Steps
+from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
+from perfkit.readers.nsys.database import ABSENT, Database, Integers
+from perfkit.readers.nsys.ranges import Marks
 
 SYNCHRONISATIONS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # ENUM_CUPTI_SYNC_TYPE, for waits whose call is not in the capture. Where it is, its name tells better: exports give

@@ -15,8 +15,10 @@ import numpy as np
 from perfkit import table
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
-from perfkit.readers import kineto_columns, nsys_occupancy, nsys_timeline
-from perfkit.readers.nsys_activity import (
+from perfkit.readers.kineto import columns as kineto_columns
+from perfkit.readers.nsys import occupancy as nsys_occupancy
+from perfkit.readers.nsys import timeline as nsys_timeline
+from perfkit.readers.nsys.activity import (
     CALLS,
     COPY,
     DIRECTIONS,
@@ -31,8 +33,8 @@ from perfkit.readers.nsys_activity import (
     read_activity,
     read_calls,
 )  # fmt: skip
-from perfkit.readers.nsys_database import Database, Integers, opened
-from perfkit.readers.nsys_ranges import RANGES, Marks, Places, Ranges, find_marks, places, project, read_ranges, summary
+from perfkit.readers.nsys.database import Database, Integers, opened
+from perfkit.readers.nsys.ranges import RANGES, Marks, Places, Ranges, find_marks, places, project, read_ranges, summary
 
 READER = "nsys"
 HOW = "Capture with `nsys profile --trace cuda,nvtx COMMAND`."

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from perfkit.errors import InputError, Unavailable
-from perfkit.readers.nsys import read_export
+from perfkit.readers.nsys.capture import read_export
 from perfkit.table import KernelTable
 
 TIME_LIMIT_S = 1800

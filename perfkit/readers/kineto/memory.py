@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.readers import kineto_stream
-from perfkit.readers.kineto_stream import AGAIN
+from perfkit.readers.kineto import stream as kineto_stream
+from perfkit.readers.kineto.stream import AGAIN
 
 POINTS = 4000  # of a series: more than a chart has pixels
 _DEVICES = {0: "cpu", 1: "cuda"}  # torch's DeviceType

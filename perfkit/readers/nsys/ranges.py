@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_place import PASS, STEP, Steps
-from perfkit.readers.nsys_activity import Calls, process_of, usable
-from perfkit.readers.nsys_database import ABSENT, Database, Integers
+from perfkit.readers.kineto.place import PASS, STEP, Steps
+from perfkit.readers.nsys.activity import Calls, process_of, usable
+from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.readers.range_names import module_of, pass_of, step_of
 
 RANGES = "NVTX_EVENTS"

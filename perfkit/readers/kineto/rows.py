@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
-from perfkit.readers.kineto_calls import Key, KindOfCall, call_of, describe, usual_dtype
-from perfkit.readers.kineto_events import OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
-from perfkit.readers.kineto_place import PASS, STEP
-from perfkit.readers.kineto_triton import is_triton, triton_cost
+from perfkit.readers.kineto.calls import Key, KindOfCall, call_of, describe, usual_dtype
+from perfkit.readers.kineto.events import OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
+from perfkit.readers.kineto.place import PASS, STEP
+from perfkit.readers.kineto.triton import is_triton, triton_cost
 from perfkit.run_folder import DeclaredKernel
 
 # What an event's self time is, when it is not a row's.

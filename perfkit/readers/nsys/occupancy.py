@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.readers.nsys_activity import KERNEL, Activity
-from perfkit.readers.nsys_database import ABSENT, Database, Integers
+from perfkit.readers.nsys.activity import KERNEL, Activity
+from perfkit.readers.nsys.database import ABSENT, Database, Integers
 
 GPUS = "TARGET_INFO_GPU"
 _REGISTER_UNIT, _WARP, _WARPS_AT_ONCE = 256, 32, 4

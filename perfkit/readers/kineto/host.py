@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.readers import kineto_gpu, kineto_json
-from perfkit.readers.kineto_collect import Collector
-from perfkit.readers.kineto_events import DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto import decoding as kineto_json
+from perfkit.readers.kineto import gpu as kineto_gpu
+from perfkit.readers.kineto.collect import Collector
+from perfkit.readers.kineto.events import DeviceEvents, HostEvents, Integers
 
 if TYPE_CHECKING:
     from perfkit.readers.run import Run

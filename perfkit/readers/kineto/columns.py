@@ -12,9 +12,9 @@ import numpy as np
 
 from perfkit.cost import CostModel
 from perfkit.readers.kernel_names import short_name
-from perfkit.readers.kineto_events import ANNOTATION, Booleans, HostEvents, Integers
-from perfkit.readers.kineto_place import EVIDENCE, ROOT, Place
-from perfkit.readers.kineto_rows import Rows
+from perfkit.readers.kineto.events import ANNOTATION, Booleans, HostEvents, Integers
+from perfkit.readers.kineto.place import EVIDENCE, ROOT, Place
+from perfkit.readers.kineto.rows import Rows
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import CATEGORY, COLUMNS, FLOP_COLUMNS, RESOURCES, TEXT
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers import kineto_messages
-from perfkit.readers.kineto_columns import Coded
-from perfkit.readers.kineto_events import (
+from perfkit.readers.kineto import messages as kineto_messages
+from perfkit.readers.kineto.columns import Coded
+from perfkit.readers.kineto.events import (
     ANNOTATION,
     COPY,
     KERNEL,
@@ -23,11 +23,11 @@ from perfkit.readers.kineto_events import (
     HostEvents,
     Integers,
 )
-from perfkit.readers.kineto_gaps import Cover
-from perfkit.readers.kineto_gpu import Launches, device_names
-from perfkit.readers.kineto_idle import idle
-from perfkit.readers.kineto_place import PASS, STEP, Steps
-from perfkit.readers.kineto_rows import SYNC_CALL, Rows
+from perfkit.readers.kineto.gaps import Cover
+from perfkit.readers.kineto.gpu import Launches, device_names
+from perfkit.readers.kineto.idle import idle
+from perfkit.readers.kineto.place import PASS, STEP, Steps
+from perfkit.readers.kineto.rows import SYNC_CALL, Rows
 
 _MOST = 500  # names of ranges, calls, messages
 _LONGEST_NAME = 200

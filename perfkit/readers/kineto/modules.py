@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.readers.kineto_events import PYTHON, HostEvents, Integers
+from perfkit.readers.kineto.events import PYTHON, HostEvents, Integers
 
 ROOT = "(root)"
 MODULE = "perfkit:module:"

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto_columns import Coded, costed, shapes_of
-from perfkit.readers.kineto_events import COPY, FILL, KERNEL, Booleans, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto_messages import collectives
-from perfkit.readers.kineto_rows import Rows
+from perfkit.readers.kineto.columns import Coded, costed, shapes_of
+from perfkit.readers.kineto.events import COPY, FILL, KERNEL, Booleans, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.messages import collectives
+from perfkit.readers.kineto.rows import Rows
 from perfkit.table import FLOP_COLUMNS, ORIGINS
 
 COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
