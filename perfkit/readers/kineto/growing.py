@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -53,9 +53,8 @@ class Columns:
         return float(min(b[: self._used[name] if b is blocks[-1] else None].min() for b in blocks))
 
 
-def tight(values: list[int]) -> Integers:
-    """Whole numbers in 32 bits where they fit, else in 64."""
-    try:
-        return np.array(values, np.int32)
-    except OverflowError:
-        return np.array(values, np.int64)
+def tight(values: Iterable[int], count: int) -> Integers:
+    """`count` whole numbers in 32 bits where they fit, else in 64."""
+    found = np.fromiter(values, np.int64, count)
+    least, most = (found.min(), found.max()) if count else (0, 0)
+    return found.astype(np.int32) if least >= -(2**31) and most < 2**31 else found
