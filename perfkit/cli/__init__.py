@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a check or run failed; 2 bad usage or input; 130 interrupt
 from __future__ import annotations
 
 import errno
+import os
 import sys
 
 import typer
@@ -76,6 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     try:
         code = app(args=arguments, standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # now, so that a reader who went away is noticed here and not at exit
         if code == INTERRUPTED:  # typer turns Ctrl-C into this code
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
@@ -87,11 +90,19 @@ def _run(arguments: list[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _say("Interrupted: what was unfinished is removed, what existed is untouched.", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away (`perfkit list | head`): no error, and no complaint at exit.
-        sys.stdout = None  # type: ignore[assignment]
-        return 0
+        return _reader_gone()
+    except SystemExit as error:  # so rich and typer end a program whose reader went away
+        if isinstance(error.__context__, BrokenPipeError):
+            return _reader_gone()
+        raise
     except OSError as error:
         return _say(_system_sentence(error), 1)
+
+
+def _reader_gone() -> int:
+    """The reader of our output went away (`perfkit list | head`): no error, and no complaint at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 def _say(sentence: str, code: int) -> int:
