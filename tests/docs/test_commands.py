@@ -77,14 +77,16 @@ def test_make_targets_exist(page):
 
 @pytest.fixture
 def workplace(tmp_path):
-    """A folder with the repository's docs and examples, and an environment whose `perfkit` is this checkout's."""
+    """A folder with the repository's docs and examples, and an environment whose `perfkit` is this checkout's and whose
+    `python3` is the one that runs the tests."""
     for name in ("docs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
-    shim = tmp_path / ".bin" / "perfkit"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perfkit "$@"\n')
-    shim.chmod(0o755)
-    variables = {"PATH": f"{shim.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    shims = tmp_path / ".bin"
+    shims.mkdir()
+    for name, arguments in (("perfkit", "-m perfkit "), ("python3", "")):
+        (shims / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        (shims / name).chmod(0o755)
+    variables = {"PATH": f"{shims}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     return tmp_path, {**os.environ, **variables}
 
 
