@@ -188,9 +188,11 @@ def _memory_roof(
 
 
 def _in_place(frame: pd.DataFrame) -> Booleans:
-    """By PyTorch's convention an operator in place ends in _; a copy or a fill overwrites what it does not read."""
+    """By PyTorch's convention an operator in place ends in _; a copy or a fill overwrites what it does not read. An
+    optimizer's kernels update parameters and state in place, whatever they are called."""
     overwrites = frame["family"].isin(("copy", "fill", "random")).to_numpy(bool)
-    in_place: Booleans = frame["name"].str.endswith("_").to_numpy(bool) & ~overwrites
+    optimizer = (frame["family"] == "optimizer").to_numpy(bool)
+    in_place: Booleans = frame["name"].str.endswith("_").to_numpy(bool) & ~overwrites | optimizer
     return in_place
 
 
