@@ -91,6 +91,7 @@ def judge(table: KernelTable, original: KernelTable) -> str:
 
 
 def outcome(path: Path, original: KernelTable) -> str:
+    """What reading the damaged file at `path` comes to; any error that is no sentence is printed and is the finding."""
     try:
         if path.suffix == ".ncu-rep" and hasattr(container, "check_results"):
             container.check_results(path, container.check(path))  # what it refuses needs no process
@@ -103,6 +104,7 @@ def outcome(path: Path, original: KernelTable) -> str:
 
 
 def run(name: str, count: int, seed: int, keep: Path | None) -> None:
+    """Read `count` mutations of the format `name` and print what they came to; the silent ones go to `keep`."""
     suffix, sources, mutate = FORMATS[name]
     tally: Counter[str] = Counter()
     slowest, silent = 0.0, Counter[str]()

@@ -47,7 +47,8 @@ class Arena:
     def __getitem__(self, name: str) -> Tensor:
         return self._views[name]
 
-    def items(self) -> Mapping[str, Tensor]:
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
         """All tensors by name."""
         return self._views
 
@@ -113,7 +114,7 @@ class RawStep(ABC):
 
     def named_gradients(self) -> dict[str, Tensor]:
         """Gradients by the names of the parameters, in the parameters' shapes; none in inference."""
-        held = self.gradients.items() if self.gradients else {}
+        held = self.gradients.tensors if self.gradients else {}
         return {name: gradient[: self._rows[name]] for name, gradient in held.items()}
 
     @abstractmethod
