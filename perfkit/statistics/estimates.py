@@ -49,7 +49,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 def median(samples: Sequence[float]) -> Estimate:
     """The median of `samples` (any unit) with its interval. Raises `ValueError` for no samples or one not finite."""
-    values = _clean(samples)
+    values = clean(samples)
     centre = float(np.median(values))
     if len(values) < SMALL:
         return Estimate(centre, float(values.min()), float(values.max()), len(values), RANGE)
@@ -63,7 +63,7 @@ def ratio_of_medians(numerator: Sequence[float], denominator: Sequence[float]) -
     Both groups are drawn anew for every ratio. Raises `ValueError` for no samples, one not finite, or a denominator
     that is not positive throughout.
     """
-    upper, lower = _clean(numerator), _clean(denominator)
+    upper, lower = clean(numerator), clean(denominator)
     if (lower <= 0).any():
         raise ValueError("a ratio needs a denominator of positive samples")
     centre = float(np.median(upper) / np.median(lower))
@@ -97,7 +97,8 @@ def _middle(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _clean(samples: Sequence[float]) -> np.ndarray:
+def clean(samples: Sequence[float]) -> np.ndarray:
+    """The samples as a flat array of reals. Raises `ValueError` for none, or one that is not finite."""
     values = np.asarray(samples, dtype=float).ravel()
     if values.size == 0:
         raise ValueError("there are no samples")

@@ -1,0 +1,34 @@
+"""Estimates with intervals, rank tests, corrections, verdicts, and what series of measurements give away. Numpy alone.
+
+estimates     medians and their ratio by the bootstrap; exponents of a power law
+ranks         two groups, or pairs, compared by ranks: exact p values, and the intervals that belong to them
+corrections   many tests at once
+judging       from samples to a verdict: better, worse, no difference shown, cannot tell
+series        warm-up, drift, outliers, and steps in a history
+"""
+
+from perfkit.statistics.estimates import (
+    BOOTSTRAP,
+    DRAWS,
+    LEVEL,
+    RANGE,
+    SEED,
+    SMALL,
+    Estimate,
+    exponent,
+    median,
+    ratio_of_medians,
+)
+
+__all__ = [
+    "BOOTSTRAP",
+    "DRAWS",
+    "LEVEL",
+    "RANGE",
+    "SEED",
+    "SMALL",
+    "Estimate",
+    "exponent",
+    "median",
+    "ratio_of_medians",
+]
