@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 ORIGINS = ("counter", "derived", "model", "absent")
+# How a row's place was found; docs/one-tree.md tells what each is worth.
+EVIDENCE = ("range", "autograd", "parameter", "symbol", "provenance", "declared", "alignment", "none")
 
 # The units that do arithmetic: matrix units (on a CPU, the code paths of matrix products) apart from vector units.
 RESOURCES = (
@@ -75,7 +77,8 @@ def _column_list() -> tuple[Column, ...]:
         c("module", TEXT, "", "place", "module path in the model, such as transformer.h.0.attn"),
         c("operator", TEXT, "", "place", "the logical operator it serves; for a backward kernel, the forward operator"),
         c("range", TEXT, "", "place", "path of the annotation ranges around it, joined by /"),
-        c("placed_by", CATEGORY, "", "place", "how its place was found: range, autograd, parameter, symbol, none"),
+        c("placed_by", CATEGORY, "", "place", f"how its place was found: {', '.join(EVIDENCE)}"),
+        c("serves", TEXT, "", "place", "of a fused kernel the operators that it serves, with their shares: see below"),
     )
     launch = (
         c("grid_x", INTEGER, "", "launch", "thread blocks in x"),

@@ -1,0 +1,50 @@
+"""One name for a logical operator, whichever backend's kernel names it.
+
+The logical operator is the function of PyTorch that the model called: `linear`, `layer_norm`, `gelu`, `add`. The
+reference is eager, where a profiler shows it as the outermost operator (`aten::linear`). The rule, in this order:
+
+1. The namespace, an overload and what marks a variant of the same operator are dropped: `aten::add_.Tensor` → `add`,
+   `torch.nn.functional.gelu` → `gelu`, `aten::_softmax` → `softmax`.
+2. A backward operator has the name of its forward operator: `aten::native_layer_norm_backward` → `layer_norm`.
+3. Operators that PyTorch takes a function apart into have the function's name: `addmm`, `mm` → `linear`; `bmm`,
+   `baddbmm` → `matmul`; `cross_entropy_loss`, `nll_loss` → `cross_entropy`; a product written as `iadd` → `add`.
+4. Kernels of perfkit's own have the name of the function they replace: `perfkit::layernorm_backward` → `layer_norm`.
+   A kernel that replaces several says so by its members (`perfkit.members`), not by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+# Spellings of the same operator; the right-hand side is what eager's outermost operator is called.
+_SAME = {
+    "addmm": "linear", "mm": "linear", "addmv": "linear", "scaled_mm": "linear", "mkldnn_linear": "linear",
+    "bias_gradient": "linear", "bias_relu": "linear", "bmm": "matmul", "baddbmm": "matmul",
+    "native_layer_norm": "layer_norm", "layernorm": "layer_norm", "native_group_norm": "group_norm",
+    "native_batch_norm": "batch_norm", "native_batch_norm_legit": "batch_norm", "native_dropout": "dropout",
+    "safe_softmax": "softmax", "cross_entropy_loss": "cross_entropy", "nll_loss": "cross_entropy",
+    "nll_loss_nd": "cross_entropy", "classifier": "cross_entropy",
+    "scaled_dot_product_flash_attention": "scaled_dot_product_attention",
+    "scaled_dot_product_efficient_attention": "scaled_dot_product_attention",
+    "scaled_dot_product_cudnn_attention": "scaled_dot_product_attention",
+    "scaled_dot_product_fused_attention_overrideable": "scaled_dot_product_attention",
+    "flash_attention": "scaled_dot_product_attention", "embedding_dense": "embedding", "encoder": "embedding",
+    "residual": "add", "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "truediv": "div",
+    "true_divide": "div", "divide": "div", "floordiv": "floor_divide", "multiply": "mul", "subtract": "sub",
+    "negative": "neg", "to_copy": "to", "float": "to", "half": "to", "bfloat16": "to", "type_as": "to",
+    "adamw_step": "adamw", "fused_adamw": "adamw", "fused_adam": "adam",
+}  # fmt: skip
+_ENDING = re.compile(r"(_for_cpu)?(_forward|_backward(_data|_input|_weight)?)?(_for_cpu)?$")
+_NODE = re.compile(r"Backward\d*$")
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@cache
+def logical_name(name: str) -> str:
+    """The logical operator's name for an operator as a profiler, a graph or a trace names it; "" for ""."""
+    word = name.rpartition("::")[2].partition(".")[0] if "::" in name else name.rpartition(".")[2]
+    if _NODE.search(word):  # of autograd: `NativeLayerNormBackward0`
+        word = _CAPITAL.sub("_", _NODE.sub("", word)).lower()
+    word = _ENDING.sub("", word.strip("_"))
+    return _SAME.get(word, word)
