@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     training: bool = True
     grad_accumulation: int = 1
     recompute: bool = False
+    optimizer: str = "default"  # how PyTorch runs it: default, foreach or fused
     weights: str = "random"
     data: str = "synthetic"
     compile_mode: str = "default"
@@ -127,6 +128,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     first_step_ns: float | None = None
     warmup_ns: list[float] = []
     samples_ns: list[float] = []
+    turns: list[int] = []  # how many of `samples_ns` each turn gave, in order
     profiled_ns: list[float] = []  # wall time of the profiled steps
     losses: list[float] = []
     peak_memory_bytes: float | None = None

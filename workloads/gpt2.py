@@ -197,7 +197,7 @@ class GPT2Workload(Workload):
     }
     layers = "transformer.h.*"
     sample_name = "tokens"
-    takes = frozenset({"weights", "data", "recompute"})
+    takes = frozenset({"weights", "data", "recompute", "optimizer"})
     by_hand = "_gpt2_by_hand.py"
 
     def build(self, settings: Settings) -> GPT2:
@@ -222,8 +222,9 @@ class GPT2Workload(Workload):
         return (idx, targets) if settings.training else (idx,)
 
     def optimizer(self, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-        """AdamW with llm.c's constants."""
-        return torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+        """AdamW with llm.c's constants, in the form that `settings.optimizer` names."""
+        form = {} if settings.optimizer == "default" else {settings.optimizer: True}
+        return torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, **form)
 
     def model_flop(self, settings: Settings) -> dict[str, float]:
         """Matrix FLOP of one step by part. What `recompute` does twice counts once, as MFU has it."""

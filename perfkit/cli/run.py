@@ -39,6 +39,12 @@ def run(
     recompute: Annotated[
         bool, typer.Option(help="Recompute activations of the blocks in the backward.", rich_help_panel=WORK)
     ] = False,
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            help="How PyTorch runs the optimizer: default (its own choice), foreach or fused.", rich_help_panel=WORK
+        ),
+    ] = "default",
     inference: Annotated[
         bool, typer.Option("--inference", help="Forward only, no gradients.", rich_help_panel=WORK)
     ] = False,
@@ -153,6 +159,7 @@ def run(
         sequence_length=sequence_length,
         grad_accumulation=grad_accumulation,
         recompute=recompute,
+        optimizer=optimizer,
         training=not inference,
         compile_mode=compile_mode,
         executors=tuple(names(executors)),

@@ -28,7 +28,8 @@ def settings(report: Report) -> str:
     )
     mode = "training step" if s.training else "inference"
     dimensions = [f"{name} {value}" for name, value in s.dimensions.items()]
-    parts = [s.workload, f"preset {s.preset}", *dimensions, s.variant, mode, s.dtype, batch, s.device]
+    optimizer = "" if s.optimizer == "default" else f"{s.optimizer} optimizer"
+    parts = [s.workload, f"preset {s.preset}", *dimensions, s.variant, mode, optimizer, s.dtype, batch, s.device]
     parts.append(f"{units.text(float(w.parameters), '')} parameters")
     return clean(" · ".join(p for p in parts if p), SENTENCE)
 

@@ -39,7 +39,7 @@ class Workload(ABC):
     # Module path patterns of the repeated blocks, with one * where the index stands, such as "transformer.h.*".
     layers: ClassVar[str] = ""
     sample_name: ClassVar[str] = "samples"
-    # Which of the options weights, data and recompute the workload honours; the others are refused.
+    # Which of the options weights, data, recompute and optimizer the workload honours; the others are refused.
     takes: ClassVar[frozenset[str]] = frozenset()
     # A file beside the workload's own that writes its step by hand (a `perfkit.raw.RawStep`), for the backend llmc.
     by_hand: ClassVar[str] = ""

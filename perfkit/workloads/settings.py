@@ -12,11 +12,12 @@ from perfkit.workloads.choices import unknown
 from perfkit.workloads.interface import Workload
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+OPTIMIZERS = ("default", "foreach", "fused")
 PROFILERS = ("torch", "ncu", "nsys", "none")
 
 _AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1}
 # Options that do nothing unless the workload takes part, and their value when they are not used.
-_TAKES_PART = {"weights": "random", "data": "synthetic", "recompute": False}
+_TAKES_PART = {"weights": "random", "data": "synthetic", "recompute": False, "optimizer": "default"}
 
 
 def resolve_settings(workload: Workload, **options: Any) -> Settings:
@@ -65,7 +66,7 @@ def _overrides(workload: Workload, preset: str, given: Mapping[str, Any]) -> dic
 
 
 def _check_names(workload: Workload, settings: Settings) -> None:
-    choices = {"dtype": DTYPES, "compile mode": COMPILE_MODES, "profiler": PROFILERS}
+    choices = {"dtype": DTYPES, "optimizer": OPTIMIZERS, "compile mode": COMPILE_MODES, "profiler": PROFILERS}
     for what, known in choices.items():
         value = getattr(settings, what.replace(" ", "_"))
         if value not in known:
@@ -93,7 +94,7 @@ def _check_parts(workload: Workload, settings: Settings) -> None:
         if getattr(settings, name) != unused and name not in workload.takes:
             raise UsageError(f"{workload.name} does not take {_option(name)}.", f"Leave {_option(name)} out.")
     if not settings.training:
-        for name, unused in (("grad_accumulation", 1), ("recompute", False)):
+        for name, unused in (("grad_accumulation", 1), ("recompute", False), ("optimizer", "default")):
             if getattr(settings, name) != unused:
                 raise UsageError(f"{_option(name)} belongs to training.", "Leave it out, or leave --inference out.")
 

@@ -166,6 +166,13 @@ def test_training_overfits_one_batch(gpt2, settings):
     assert losses[-1] < losses[0] - 0.02
 
 
+@pytest.mark.parametrize("form", ["default", "foreach", "fused"])
+def test_the_form_of_the_optimizer(gpt2, settings, form):
+    s = settings(optimizer=form)
+    group = gpt2.optimizer(gpt2.build(s), s).param_groups[0]
+    assert [name for name in ("foreach", "fused") if group[name]] == ([] if form == "default" else [form])
+
+
 def counted_flop(gpt2, training):
     model = on_meta(gpt2, "gpt2")
     idx = torch.zeros(4, 64, dtype=torch.int64, device="meta")
