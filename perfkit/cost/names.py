@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 # Ranges and autograd nodes that the profiler records like operators although others do their work.
 _DISPATCH = re.compile(
@@ -11,31 +12,47 @@ _DISPATCH = re.compile(
     r"CompiledAutograd|PythonSubclass|\[pytorch\||\[memory\]|\w*Backward\d*$|\w+Fn(Backward)?$)"
 )
 
+
+class _Family(NamedTuple):
+    """What the names of a family's kernels hold, in lower case: one of `words`, or of `parts` (between underscores and
+    ends), or a word that counts only where its pattern matches. Words are found many times faster than patterns."""
+
+    name: str
+    words: tuple[str, ...]
+    parts: frozenset[str]
+    patterns: tuple[tuple[str, re.Pattern[str]], ...]
+
+
+def _family(name: str, words: str, parts: str = "", **patterns: str) -> _Family:
+    """A family from words separated by blanks; each of `patterns` is tried on names that hold its keyword."""
+    compiled = tuple((word, re.compile(pattern)) for word, pattern in patterns.items())
+    return _Family(name, tuple(words.split()), frozenset(parts.split()), compiled)
+
+
 # First match wins: the most specific work decides about a fused kernel's family.
-_KERNELS: tuple[tuple[str, str], ...] = (
-    ("collective", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|gloo"),
-    ("copy", r"memcpy|\bcopy_kernel|direct_copy|CatArray|bfloat16_copy|float16_copy|unrolled_elementwise.*copy"),
-    ("fill", r"memset|FillFunctor|fill_kernel"),
-    ("attention", r"flash|fmha|sdpa|attention|attn_fwd|attn_bwd"),
-    ("normalization", r"layer_?norm|rms_?norm|group_?norm|batch_?norm|\bbn_|GammaBeta|LayerNorm|welford"),
-    ("loss", r"cross_?entropy|nll_?loss|fused_classifier|mse_loss|bce|binary_cross"),
-    ("softmax", r"soft_?max"),
-    ("optimizer", r"adam|sgd|multi_tensor_apply|FusedOptimizer|lamb(?!da)"),
-    ("convolution", r"conv|wgrad|dgrad|implicit_gemm|winograd|cudnn_.*fprop|im2col|col2im"),
-    ("embedding", r"embedding|encoder_(forward|backward)|\bwte|wpe_backward"),
-    ("matmul", r"gemm|gemv|cutlass|cublas|splitK|ampere_|volta_|turing_|hopper_|xmma|matmul|nvjet|\bdot_kernel|_mm\b|"
-               r"(^|_)(add|b)?mm(_|$)|Cijk_|s?16816|wmma|triton_(mm|tem)"),
-    ("sort", r"sort|topk|radix|bitonic|unique"),
-    ("random", r"philox|distribution_|bernoulli|dropout|random|curand|normal_kernel|uniform_kernel"),
-    ("index", r"index|indices|gather|scatter|nonzero|DeviceSelect"),
-    ("reduction", r"reduce|triton_(red|per)|(^|_)(sum|mean|norm|max|argmax)(_|$)|scan|cumsum|global_norm|pool"),
-    ("copy", r"permute|transpose|nchwToNhwc|nhwcToNchw|(^|_)(copy|clone|cat|contiguous)(_|$)"),
-    ("elementwise", r"elementwise|triton_poi|cpp_fused|pointwise|gelu|silu|relu|sigmoid|tanh|residual|"
-                    r"(^|_)(add|mul|div)"),
+_KERNELS = (
+    _family("collective", "nccl rccl allreduce all_reduce allgather all_gather reducescatter reduce_scatter gloo"),
+    _family("copy", "memcpy direct_copy catarray bfloat16_copy float16_copy",
+            copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy"),
+    _family("fill", "memset fillfunctor fill_kernel"),
+    _family("attention", "flash fmha sdpa attention attn_fwd attn_bwd"),
+    _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "
+            "gammabeta welford", bn_=r"\bbn_"),
+    _family("loss", "crossentropy cross_entropy nllloss nll_loss fused_classifier mse_loss bce binary_cross"),
+    _family("softmax", "softmax soft_max"),
+    _family("optimizer", "adam sgd multi_tensor_apply fusedoptimizer", lamb="lamb(?!da)"),
+    _family("convolution", "conv wgrad dgrad implicit_gemm winograd im2col col2im", cudnn_="cudnn_.*fprop"),
+    _family("embedding", "embedding encoder_forward encoder_backward wpe_backward", wte=r"\bwte"),
+    _family("matmul", "gemm gemv cutlass cublas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
+            "wmma triton_mm triton_tem", "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
+    _family("sort", "sort topk radix bitonic unique"),
+    _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand"),
+    _family("index", "index indices gather scatter nonzero deviceselect"),
+    _family("reduction", "reduce triton_red triton_per scan cumsum global_norm pool", "sum mean norm max argmax"),
+    _family("copy", "permute transpose nchwtonhwc nhwctonchw", "copy clone cat contiguous"),
+    _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu relu sigmoid tanh residual "
+            "_add _mul _div", add="^add", mul="^mul", div="^div"),
 )  # fmt: skip
-# Names are searched in lower case, which is several times faster than ignoring the case. None of the patterns has a
-# class such as \\W that another case would turn into its opposite.
-_COMPILED = tuple((family, re.compile(pattern.lower())) for family, pattern in _KERNELS)
 _LONGEST = 2000  # characters of a name that are searched
 
 
@@ -57,4 +74,14 @@ def is_dispatch_name(name: str) -> bool:
 def family_of_kernel_name(name: str) -> str:
     """Family of a GPU kernel or fused region from its name alone (demangled or not); "other" when nothing fits."""
     name = name[:_LONGEST].lower()
-    return next((family for family, pattern in _COMPILED if pattern.search(name)), "other")
+    parts = set(name.split("_"))
+    return next((family.name for family in _KERNELS if _fits(family, name, parts)), "other")
+
+
+def _fits(family: _Family, name: str, parts: set[str]) -> bool:
+    for word in family.words:
+        if word in name:
+            return True
+    if family.parts and not parts.isdisjoint(family.parts):
+        return True
+    return any(word in name and pattern.search(name) for word, pattern in family.patterns)

@@ -23,6 +23,7 @@ _WRAPPERS = re.compile(
     r"gpu_kernel_impl\w*|gpu_kernel|opmath_gpu_kernel\w*|opmath_symmetric_gpu_kernel\w*|[AB]?(Unary|Binary)Functor"
 )
 _ANONYMOUS = re.compile(r"\((anonymous namespace|unnamed)\)|<unnamed>|\{anonymous\}")
+_MARKS = re.compile(r"[<>(){}\[\],\s]")
 _LONGEST = 20_000  # characters that are looked at; a damaged file may hold more
 
 
@@ -56,29 +57,32 @@ def _parted(name: str) -> tuple[str, list[str]]:
     """The function with its namespaces but without return type and parameters, and its own template arguments."""
     plain: list[str] = []
     arguments: list[str] = []
-    depth = start = 0
-    for at, letter in enumerate(name):
-        if letter == "(" and depth == 0:
-            break
-        if letter == "<":
+    depth = start = end = 0  # `end`: of the last mark outside all brackets
+    for mark in _MARKS.finditer(name):
+        at, letter = mark.start(), mark[0]
+        if depth == 0:
+            plain.append(name[end:at])
+            end = mark.end()
+            if letter == "(":
+                break
+            if letter == "<":
+                depth, arguments, start = 1, [], end
+            elif letter.isspace():
+                plain, arguments = [], []
+            else:
+                plain.append(letter)
+        elif letter in "<({[":
             depth += 1
-            if depth == 1:
-                arguments, start = [], at + 1
-        elif letter == ">" and depth:
+        elif letter == ">" or (letter in ")}]" and depth > 1):
             depth -= 1
             if depth == 0:
                 arguments.append(name[start:at])
-        elif letter in "({[" and depth:
-            depth += 1
-        elif letter in ")}]" and depth > 1:
-            depth -= 1
+                end = at + 1
         elif letter == "," and depth == 1:
             arguments.append(name[start:at])
             start = at + 1
-        elif letter.isspace() and depth == 0:
-            plain, arguments = [], []
-        elif depth == 0:
-            plain.append(letter)
+    else:
+        plain.append(name[end:] if depth == 0 else "")
     return "".join(plain), arguments
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto.events import ANNOTATION, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.events import ANNOTATION, Booleans, DeviceEvents, HostEvents, Integers
 from perfkit.readers.kineto.gaps import Cover
 from perfkit.readers.kineto.place import Steps
-from perfkit.readers.kineto.rows import DATA, LOADER, OTHER, PYTHON_CODE, SYNC, Rows
+from perfkit.readers.kineto.rows import CAUSES as TIME_CAUSES
+from perfkit.readers.kineto.rows import DATA, LOADER, OTHER, PYTHON_CODE, SYNC, WORK, Rows
 
 CAUSES = LAUNCH, WAIT, LOADING, CODE, LATENCY, UNKNOWN = (
     "launch-bound", "sync", "data", "host code", "latency", "other",
@@ -58,13 +59,12 @@ def _stretches(cover: Cover, steps: Steps) -> tuple[Integers, Integers]:
 
 def _kinds(host: HostEvents, rows: Rows) -> Integers:
     """For each host event the index of the idle cause that its own time means."""
-    kind = np.full(len(host), CAUSES.index(LAUNCH), np.int8)
-    kind[np.isin(rows.cause, (PYTHON_CODE, OTHER))] = CAUSES.index(CODE)
-    kind[rows.cause == SYNC] = CAUSES.index(WAIT)
+    of_cause = {PYTHON_CODE: CODE, OTHER: CODE, SYNC: WAIT, DATA: LOADING}
+    words = [CAUSES.index(of_cause.get(cause, LAUNCH)) for cause in range(WORK, len(TIME_CAUSES))]
+    kind = np.array(words, np.int8)[rows.cause - WORK]
     loading = (host.category == ANNOTATION) & host.named([n.startswith(LOADER) for n in host.names])
     if loading.any():
         kind[host.nearest(loading) >= 0] = CAUSES.index(LOADING)
-    kind[rows.cause == DATA] = CAUSES.index(LOADING)
     return kind
 
 
@@ -73,23 +73,36 @@ def _of_lane(host: HostEvents, kind: Integers, lane: int, start: Integers, end: 
     low, high = np.searchsorted(host.lane, [lane, lane + 1])
     moments, inner = _innermost(host, int(low), int(high))
     part = np.zeros((len(CAUSES), len(start)), np.int64)
-    cause = np.where(inner >= 0, kind[inner], CAUSES.index(CODE))[:-1] if len(inner) else inner
-    for code in np.unique(cause).tolist():
-        here = cause == code
-        cover = Cover(moments[:-1][here], moments[1:][here])
-        part[code] = cover.until(end) - cover.until(start)
+    if len(inner):
+        cause = np.where(inner >= 0, kind[inner], CAUSES.index(CODE)).astype(np.int8)
+        length = np.diff(moments, append=moments[-1:])
+        edges = [(edge, np.searchsorted(moments, edge, side="right") - 1) for edge in (start, end)]
+        for code in np.flatnonzero(np.bincount(cause)).tolist():
+            before = np.concatenate([[0], np.cumsum(np.where(cause == code, length, 0))])
+            begun, ended = (_until(moments, before, cause == code, edge, at) for edge, at in edges)
+            part[code] = ended - begun
     part[CAUSES.index(CODE)] += end - start - part.sum(axis=0)
     return part
+
+
+def _until(moments: Integers, before: Integers, here: Booleans, edge: Integers, at: Integers) -> Integers:
+    """How much of a cause lies before each `edge`; `at` is the last of `moments` not after it, −1 for none.
+
+    `before` is the cause's time before each moment, `here` whether it holds from there to the next.
+    """
+    inside = np.maximum(at, 0)
+    part = np.where(here[inside] & (inside < len(moments) - 1), edge - moments[inside], 0)
+    return np.where(at >= 0, before[inside] + part, 0)
 
 
 def _innermost(host: HostEvents, low: int, high: int) -> tuple[Integers, Integers]:
     """The moments at which a thread's innermost event changes, and which it is from then on (−1: none)."""
     index = np.arange(low, high, dtype=np.int32)
     index = index[host.end[low:high] > host.start[low:high]]
-    # At one moment ends come before starts, inner ends before outer ones, outer starts before inner ones.
-    moment = np.concatenate([host.end[index], host.start[index]])
-    rank = np.concatenate([-index, index])
-    starts = np.repeat([False, True], len(index))
-    order = np.lexsort((rank, starts, moment))
-    inner = np.concatenate([host.parent[index], index])[order]
+    # At one moment ends come before starts, inner ends before outer ones, outer starts before inner ones. Starts are in
+    # order already, and to merge two sorted halves is what a stable sort does best.
+    ends = index[::-1][np.argsort(host.end[index[::-1]], kind="stable")]
+    moment = np.concatenate([host.end[ends], host.start[index]])
+    order = np.argsort(moment, kind="stable")
+    inner = np.concatenate([host.parent[ends], index])[order]
     return moment[order], inner

@@ -206,14 +206,16 @@ def _communication(host: HostEvents, device: DeviceEvents, launch: Integers, com
 def _streams(device: DeviceEvents) -> list[dict[str, Any]]:
     """Each stream's activities and busy time, the busiest first."""
     names = device_names(device)
-    pairs = np.stack([names.code, device.stream])
+    streams, stream = np.unique(device.stream, return_inverse=True)
+    pair = names.code * len(streams) + stream
     result: list[dict[str, Any]] = []
-    for code, stream in np.unique(pairs, axis=1).T.tolist()[:_MOST]:
-        mine = (names.code == code) & (device.stream == stream)
+    for value in np.unique(pair).tolist()[:_MOST]:
+        mine = pair == value
+        number = int(streams[value % len(streams)])
         result.append(
             {
-                "device": names.words[code],
-                "stream": stream if stream >= 0 else None,
+                "device": names.words[value // len(streams)],
+                "stream": number if number >= 0 else None,
                 "activities": int(mine.sum()),
                 "busy_ns": int(_cover(device, mine).before[-1]),
             }

@@ -27,9 +27,11 @@ from perfkit.table import FLOP_COLUMNS, ORIGINS
 
 COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
 
-_HELPER = re.compile(
-    r"split_?k_?reduce|cublasLt::epilogue|scal_kernel|nchwToNhwc|nhwcToNchw|transposeReadWrite", re.IGNORECASE
-)
+# In lower case; words are found many times faster than patterns.
+_HELPERS = (
+    "splitkreduce", "split_kreduce", "splitk_reduce", "split_k_reduce", "cublaslt::epilogue", "scal_kernel",
+    "nchwtonhwc", "nhwctonchw", "transposereadwrite",
+)  # fmt: skip
 _WITHIN = re.compile(r"DtoD|Device -> Device|PtoP", re.IGNORECASE)
 _BETWEEN = re.compile(r"HtoD|DtoH|HtoH|Host|Pageable|Pinned", re.IGNORECASE)
 
@@ -83,7 +85,8 @@ def shares(device: DeviceEvents, owner: Integers) -> Any:
 
 def _ranks(device: DeviceEvents) -> Integers:
     """By name: 1 for what may do an operator's work, 0 for kernels that only help."""
-    return np.array([0 if _HELPER.search(n[:400]) else 1 for n in device.names], dtype=np.int64)
+    names = [n[:400].lower() for n in device.names]
+    return np.array([0 if any(word in n for word in _HELPERS) else 1 for n in names], dtype=np.int64)
 
 
 def _parts(device: DeviceEvents, chosen: Integers, pair: Integers, time: Any) -> Any:
@@ -133,7 +136,7 @@ def _moved(result: dict[str, Any], device: DeviceEvents, owner: Integers, main: 
     """Copies and fills by what the trace says that they move. They compute nothing."""
     own = ((device.kind == COPY) | (device.kind == FILL)) & ((owner < 0) | main)
     fill = own & (device.kind == FILL)
-    within = own & (device.kind == COPY) & _named(device, _WITHIN) & ~_named(device, _BETWEEN)
+    within = own & (device.kind == COPY) & _copies_within(device)
     amount = np.where(device.amount >= 0, device.amount, np.nan)
     written = np.where(fill | within, amount, np.nan)
     stated = ~np.isnan(written)
@@ -148,6 +151,10 @@ def _moved(result: dict[str, Any], device: DeviceEvents, owner: Integers, main: 
     result["flop_origin"] = _said(result["flop_origin"], free, DERIVED)
 
 
-def _named(device: DeviceEvents, pattern: re.Pattern[str]) -> Booleans:
-    flags = np.array([bool(pattern.search(n[:400])) for n in device.names], dtype=bool)
-    return flags[device.name] if len(flags) else np.zeros(0, bool)
+def _copies_within(device: DeviceEvents) -> Booleans:
+    """Whether each activity, if it is a copy, has both ends on a device."""
+    flags = np.zeros(len(device.names), bool)
+    for code in np.unique(device.name[device.kind == COPY]).tolist():
+        name = device.names[code][:400]
+        flags[code] = bool(_WITHIN.search(name)) and not _BETWEEN.search(name)
+    return flags[device.name]
