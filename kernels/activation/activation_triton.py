@@ -31,7 +31,9 @@ def _inner(x, z, bias, at, column, inside, columns, alpha):
 
 
 @triton.jit
-def _forward(x, z, bias, y, rows, columns, alpha, NAME: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def activation_forward_kernel(
+    x, z, bias, y, rows, columns, alpha, NAME: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -41,7 +43,7 @@ def _forward(x, z, bias, y, rows, columns, alpha, NAME: tl.constexpr, ROWS: tl.c
 
 
 @triton.jit
-def _backward_from_u(
+def activation_backward_from_u_kernel(
     dy, x, z, bias, dx, dz, rows, columns, alpha, NAME: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -59,7 +61,7 @@ def _backward_from_u(
 
 
 @triton.jit
-def _backward_from_y(dy, y, dx, dz, n, alpha, NAME: tl.constexpr, BLOCK: tl.constexpr):
+def activation_backward_from_y_kernel(dy, y, dx, dz, n, alpha, NAME: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
     value = tl.load(y + at, mask=at < n).to(tl.float32)
@@ -86,7 +88,7 @@ def forward(name):
     def run(x, z, bias, y, rows, columns, alpha, ROWS, **meta):
         width = row_tile(columns, 1)[1]
         grid = cdiv(rows, ROWS), cdiv(columns, width)
-        _forward[grid](x, z, bias, y, rows, columns, alpha, name, ROWS, width, **meta)
+        activation_forward_kernel[grid](x, z, bias, y, rows, columns, alpha, name, ROWS, width, **meta)
 
     return run
 
@@ -96,7 +98,7 @@ def backward_from_u(name):
     def run(dy, x, z, bias, dx, dz, rows, columns, alpha, ROWS, **meta):
         width = row_tile(columns, 1)[1]
         grid = cdiv(rows, ROWS), cdiv(columns, width)
-        _backward_from_u[grid](dy, x, z, bias, dx, dz, rows, columns, alpha, name, ROWS, width, **meta)
+        activation_backward_from_u_kernel[grid](dy, x, z, bias, dx, dz, rows, columns, alpha, name, ROWS, width, **meta)
 
     return run
 
@@ -105,7 +107,7 @@ def backward_from_y(name):
     @launch(flat_blocks, FLAT_SWEEP)
     def run(dy, y, dx, dz, rows, columns, alpha, BLOCK, **meta):
         n = rows * columns
-        _backward_from_y[(cdiv(n, BLOCK),)](dy, y, dx, dz, n, alpha, name, BLOCK, **meta)
+        activation_backward_from_y_kernel[(cdiv(n, BLOCK),)](dy, y, dx, dz, n, alpha, name, BLOCK, **meta)
 
     return run
 

@@ -10,7 +10,7 @@ SWEEP = {"BLOCK": (512, 1024, 2048), "num_warps": (4, 8)}
 
 
 @triton.jit
-def _step(
+def adamw_step_kernel(
     param, grad, m, v, n, lr, beta1, beta2, eps, decay, correction1, correction2, grad_scale, BLOCK: tl.constexpr
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -32,4 +32,4 @@ def blocks(n, *numbers, itemsize):
 
 @launch(blocks, SWEEP)
 def adamw_step(param, grad, m, v, n, *numbers, BLOCK, **meta):
-    _step[(cdiv(n, BLOCK),)](param, grad, m, v, n, *numbers, BLOCK, **meta)
+    adamw_step_kernel[(cdiv(n, BLOCK),)](param, grad, m, v, n, *numbers, BLOCK, **meta)

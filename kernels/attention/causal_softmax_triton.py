@@ -27,7 +27,7 @@ def _block(matrices, time, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _forward(scores, att, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def causal_softmax_forward_kernel(scores, att, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at, inside, wanted, past = _block(matrices, time, ROWS, COLUMNS)
     value = tl.load(scores + at, mask=wanted).to(tl.float32) * (scale * 1.4426950408889634)
     value = tl.where(past, value, float("-inf"))
@@ -36,7 +36,9 @@ def _forward(scores, att, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl
 
 
 @triton.jit
-def _backward(datt, att, dscores, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def causal_softmax_backward_kernel(
+    datt, att, dscores, matrices, time, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     at, inside, wanted, past = _block(matrices, time, ROWS, COLUMNS)
     upstream = tl.where(past, tl.load(datt + at, mask=wanted).to(tl.float32), 0.0)
     weight = tl.where(past, tl.load(att + at, mask=wanted).to(tl.float32), 0.0)
@@ -54,10 +56,14 @@ def blocks(matrices, time, scale, itemsize):
 @launch(blocks, SWEEP)
 def causal_softmax_forward(scores, att, matrices, time, scale, ROWS, **meta):
     shape = (cdiv(matrices * time, ROWS),)
-    _forward[shape](scores, att, matrices, time, scale, ROWS, next_power_of_2(max(time, 1)), **meta)
+    causal_softmax_forward_kernel[shape](
+        scores, att, matrices, time, scale, ROWS, next_power_of_2(max(time, 1)), **meta
+    )
 
 
 @launch(blocks, SWEEP)
 def causal_softmax_backward(datt, att, dscores, matrices, time, scale, ROWS, **meta):
     shape = (cdiv(matrices * time, ROWS),)
-    _backward[shape](datt, att, dscores, matrices, time, scale, ROWS, next_power_of_2(max(time, 1)), **meta)
+    causal_softmax_backward_kernel[shape](
+        datt, att, dscores, matrices, time, scale, ROWS, next_power_of_2(max(time, 1)), **meta
+    )

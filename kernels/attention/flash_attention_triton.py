@@ -73,7 +73,7 @@ def _attend(
 
 
 @triton.jit
-def _forward(
+def flash_attention_forward_kernel(
     q, k, v, y, lse, time, factor,
     SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -106,7 +106,7 @@ def _forward(
 
 
 @triton.jit
-def _products(dy, y, delta, time, SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr):
+def flash_attention_products_kernel(dy, y, delta, time, SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr):
     """delta = Σ dy·y of each row."""
     first = tl.program_id(1) * QUERIES
     head = tl.program_id(0).to(tl.int64) * time
@@ -142,7 +142,7 @@ def _along_queries(
 
 
 @triton.jit
-def _backward_keys(
+def flash_attention_backward_keys_kernel(
     dy, q, k, v, lse, delta, dk, dv, time, scale, factor,
     SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -190,7 +190,7 @@ def _along_keys(
 
 
 @triton.jit
-def _backward_queries(
+def flash_attention_backward_queries_kernel(
     dy, q, k, v, lse, delta, dq, time, scale, factor,
     SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -243,7 +243,7 @@ def backward_blocks(matrices, time, size, scale, itemsize):
 @launch(forward_blocks, FORWARD_SWEEP)
 def flash_attention_forward(q, k, v, y, lse, matrices, time, size, scale, QUERIES, **meta):
     grid = matrices, cdiv(time, QUERIES)
-    _forward[grid](
+    flash_attention_forward_kernel[grid](
         q, k, v, y, lse, time, scale * LOG2_E, size, padded(size), QUERIES, PRECISION=precision(q), **meta
     )  # fmt: skip
 
@@ -253,6 +253,8 @@ def flash_attention_backward(dy, q, k, v, y, lse, dq, dk, dv, matrices, time, si
     delta = lse.new_empty(lse.shape)
     grid = matrices, cdiv(time, OWN)
     constants = {"SIZE": size, "D": padded(size), "OWN": OWN, "PRECISION": precision(q), **meta}
-    _products[matrices, cdiv(time, 64)](dy, y, delta, time, size, padded(size), 64)
-    _backward_keys[grid](dy, q, k, v, lse, delta, dk, dv, time, scale, scale * LOG2_E, **constants)
-    _backward_queries[grid](dy, q, k, v, lse, delta, dq, time, scale, scale * LOG2_E, **constants)
+    flash_attention_products_kernel[matrices, cdiv(time, 64)](dy, y, delta, time, size, padded(size), 64)
+    flash_attention_backward_keys_kernel[grid](
+        dy, q, k, v, lse, delta, dk, dv, time, scale, scale * LOG2_E, **constants
+    )
+    flash_attention_backward_queries_kernel[grid](dy, q, k, v, lse, delta, dq, time, scale, scale * LOG2_E, **constants)

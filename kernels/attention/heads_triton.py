@@ -25,7 +25,7 @@ def _places(time, heads, size, PARTS: tl.constexpr, TOKENS: tl.constexpr, SIZE: 
 
 
 @triton.jit
-def _split(qkv, q, k, v, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+def split_heads_forward_kernel(qkv, q, k, v, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
     in_tokens, in_heads, inside = _places(time, heads, size, 3, TOKENS, SIZE)
     channels = heads * size
     q_block = tl.load(qkv + in_tokens, mask=inside)
@@ -37,7 +37,7 @@ def _split(qkv, q, k, v, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.const
 
 
 @triton.jit
-def _join(dq, dk, dv, dqkv, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+def split_heads_backward_kernel(dq, dk, dv, dqkv, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
     in_tokens, in_heads, inside = _places(time, heads, size, 3, TOKENS, SIZE)
     channels = heads * size
     q_block = tl.load(dq + in_heads, mask=inside)
@@ -49,13 +49,13 @@ def _join(dq, dk, dv, dqkv, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.co
 
 
 @triton.jit
-def _merge(x, y, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+def merge_heads_forward_kernel(x, y, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
     in_tokens, in_heads, inside = _places(time, heads, size, 1, TOKENS, SIZE)
     tl.store(y + in_tokens, tl.load(x + in_heads, mask=inside), mask=inside)
 
 
 @triton.jit
-def _separate(dy, dx, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+def merge_heads_backward_kernel(dy, dx, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
     in_tokens, in_heads, inside = _places(time, heads, size, 1, TOKENS, SIZE)
     tl.store(dx + in_heads, tl.load(dy + in_tokens, mask=inside), mask=inside)
 
@@ -73,22 +73,22 @@ def grid(batch, time, heads, tokens):
 @launch(blocks, SWEEP)
 def split_heads_forward(qkv, q, k, v, batch, time, heads, size, TOKENS, **meta):
     shape = grid(batch, time, heads, TOKENS)
-    _split[shape](qkv, q, k, v, time, heads, size, TOKENS, next_power_of_2(size), **meta)
+    split_heads_forward_kernel[shape](qkv, q, k, v, time, heads, size, TOKENS, next_power_of_2(size), **meta)
 
 
 @launch(blocks, SWEEP)
 def split_heads_backward(dq, dk, dv, dqkv, batch, time, heads, size, TOKENS, **meta):
     shape = grid(batch, time, heads, TOKENS)
-    _join[shape](dq, dk, dv, dqkv, time, heads, size, TOKENS, next_power_of_2(size), **meta)
+    split_heads_backward_kernel[shape](dq, dk, dv, dqkv, time, heads, size, TOKENS, next_power_of_2(size), **meta)
 
 
 @launch(blocks, SWEEP)
 def merge_heads_forward(x, y, batch, time, heads, size, TOKENS, **meta):
     shape = grid(batch, time, heads, TOKENS)
-    _merge[shape](x, y, time, heads, size, TOKENS, next_power_of_2(size), **meta)
+    merge_heads_forward_kernel[shape](x, y, time, heads, size, TOKENS, next_power_of_2(size), **meta)
 
 
 @launch(blocks, SWEEP)
 def merge_heads_backward(dy, dx, batch, time, heads, size, TOKENS, **meta):
     shape = grid(batch, time, heads, TOKENS)
-    _separate[shape](dy, dx, time, heads, size, TOKENS, next_power_of_2(size), **meta)
+    merge_heads_backward_kernel[shape](dy, dx, time, heads, size, TOKENS, next_power_of_2(size), **meta)

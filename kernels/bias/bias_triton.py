@@ -13,7 +13,7 @@ FLAT_SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 
 
 @triton.jit
-def _sum_rows(x, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr):
+def bias_gradient_kernel(x, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr):
     """Sums over every PARTS-th block of rows, into sums (PARTS, columns); PARTS is the grid's second size."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -27,7 +27,7 @@ def _sum_rows(x, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 
 
 @triton.jit
-def _relu(x, bias, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def bias_relu_forward_kernel(x, bias, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -38,7 +38,7 @@ def _relu(x, bias, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _relu_backward(dy, y, dx, n, BLOCK: tl.constexpr):
+def bias_relu_backward_kernel(dy, y, dx, n, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
     tl.store(dx + at, tl.where(tl.load(y + at, mask=at < n) > 0, upstream, 0.0), mask=at < n)
@@ -64,17 +64,17 @@ def bias_gradient(dy, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, STAGES, *
     across = cdiv(columns, COLUMNS)
     parts = max(1, min(cdiv(rows, ROWS), cdiv(PER_PROCESSOR * multiprocessors(dy), max(across, 1))))
     partial = db if parts == 1 else dy.new_empty((parts, columns), dtype=torch.float32)
-    _sum_rows[(across, parts)](dy, partial, rows, columns, ROWS, COLUMNS, STAGES, **meta)
+    bias_gradient_kernel[(across, parts)](dy, partial, rows, columns, ROWS, COLUMNS, STAGES, **meta)
     if parts > 1:
-        _sum_rows[(cdiv(columns, 32), 1)](partial, db, parts, columns, 32, 32, 1, num_warps=4)
+        bias_gradient_kernel[(cdiv(columns, 32), 1)](partial, db, parts, columns, 32, 32, 1, num_warps=4)
 
 
 @launch(tile_blocks, TILE_SWEEP)
 def bias_relu_forward(x, bias, y, rows, columns, ROWS, **meta):
     width = row_tile(columns, 1)[1]
-    _relu[(cdiv(rows, ROWS), cdiv(columns, width))](x, bias, y, rows, columns, ROWS, width, **meta)
+    bias_relu_forward_kernel[(cdiv(rows, ROWS), cdiv(columns, width))](x, bias, y, rows, columns, ROWS, width, **meta)
 
 
 @launch(flat_blocks, FLAT_SWEEP)
 def bias_relu_backward(dy, y, dx, n, BLOCK, **meta):
-    _relu_backward[(cdiv(n, BLOCK),)](dy, y, dx, n, BLOCK, **meta)
+    bias_relu_backward_kernel[(cdiv(n, BLOCK),)](dy, y, dx, n, BLOCK, **meta)

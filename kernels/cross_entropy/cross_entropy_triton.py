@@ -31,7 +31,7 @@ def _counted(target, vocabulary, ignore_index):
 
 
 @triton.jit
-def _losses(
+def cross_entropy_losses_kernel(
     logits, targets, losses, lse, vocabulary, ignore_index,
     WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -47,7 +47,7 @@ def _losses(
 
 
 @triton.jit
-def _mean(losses, targets, loss, rows, ignore_index, BLOCK: tl.constexpr):
+def cross_entropy_mean_kernel(losses, targets, loss, rows, ignore_index, BLOCK: tl.constexpr):
     """The mean of the losses over the rows that count; one program."""
     total = tl.zeros((BLOCK,), tl.float32)
     count = tl.zeros((BLOCK,), tl.int32)
@@ -60,7 +60,7 @@ def _mean(losses, targets, loss, rows, ignore_index, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _share(dloss, targets, share, rows, ignore_index, BLOCK: tl.constexpr):
+def cross_entropy_share_kernel(dloss, targets, share, rows, ignore_index, BLOCK: tl.constexpr):
     """dloss / number of rows that count; one program."""
     count = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, rows, BLOCK):
@@ -87,7 +87,7 @@ def _slope(value, lse, hit, factor):
 
 
 @triton.jit
-def _gradient(
+def cross_entropy_gradient_kernel(
     logits, targets, lse, share, dlogits, rows, vocabulary, ignore_index, elements, BLOCK: tl.constexpr
 ):  # fmt: skip
     """A block of the flat logits. Since BLOCK ≤ V, it lies in one row, or in two."""
@@ -109,7 +109,7 @@ def _gradient(
 
 
 @triton.jit
-def _classify(
+def classifier_kernel(
     logits, targets, losses, vocabulary, padded, ignore_index, dloss,
     WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, KEEP: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
@@ -171,8 +171,10 @@ def fitting(vocabulary):
 def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, ignore_index, BLOCK, STAGES, **meta):
     losses = lse.new_empty((rows,))
     wide = rows * vocabulary % 16 == 0
-    _losses[(rows,)](logits, targets, losses, lse, vocabulary, ignore_index, wide, BLOCK, STAGES, **meta)
-    _mean[(1,)](losses, targets, loss, rows, ignore_index, 1024, num_warps=8)
+    cross_entropy_losses_kernel[(rows,)](
+        logits, targets, losses, lse, vocabulary, ignore_index, wide, BLOCK, STAGES, **meta
+    )
+    cross_entropy_mean_kernel[(1,)](losses, targets, loss, rows, ignore_index, 1024, num_warps=8)
 
 
 @launch(flat_blocks, FLAT_SWEEP)
@@ -180,8 +182,8 @@ def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabular
     BLOCK = min(BLOCK, fitting(vocabulary))  # a block lies in two rows at most
     share = lse.new_empty(())
     elements = rows * vocabulary
-    _share[(1,)](dloss, targets, share, rows, ignore_index, 1024, num_warps=8)
-    _gradient[(cdiv(elements, BLOCK),)](
+    cross_entropy_share_kernel[(1,)](dloss, targets, share, rows, ignore_index, 1024, num_warps=8)
+    cross_entropy_gradient_kernel[(cdiv(elements, BLOCK),)](
         logits, targets, lse, share, dlogits, rows, vocabulary, ignore_index, elements, BLOCK, **meta
     )
 
@@ -190,6 +192,6 @@ def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabular
 def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, STAGES, HINTS, **meta):
     hints = ("evict_last", "evict_first") if HINTS else ("", "")
     wide = rows * padded % 16 == 0
-    _classify[(rows,)](
+    classifier_kernel[(rows,)](
         logits, targets, losses, vocabulary, padded, ignore_index, dloss, wide, BLOCK, STAGES, *hints, **meta
     )

@@ -15,7 +15,9 @@ BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "num_warps": (1, 2, 4)}
 
 
 @triton.jit
-def _forward(idx, wte, wpe, x, rows, time, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def encoder_forward_kernel(
+    idx, wte, wpe, x, rows, time, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < channels)[None, :]
@@ -28,7 +30,7 @@ def _forward(idx, wte, wpe, x, rows, time, channels, vocabulary, ROWS: tl.conste
 
 
 @triton.jit
-def _words(dx, order, bounds, dwte, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def encoder_backward_wte_kernel(dx, order, bounds, dwte, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """One row of dwte: the sum of the rows of dx that `order` lists between two bounds; 0 where there are none."""
     word = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -43,7 +45,7 @@ def _words(dx, order, bounds, dwte, channels, ROWS: tl.constexpr, COLUMNS: tl.co
 
 
 @triton.jit
-def _positions(dx, dwpe, batch, time, channels, COLUMNS: tl.constexpr):
+def encoder_backward_wpe_kernel(dx, dwpe, batch, time, channels, COLUMNS: tl.constexpr):
     """One row of dwpe: the sum over the batch; 0 from T on."""
     position = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -70,7 +72,7 @@ def backward_blocks(batch, time, channels, vocabulary, positions, itemsize):
 def encoder_forward(idx, wte, wpe, x, batch, time, channels, vocabulary, ROWS, **meta):
     columns = min(1024, next_power_of_2(max(channels, 1)))
     grid = cdiv(batch * time, ROWS), cdiv(channels, columns)
-    _forward[grid](idx, wte, wpe, x, batch * time, time, channels, vocabulary, ROWS, columns, **meta)
+    encoder_forward_kernel[grid](idx, wte, wpe, x, batch * time, time, channels, vocabulary, ROWS, columns, **meta)
 
 
 @launch(backward_blocks, BACKWARD_SWEEP)
@@ -80,5 +82,5 @@ def encoder_backward(dx, idx, dwte, dwpe, batch, time, channels, vocabulary, pos
     words, order = torch.sort(known, stable=True)
     bounds = torch.searchsorted(words, torch.arange(vocabulary + 1, device=idx.device, dtype=torch.int32))
     across = cdiv(channels, columns)
-    _words[(vocabulary, across)](dx, order, bounds, dwte, channels, ROWS, columns, **meta)
-    _positions[(positions, across)](dx, dwpe, batch, time, channels, columns, **meta)
+    encoder_backward_wte_kernel[(vocabulary, across)](dx, order, bounds, dwte, channels, ROWS, columns, **meta)
+    encoder_backward_wpe_kernel[(positions, across)](dx, dwpe, batch, time, channels, columns, **meta)

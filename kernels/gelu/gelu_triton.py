@@ -11,14 +11,14 @@ SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 
 
 @triton.jit
-def _forward(x, y, n, BLOCK: tl.constexpr):
+def gelu_forward_kernel(x, y, n, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < n).to(tl.float32)
     tl.store(y + at, gelu(value), mask=at < n)
 
 
 @triton.jit
-def _backward(dy, x, dx, n, BLOCK: tl.constexpr):
+def gelu_backward_kernel(dy, x, dx, n, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
     value = tl.load(x + at, mask=at < n).to(tl.float32)
@@ -32,9 +32,9 @@ def blocks(n, itemsize):
 
 @launch(blocks, SWEEP)
 def gelu_forward(x, y, n, BLOCK, **meta):
-    _forward[(cdiv(n, BLOCK),)](x, y, n, BLOCK, **meta)
+    gelu_forward_kernel[(cdiv(n, BLOCK),)](x, y, n, BLOCK, **meta)
 
 
 @launch(blocks, SWEEP)
 def gelu_backward(dy, x, dx, n, BLOCK, **meta):
-    _backward[(cdiv(n, BLOCK),)](dy, x, dx, n, BLOCK, **meta)
+    gelu_backward_kernel[(cdiv(n, BLOCK),)](dy, x, dx, n, BLOCK, **meta)

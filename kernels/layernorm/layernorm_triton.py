@@ -14,7 +14,9 @@ BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (2, 4), "STAGES": (1, 3), 
 
 
 @triton.jit
-def _forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def layernorm_forward_kernel(
+    x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     is_row, is_column = row < rows, column < channels
@@ -32,7 +34,7 @@ def _forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS: tl.const
 
 
 @triton.jit
-def _backward(
+def layernorm_backward_kernel(
     dy, x, weight, mean, rstd, dx, partial, rows, channels,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -64,7 +66,7 @@ def _backward(
 
 
 @triton.jit
-def _sum_partials(partial, dweight, dbias, parts, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def layernorm_backward_sum_kernel(partial, dweight, dbias, parts, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Sum partial (parts, 2, C) over its parts, for COLUMNS of the 2·C columns, always in the same order."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -97,7 +99,9 @@ def backward_blocks(rows, channels, itemsize):
 @launch(forward_blocks, FORWARD_SWEEP)
 def layernorm_forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS, **meta):
     columns = next_power_of_2(max(channels, 1))
-    _forward[(cdiv(rows, ROWS),)](x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS, columns, **meta)
+    layernorm_forward_kernel[(cdiv(rows, ROWS),)](
+        x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS, columns, **meta
+    )
 
 
 @launch(backward_blocks, BACKWARD_SWEEP)
@@ -107,5 +111,9 @@ def layernorm_backward(
     columns = next_power_of_2(max(channels, 1))
     programs = max(1, min(cdiv(rows, ROWS), PER_PROCESSOR * multiprocessors(x)))
     partial = x.new_empty((programs, 2, channels), dtype=mean.dtype)
-    _backward[(programs,)](dy, x, weight, mean, rstd, dx, partial, rows, channels, ROWS, columns, STAGES, **meta)
-    _sum_partials[(cdiv(2 * channels, 16),)](partial, dweight, dbias, programs, channels, 64, 16, num_warps=4)
+    layernorm_backward_kernel[(programs,)](
+        dy, x, weight, mean, rstd, dx, partial, rows, channels, ROWS, columns, STAGES, **meta
+    )
+    layernorm_backward_sum_kernel[(cdiv(2 * channels, 16),)](
+        partial, dweight, dbias, programs, channels, 64, 16, num_warps=4
+    )

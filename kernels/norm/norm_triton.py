@@ -10,7 +10,7 @@ SWEEP = {"BLOCK": (1024, 2048, 4096), "PER_PROCESSOR": (2, 4, 8), "num_warps": (
 
 
 @triton.jit
-def _parts(x, partial, n, BLOCK: tl.constexpr):
+def global_norm_parts_kernel(x, partial, n, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.float32)
     start = tl.program_id(0).to(tl.int64) * BLOCK
     for first in range(start, n, tl.num_programs(0).to(tl.int64) * BLOCK):
@@ -21,7 +21,7 @@ def _parts(x, partial, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _sum(partial, result, parts, BLOCK: tl.constexpr):
+def global_norm_sum_kernel(partial, result, parts, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, parts, BLOCK):
         at = first + tl.arange(0, BLOCK)
@@ -38,5 +38,5 @@ def blocks(n, itemsize):
 def global_norm(x, squares, n, BLOCK, PER_PROCESSOR, **meta):
     programs = max(1, min(cdiv(n, BLOCK), PER_PROCESSOR * multiprocessors(x)))
     partial = squares.new_empty((programs,))
-    _parts[(programs,)](x, partial, n, BLOCK, **meta)
-    _sum[(1,)](partial, squares, programs, 1024, num_warps=4)
+    global_norm_parts_kernel[(programs,)](x, partial, n, BLOCK, **meta)
+    global_norm_sum_kernel[(1,)](partial, squares, programs, 1024, num_warps=4)

@@ -11,14 +11,14 @@ ROW_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
 
 
 @triton.jit
-def _sum(a, b, y, n, BLOCK: tl.constexpr):
+def residual_forward_kernel(a, b, y, n, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(a + at, mask=at < n).to(tl.float32) + tl.load(b + at, mask=at < n).to(tl.float32)
     tl.store(y + at, total, mask=at < n)
 
 
 @triton.jit
-def _sum_and_normalise(
+def residual_layernorm_forward_kernel(
     a, b, weight, bias, x, y, mean, rstd, rows, channels, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -52,12 +52,12 @@ def row_blocks(rows, channels, eps, itemsize):
 
 @launch(flat_blocks, FLAT_SWEEP)
 def residual_forward(a, b, y, n, BLOCK, **meta):
-    _sum[(cdiv(n, BLOCK),)](a, b, y, n, BLOCK, **meta)
+    residual_forward_kernel[(cdiv(n, BLOCK),)](a, b, y, n, BLOCK, **meta)
 
 
 @launch(row_blocks, ROW_SWEEP)
 def residual_layernorm_forward(a, b, weight, bias, x, y, mean, rstd, rows, channels, eps, ROWS, **meta):
     columns = next_power_of_2(max(channels, 1))
-    _sum_and_normalise[(cdiv(rows, ROWS),)](
+    residual_layernorm_forward_kernel[(cdiv(rows, ROWS),)](
         a, b, weight, bias, x, y, mean, rstd, rows, channels, eps, ROWS, columns, **meta
     )

@@ -24,7 +24,7 @@ SWEEP = {"ROWS": (1, 2), "BLOCK": (4096, 8192), "STAGES": (1, 3), "HINTS": (0, 1
 
 
 @triton.jit
-def _short_forward(x, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def softmax_short_forward_kernel(x, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -35,7 +35,7 @@ def _short_forward(x, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexp
 
 
 @triton.jit
-def _short_backward(dy, y, dx, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def softmax_short_backward_kernel(dy, y, dx, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -47,7 +47,7 @@ def _short_backward(dy, y, dx, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.co
 
 
 @triton.jit
-def _long_forward(
+def softmax_long_forward_kernel(
     x, y, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, KEEP: tl.constexpr, DROP: tl.constexpr
 ):
     origin, lead, end, limit = place_row(tl.program_id(0), columns, columns, WIDE)
@@ -64,7 +64,7 @@ def _long_forward(
 
 
 @triton.jit
-def _long_backward(
+def softmax_long_backward_kernel(
     dy,
     y,
     dx,
@@ -127,14 +127,22 @@ def hints(asked):
 @launch(forward_blocks, SWEEP)
 def softmax_forward(x, y, rows, columns, ROWS, BLOCK, STAGES, HINTS, **meta):
     if columns > SHORT:
-        _long_forward[(rows,)](x, y, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta)
+        softmax_long_forward_kernel[(rows,)](
+            x, y, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta
+        )
     else:
-        _short_forward[(cdiv(rows, ROWS),)](x, y, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta)
+        softmax_short_forward_kernel[(cdiv(rows, ROWS),)](
+            x, y, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta
+        )
 
 
 @launch(backward_blocks, SWEEP)
 def softmax_backward(dy, y, dx, rows, columns, ROWS, BLOCK, STAGES, HINTS, **meta):
     if columns > SHORT:
-        _long_backward[(rows,)](dy, y, dx, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta)
+        softmax_long_backward_kernel[(rows,)](
+            dy, y, dx, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta
+        )
     else:
-        _short_backward[(cdiv(rows, ROWS),)](dy, y, dx, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta)
+        softmax_short_backward_kernel[(cdiv(rows, ROWS),)](
+            dy, y, dx, rows, columns, ROWS, next_power_of_2(max(columns, 1)), **meta
+        )

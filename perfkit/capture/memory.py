@@ -5,9 +5,11 @@ from __future__ import annotations
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
+_SHARED_POOL = (0, 0)  # the id of the pool that is no graph's own
 
 
 def reset_peak(device: str) -> None:
@@ -29,7 +31,10 @@ def peak(device: str) -> tuple[float | None, str]:
         import torch
 
         how = "peak of PyTorch's CUDA allocator during the warm-up and timed steps"
-        return float(torch.cuda.max_memory_allocated()), how
+        graphs = private_bytes(torch.cuda.memory_snapshot())
+        if graphs:
+            how += ", with what CUDA graphs hold in pools of their own"
+        return float(torch.cuda.max_memory_allocated()) + graphs, how
     high = _status_bytes("VmHWM")
     if high is not None:
         since = "the warm-up and timed steps" if _CLEAR_REFS.exists() else "the whole run"
@@ -37,6 +42,16 @@ def peak(device: str) -> tuple[float | None, str]:
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return float(used), "peak resident memory of the backend's own process, checks included"
+
+
+def private_bytes(segments: list[dict[str, Any]]) -> float:
+    """Bytes that CUDA graphs hold reserved and the allocator's peak does not count.
+
+    A graph's tensors were freed in the allocator's books when it had been captured, but each replay writes them in the
+    graph's private pool, which nobody else can use. `segments` are those of `torch.cuda.memory_snapshot`.
+    """
+    private = [s for s in segments if tuple(s.get("segment_pool_id", _SHARED_POOL)) != _SHARED_POOL]
+    return float(sum(s["total_size"] - s["allocated_size"] for s in private))
 
 
 def resident_bytes() -> float | None:

@@ -38,7 +38,7 @@ _KERNELS = (
     _family("attention", "flash fmha sdpa attention attn_fwd attn_bwd"),
     _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "
             "gammabeta welford", bn_=r"\bbn_"),
-    _family("loss", "crossentropy cross_entropy nllloss nll_loss fused_classifier mse_loss bce binary_cross"),
+    _family("loss", "crossentropy cross_entropy nllloss nll_loss classifier mse_loss bce binary_cross"),
     _family("softmax", "softmax soft_max"),
     _family("optimizer", "adam sgd multi_tensor_apply fusedoptimizer", lamb="lamb(?!da)"),
     _family("convolution", "conv wgrad dgrad implicit_gemm winograd im2col col2im", cudnn_="cudnn_.*fprop"),
@@ -48,9 +48,10 @@ _KERNELS = (
     _family("sort", "sort topk radix bitonic unique"),
     _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand"),
     _family("index", "index indices gather scatter nonzero deviceselect"),
-    _family("reduction", "reduce triton_red triton_per scan cumsum global_norm pool", "sum mean norm max argmax"),
-    _family("copy", "permute transpose nchwtonhwc nhwctonchw", "copy clone cat contiguous"),
-    _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu relu sigmoid tanh residual "
+    _family("reduction", "reduce triton_red triton_per scan cumsum global_norm bias_gradient pool",
+            "sum mean norm max argmax"),
+    _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw", "copy clone cat contiguous"),
+    _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu relu sigmoid tanh activation residual "
             "_add _mul _div", add="^add", mul="^mul", div="^div"),
 )  # fmt: skip
 _LONGEST = 2000  # characters of a name that are searched
