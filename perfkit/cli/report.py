@@ -66,8 +66,8 @@ def report(
         if folder:
             shown.make_folder(folder)
             name = "report" if len(paths) == 1 or folder == path else f"report-{render.safe_name(path.name)}"
-            timelines = shown.timelines(result, source) if "html" in wanted else {}
-            written = render.write_all(result, folder, wanted, readers.tables_of(source), name, timelines)
+            answers = shown.answers(result, source) if "html" in wanted else None
+            written = render.write_all(result, folder, wanted, readers.tables_of(source), name, answers)
         shown.show(result, as_json, limit)
         if not as_json:
             shown.say_where(written, path if path.is_dir() else None)

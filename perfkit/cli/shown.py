@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
     from perfkit.readers.run import Run
+    from perfkit.render.views import Answers
     from perfkit.table import KernelTable
 
 _LARGEST_TRACE = 16_000_000  # bytes, compressed; the timeline of a larger one does not fit into a report
@@ -55,18 +56,20 @@ def write_reports(report: Report, source: Run | KernelTable, folder: Path) -> li
     """Write the report of `source` in every file format into `folder`; the paths written."""
     from perfkit import render
 
-    return render.write_all(report, folder, timelines=timelines(report, source))
+    return render.write_all(report, folder, answers=answers(report, source))
 
 
-def timelines(report: Report, source: Run | KernelTable) -> dict[str, str]:
-    """What the HTML page of `report` embeds to draw `source` in time, by the names of the report's backends."""
+def answers(report: Report, source: Run | KernelTable) -> Answers:
+    """What the HTML page of `report` embeds beside it: timelines, allocations and differences of `source`."""
     from perfkit.readers.kineto.host import host_traces
-    from perfkit.render.timeline import embedded
+    from perfkit.readers.kineto.memory import memory_of
+    from perfkit.render import timeline, views
     from perfkit.table import KernelTable
 
     name = report.backends[0].name if report.backends else ""
-    made = embedded(source, name, host_traces(source, largest=_LARGEST_TRACE))
-    return made if not isinstance(source, KernelTable) else dict(zip([name], made.values(), strict=False))
+    made = timeline.embedded(source, name, host_traces(source, largest=_LARGEST_TRACE))
+    timelines = made if not isinstance(source, KernelTable) else dict(zip([name], made.values(), strict=False))
+    return views.answers(report, timelines, memory_of(source, name))
 
 
 def show(report: Report, as_json: bool, limit: int | None = None) -> None:

@@ -19,6 +19,7 @@ from perfkit.run_folder import write_whole
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
+    from perfkit.render.views import Answers
     from perfkit.table import KernelTable
 
 
@@ -72,13 +73,13 @@ def write_all(
     wanted: Iterable[str] | None = None,
     tables: Mapping[str, KernelTable] | None = None,
     name: str = "report",
-    timelines: Mapping[str, str] | None = None,
+    answers: Answers | None = None,
 ) -> list[Path]:
     """Write the `wanted` formats (all of `FORMATS` when left out) as `folder`/`name`.*; the paths, in that order.
 
-    `tables` are the whole kernel tables by backend, for the formats that export them; `timelines` those that
-    `perfkit.render.timeline.embedded` made, for the HTML page. Raises `RunFailed` when a file cannot be written; what
-    was there before is then still whole.
+    `tables` are the whole kernel tables by backend, for the formats that export them; `answers` what the HTML
+    page shows beside the report (`perfkit.render.views.answers`). Raises `RunFailed` when a file cannot be written;
+    what was there before is then still whole.
     """
     from perfkit.render import csv
 
@@ -86,7 +87,7 @@ def write_all(
     for format_name in FORMATS if wanted is None else wanted:
         if format_name in FORMATS:
             path = folder / f"{name}{FORMATS[format_name].extension}"
-            more = {"timelines": timelines} if format_name == "html" else {}
+            more = {"answers": answers} if format_name == "html" else {}
             write_whole(path, FORMATS[format_name].render(report, **more))
             written.append(path)
             continue

@@ -14,10 +14,10 @@ from perfkit.content import content_dir
 from perfkit.render.html import plotly_source, read_template
 
 REPORT_PARTS = (
-    "dom.js", "units.js", "colors.js", "charts.js", "compare.js", "step.js", "timeline.js", "roofline.js", "advice.js",
-    "kernels.js", "tree.js", "checks.js", "facts.js", "theme.js",
+    "dom.js", "units.js", "colors.js", "charts.js", "compare.js", "step.js", "timeline.js", "memory.js", "diff.js",
+    "roofline.js", "advice.js", "kernels.js", "tree.js", "checks.js", "facts.js", "theme.js",
 )  # fmt: skip
-PLUGIN_PARTS = ("server.js", "memory.js", "diff.js", "views.js", "plugin.js")
+PLUGIN_PARTS = ("server.js", "views.js", "plugin.js")
 _ASSETS = (".js", ".css")
 
 plotly = plotly_source
@@ -52,4 +52,9 @@ def _overview(template: Path) -> str:
     """The markup of the report's page that the overview fills: its body, without scripts, tabs and panels."""
     body = read_template(template).partition("<body>")[2].partition("</body>")[0]
     without_scripts = re.sub(r"<script\b.*?</script>|\{\{.*?\}\}", "", body, flags=re.DOTALL)
-    return re.sub(r'<nav class="tabs".*?</nav>|<a class="skip".*?</a>|<noscript>.*?</noscript>', "", without_scripts)
+    return re.sub(
+        r'<div class="sticky">.*?</div>|<div id="together"></div>|<a class="skip".*?</a>|<noscript>.*?</noscript>',
+        "",
+        without_scripts,
+        flags=re.DOTALL,
+    )

@@ -1,7 +1,7 @@
 """The report as one HTML file that needs nothing else: data, charts, style and script inside, the network barred.
 
 The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{style FILE}}`,
-`{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{timelines}}`, `{{title}}`, `{{csp}}`.
+`{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{answers}}`, `{{title}}`, `{{csp}}`.
 The charts are drawn by plotly's own plotly.min.js, found without importing plotly. The content security policy admits
 exactly the scripts that are in the file, by their hash.
 """
@@ -13,7 +13,6 @@ import hashlib
 import html
 import importlib.util
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,24 +23,25 @@ from perfkit.content import content_dir
 from perfkit.errors import InputError, Unavailable
 from perfkit.render import modules
 from perfkit.render.cells import clean
+from perfkit.render.views import Answers
 
 TEMPLATE = "report"
 _PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
 
 
-def render(report: Report, template: Path | None = None, timelines: Mapping[str, str] | None = None) -> str:
+def render(report: Report, template: Path | None = None, answers: Answers | None = None) -> str:
     """The whole page, about 5 MB, nearly all of it plotly.js. `template` is a folder; the built-in one when left out.
 
-    `timelines` are those that `perfkit.render.timeline.embedded` made, by backend. Raises `InputError` when the
+    `answers` are what its views show beside the report (`perfkit.render.views.answers`). Raises `InputError` when the
     template is incomplete, and `Unavailable` when plotly is not installed.
     """
-    return page(template or content_dir("reports") / TEMPLATE, report.title, data(report), timelines)
+    return page(template or content_dir("reports") / TEMPLATE, report.title, data(report), answers)
 
 
-def page(folder: Path, title: str, content: str, timelines: Mapping[str, str] | None = None) -> str:
+def page(folder: Path, title: str, content: str, answers: Answers | None = None) -> str:
     """The template in `folder` with `title` and `content` (JSON that is safe in a script); raises as `render` does."""
     hashes: list[str] = []
-    parts = _Parts(folder, title, content, hashes, timelines or {})
+    parts = _Parts(folder, title, content, hashes, answers or Answers())
     pieces = _PLACE.split(read_template(folder / "template.html"))
     made = [pieces[0]]
     for name, arguments, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
@@ -56,8 +56,8 @@ _POLICY = "(the policy: it is known when all scripts are)"
 class _Parts:
     """What stands at each place of a template."""
 
-    def __init__(self, folder: Path, title: str, content: str, hashes: list[str], timelines: Mapping[str, str]) -> None:
-        self.folder, self.title, self.content, self.hashes, self.timelines = folder, title, content, hashes, timelines
+    def __init__(self, folder: Path, title: str, content: str, hashes: list[str], answers: Answers) -> None:
+        self.folder, self.title, self.content, self.hashes, self.answers = folder, title, content, hashes, answers
 
     def place(self, name: str, files: list[str]) -> str:
         match name:
@@ -67,8 +67,8 @@ class _Parts:
                 return html.escape(clean(self.title))
             case "data":
                 return self.content
-            case "timelines":
-                return _safe(self.timelines)
+            case "answers":
+                return _safe(self.answers)
             case "modules" if len(files) == 1:
                 return self._script(f"globalThis.perfkitTimeline = {modules.bundle(self.folder / files[0])};")
             case "style":

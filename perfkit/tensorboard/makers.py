@@ -6,16 +6,15 @@ its size in bytes.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import InputError
 from perfkit.readers import read, tables_of
 from perfkit.readers.kineto.host import host_traces
-from perfkit.readers.kineto.memory import Allocations, read_memory
+from perfkit.readers.kineto.memory import memory_of
 from perfkit.render import timeline, views
 from perfkit.tensorboard.library import Library, Task
-from perfkit.tensorboard.logdir import RUN, TRACE, Place
+from perfkit.tensorboard.logdir import RUN, Place
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
@@ -78,30 +77,10 @@ class Makers:
 
     def memory_json(self, place: Place, task: Task) -> tuple[bytes, int]:
         """Allocations over time by backend as JSON."""
-        task.stage = f"reading {_megabytes(place.size)}"
-        found: list[dict[str, Any]] = []
-        for name, path in _traces(place, self, task):
-            devices, problem = _allocations(path)
-            found.append({"name": name, "devices": devices, "problem": problem})
-        return _sized(views.encoded(found))
-
-
-def _traces(place: Place, makers: Makers, task: Task) -> list[tuple[str, Path]]:
-    """The traces of a run's backends, or the one trace."""
-    if place.kind == TRACE:
-        return [(makers.report(place, task).backends[0].name, place.path)]
-    if place.kind != RUN:
-        return []
-    backends = makers.report(place, task).backends
-    return [(b.name, place.path / b.name / b.trace) for b in backends if b.trace]
-
-
-def _allocations(path: Path) -> tuple[list[Allocations], str]:
-    """What is read, or why nothing is: one damaged trace leaves the other backends' in place."""
-    try:
-        return read_memory(path), ""
-    except InputError as error:
-        return [], f"{error.message} {error.hint}".strip()
+        source = self.source(place, task)
+        name = self.report(place, task).backends[0].name if place.kind != RUN else ""
+        task.stage = f"reading {_megabytes(place.size)} again, for its allocations"
+        return _sized(views.encoded(memory_of(source, name)))
 
 
 def _sized(content: bytes) -> tuple[bytes, int]:

@@ -2,12 +2,14 @@
 
 const WHOLE = { profile: "kernel time" };
 
-function findingsCard(backend) {
+// `brief` for a card beside another: fewer of them, their evidence folded.
+function findingsCard(backend, brief = false) {
   if (!backend.findings.length && !backend.unjudged.length) return null;
+  const few = brief ? 4 : 6;
   const largest = Math.max(...backend.findings.map((f) => f.saving_ns));
-  const items = backend.findings.map((f) => finding(backend, f, largest));
-  const list = el("ol", { class: "findings" }, items.slice(0, FIRST_FINDINGS));
-  const more = items.length > FIRST_FINDINGS
+  const items = backend.findings.map((f) => finding(backend, f, largest, brief));
+  const list = el("ol", { class: "findings" }, items.slice(0, few));
+  const more = items.length > few
     ? el("button", { type: "button", class: "quiet more", onclick: () => { list.replaceChildren(...items); more.remove(); } }, `Show all ${items.length}`)
     : null;
   return card("What to do next", "the largest first; savings are upper bounds, and some are about the same time: they do not add up", "span-12", list, more, unjudged(backend));
@@ -18,14 +20,14 @@ function unjudged(backend) {
   return said ? el("p", { class: "minor" }, `Not judged: ${said}.`) : null;
 }
 
-const FIRST_FINDINGS = 6;
-
-function finding(backend, f, largest) {
+function finding(backend, f, largest, brief) {
+  const evidence = el("p", {}, clean(f.evidence, 1200));
   return el("li", {},
     el("div", { class: "finding" }, el("strong", { class: "title" }, clean(f.title, 400)), el("code", { class: "minor" }, clean(f.name, 40)),
       el("span", { class: "saving" }, bar(f.saving_ns / largest, `≤ ${amount(f.saving_ns, "ns")}`), el("span", { class: "minor" }, `${percent(f.share)} of the ${WHOLE[backend.per] || backend.per}`))),
-    el("p", {}, clean(f.evidence, 1200)),
-    el("p", { class: "remedy" }, "→ ", clean(f.remedy, 600)));
+    brief ? null : evidence,
+    el("p", { class: "remedy" }, "→ ", clean(f.remedy, 600)),
+    brief ? el("details", {}, el("summary", {}, "Evidence"), evidence) : null);
 }
 
 function adviceCard(backend) {

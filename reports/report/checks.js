@@ -16,7 +16,7 @@ function correctnessCard(backend) {
   const losses = backend.losses.length || c.reference_losses.length ? el("div", { class: "chart losses", role: "img", "aria-label": "Losses of the first steps, beside the reference" }) : null;
   const node = card("Correctness", `against ${clean(c.reference, 80)}: ${passed} of ${checks.length} checks hold`, "span-5",
     el("ul", { class: "plain problems" }, c.problems.map((p) => el("li", { class: "tone-bad" }, clean(p, 400)))),
-    losses, shortened(7, checks, table));
+    el("div", { class: "checks-body" }, losses, shortened(7, checks, table)));
   return { node, draw: () => losses && chart(losses, () => lossFigure(backend, c)) };
 }
 

@@ -2,6 +2,7 @@
 
 const FIRST_ROWS = 25;
 
+const OPERATORS = { title: "Operators", small: "that kernels serve; of a backward kernel the forward operator", head: "Operator", filter: "Filter by name", few: 12 };
 const KERNELS = { title: "Kernels", small: "by name and shapes", head: "Kernel", filter: "Filter by name or shape" };
 
 class KernelTable {
@@ -9,7 +10,7 @@ class KernelTable {
     this.groups = kernels;
     this.sort = { key: "time", down: true };
     this.open = new Set();
-    this.limit = FIRST_ROWS;
+    this.limit = words.few || FIRST_ROWS;
     this.columns = kernelColumns(this.groups, words.head);
     this.text = el("input", { type: "search", placeholder: words.filter, "aria-label": words.filter, oninput: () => this.draw() });
     this.family = this.selection("All kernel types", this.groups.map((g) => g.family));

@@ -6,13 +6,29 @@ function buildPanel(backend, report) {
   const checks = correctnessCard(backend);
   const banner = faulty(backend) ? el("p", { class: "banner", role: "alert" }, el("strong", {}, `✗ ${clean(backend.name, 80)} is ${backend.status}. `), clean(backend.reason, 600), " Its times measure another computation: they say nothing about speed.") : null;
   const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
+  const tree = backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null;
+  const wide = [named("Roofline", roofline && roofline.node), named("Modules", tree)];
+  const narrow = [named("What to do next", findingsCard(backend, Boolean(roofline))), named("Accounting", accountingCard(backend)), named("Correctness", checks && checks.node)];
+  const [first, second, ...rest] = paired(wide.filter(Boolean), narrow.filter(Boolean));
   const grid = el("div", { class: "grid" },
-    findingsCard(backend), roofline && roofline.node, accountingCard(backend), groupsCard(backend), fusionCard(backend), kernels && kernels.node,
-    backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null,
-    traceCard(backend), timelineCard(backend), adviceCard(backend), missingCard(backend), checks && checks.node, symbolsCard(backend));
+    first, second, groupsCard(backend), named("Kernels", kernels && kernels.node),
+    backend.operators.length ? named("Operators", new KernelTable({ kernels: backend.operators }, OPERATORS).node) : null,
+    named("Fusion", fusionCard(backend)), named("Timeline", traceCard(backend)), timelineCard(backend), adviceCard(backend), missingCard(backend), rest, symbolsCard(backend));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;
   const nothing = grid.children.length ? null : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
   return { nodes: [banner, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
+}
+
+// Rows of a wide card beside a narrow one, in order; one that is left alone takes the whole row.
+function paired(wide, narrow) {
+  const rows = [];
+  for (let i = 0; i < Math.max(wide.length, narrow.length); i++) {
+    const row = [wide[i], narrow[i]].filter(Boolean);
+    if (row.length === 1) row[0].className = row[0].className.replace(/span-\d+/, "span-12");
+    else row[1].className = row[1].className.replace(/span-\d+/, "span-5");
+    rows.push(row);
+  }
+  return rows;
 }
 
 // Tabs as the ARIA practices have them: arrows move, only the chosen one is in the tab order.
@@ -26,6 +42,7 @@ function showTabs(report) {
       panels[i].append(...built.get(i).nodes);
     }
     built.get(i).draw();
+    showContents();
     if (focus) tabs[i].focus();
   };
   const tabs = report.backends.map((b, i) => el("button", {
@@ -48,6 +65,8 @@ showWhere(REPORT);
 showSamples(REPORT);
 showTabs(REPORT);
 showFacts(REPORT);
+showTogether(REPORT);
+showContents();
 followTheme();
 scrollToTrace();
 document.documentElement.dataset.ready = "true";

@@ -1,19 +1,15 @@
-// The timeline of a backend (reports/timeline/), opened when it comes into view: unpacking takes a moment.
-
-const TIMELINES = JSON.parse(byId("timelines").textContent);
+// The timeline of a backend (reports/timeline/).
 
 function traceCard(backend) {
-  const text = Object.hasOwn(TIMELINES, backend.name) ? TIMELINES[backend.name] : null;
+  const timelines = ANSWERS.timelines || {};
+  const text = Object.hasOwn(timelines, backend.name) ? timelines[backend.name] : null;
   if (text === null) return null;
   if (!text) return card("Timeline", null, "span-12", el("p", { class: "note" }, "It is too large for the report: `perfkit trace` writes it as a file, `perfkit tensorboard` shows it."));
   const box = el("div", { class: "note" }, "Opening…");
-  const seen = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    seen.disconnect();
+  whenSeen(box, () => {
     box.className = "";
     globalThis.perfkitTimeline.mount(box, text, { name: backend.name });
-  }, { rootMargin: "300px" });
-  seen.observe(box);
+  });
   return card("Timeline", "of the whole capture, profiler's own time included", "span-12 timeline-card", box);
 }
 

@@ -6,8 +6,6 @@ const VIEWS = [
   ["trace", "Trace"], ["memory", "Memory"], ["modules", "Modules"], ["diff", "Diff"],
 ];
 
-const OPERATORS = { title: "Operators", small: "that kernels serve; of a backward kernel the forward operator", head: "Operator", filter: "Filter by name" };
-
 const nothing = (text) => el("p", { class: "card nothing" }, text);
 const grid = (...cards) => el("div", { class: "grid" }, cards.filter(Boolean));
 const still = (node) => ({ node, draw: () => {} });
@@ -28,7 +26,7 @@ const MAKE = {
   },
   operators({ backend }) {
     if (!backend.operators.length) return still(nothing("No kernel of this profile names its operator. Traces of torch.profiler and runs of perfkit do."));
-    return still(new KernelTable({ kernels: backend.operators }, OPERATORS).node);
+    return still(new KernelTable({ kernels: backend.operators }, { ...OPERATORS, few: 0 }).node);
   },
   kernels({ backend, find }) {
     if (!backend.kernels.length) return still(nothing(clean(backend.reason, 600) || "No kernels were captured."));

@@ -14,6 +14,10 @@ export function el(tag, attributes, ...children) {
   return node;
 }
 
+// The profiler's words for kinds of events, as people say them.
+const KINDS = { cpu_op: "operator", user_annotation: "range", runtime: "runtime call", python_function: "Python function", gpu_kernel: "kernel", memcpy: "copy", memset: "fill" };
+const kindOf = (word) => (Object.hasOwn(KINDS, word) ? KINDS[word] : word);
+
 const LADDER = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 const TIMES = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
 const digits = (value) => (Math.abs(value) >= 100 ? 1 : 2);
@@ -57,7 +61,7 @@ export function factsPanel(data, i, choose) {
   const known = facts.filter((f) => f.name !== "origin" && !(f.name === "short name" && f.value === nameOf(data, i)));
   const rows = known.map((f) => ({ group: groupOf(f.name), cells: [f.name, shown(f, byName), originOf(f.name, origins)] }));
   const times = [["start", duration(data.start[i] - data.from), origins.time || "counter"], ["duration", duration(data.duration[i]), origins.time || "counter"]];
-  const cells = { "Time and work": times, Place: [["kind", categoryOf(data, i), ""], ["lane", lane, ""]], Launch: [] };
+  const cells = { "Time and work": times, Place: [["kind", kindOf(categoryOf(data, i)), ""], ["lane", lane, ""]], Launch: [] };
   for (const { group, cells: row } of rows) cells[group].push(row);
   return el("div", { class: "tl-facts" }, el("h3", {}, nameOf(data, i)), launchLines(data, i, choose),
     el("div", { class: "tl-groups" }, Object.entries(cells).filter(([, group]) => group.length).map(([title, group]) => factTable(title, group))));
@@ -90,7 +94,7 @@ const FIRST = 100;
 export function spanPanel(data, span, find) {
   const groups = aggregate(data, span), length = span.to - span.from;
   const body = groups.slice(0, FIRST).map((g) => el("tr", {},
-    el("th", { scope: "row", title: data.names[g.name].slice(0, 1000) }, el("button", { type: "button", class: "tl-jump", onclick: () => find(data.names[g.name]) }, data.names[g.name])), el("td", {}, data.categories[g.category]),
+    el("th", { scope: "row", title: data.names[g.name].slice(0, 1000) }, el("button", { type: "button", class: "tl-jump", onclick: () => find(data.names[g.name]) }, data.names[g.name])), el("td", {}, kindOf(data.categories[g.category])),
     [g.count.toLocaleString("en-US"), duration(g.time), percent(g.time / length), percent(g.efficiency)].map((t) => el("td", { class: "tl-right" }, t))));
   const lanes = busy(data, span).filter((b) => b.time > 0).map((b) => `${data.lanes[b.lane].name} ${percent(b.time / length)}`);
   return el("div", { class: "tl-facts" }, el("h3", {}, `Span of ${duration(length)}`),
@@ -102,5 +106,5 @@ export function spanPanel(data, span, find) {
 export const legend = (coloring) => coloring.legend.slice(0, 24).map(([word, color]) => {
   const swatch = el("i", { "aria-hidden": "true" });
   swatch.style.background = color;
-  return el("span", {}, swatch, word);
+  return el("span", {}, swatch, kindOf(word));
 });

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from perfkit.analysis.difference import difference
 from perfkit.analysis.results import Report
-from perfkit.render import html
+from perfkit.readers.kineto.memory import Allocations, BackendMemory
+from perfkit.render import html, views
 from perfkit.render.cells import column_scale
 from tests.analysis import profiles, test_fusion
 from tests.render import sample
@@ -261,3 +263,61 @@ def test_fusion_headroom_and_what_is_not_judged(show: Show) -> None:
     assert "fused, 800.0 µs are predicted; compile took 1.00 ms" in card.inner_text()
     todo = page.locator(".panel:not([hidden]) .card", has_text="What to do next").inner_text()
     assert "Not judged: idle-threads" in todo and "elementwise-chain" in todo
+
+
+def test_operators_differences_and_memory_are_in_the_file(open_page: OpenPage, tmp_path: Path) -> None:
+    """The plugin's views, in the report: any two backends beside each other, allocations side by side."""
+    report = sample.report()
+    path = tmp_path / "report.html"
+    page, errors = open_page(_with_answers(report, path))
+    page.wait_for_selector("html[data-ready]")
+    panel = page.locator(".panel:not([hidden])")
+    operators = panel.locator(".card", has_text="that kernels serve").locator(".name code").all_inner_texts()
+    assert operators == [g.key for g in report.backends[0].operators][:12]
+    first, second, third = (b.name for b in report.backends)
+    page.locator(".contents button", has_text="Difference").click()
+    page.wait_for_selector(".diff .diff-total")
+    card = page.locator(".diff")
+    passes = difference(report, report, (first, second)).passes
+    assert card.locator("tbody tr th").all_inner_texts() == [c.key for c in passes]
+    page.select_option("select[aria-label='First backend']", third)
+    page.locator(".diff p", has_text=f"first: {third}").wait_for()
+    changed = difference(report, report, (third, second))
+    assert card.locator("tbody tr").count() == len(changed.passes)
+    assert f"{changed.passes[0].ratio:.2f}×" in card.locator("tbody tr").first.inner_text()
+    assert "is wrong: its times measure another computation" in card.inner_text()
+    page.select_option("select[aria-label='First backend']", second)  # the other side then takes the one that was here
+    page.locator(".diff p", has_text=f"first: {second} · second: {third}").wait_for()
+    page.locator(".contents button", has_text="Memory").click()
+    page.wait_for_selector(".memory .scatterlayer .trace")
+    assert page.locator(".memory").count() == 2
+    assert "8.00" in page.locator(".memory-box tbody").inner_text()
+    assert "is damaged" in page.locator(".memory-box .reason").inner_text()
+    assert errors == []
+
+
+def _with_answers(report: Report, path: Path) -> Path:
+    names = [b.name for b in report.backends]
+    memory = [
+        BackendMemory(name=name, devices=[Allocations(
+            device="cpu", events=2, time_ns=[0.0, 5e3], allocated=[8192.0, 0.0], reserved=[], peak_allocated=8192.0,
+            peak_reserved=None, last_allocated=0.0,
+        )])
+        for name in names[:2]
+    ]  # fmt: skip
+    memory.append(BackendMemory(name=names[2], problem="x.json is damaged."))
+    path.write_text(html.render(report, answers=views.answers(report, {}, memory)), encoding="utf-8")
+    return path
+
+
+def test_the_order_is_verdict_time_roofline_next_step(show: Show) -> None:
+    """What is looked for in the first ten seconds stands in this order, and the first lines lead to the rest."""
+    page = show(sample.report())
+    top = "n => document.querySelector(n).getBoundingClientRect().top"
+    parts = ("#verdict", "#where-card", ".panel:not([hidden]) .roofline", ".panel:not([hidden]) .kernels")
+    tops = [page.evaluate(top, part) for part in parts]
+    assert tops == sorted(tops)
+    contents = page.locator("#contents button").all_inner_texts()
+    assert contents[0] == "Roofline" and contents[-1] == "How it was made" and "Kernels" in contents
+    page.click("#contents >> text=How it was made")
+    assert page.evaluate(top, "h2[data-nav]") < 900, "it is in the window now"

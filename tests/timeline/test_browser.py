@@ -215,7 +215,7 @@ def test_the_keyboard_alone(show: Callable[..., Page], eager: Path) -> None:
     page.keyboard.press("s")
     assert view(page)[1] - view(page)[0] == pytest.approx(0.7 * (whole[1] - whole[0]))
     page.keyboard.press("Enter")
-    assert facts(page)["kind"][0] in ("gpu_kernel", "memcpy", "memset")
+    assert facts(page)["kind"][0] in ("kernel", "copy", "fill")
     first = page.evaluate("shown.selected")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("shown.selected") == first + 1

@@ -100,20 +100,26 @@ def host_traces(source: Run | KernelTable, largest: float = float("inf")) -> dic
     A backend whose trace is gone, damaged, larger than `largest` compressed bytes or of a profiler without host events
     has none; a table alone is "profile".
     """
-    from perfkit.readers.run import Run
-
-    if isinstance(source, Run):
-        paths = {b.name: _inside(source.folder, b.name, b.trace) for b in source.manifest.backends if b.trace}
-    else:
-        paths = {"profile": Path(source.source["path"])} if source.source.get("reader") == "kineto" else {}
     found: dict[str, HostTrace] = {}
-    for name, path in paths.items():
+    for name, path in trace_paths(source).items():
         try:
             if path is not None and path.is_file() and _packed_size(path) <= largest:
                 found[name] = read_host(path)
         except InputError:
             continue  # the kernel table is whole: its kernels are drawn without the host
     return found
+
+
+def trace_paths(source: Run | KernelTable) -> dict[str, Path | None]:
+    """The torch.profiler trace of each backend that names one; None where it is gone, or outside the run folder.
+
+    A table alone is "profile".
+    """
+    from perfkit.readers.run import Run
+
+    if isinstance(source, Run):
+        return {b.name: _inside(source.folder, b.name, b.trace) for b in source.manifest.backends if b.trace}
+    return {"profile": Path(source.source["path"])} if source.source.get("reader") == "kineto" else {}
 
 
 def _packed_size(path: Path) -> float:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto import stream as kineto_stream
+from perfkit.readers.kineto.host import trace_paths
 from perfkit.readers.kineto.stream import AGAIN
+
+if TYPE_CHECKING:
+    from perfkit.readers.run import Run
+    from perfkit.table import KernelTable
 
 POINTS = 4000  # of a series: more than a chart has pixels
 _DEVICES = {0: "cpu", 1: "cuda"}  # torch's DeviceType
@@ -37,6 +42,14 @@ class Allocations(msgspec.Struct, kw_only=True):
     peak_allocated: float
     peak_reserved: float | None
     last_allocated: float
+
+
+class BackendMemory(msgspec.Struct, kw_only=True):
+    """The allocations of one backend by device, or a sentence that says why they cannot be read."""
+
+    name: str
+    devices: list[Allocations] = []
+    problem: str = ""
 
 
 class _Args(msgspec.Struct, rename={"allocated": "Total Allocated", "reserved": "Total Reserved"}):
@@ -75,6 +88,27 @@ def read_memory(path: Path) -> list[Allocations]:
         _allocations(name, np.array(sorted(points, key=lambda p: p[0])), start)
         for name, points in sorted(series.items())
     ]
+
+
+def memory_of(source: Run | KernelTable, name: str) -> list[BackendMemory]:
+    """The allocations in each trace that `source` (what `perfkit.readers.read` gave) was made of, by backend.
+
+    `name` is that of a table alone. A damaged trace leaves the other backends' in place.
+    """
+    from perfkit.readers.run import Run
+
+    found = []
+    for backend, path in trace_paths(source).items():
+        made = BackendMemory(name=backend if isinstance(source, Run) else name)
+        found.append(made)
+        if path is None:
+            made.problem = f"The trace of {backend} is gone, and its allocations with it."
+            continue
+        try:
+            made.devices = read_memory(path)
+        except InputError as error:
+            made.problem = f"{error.message} {error.hint}".strip()
+    return found
 
 
 def _events(path: Path) -> Iterator[_Event]:

@@ -12,7 +12,7 @@ function diffCard(difference, names) {
   const sentence = t.ratio === null ? "One of the two has no kernel time." :
     `Kernel time: ${amount(t.first_ns, "ns")} in the first, ${amount(t.second_ns, "ns")} in the second (${signedAmount(t.difference_ns)}, ${t.ratio.toFixed(2)}×).`;
   return card("Difference", "times of one capture each: whether a difference is more than noise, they do not say", "span-12",
-    el("p", {}, el("span", { class: "minor" }, "first "), el("strong", {}, clean(names[0], 200)), el("span", { class: "minor" }, " second "), el("strong", {}, clean(names[1], 200))),
+    el("p", {}, el("span", { class: "minor" }, "first: "), el("strong", {}, clean(names[0], 200)), el("span", { class: "minor" }, " · second: "), el("strong", {}, clean(names[1], 200))),
     el("p", { class: "diff-total" }, sentence),
     difference.notes.length ? el("ul", { class: "plain tone-poor" }, difference.notes.map((n) => el("li", {}, clean(n, 400)))) : null,
     el("div", { class: "controls" }, parts.length ? choice("Compare", parts, parts[0][0], show) : "Nothing to compare: no kernels were captured."), box);

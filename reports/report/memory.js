@@ -8,7 +8,7 @@ function memoryCard(backends) {
   const charts = told.map((b) => ({ backend: b, node: el("div", { class: "chart memory", role: "img", "aria-label": `Memory over time of ${clean(b.name, 80)}` }) }));
   const node = card("Memory", "bytes that PyTorch's allocator holds, at every allocation and release", "span-12", problems,
     el("div", { class: "scroll" }, memoryTable(all)),
-    el("div", { class: "side-by-side" }, charts.map((c) => el("div", {}, el("h2", {}, clean(c.backend.name, 80)), c.node))));
+    el("div", { class: "side-by-side" }, charts.map((c) => el("div", {}, el("h3", {}, clean(c.backend.name, 80)), c.node))));
   return { node, draw: () => charts.forEach((c) => chart(c.node, () => memoryFigure(c.backend.devices, all))) };
 }
 
