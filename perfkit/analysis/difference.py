@@ -122,7 +122,7 @@ def _notes(first: Report, second: Report, a: BackendReport, b: BackendReport) ->
         found.append(f"times of the first are of a {a.per}, those of the second of a {b.per}")
     if a.device != b.device:
         found.append(f"the first ran on {_device(a)}, the second on {_device(b)}")
-    for name in ("workload", "preset", "dtype", "device", "batch_size", "sequence_length", "training"):
+    for name in ("workload", "preset", "dtype", "device", "batch_size", "sequence_length", "training", "optimizer"):
         one, other = getattr(first.settings, name, None), getattr(second.settings, name, None)
         if first.settings and second.settings and one != other:
             found.append(f"{name.replace('_', ' ')} differs: {one} in the first, {other} in the second")
