@@ -28,6 +28,18 @@ class Member(NamedTuple):
     share: float
 
 
+class CallSite(NamedTuple):
+    """One call of a kernel in the code that a compiler generated.
+
+    `name` is what a profiler shows for it, `line` its line in the generated text (from 1; 0: unknown), and `members`
+    say what it serves; their pass is "", for that is the one in which the code runs.
+    """
+
+    name: str
+    line: int
+    members: tuple[Member, ...]
+
+
 def split(places: Iterable[tuple[str, str, str]], weights: Iterable[float | None]) -> list[Member]:
     """Members for `places` (pass, module, operator) by their `weights`; a place that occurs again adds its weight.
 

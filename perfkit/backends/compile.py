@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.backends.eager import NO_TORCH, torch_installed
-from perfkit.backends.inductor.recording import FusedKernel, Recording, recording
+from perfkit.backends.inductor.recording import BETWEEN, FusedKernel, Recording, recording
 from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.members import CallSite
 from perfkit.run_folder import DeclaredKernel, Settings
 from perfkit.workloads.choices import unknown
 
@@ -43,6 +44,7 @@ class CompiledProgram(AutogradProgram):
     def __init__(self, model: torch.nn.Module, call: Any, optimizer: torch.optim.Optimizer | None) -> None:
         super().__init__(model, call, optimizer)
         self.recorded = Recording()
+        self.recorded.sites.begin(model)
         self._breaks_before = _graph_breaks()
         self._compilations_before = _metrics()
 
@@ -59,7 +61,10 @@ class CompiledProgram(AutogradProgram):
         return {name: _declared(kernel) for name, kernel in self.recorded.known().items()}
 
     def generated(self) -> str:
-        return "\n\n".join(self.recorded.code)
+        return BETWEEN.join(self.recorded.code)
+
+    def call_sites(self) -> list[list[CallSite]]:
+        return self.recorded.sites.graphs
 
     def warnings(self) -> list[str]:
         found = list(self.recorded.warnings)

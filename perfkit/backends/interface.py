@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit import ranges
+from perfkit.members import CallSite
 from perfkit.run_folder import DeclaredKernel, Settings, Symbol
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class Program(ABC):
     def declared_kernels(self) -> dict[str, DeclaredKernel]:
         """Kernels that the backend generated, by the name that a profiler shows."""
         return {}
+
+    def call_sites(self) -> list[list[CallSite]]:
+        """For each graph of generated code what its calls of kernels serve, in the order in which they run."""
+        return []
 
     def generated(self) -> str:
         """The program as the backend made it (a Thunder trace, Inductor's code), as text; "" for none."""

@@ -91,6 +91,7 @@ def table_of(program: Program, workload: Workload, settings: Settings, result: P
         declared=program.declared_kernels(),
         matmul_precision="tf32" if settings.dtype == "tf32" else "fp32",
         event_cost_ns=result.event_cost_ns,
+        call_sites=program.call_sites(),
     )
 
 

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfkit.backends.inductor.loops import calls_of, operators_of
+from perfkit.backends.inductor.provenance import CallSites, recording_sites
 from perfkit.backends.inductor.traffic import Traffic
 from perfkit.cost.model import Call
+
+BETWEEN = "\n\n"  # the codes of two graphs, in the text of all
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Recording:
     code: list[str] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
+    sites: CallSites = field(default_factory=CallSites)
 
     def add(self, name: str, kernel: FusedKernel) -> None:
         """Keep `kernel`; a name that forward and backward use for different kernels tells nothing and is dropped."""
@@ -68,6 +72,7 @@ def recording(into: Recording) -> Iterator[None]:
         _replaced(CppScheduling, "define_kernel", functools.partial(_recording_kernels, into), into),
         _replaced(TritonScheduling, "define_kernel", functools.partial(_recording_triton, into), into),
         _replaced(GraphLowering, "save_output_code", functools.partial(_recording_code, into), into),
+        recording_sites(into.sites, into.warn),
     ):
         yield
 
@@ -94,7 +99,8 @@ def _recording_kernels(into: Recording, original: Any) -> Any:
         name: str = original(self, src_code, nodes, kernel_args)
         try:
             args = self.kernel_group.args if kernel_args is None else kernel_args
-            into.add(profiled_name(src_code, name), describe(nodes, args, V.graph))
+            into.sites.shown[name] = profiled_name(src_code, name)
+            into.add(into.sites.shown[name], describe(nodes, args, V.graph))
         except Exception as error:  # a private structure that changed must never break the user's compilation
             into.warn(f"Some fused kernels have no FLOP and bytes: {name}: {type(error).__name__}: {error}.")
         return name
@@ -125,7 +131,14 @@ def _recording_code(into: Recording, original: Any) -> Any:
     before = original.__func__ if isinstance(original, staticmethod) else original  # Inductor's own hook: mostly None
 
     def save_output_code(code: str) -> None:
+        from torch._inductor.virtualized import V
+
+        first_line = 1 + sum(text.count("\n") + len(BETWEEN) for text in into.code)
         into.code.append(code)
+        try:
+            into.sites.close(V.graph, code, first_line)
+        except Exception as error:  # a private structure that changed must never break the user's compilation
+            into.warn(f"Some compiled kernels are placed by alignment only: {type(error).__name__}: {error}.")
         if before is not None:
             before(code)
 

@@ -15,9 +15,11 @@ import numpy as np
 from perfkit.readers.kineto.calls import key_of
 from perfkit.readers.kineto.decoding import Args, Complete, Event, FlowEnd, FlowStart
 from perfkit.readers.kineto.events import (
+    ANNOTATION,
     COPY,
     DEVICE_KINDS,
     HOST_CATEGORIES,
+    OPERATOR,
     RUNTIME,
     DeviceEvents,
     Flows,
@@ -98,11 +100,15 @@ class Collector:
         device = self._taken_device(_times(self._device, origin))
         columns = self._host
         start, end = _times(columns, origin)
+        name, category = columns.taken("name", np.int32), columns.taken("category", np.int8)
+        # perfkit's ranges are ranges, although PyTorch shows its cheap ones as operators (`ranges.line_marker`).
+        ours = np.array([*(n.startswith("perfkit:") and n[8:9] != ":" for n in self._names.values), False])
+        category[ours[name] & (category == OPERATOR)] = ANNOTATION
         host = arrange(
             HostEvents(
                 names=self._names.values,
-                name=columns.taken("name", np.int32),
-                category=columns.taken("category", np.int8),
+                name=name,
+                category=category,
                 lane=columns.taken("lane", np.int32),
                 lanes=self._lanes.values,
                 start=start,

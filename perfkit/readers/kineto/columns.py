@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit import members
 from perfkit.cost import CostModel
 from perfkit.readers.kernel_names import short_name
 from perfkit.readers.kineto.events import ANNOTATION, Booleans, HostEvents, Integers
@@ -85,8 +86,7 @@ def integers(values: Integers, known: Booleans | None = None) -> Any:
 
 def host_rows(host: HostEvents, places: Place, rows: Rows) -> dict[str, Any]:
     """Columns of the rows on the CPU, by start."""
-    chosen = np.flatnonzero(rows.is_row)
-    chosen = chosen[np.argsort(host.start[chosen], kind="stable")]
+    chosen = events_of(host, rows)
     columns: dict[str, Any] = {
         "name": Coded(host.names, host.name[chosen]),
         "kind": same("cpu_op", len(chosen)),
@@ -98,6 +98,12 @@ def host_rows(host: HostEvents, places: Place, rows: Rows) -> dict[str, Any]:
     columns.update(placed(host, places, chosen, places.step[chosen]))
     columns.update(costed(rows, chosen))
     return columns
+
+
+def events_of(host: HostEvents, rows: Rows) -> Integers:
+    """The events that are rows on the CPU, in the order of the rows."""
+    chosen = np.flatnonzero(rows.is_row)
+    return chosen[np.argsort(host.start[chosen], kind="stable")]
 
 
 def same(word: str, rows: int) -> Coded:
@@ -154,6 +160,8 @@ def finish(
     layer = np.array([*layer_numbers(modules.words, layers), -1], dtype=np.int64)
     columns["layer"] = integers(layer[modules.code])
     columns["pass"] = _split_forward(Coded.of(columns["pass"]), modules, passes)
+    if "serves" in columns:
+        columns["serves"] = _served(Coded.of(columns["serves"]), columns["pass"], passes)
     columns["step"] = integers(columns["step"])
     for column in COLUMNS:
         if column.dtype in (TEXT, CATEGORY) and column.name in columns:
@@ -202,6 +210,22 @@ def _split_forward(passes: Coded, modules: Coded, patterns: Mapping[str, tuple[s
     return Coded(
         passes.words + of_module.words, np.where(passes.code == passes.words.index("forward"), split, passes.code)
     )
+
+
+def _served(serves: Coded, passes: Coded, patterns: Mapping[str, tuple[str, ...]]) -> Coded:
+    """What rows serve, with the pass of each member: the row's own, but forward work is split as `patterns` say."""
+    used, code = np.unique(np.stack([serves.code, passes.code]), axis=1, return_inverse=True)
+    words: list[str | None] = []
+    for what, within in used.T.tolist():
+        if what < 0:
+            words.append(None)
+            continue
+        own = passes.words[within] if within >= 0 else ""
+        forward = own in ("forward", *patterns)
+        served = members.read(serves.words[what])
+        words.append(members.text([m._replace(pass_=_pass_of(m.module, patterns) if forward else own) for m in served]))
+    distinct = Coded.of(words)
+    return Coded(distinct.words, distinct.code[code.reshape(-1)])
 
 
 def _pass_of(module: str | None, patterns: Mapping[str, tuple[str, ...]]) -> str:

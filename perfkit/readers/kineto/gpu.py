@@ -41,6 +41,11 @@ class Launches:
     operator: Integers
     replayed: Booleans
 
+    @property
+    def around(self) -> Integers:
+        """For each activity the host event that tells its place: the operator, else the call; −1 for none."""
+        return np.where(self.operator >= 0, self.operator, self.call)
+
 
 def launches(host: HostEvents, device: DeviceEvents) -> Launches:
     """Find out who launched what."""
@@ -68,7 +73,7 @@ def columns(
         "start_ns": device.start.astype(float),
         "duration_ns": (device.end - device.start).astype(float),
     }
-    result.update(kineto_columns.placed(host, places, np.where(found.operator >= 0, found.operator, launch), step))
+    result.update(kineto_columns.placed(host, places, found.around, step))
     result["operator"] = _operator_names(host, device, places, found)
     result.update(_launch_columns(host, device))
     result.update(kineto_work.columns(host, device, rows, found.call, found.replayed))

@@ -6,16 +6,19 @@ fill, placed by the operator that launched it. docs/numbers.md says how self tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfkit import table
 from perfkit.cost import CostModel
+from perfkit.members import CallSite
+from perfkit.readers.kineto import call_sites as kineto_call_sites
 from perfkit.readers.kineto import columns as kineto_columns
 from perfkit.readers.kineto import decoding as kineto_json
 from perfkit.readers.kineto import gpu as kineto_gpu
 from perfkit.readers.kineto import habits as kineto_habits
+from perfkit.readers.kineto import lines as kineto_lines
 from perfkit.readers.kineto import lists as kineto_lists
 from perfkit.readers.kineto import timeline as kineto_timeline
 from perfkit.readers.kineto.collect import Collector, wanted_operator
@@ -37,36 +40,24 @@ def read_trace(
     declared: Mapping[str, DeclaredKernel] | None = None,
     matmul_precision: str = "fp32",
     event_cost_ns: float | None = None,
+    call_sites: Sequence[Sequence[CallSite]] = (),
 ) -> table.KernelTable:
     """Read the trace at `path` (JSON, plain or gzip) into a kernel table.
 
     `passes` maps passes of the workload to module patterns (forward work in a module that matches none stays in
     "forward"), `layers` is the module pattern of the repeated blocks. `declared` holds the work of generated kernels by
     the name they have in the trace; `event_cost_ns` is what recording one event costs, for the estimate of the
-    profiler's own share of the gaps. `facts` of the table hold steps, step_ns, busy_ns, gaps, events.
+    profiler's own share of the gaps; `call_sites` says what the calls of compiled graphs serve.
+    `facts` of the table hold steps, step_ns, busy_ns, gaps, events.
     Raises `InputError` for a file that is missing, damaged or no trace.
     """
+    path, costs, declared = Path(path), costs or CostModel(), declared or {}
     with kineto_json.collector_off():
-        return _read(
-            Path(path), costs or CostModel(), passes or {}, layers, declared or {}, matmul_precision, event_cost_ns
-        )
-
-
-def _read(
-    path: Path,
-    costs: CostModel,
-    passes: Mapping[str, tuple[str, ...]],
-    layers: str,
-    declared: Mapping[str, DeclaredKernel],
-    matmul_precision: str,
-    event_cost_ns: float | None,
-) -> table.KernelTable:
-    columns, facts, warnings = _worked_out(path, costs, declared, matmul_precision, event_cost_ns)
-    # By now the events are gone: of a large trace they take as much memory as the table.
-    kineto_columns.finish(columns, costs, declared, passes, layers)
-    warnings += kineto_columns.uncosted(columns)
-    source = {"path": str(path), "reader": READER}
-    return table.build(columns, warnings, source, facts)
+        columns, facts, warnings = _worked_out(path, costs, declared, matmul_precision, event_cost_ns, call_sites)
+        # By now the events are gone: of a large trace they take as much memory as the table.
+        kineto_columns.finish(columns, costs, declared, passes or {}, layers)
+        warnings += kineto_columns.uncosted(columns)
+        return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
 
 
 def _worked_out(
@@ -75,6 +66,7 @@ def _worked_out(
     declared: Mapping[str, DeclaredKernel],
     matmul_precision: str,
     event_cost_ns: float | None,
+    call_sites: Sequence[Sequence[CallSite]],
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """Columns, facts and warnings of the trace at `path`."""
     host, device, found = _collected(path, works(costs, declared))
@@ -86,17 +78,23 @@ def _worked_out(
         launched = kineto_gpu.launches(host, device)
         kineto_lists.complete(host, device, places, rows, launched.call, costs)
         columns = kineto_gpu.columns(host, device, places, rows, steps, launched)
+        chosen = launched.around
+        columns |= kineto_lines.on_lines(host, places, chosen, columns)
         rows = launching_only(rows)
     else:
         rows = choose(host, places.wrapper, costs, declared, matmul_precision)
         columns = kineto_columns.host_rows(host, places, rows)
+        chosen = kineto_columns.events_of(host, rows)
+        columns |= kineto_lines.on_lines(host, places, chosen, columns)
+    unplaced: list[str] = []
+    columns |= kineto_call_sites.on_call_sites(host, places, chosen, columns, call_sites, unplaced)
     facts = account(host, device, steps, places, rows, event_cost_ns).facts()
     facts |= kineto_habits.facts(host, device, steps, places, lambda name: costs.kind(name) == "sync")
     if event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": facts["events"]}
     if launched is not None:
         facts |= kineto_timeline.facts(host, device, steps, rows, launched, found.devices)
-    return columns, facts, found.warnings() + _warnings(host, device, steps, launched, columns)
+    return columns, facts, found.warnings() + unplaced + _warnings(host, device, steps, launched, columns)
 
 
 def _collected(path: Path, wanted: Callable[[str], bool]) -> tuple[HostEvents, DeviceEvents, kineto_json.Found]:
