@@ -60,7 +60,17 @@ def load() -> Any:
         raise Unavailable(
             f"lightning-thunder cannot be imported with torch {torch.__version__}: {type(error).__name__}: {error}."
         ) from error
+    _complete_operators()
     return thunder
+
+
+def _complete_operators() -> None:
+    """Let traced models write `tensor % n`: Thunder 0.2.6 looks for a method that its torch language does not have."""
+    import thunder.torch as ltorch
+    from thunder.torch.langctx import register_method, torchctx
+
+    if not torchctx.has_method("mod"):
+        register_method("mod", ltorch.remainder)  # what `%` is in PyTorch: the sign of the divisor
 
 
 def _named_tensor_method(name: str) -> Callable[..., Any]:

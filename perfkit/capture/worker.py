@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import signal
 import sys
 import time
@@ -258,7 +259,19 @@ def _answer(worker: Worker, command: str, arguments: dict[str, Any]) -> tuple[st
         return "error", (RunFailed.__name__, f"{error.strerror or error}.", "")
     except Exception as error:  # anything a backend or a user's model throws becomes a sentence; the log has the rest
         traceback.print_exc()
-        return "error", (RunFailed.__name__, sentence(error), "")
+        return "error", (RunFailed.__name__, *explained(error))
+
+
+SMALLER = "Take a smaller batch (-B) or sequence (-T), --recompute, or --dtype bf16."
+
+
+def explained(error: Exception) -> tuple[str, str]:
+    """An exception of somebody else's code as a sentence and, where it is known, the next step."""
+    wanted = re.search(r"(?i)tried to allocate (\d+(?:\.\d+)? ?\w+)", str(error))
+    if wanted is None or not isinstance(error, RuntimeError | MemoryError):
+        return sentence(error), ""
+    where = "The GPU's memory" if type(error).__name__ == "OutOfMemoryError" else "Memory"
+    return f"{where} ran out: {wanted[1]} more were asked for.", SMALLER
 
 
 def sentence(error: Exception) -> str:

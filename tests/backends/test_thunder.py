@@ -130,3 +130,11 @@ def test_what_torch_dropped_is_defined_only_where_it_is_missing(monkeypatch):
         pytest.skip("this torch may still have them")
     with pytest.raises(NotImplementedError, match=r"torch\.Tensor\.rename"):
         torch.zeros(1).rename("x")
+
+
+def test_a_traced_model_may_write_a_modulus() -> None:
+    import torch
+
+    numbers = torch.arange(-9, 9)
+
+    assert torch.equal(thunder_support.load().jit(lambda x: (x + 1) % 7)(numbers), (numbers + 1) % 7)
