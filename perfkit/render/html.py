@@ -23,7 +23,7 @@ from perfkit.content import content_dir
 from perfkit.errors import InputError, Unavailable
 from perfkit.render import modules
 from perfkit.render.cells import clean
-from perfkit.render.views import Answers
+from perfkit.render.views import Answers, encoded
 
 TEMPLATE = "report"
 _PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
@@ -68,7 +68,7 @@ class _Parts:
             case "data":
                 return self.content
             case "answers":
-                return _safe(self.answers)
+                return _safe(msgspec.json.encode(self.answers))
             case "modules" if len(files) == 1:
                 return self._script(f"globalThis.perfkitTimeline = {modules.bundle(self.folder / files[0])};")
             case "style":
@@ -105,12 +105,12 @@ def data(report: Report) -> str:
 
 
 def embedded(report: object) -> str:
-    """What a template's script gets: `report`, and the scales, as JSON without a <."""
-    return _safe({"report": report, "ladders": units.LADDERS})
+    """What a template's script gets: `report`, its texts no longer than anyone reads, and the scales, without a <."""
+    return _safe(encoded({"report": report, "ladders": units.LADDERS}))
 
 
-def _safe(value: object) -> str:
-    return msgspec.json.encode(value).replace(b"<", b"\\u003c").decode()
+def _safe(content: bytes) -> str:
+    return content.replace(b"<", b"\\u003c").decode()
 
 
 def plotly_source() -> str:

@@ -38,7 +38,7 @@ const MAKE = {
     return made || still(nothing("No kernel has both FLOP and bytes that are known, so there are no points. docs/reading-profiles.md says what supplies them."));
   },
   trace(state) {
-    const box = el("div", { class: "trace" });
+    const box = el("div", { class: "card trace-box" });
     return { node: box, draw: () => showTrace(box, state) };
   },
   memory(state) {

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perfkit.analysis.difference import difference
+from perfkit.analysis.report import analyse_any
 from perfkit.analysis.results import Report
+from perfkit.cli import shown
+from perfkit.readers import read
 from perfkit.readers.kineto.memory import Allocations, BackendMemory
 from perfkit.render import html, views
 from perfkit.render.cells import column_scale
 from tests.analysis import profiles, test_fusion
 from tests.render import sample
+from tests.tensorboard.logdirs import HOSTILE, write_trace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -321,3 +325,39 @@ def test_the_order_is_verdict_time_roofline_next_step(show: Show) -> None:
     assert contents[0] == "Roofline" and contents[-1] == "How it was made" and "Kernels" in contents
     page.click("#contents >> text=How it was made")
     assert page.evaluate(top, "h2[data-nav]") < 900, "it is in the window now"
+
+
+@pytest.mark.parametrize(("field", "value"), [("dur", -5.0), ("ts", -1e300), ("dur", 1e300)])
+def test_a_trace_with_times_that_are_none(field: str, value: float, open_page: OpenPage, tmp_path: Path) -> None:
+    page, errors = open_page(_reported(tmp_path, ["aten::a", "aten::b"], **{field: value}))
+    page.wait_for_selector("html[data-ready]")
+    for part in page.locator("#contents button").all():
+        part.click()
+    page.wait_for_selector(".memory .scatterlayer .trace")
+    page.wait_for_selector(".timeline canvas")
+    text = page.locator("body").inner_text()
+    assert not [word for word in ("NaN", "undefined", "Infinity") if word in text]
+    assert errors == []
+
+
+def test_a_name_of_ten_megabytes_is_cut(open_page: OpenPage, tmp_path: Path) -> None:
+    path = _reported(tmp_path, [f"aten::{'x' * 10_000_000}{HOSTILE}"])
+    assert path.stat().st_size < 6e6
+    page, errors = open_page(path)
+    page.wait_for_selector("html[data-ready]")
+    page.locator("#contents button", has_text="Timeline").click()
+    page.wait_for_selector(".timeline canvas")
+    page.click(".kernels .name >> nth=0")
+    assert "…" in page.locator(".kernels .details").first.inner_text()
+    assert page.locator("img").count() == 0
+    assert errors == []
+
+
+def _reported(folder: Path, names: list[str], **times: float) -> Path:
+    """The report that `perfkit report` writes of a trace of operators and allocations."""
+    trace = write_trace(folder / "odd.json", [4096.0, 8192.0, 0.0], names, **times)
+    source = read(trace)
+    report = analyse_any(source, trace)
+    path = folder / "report.html"
+    path.write_text(html.render(report, answers=shown.answers(report, source)), encoding="utf-8")
+    return path
