@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from perfkit.capture.worker import SMALLER, explained
@@ -14,12 +15,10 @@ def test_running_out_of_gpu_memory_names_the_amount_and_the_next_step() -> None:
 
 
 def test_running_out_of_memory_on_a_cpu_does_too() -> None:
-    try:
+    with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
-    except RuntimeError as error:
-        assert explained(error) == (f"Memory ran out: {4 << 60} bytes more were asked for.", SMALLER)
-    else:
-        raise AssertionError("an exbibyte was allocated")
+
+    assert explained(caught.value) == (f"Memory ran out: {4 << 60} bytes more were asked for.", SMALLER)
 
 
 def test_any_other_error_is_its_own_sentence() -> None:
