@@ -42,6 +42,8 @@ def _print(found: Ceilings, console: Console) -> None:
     console.print()
     _print_memory(found, console)
     _print_compute(found, console)
+    if found.region_s:
+        console.print(f"an empty parallel region of {found.threads} threads takes {found.region_s * 1e6:.2f} µs")
     for check in found.checks:
         mark = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "[dim]–[/dim]"}[check.ok]
         console.print(f"{mark} {check.name}: {check.text}")

@@ -63,6 +63,7 @@ def _measure_cpu(threads: int, say: Progress, plan: Plan | None) -> Ceilings:
         software=_software(),
     )
     ceilings = assemble(seen, machine, _now())
+    ceilings.region_s = None if problem else _region(plan, threads, say)
     if problem:
         ceilings.warnings.append(f"{problem} So torch's operators alone set the roofs, which may be too low.")
     return ceilings
@@ -106,6 +107,17 @@ def _native_round(
         return seen + list(native_bench.bandwidth(plan, threads, stream_from, number)), ""
     except PerfkitError as error:
         return [], error.message
+
+
+def _region(plan: Plan, threads: int, say: Progress) -> float | None:
+    """What an empty parallel region takes; 0 for one thread, None where that could not be measured."""
+    if threads == 1:
+        return 0.0
+    say("a parallel region")
+    try:
+        return native_bench.region_s(plan, threads)
+    except PerfkitError:
+        return None
 
 
 def _measure_gpu(device: str, threads: int, say: Progress) -> Ceilings:

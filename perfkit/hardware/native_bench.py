@@ -43,6 +43,16 @@ def vector(plan: Plan, threads: int, number: int) -> Iterator[Observation]:
         )
 
 
+def region_s(plan: Plan, threads: int) -> float | None:
+    """Seconds from the begin of an empty parallel region to its end, the median; None where threads went missing.
+
+    Raises like `bandwidth`.
+    """
+    command = [str(build_program(NATIVE / "region.c")), str(plan.vector_s)]
+    [line] = json_lines(command, thread_settings(threads), _limit(0), "The measurement of a parallel region")
+    return 1 / line["median"] if line["ok"] else None
+
+
 def _bandwidth(
     plan: Plan, threads: int, order: str, stream_from: int, sizes: Sequence[int], number: int
 ) -> Iterator[Observation]:

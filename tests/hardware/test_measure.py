@@ -51,6 +51,12 @@ def test_the_compiled_programs_are_right_and_agree_with_their_threads():
 
 
 @needs_compiler
+def test_an_empty_parallel_region_takes_some_time():
+    found = native_bench.region_s(SMALL, 2)
+    assert found is not None and 1e-8 < found < 1
+
+
+@needs_compiler
 @needs_torch
 @pytest.mark.slow
 def test_the_whole_measurement_holds_together():
@@ -62,7 +68,7 @@ def test_the_whole_measurement_holds_together():
     assert found.compute["vector_fp64"] < found.compute["vector_fp32"]
     assert next(c for c in found.checks if c.name == "results").ok
     assert "matrix product, fp32" in said
-    assert found.duration_s is not None
+    assert found.duration_s is not None and found.region_s
     assert found.device_name == read_cpu().model
     assert found.software["torch"]
     # Ratio of the largest to the smallest working set: memory is never faster than cache.
