@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.backends import thunder_support
 from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.backends.traces.origins import Modules, recording
 from perfkit.run_folder import Settings, Symbol
 
 if TYPE_CHECKING:
@@ -35,28 +36,50 @@ class Traces:
 
     @property
     def executed(self) -> dict[str, Any]:
-        """The traces that run, by the name of the direction; no backward for inference."""
-        traces = {"forward": self.computation[-1]}
-        return traces | {"backward": self.backward[-1]} if self.backward else traces
+        """The traces that run, without perfkit's marks, by the direction; no backward for inference."""
+        from perfkit.backends.traces.marks import without_marks
+
+        traces = {"forward": without_marks(self.computation[-1])}
+        return traces | {"backward": without_marks(self.backward[-1])} if self.backward else traces
 
 
 class ThunderProgram(AutogradProgram):
-    """A model compiled by Thunder, known by its traces after the first call; those of training stand for it."""
+    """A model compiled by Thunder, known by its traces after the first call; those of training stand for it.
 
-    def __init__(self, model: torch.nn.Module, call: Any, optimizer: torch.optim.Optimizer | None) -> None:
+    Each line of the executed traces is a range that tells the module and operator of its work (`traces.marks`).
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, executors: Sequence[Any] | None
+    ) -> None:
+        thunder = thunder_support.load()
+        from perfkit.backends.traces.marks import Marks
+
+        self._modules = Modules(model)
+        call = thunder.jit(model, executors=executors, transforms=[Marks(self._modules)])
         super().__init__(model, call, optimizer)
         self.traces: Traces | None = None
         self._seen_misses = 0
+        self._warnings: list[str] = []
 
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
-        result = super().forward(batch)
+        with recording(self._modules, self._warn):
+            result = super().forward(batch)
         self._look(training=False)
         return result
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
-        result = super().train_step(batches)
+        with recording(self._modules, self._warn):
+            result = super().train_step(batches)
         self._look(training=True)
         return result
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warnings:
+            self._warnings.append(text)
+
+    def warnings(self) -> list[str]:
+        return list(self._warnings)
 
     def _look(self, training: bool) -> None:
         """Keep the traces of a call that made new ones; a cache hit would show an older backward."""
@@ -96,7 +119,6 @@ class Thunder(Backend):
         return thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
-        thunder = thunder_support.load()
         executors = thunder_support.executors(settings.executors) if settings.executors else None
         optimizer = workload.optimizer(model, settings) if settings.training else None
-        return ThunderProgram(model, thunder.jit(model, executors=executors), optimizer)
+        return ThunderProgram(model, optimizer, executors)

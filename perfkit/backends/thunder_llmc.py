@@ -57,8 +57,10 @@ class LlmcProgram(ThunderProgram):
 def _by_operator(symbol: Symbol) -> Symbol:
     """A kernel's own symbol with the operator that it calls; any other as it is."""
     from perfkit.backends.llmc.executor import NAME
+    from perfkit.backends.llmc.shapes import META
 
-    return msgspec.structs.replace(symbol, kernel=f"perfkit::{symbol.name}") if symbol.kernel == NAME else symbol
+    is_kernel = symbol.kernel == NAME and symbol.name in META
+    return msgspec.structs.replace(symbol, kernel=f"perfkit::{symbol.name}") if is_kernel else symbol
 
 
 def called_kernels(traces: Traces) -> Counter[tuple[str, str]]:
@@ -141,7 +143,7 @@ class ThunderLlmc(Backend):
         named = thunder_support.executors(settings.executors)
         first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
         optimizer = workload.optimizer(model, settings) if settings.training else None
-        return LlmcProgram(model, thunder.jit(model, executors=first), optimizer)
+        return LlmcProgram(model, optimizer, first)
 
 
 def _dtype_missing(settings: Settings | None) -> str | None:

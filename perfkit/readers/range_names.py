@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from perfkit.readers.kineto.lines import LINE, line_of
 from perfkit.readers.kineto.place import MODULE, PASS, STEP
 
 _STEP = re.compile(
@@ -40,5 +41,8 @@ def pass_of(name: str) -> str | None:
 
 
 def module_of(name: str) -> str | None:
-    """The module that a range called `name` is: perfkit's own names only."""
+    """The module that a range called `name` is, or that a line of a program serves most: perfkit's own names only."""
+    if name.startswith(LINE):
+        line = line_of(name)
+        return max(line.served, key=lambda member: member[2])[0] if line and line.served else None
     return name.removeprefix(MODULE) if name.startswith(MODULE) else None

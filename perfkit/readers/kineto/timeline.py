@@ -112,7 +112,7 @@ def _ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[di
     """
     if not len(host):
         return []
-    shown = [not n.startswith((STEP, PASS, "perfkit:module:")) for n in host.names]
+    shown = [not n.startswith((STEP, PASS, "perfkit:module:", "perfkit:line:")) for n in host.names]
     own = (host.category == ANNOTATION) & host.named(shown)
     nearest = host.nearest(own)
     index = np.flatnonzero(own)

@@ -1,0 +1,207 @@
+"""Where Thunder's kernels belong, held against a truth that no mark tells: each layer has widths of its own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from perfkit import kernels
+from perfkit.backends import thunder_support
+from perfkit.run_folder import Settings
+
+torch = pytest.importorskip("torch")
+if missing := thunder_support.unavailable(None):
+    pytest.skip(missing, allow_module_level=True)
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from perfkit import functional, ranges  # noqa: E402
+from perfkit.backends.thunder import ThunderProgram  # noqa: E402
+from perfkit.backends.traces import origins  # noqa: E402
+from perfkit.capture import profile  # noqa: E402
+from perfkit.cost import CostModel  # noqa: E402
+from perfkit.readers.kineto.trace import read_trace  # noqa: E402
+
+WIDTHS = (20, 28, 44)
+ROWS, TOKENS, CLASSES, INTO = 3, 9, 7, 13
+
+
+class Layer(nn.Module):
+    """LayerNorm → attention over two heads → residual → wider GELU; it ends in the next layer's width."""
+
+    def __init__(self, width: int, following: int) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, following)
+
+    def forward(self, x):
+        q, k, v = functional.split_heads(self.qkv(self.ln_1(x)), 2)
+        weights = functional.causal_softmax(q @ k.transpose(-2, -1), q.shape[-1] ** -0.5)
+        x = x + functional.merge_heads(weights @ v)
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
+class Net(nn.Module):
+    """Layers of different widths under one list, and a loss; `first` is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        following = (*WIDTHS[1:], WIDTHS[-1])
+        self.layers = nn.ModuleList(Layer(w, f) for w, f in zip(WIDTHS, following, strict=True))
+        self.first = nn.Linear(INTO, INTO)
+        self.into = nn.Linear(INTO, WIDTHS[0])
+        self.last = nn.Linear(WIDTHS[-1], CLASSES)
+
+    def forward(self, x, target):
+        x = self.into(self.first(self.first(x)))
+        for layer in self.layers:
+            x = layer(x)
+        out = self.last(x)
+        return out, F.cross_entropy(out.reshape(-1, CLASSES), target.reshape(-1))
+
+
+def widths_of(shapes: str) -> set[int]:
+    return {int(n) for n in re.findall(r"\d+", re.sub(r"[a-z]+\d+", "", shapes))}
+
+
+def layer_by_width(shapes: str) -> int | None:
+    """The layer whose inner widths (of q, k and v together, of the GELU, of a head) stand among `shapes`, or None.
+
+    Its outer width tells nothing: what is computed at the border of two layers has the width of the second.
+    """
+    found = widths_of(shapes)
+    layers = [layer for layer, w in enumerate(WIDTHS) if found & {3 * w, 4 * w, w // 2}]
+    return layers[0] if len(layers) == 1 else None
+
+
+@pytest.fixture(scope="module", params=["thunder", "thunder-llmc"])
+def table(request, tmp_path_factory):
+    if request.param == "thunder-llmc" and (why := kernels.unavailable("cpu")):
+        pytest.skip(why)
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    executors = None
+    if request.param == "thunder-llmc":
+        thunder = thunder_support.load()
+        kernels.load(())
+        from perfkit.backends.llmc.executor import executor, use_catalog
+
+        use_catalog(())
+        executors = [executor, *(e for e in thunder.get_default_executors() if e is not executor)]
+    program = ThunderProgram(model, optimizer, executors)
+    batch = (torch.randn(ROWS, TOKENS, INTO), torch.randint(CLASSES, (ROWS, TOKENS)))
+    settings = Settings(workload="net", preset="", batch_size=ROWS)
+    folder = tmp_path_factory.mktemp("profile")
+    program.train_step([batch])
+    found = profile.capture(program, settings, lambda _: program.train_step([batch]), 1, folder)
+    table = read_trace(found.trace, costs=CostModel(kernels.costs(())), layers="layers.*")
+    return request.param, program, table
+
+
+@pytest.mark.slow
+def test_layers_are_those_that_the_widths_tell(table):
+    _, _, table = table
+    frame = table.frame[table.frame["pass"] != "optimizer"]
+    truth = frame["shapes"].fillna("").map(layer_by_width)
+    judged = truth.notna()
+    for pass_, fewest in (("forward", 25), ("backward", 40)):
+        mine = judged & (frame["pass"] == pass_)
+        assert mine.sum() >= fewest
+        wrong = frame[mine & (frame["layer"].fillna(-1) != truth.fillna(-1))]
+        assert wrong.empty, wrong[["name", "shapes", "module", "layer", "range"]].to_string()
+
+
+@pytest.mark.slow
+def test_a_layer_mislabelled_on_purpose_is_seen_by_the_widths(table):
+    frame = table[2].frame[table[2].frame["pass"] != "optimizer"]
+    truth = frame["shapes"].fillna("").map(layer_by_width)
+    moved = frame["layer"].replace({0: 1, 1: 0})
+    assert (moved.fillna(-1) != truth.fillna(-1))[truth.notna()].mean() > 0.3
+
+
+@pytest.mark.slow
+def test_modules_operators_and_evidence(table):
+    name, program, table = table
+    frame = table.frame[table.frame["range"].fillna("").str.contains(r"(?:forward|backward):\d+$")]
+    time = table.frame[table.frame["pass"] != "optimizer"]["duration_ns"].sum()
+    assert frame["duration_ns"].sum() > 0.97 * time
+    assert set(frame["placed_by"]) <= {"symbol", "parameter"}
+    matmuls = frame[frame["family"] == "matmul"]
+    places = set(zip(matmuls["pass"], matmuls["module"], matmuls["operator"], strict=True))
+    for direction in ("forward", "backward"):
+        assert (direction, "layers.1.up", "linear") in places
+        assert (direction, "layers.1", "matmul") in places
+    other = set(zip(frame["pass"], frame["module"], frame["operator"], strict=True))
+    assert ("backward", "layers.2", "gelu") in other
+    assert ("forward", "layers.2.ln_1", "layer_norm") in other
+    assert ("forward", "(root)", "cross_entropy") in other
+    kernel = frame[frame["name"] == "perfkit::causal_softmax_backward"]
+    assert name == "thunder" or (len(kernel) == 3 and kernel["layer"].tolist() == [2, 1, 0])
+    assert program.warnings() == []
+
+
+@pytest.mark.slow
+def test_lines_are_those_of_the_shown_trace(table):
+    _, program, table = table
+    traces = {direction: str(trace).splitlines() for direction, trace in program.traces.executed.items()}
+    assert "perfkit_line" not in program.generated()
+    frame = table.frame[table.frame["range"].notna() & (table.frame["family"] == "matmul")]
+    lines = [path.rpartition("/")[2].split(":") for path in frame["range"]]
+    shown = [traces[direction][int(number) - 1] for direction, number in lines]
+    assert shown
+    assert all(re.search(r"= torch\.(nn\.functional\.linear|matmul)\(", text) for text in shown), shown
+
+
+def test_parameters_whose_names_read_the_same_tell_no_module():
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a_b = nn.Linear(2, 2, bias=False)
+            self.a = nn.Module()
+            self.a.b = nn.Linear(2, 2, bias=False)
+            self.c = nn.Linear(2, 2, bias=False)
+            self.c.weight = self.a_b.weight
+
+    modules = origins.Modules(Odd())
+    assert modules.owner == {"t_c_weight": "c"}
+    assert modules.shared == ["t_a_b_weight", "t_c_weight"]
+
+
+def test_a_thunder_without_frames_warns_and_runs(monkeypatch):
+    thunder_support.load()
+    monkeypatch.setattr(origins, "_frames", lambda: (_ for _ in ()).throw(AttributeError("no frames")))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = model
+
+        def forward(self, x):
+            y = self.body(x)
+            return y, y.sum()
+
+    net = Two()
+    program = ThunderProgram(net, torch.optim.SGD(net.parameters(), lr=0.1), None)
+    program.train_step([(torch.ones(2, 4),)])
+    assert "placed by parameters and data flow only" in program.warnings()[0]
+
+
+def test_marks_cost_nothing_to_speak_of_while_nobody_listens():
+    begin, go_to, end = ranges.line_marker()
+    begin("perfkit:line:forward:1:none:")
+    go_to("perfkit:line:forward:2:none:")
+    end()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        go_to("perfkit:line:forward:3:none:")  # its program began unheard, and stays so
+        end()
+        begin("perfkit:line:forward:4:none:")
+        go_to("perfkit:line:forward:5:none:")
+        end()
+    names = [e.name for e in profiler.events() if e.name.startswith(ranges.PREFIX)]
+    assert names == ["perfkit:line:forward:4:none:", "perfkit:line:forward:5:none:"]
