@@ -48,9 +48,10 @@ MUCH_OVERHEAD = 0.15  # of the timed step: from here on the profiled step is ano
 def analyse(run: Run) -> Report:
     """The report of a run folder: every backend beside the others."""
     manifest = run.manifest
-    ceilings, problems = _ceilings(run.ceilings)
-    backends = [_backend(b, run, ceilings) for b in manifest.backends]
-    fusion.compare(backends)
+    ceilings, problems = ceilings_of(run.ceilings)
+    cases: dict[str, Case] = {}
+    backends = [_backend(b, run, ceilings, cases) for b in manifest.backends]
+    fusion.compare(backends, cases)
     return Report(
         perfkit=manifest.perfkit,
         title=_title(manifest),
@@ -73,7 +74,7 @@ def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Pat
 
     It is judged by the ceilings that the profile itself holds, else by `ceilings`; without either nothing is.
     """
-    ceilings = ceilings or _ceilings(table.facts.get("ceilings"))[0]
+    ceilings = ceilings or ceilings_of(table.facts.get("ceilings"))[0]
     what = source.of(table, path)
     report = BackendReport(name=what.name, status="ok", timed=False, kind=what.kind, per=what.per)
     report.warnings = _unsaid(table)
@@ -123,7 +124,7 @@ def _incomplete(manifest: Manifest) -> list[str]:
     return [] if manifest.complete else ["the run was stopped before it was complete"]
 
 
-def _ceilings(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[str]]:
+def ceilings_of(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[str]]:
     """The ceilings of a run, or why there are none."""
     if content is None:
         return None, []
@@ -134,8 +135,8 @@ def _ceilings(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[str
     return (ceilings, list(ceilings.warnings)) if ceilings.bandwidth else (None, ["the run's ceilings are empty"])
 
 
-def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendReport:
-    """Everything about one backend of a run."""
+def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None, cases: dict[str, Case]) -> BackendReport:
+    """Everything about one backend of a run; what rules saw of it goes into `cases`."""
     manifest, table = run.manifest, run.tables.get(record.name)
     step = speed.step_time(record.samples_ns)
     mfu, step_flop, mfu_ceiling = speed.model_flops_utilization(record, manifest, ceilings)
@@ -162,7 +163,9 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None) -> Backend
         warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
     )
     if table is not None:
-        _fill(report, table, ceilings, record.samples_ns, _circumstances(record, manifest))
+        case = _fill(report, table, ceilings, record.samples_ns, _circumstances(record, manifest))
+        if case is not None:
+            cases[record.name] = case
     return report
 
 
@@ -173,17 +176,17 @@ def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
 
 def _fill(
     report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float], about: Circumstances
-) -> None:
-    """Add to `report` what the kernel table says."""
+) -> Case | None:
+    """Add to `report` what the kernel table says; returns what the rules saw, of a backend that is right."""
     report.device = _device(table)
     report.accounting = accounting(table.facts, samples_ns)
     report.warnings += _slowed(report.accounting, report.device)
     report.missing = _missing(table)
     report.ranges, report.transfers = ranges.ranges(table.facts), ranges.transfers(table.facts)
     report.waits = ranges.waits(table.facts)
-    frame = _in_steps(table)
+    frame = in_steps(table)
     if not len(frame):
-        return
+        return None
     rows = _rows(frame, ceilings, table)
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
     report.counted_flop, report.counted_bytes = whole.flop, whole.bytes
@@ -206,11 +209,13 @@ def _fill(
     code, paths = _codes(module.fillna(""))
     report.tree = _placed(module_tree(rows, code, paths))
     report.warnings += _above_roof(rows, report.kernels)
-    if report.status == "ok":
-        case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
-        report.findings, report.unjudged = findings.of_case(case)
-        if report.kind == source.RUN:
-            report.fusion, report.compiled = fusion.predict(case), fusion.achieve(case)
+    if report.status != "ok":
+        return None
+    case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
+    report.findings, report.unjudged = findings.of_case(case)
+    if report.kind == source.RUN:
+        report.fusion, report.compiled = fusion.predict(case), fusion.achieve(case)
+    return case
 
 
 def _operators(frame: pd.DataFrame, rows: aggregate.Rows) -> list[Group]:
@@ -239,7 +244,7 @@ def _device(table: KernelTable) -> str:
     return "cuda" if kinds & set(ON_GPU) else "cpu" if kinds else ""
 
 
-def _in_steps(table: KernelTable) -> pd.DataFrame:
+def in_steps(table: KernelTable) -> pd.DataFrame:
     """The rows that count: with a duration, and in a marked step where any row is in one."""
     frame = table.frame[table.frame["duration_ns"].notna()]
     marked = frame["step"].notna()
@@ -253,7 +258,7 @@ def _rows(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) ->
     return aggregate.Rows(
         judged=judged,
         withheld=withheld,
-        steps=_steps(frame, table),
+        steps=steps_of(frame, table),
         pass_code=pass_code,
         passes=passes,
         family_code=family_code,
@@ -264,7 +269,8 @@ def _rows(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) ->
     )
 
 
-def _steps(frame: pd.DataFrame, table: KernelTable) -> int:
+def steps_of(frame: pd.DataFrame, table: KernelTable) -> int:
+    """The steps that the rows are of: as the reader says, else as many as are marked."""
     stated = table.facts.get("steps")
     return int(stated) if stated else max(int(frame["step"].nunique()), 1)
 

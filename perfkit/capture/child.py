@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -49,8 +50,17 @@ class Child:
 
         Raises what the worker raised, and `RunFailed` with the cause when its process died.
         """
-        try:
+        self.begin(command, **arguments)
+        return self.result()
+
+    def begin(self, command: str, **arguments: Any) -> None:
+        """Start a command of the worker; `result` waits for it. Processes that begin together work at the same time."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the process died: `result` says so
             self._pipe.send((command, arguments))
+
+    def result(self) -> Any:
+        """The result of the command that `begin` started; raises as `call` does."""
+        try:
             while True:
                 kind, value = self._pipe.recv()
                 if kind == "progress":

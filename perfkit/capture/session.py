@@ -239,7 +239,9 @@ class Session:
 
     def _time_one(self, member: _Member, steps: int, settle: int) -> None:
         assert member.child is not None
-        member.record.samples_ns += member.child.call("time", steps=steps, settle=settle)
+        samples = member.child.call("time", steps=steps, settle=settle)
+        member.record.samples_ns += samples
+        member.record.turns.append(len(samples))
         member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
 
     def _finish(self, member: _Member) -> None:

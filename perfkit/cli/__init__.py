@@ -16,6 +16,7 @@ from perfkit.cli import (
     bench,
     capture,
     ceilings,
+    compare,
     data,
     doctor,
     explain,
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)
 app.command("list")(listing.list_)
 app.command("doctor")(doctor.doctor)

@@ -66,7 +66,7 @@ class Page(msgspec.Struct, kw_only=True):
 def render_html(page: Page, template: Path | None = None) -> str:
     """One HTML file that needs nothing else. Raises what `perfkit.render.html.page` raises."""
     bare = msgspec.structs.replace(page, sections=[_bare(s) for s in page.sections])
-    tables = [_table(s.table) if s.table else None for s in page.sections]
+    tables = [table_data(s.table) if s.table else None for s in page.sections]
     content = html.embedded({"page": bare, "tables": tables})
     return html.page(template or content_dir("reports") / TEMPLATE, page.title, content)
 
@@ -75,7 +75,8 @@ def _bare(section: Section) -> Section:
     return msgspec.structs.replace(section, table=None)
 
 
-def _table(table: Table) -> dict[str, object]:
+def table_data(table: Table) -> dict[str, object]:
+    """The table as what the page's script draws."""
     columns = [{"head": c.header, "unit": c.unit, "right": c.numeric} for c in table.columns]
     rows = [[{"text": c.text, "tone": c.tone} for c in row] for row in table.rows]
     return {"title": table.title, "columns": columns, "rows": rows, "notes": list(table.notes)}

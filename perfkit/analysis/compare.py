@@ -1,0 +1,296 @@
+"""Sides against the first of them: verdicts, the waterfall, the tree side by side, and what became of what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+import perfkit
+from perfkit.analysis import difference, logical_tree, waterfall
+from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested
+from perfkit.analysis.results import Interval
+from perfkit.analysis.sides import LAUNCH, Side, Values
+from perfkit.hardware import comparable
+from perfkit.statistics import judging, median
+from perfkit.statistics.judging import Judgement, judge
+
+ONE_PROCESS = 0.03  # what two processes of the same program may differ by, where each side ran in one
+OTHER_TIME = 0.05  # what two runs of the same program may differ by, made at different times
+LEAST_SHARE = 0.01  # of either side's kernel time: smaller families are shown, and not tested
+# What the first and the other must have been asked to do alike, by its name in the settings.
+_SETTINGS = (
+    "workload", "preset", "variant", "dimensions", "device", "dtype", "batch_size", "sequence_length", "training",
+    "grad_accumulation", "recompute", "optimizer", "weights", "data", "launch_blocking",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How verdicts are reached: the change that must not stay hidden for "no difference shown", and the allowance for
+    what the values cannot tell (None: by how they were measured)."""
+
+    resolution: float = judging.RESOLUTION
+    allowance: float | None = None
+
+
+def compare(sides: Sequence[Side], rule: Rule | None = None, how: str = "", title: str = "") -> Comparison:
+    """Every other side against the first. Raises `ValueError` for no sides."""
+    if not sides:
+        raise ValueError("nothing to compare")
+    rule = rule or Rule()
+    placed = [
+        logical_tree.placed(s.frame, s.judged, s.steps) if s.frame is not None and s.judged is not None else None
+        for s in sides
+    ]
+    pairs = [_pair(sides[0], other, rule, placed[0], placed[i]) for i, other in enumerate(sides[1:], start=1)]
+    steps = judging.correct([p.step.judgement for p in pairs], rule.resolution)
+    pairs = [_with_step(pair, one) for pair, one in zip(pairs, steps, strict=True)]
+    found = Comparison(
+        perfkit=perfkit.__version__,
+        title=title or " against ".join([", ".join(s.label for s in sides[1:]) or "nothing", sides[0].label]),
+        sides=[_result(s, p) for s, p in zip(sides, placed, strict=True)],
+        pairs=pairs,
+        tree=logical_tree.tree([p if p is not None else _nothing(placed) for p in placed])
+        if any(p is not None for p in placed)
+        else [],
+        how=how,
+        notes=list(_notes(sides)),
+    )
+    found.verdict = list(_sentences(found))
+    return found
+
+
+def incomparable(first: Side, second: Side) -> list[str]:
+    """Why the times of two sides must not be compared, in words; empty where nothing forbids it."""
+    found = []
+    a, b = first.manifest, second.manifest
+    if a is not None and b is not None:
+        for name in _SETTINGS:
+            one, other = getattr(a.settings, name), getattr(b.settings, name)
+            if one != other:
+                found.append(f"{name.replace('_', ' ')}: {_word(one)} and {_word(other)}")
+        found += comparable(a.environment, b.environment)
+    one, other = first.backend.device, second.backend.device
+    if one and other and one != other and not any(words.startswith("device:") for words in found):
+        found.append(f"device: {one} and {other}")
+    if first.table is not None and second.table is not None and first.backend.per != second.backend.per:
+        found.append(f"amounts are of a {first.backend.per} and of a {second.backend.per}")
+    gpus = [
+        sorted(g.get("name", "") for g in s.table.facts.get("gpus") or []) if s.table else [] for s in (first, second)
+    ]
+    if all(gpus) and gpus[0] != gpus[1] and not any(words.startswith("GPUs:") for words in found):
+        found.append(f"GPUs: {', '.join(gpus[0])} and {', '.join(gpus[1])}")
+    return found
+
+
+def _word(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v}" for k, v in value.items()) or "none"
+    return {True: "yes", False: "no", None: "none", "": "none"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]
+
+
+def allowance_of(first: Values, second: Values, rule: Rule) -> float:
+    """What the values cannot tell: nothing of launches that alternated, more the farther apart two runs are."""
+    if rule.allowance is not None:
+        return rule.allowance
+    if first.origin and first.origin == second.origin:
+        return 0.0 if first.unit == LAUNCH else ONE_PROCESS
+    return OTHER_TIME
+
+
+def weigh(
+    metric: str, unit: str, first: Values, second: Values, rule: Rule, shown: tuple[float | None, float | None],
+    higher_is_better: bool = False,
+) -> Tested:  # fmt: skip
+    """One metric of two sides, judged by itself."""
+    usable = [all(v > 0 and math.isfinite(v) for v in one.values) for one in (first, second)]
+    allowance = allowance_of(first, second, rule)
+    if not all(usable):
+        found = Judgement(verdict=judging.UNKNOWN, why="some values are zero or unknown", unit=first.unit)
+    else:
+        together = first.pairs and second.pairs and first.origin == second.origin != ""
+        found = judge(
+            first.values, second.values, pairs=together, unit=first.unit, allowance=allowance,
+            resolution=rule.resolution, higher_is_better=higher_is_better,
+        )  # fmt: skip
+        if found.low is None and shown[0] and shown[1] is not None:  # nothing was tested: the values as they are shown
+            found = msgspec.structs.replace(found, ratio=shown[1] / shown[0])
+    return Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found)
+
+
+def _pair(first: Side, second: Side, rule: Rule, one: object, other: object) -> Pair:
+    step = step_test(first, second, rule)
+    changes = difference.difference(first.report, second.report, (first.backend.name, second.backend.name))
+    profiled = first.table is not None and second.table is not None
+    steps = _centre(first), _centre(second)
+    parts = judging.correct([t.judgement for t in _parts(first, second, rule)], rule.resolution) if profiled else []
+    named = list(_parts(first, second, rule)) if profiled else []
+    corrected = [msgspec.structs.replace(t, judgement=j) for t, j in zip(named, parts, strict=True)]
+    return Pair(
+        first=first.label,
+        second=second.label,
+        step=step,
+        tested=[*corrected, *_others(first, second, rule)],
+        waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
+        exchanges=logical_tree.exchanges(one, other) if profiled else [],  # type: ignore[arg-type]
+        operators=changes.operators,
+        kernels=changes.kernels,
+    )
+
+
+def step_test(first: Side, second: Side, rule: Rule) -> Tested:
+    """The timed step of two sides; of results that are wrong no speed is judged."""
+    shown = _centre(first), _centre(second)
+    wrong = next((s for s in (first, second) if s.backend.status in ("wrong", "failed", "unavailable")), None)
+    if wrong is not None:
+        why = f"{wrong.label} is {wrong.backend.status}: {wrong.backend.reason or 'no reason is known'}"
+        return Tested(
+            metric="step", unit="ns", first=shown[0], second=shown[1],
+            judgement=Judgement(verdict=judging.UNKNOWN, why=why),
+        )  # fmt: skip
+    if first.step is None or second.step is None:
+        why = f"{(first if first.step is None else second).label} was not timed"
+        return Tested(
+            metric="step", unit="ns", first=shown[0], second=shown[1],
+            judgement=Judgement(verdict=judging.UNKNOWN, why=why),
+        )  # fmt: skip
+    return weigh("step", "ns", first.step, second.step, rule, shown)
+
+
+def _centre(side: Side) -> float | None:
+    """The timed step in ns: the median over launches or turns."""
+    return float(np.median(side.step.values)) if side.step and side.step.values else None
+
+
+def _parts(first: Side, second: Side, rule: Rule) -> Iterator[Tested]:
+    """Kernel time by pass and by family, in the order of what they take; the small ones are not tested."""
+    for column, kind in (("pass", "pass"), ("family", "family")):
+        sums = [{g.key: g.time_ns for g in (s.backend.passes if kind == "pass" else s.backend.families)}
+                for s in (first, second)]  # fmt: skip
+        whole = [sum(one.values()) for one in sums]
+        names = dict.fromkeys([*sums[0], *sums[1]])
+        for name in sorted(names, key=lambda n: -sum(one.get(n, 0.0) for one in sums)):
+            shown = sums[0].get(name), sums[1].get(name)
+            if max((v or 0.0) / w if w else 0.0 for v, w in zip(shown, whole, strict=True)) >= LEAST_SHARE:
+                yield kernel_time(first, second, column, name, rule, shown)
+
+
+def kernel_time(
+    first: Side, second: Side, column: str, name: str, rule: Rule, shown: tuple[float | None, float | None]
+) -> Tested:
+    """Kernel time of one pass or family, by the profiled steps."""
+    values = []
+    for side in (first, second):
+        assert side.frame is not None and side.judged is not None
+        mask = (side.frame[column].astype(object).fillna("unknown" if column == "pass" else "other") == name).to_numpy(
+            bool
+        )
+        values.append(side.per_unit(side.judged.time, mask))
+    if shown[0] is None or shown[1] is None:
+        gone = Judgement(verdict=judging.UNKNOWN, why="only one side has it", unit=values[0].unit)
+        return Tested(metric=f"{column}:{name}", unit="ns", first=shown[0], second=shown[1], judgement=gone)
+    return weigh(f"{column}:{name}", "ns", values[0], values[1], rule, shown)
+
+
+def _others(first: Side, second: Side, rule: Rule) -> Iterator[Tested]:
+    if first.memory and second.memory:
+        yield memory(first, second, rule)
+    if first.backend.efficiency is not None and second.backend.efficiency is not None:
+        yield efficiency(first, second, rule)
+
+
+def memory(first: Side, second: Side, rule: Rule) -> Tested:
+    """Peak memory. Raises `ValueError` where a side has none."""
+    if first.memory is None or second.memory is None:
+        raise ValueError("a side has no peak memory")
+    shown = float(np.median(first.memory.values)), float(np.median(second.memory.values))
+    if len(first.memory.values) == len(second.memory.values) == 1:
+        return Tested(metric="memory", unit="B", first=shown[0], second=shown[1], judgement=_single(*shown, rule))
+    return weigh("memory", "B", first.memory, second.memory, rule, shown)
+
+
+def _single(first: float, second: float, rule: Rule) -> Judgement:
+    """One value each, known but for the allowance: there is nothing to test."""
+    allowance = OTHER_TIME if rule.allowance is None else rule.allowance
+    ratio = second / first
+    found = Judgement(
+        verdict=judging.UNKNOWN, ratio=ratio, low=ratio / (1 + allowance), high=ratio * (1 + allowance),
+        detectable=allowance, n=1, unit="run", method="one value each", allowance=allowance,
+    )  # fmt: skip
+    return judging.decide(found, 0.0, rule.resolution)
+
+
+def efficiency(first: Side, second: Side, rule: Rule) -> Tested:
+    """Σ roof time / Σ time of the judged rows, by profiled steps or launches."""
+    values = []
+    for side in (first, second):
+        assert side.judged is not None
+        mask = side.judged.judged
+        roof, time = side.per_unit(side.judged.roof, mask), side.per_unit(side.judged.time, mask)
+        ratios = [r / t if t else 0.0 for r, t in zip(roof.values, time.values, strict=True)]
+        values.append(Values(ratios, roof.unit, roof.pairs, roof.origin))
+    shown = first.backend.efficiency, second.backend.efficiency
+    return weigh("efficiency", "%", values[0], values[1], rule, shown, higher_is_better=True)
+
+
+def _with_step(pair: Pair, judgement: Judgement) -> Pair:
+    return msgspec.structs.replace(pair, step=msgspec.structs.replace(pair.step, judgement=judgement))
+
+
+def _nothing(placed: Sequence[object]) -> object:
+    return next(p for p in placed if p is not None).iloc[:0]  # type: ignore[attr-defined]
+
+
+def _result(side: Side, placed: object) -> SideResult:
+    backend, report = side.backend, side.backend
+    evidence = logical_tree.evidence(placed) if placed is not None else {}  # type: ignore[arg-type]
+    estimate = median(side.step.values) if side.step and side.step.values else None
+    count = sum(g.count for g in report.families) if report.families else None
+    return SideResult(
+        label=side.label,
+        source=side.source,
+        backend=backend.name,
+        status=backend.status,
+        reason=backend.reason,
+        checked=backend.correctness is not None and backend.correctness.ok,
+        step=Interval(estimate.value, estimate.low, estimate.high, estimate.n) if estimate else None,
+        units=len(side.step.values) if side.step else 0,
+        unit=side.step.unit if side.step else "",
+        kernel_ns=backend.kernel_ns if side.table is not None else None,
+        launches=count,
+        flop=backend.counted_flop,
+        bytes=backend.counted_bytes,
+        efficiency=backend.efficiency,
+        peak_memory_bytes=float(np.median(side.memory.values)) if side.memory else None,
+        profiled_steps=side.steps,
+        placed=1.0 - evidence.get(logical_tree.NOT_PLACED, 0.0) if evidence else None,
+        evidence=evidence,
+        flags=side.flags,
+    )
+
+
+def _notes(sides: Sequence[Side]) -> Iterator[str]:
+    for side in sides:
+        yield from (f"{side.label}: {flag}" for flag in side.flags)
+        yield from (f"{side.label}: {warning}" for warning in side.backend.warnings)
+
+
+def _sentences(found: Comparison) -> Iterator[str]:
+    """What is to be said first."""
+    by_label: Callable[[str], SideResult] = lambda name: next(s for s in found.sides if s.label == name)  # noqa: E731
+    for pair in found.pairs:
+        j = pair.step.judgement
+        if j.ratio is not None and j.low is not None and j.high is not None:
+            interval = f"{j.ratio - 1:+.1%} (95 % interval {j.low - 1:+.1%} to {j.high - 1:+.1%})"
+            said = f"{pair.second} against {pair.first}: {j.verdict}. The step takes {interval}"
+            why = f"; {j.why}" if j.why else ""
+            yield f"{said}{why}."
+        else:
+            yield f"{pair.second} against {pair.first}: {j.verdict}{f', for {j.why}' if j.why else ''}."
+        for side in map(by_label, (pair.first, pair.second)):
+            if side.status in ("wrong", "failed"):
+                yield f"{side.label} is {side.status}: {side.reason}"

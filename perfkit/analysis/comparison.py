@@ -1,0 +1,137 @@
+"""What a comparison finds: one record in the middle, as in `results`. Times in ns a step, the first side the base."""
+
+from __future__ import annotations
+
+import msgspec
+
+from perfkit.analysis.difference import Change
+from perfkit.analysis.results import Interval
+from perfkit.statistics.judging import Judgement
+
+SCHEMA_VERSION = 1
+
+
+class SideResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One side as it was measured. `status` and `reason` as of a run's backend; `checked` whether its results were."""
+
+    label: str
+    source: str
+    backend: str
+    status: str
+    reason: str = ""
+    checked: bool = False
+    step: Interval | None = None  # the timed step, over units (launches or turns)
+    units: int = 0
+    unit: str = ""
+    kernel_ns: float | None = None
+    launches: float | None = None  # kernels a step
+    flop: float | None = None
+    bytes: float | None = None
+    efficiency: float | None = None
+    peak_memory_bytes: float | None = None
+    profiled_steps: int = 0
+    placed: float | None = None  # share of the kernel time that has a pass
+    evidence: dict[str, float] = {}  # how it was placed → share of the kernel time
+    flags: list[str] = []  # drift, outliers, warm-up: sentences
+
+
+class WaterfallLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the difference. Lines of level 0 sum to the whole; those of level 1 below one sum to it."""
+
+    name: str
+    level: int
+    kind: str  # pass, family, gaps, cause, rest
+    first_ns: float
+    second_ns: float
+    difference_ns: float
+
+
+class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the difference of the steps comes from; `basis` says what is summed: timed, profiled or kernels."""
+
+    basis: str
+    first_ns: float
+    second_ns: float
+    difference_ns: float
+    lines: list[WaterfallLine]
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """What one side takes at one place of the tree, a step; None where unknown."""
+
+    time_ns: float
+    launches: float
+    flop: float | None
+    bytes: float | None
+    efficiency: float | None
+    fused: float  # share of the time that is a part of fused kernels
+
+
+class TreeLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A place of the logical tree, level 0 the step, 1 a pass, 2 a layer, 3 an operator; a cell a side, None where it
+    has nothing there."""
+
+    name: str
+    level: int
+    cells: list[Cell | None]
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """Which kernels serve one part of the model (its repeated layers together) in the first, which in the second."""
+
+    pass_: str
+    module: str
+    operator: str
+    first: list[str]
+    second: list[str]
+    first_ns: float
+    second_ns: float
+
+
+class Tested(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric of both sides (ns, bytes or a share), its judgement, and what it is of: step, pass, family, memory…"""
+
+    metric: str
+    unit: str
+    first: float | None
+    second: float | None
+    judgement: Judgement
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """Another side against the first."""
+
+    first: str
+    second: str
+    step: Tested
+    tested: list[Tested]  # passes and families, corrected together; then memory and efficiency
+    waterfall: Waterfall | None
+    exchanges: list[Exchange]
+    operators: list[Change]
+    kernels: list[Change]
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """One condition of `--fail-on` and what came of it: regressed, passed or cannot tell."""
+
+    text: str
+    outcome: str
+    why: str
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """The whole comparison; `how` says in a sentence how it was measured, `differs` what should have agreed."""
+
+    schema: int = SCHEMA_VERSION
+    perfkit: str
+    title: str
+    created: str = ""
+    command: list[str] = []
+    verdict: list[str] = []
+    how: str = ""
+    sides: list[SideResult]
+    pairs: list[Pair]
+    tree: list[TreeLine] = []
+    differs: list[str] = []
+    notes: list[str] = []
+    conditions: list[Condition] = []

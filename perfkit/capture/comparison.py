@@ -1,0 +1,75 @@
+"""A measured comparison as a folder: every side checked as a run, then all measured in turns (`launching`)."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import perfkit
+from perfkit.capture.launching import Plan, Program, measure
+from perfkit.capture.session import Session
+from perfkit.errors import UsageError
+from perfkit.launches import MeasuredSide, Measurement, is_measurement, write_measurement
+
+Progress = Callable[[str, str], None]
+Sides = Sequence[tuple[Program, str, dict[str, str]]]
+
+
+def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite: bool, progress: Progress) -> None:
+    """Measure `sides`, each a program with the name of its run folder and what is unavailable there, into `folder`.
+
+    With `check` every run folder is made first: results against the reference, one timing, one profile; without, sides
+    have no run folder, and their results are not checked. Raises `UsageError` when `folder` holds something that
+    may not be replaced.
+    """
+    from perfkit import backends
+
+    with _new_folder(folder, overwrite) as partial:
+        runs = dict.fromkeys(name for _, name, _ in sides if name) if check else {}
+        for name in runs:
+            members = [(program, unavailable) for program, run, unavailable in sides if run == name]
+            named = {backends.get(p.backend).name: p.backend for p, _ in members}
+            Session(members[0][0].settings, named, partial / name, dict(members[0][1]), progress=progress).run()
+        programs = [program for program, _, _ in sides]
+        launches, stopped = measure(programs, partial, plan, progress)
+        write_measurement(
+            partial,
+            Measurement(
+                perfkit=perfkit.__version__,
+                created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                command=["perfkit", *sys.argv[1:]],
+                sides=[
+                    MeasuredSide(label=p.label, run=run if run in runs else "", backend=backends.get(p.backend).name)
+                    for p, run, _ in sides
+                ],
+                launches=launches,
+                stopped=stopped,
+            ),
+        )
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
+    """A folder beside `folder` that takes its place at the end, and goes away if the measurement does not get there."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if not is_measurement(folder):
+            raise UsageError(f"{folder} exists and is no measured comparison.", "Choose another --out.")
+        if not overwrite:
+            raise UsageError(f"{folder} holds a comparison already.", "Choose another --out, or give --overwrite.")
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another --out.") from error
+    try:
+        yield partial
+        if folder.exists():
+            shutil.rmtree(folder)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

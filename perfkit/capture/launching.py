@@ -1,0 +1,190 @@
+"""Measuring several sides in turns: launches of fresh processes, each side's steps timed A B B A, then profiled.
+
+    launch    a fresh process for each side, all alive together: what a process keeps for its whole life (where its
+              memory lies, what its compiler chose) is drawn anew, and so becomes part of the spread
+    warm-up   until the steps are steady (`perfkit.statistics.series.warmup_end`), not a fixed number
+    round     every side forwards, then every side backwards: drift that is even over a round cancels
+    turn      a few steps of one side in a row, after one that is not counted
+
+Which side begins is drawn by lot for each launch, from a fixed seed: where two sides are the same program, either sign
+of the difference is as likely, whatever the machine does, and the signed ranks are exact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from perfkit.capture import memory
+from perfkit.capture.child import Child
+from perfkit.errors import RunFailed
+from perfkit.launches import LAUNCHES, Launch, Turn
+from perfkit.run_folder import KERNELS, Settings
+from perfkit.statistics import ranks, series
+
+Progress = Callable[[str, str], None]
+
+FIRST_LAUNCHES = 10  # enough for the corrected tests of a dozen families to show something
+WARMUP_STEPS = 60  # at most
+
+
+@dataclass(frozen=True)
+class Program:
+    """One side: what it is called, what it runs, and on which backend (a name, or a file's path)."""
+
+    label: str
+    settings: Settings
+    backend: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured. With a `precision` (a share) launches go on until every ratio to the first side is known to
+    that, plus or minus, or `time_limit` (seconds) is over. The rule looks at the interval's width alone, never at
+    whether it leaves out 1: it favours no verdict."""
+
+    launches: int = FIRST_LAUNCHES
+    precision: float | None = None
+    time_limit: float = 600.0
+    rounds: int = 2
+    turn_seconds: float = 0.15
+    warmup_seconds: float = 3.0
+    profiled_steps: int = 4
+    seed: int = 0
+
+
+def measure(programs: Sequence[Program], folder: Path, plan: Plan, progress: Progress) -> tuple[list[Launch], str]:
+    """Measure `programs`, kernel tables below `folder`; the launches, and why there are as many as there are.
+
+    Raises `RunFailed` when a side fails, or the machine's memory does not hold all sides at once.
+    """
+    lots = random.Random(plan.seed)
+    started = time.monotonic()
+    launches: list[Launch] = []
+    sizes: list[int] = []
+    while True:
+        where = f"launch {len(launches) + 1}"
+        order = lots.sample(range(len(programs)), len(programs))
+        target = folder / LAUNCHES / f"{len(launches):03d}"
+        launches.append(_launch(programs, order, sizes, target, folder, plan, partial(progress, where)))
+        stop = _stop(launches, len(programs), plan, time.monotonic() - started)
+        if stop:
+            return launches, stop
+
+
+def _stop(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float) -> str:
+    """Why to stop now; "" to go on."""
+    n = len(launches)
+    per_launch = seconds / n
+    if plan.precision is None and n >= plan.launches:
+        return f"{n} launches, as planned"
+    if plan.precision is not None and n >= plan.launches and reached(launches, sides, plan.precision):
+        return f"the precision of {plan.precision:.2%} was reached after {n} launches"
+    if seconds + per_launch > plan.time_limit:
+        return f"the time limit of {plan.time_limit:.0f} s ended it after {n} launches"
+    return ""
+
+
+def reached(launches: Sequence[Launch], sides: int, precision: float) -> bool:
+    """Whether half the interval of every side's ratio to the first is at most `precision`."""
+    centres = [[_centre(launch, side) for launch in launches] for side in range(sides)]
+    logs = np.log(np.array(centres))
+    return all(ranks.paired(list(logs[side] - logs[0])).half <= precision for side in range(1, sides))
+
+
+def _centre(launch: Launch, side: int) -> float:
+    return float(np.median([ns for turn in launch.turns if turn.side == side for ns in turn.samples_ns]))
+
+
+def _launch(
+    programs: Sequence[Program],
+    order: Sequence[int],
+    sizes: list[int],
+    target: Path,
+    folder: Path,
+    plan: Plan,
+    say: Callable[[str], None],
+) -> Launch:
+    """One launch; `sizes`, the steps of a turn by side, are worked out by the first launch and kept."""
+    with contextlib.ExitStack() as stack:
+        children = _start(stack, programs, target, say)
+        say("warming up")
+        warmup = [_warm_up(child, plan) for child in children]
+        if not sizes:
+            sizes += [_turn_steps(times, plan) for times in warmup]
+        for child in children:
+            child.call("reset_peak_memory")
+        say("timing")
+        turns = [
+            Turn(side, number, children[side].call("time", steps=sizes[side], settle=1))
+            for number in range(plan.rounds)
+            for side in (*order, *reversed(order))
+        ]
+        peaks = [child.call("peak_memory")[0] for child in children]
+        tables = [""] * len(programs)
+        for side in order if plan.profiled_steps else ():
+            say(f"profiling {programs[side].label}")
+            tables[side] = _profile(children[side], target / f"{side}", folder, plan.profiled_steps)
+        return Launch(
+            turns=turns,
+            warmup_ns=warmup,
+            steady_from=[series.warmup_end(times) for times in warmup],
+            peak_memory_bytes=peaks,
+            tables=tables,
+        )
+
+
+def _start(
+    stack: contextlib.ExitStack, programs: Sequence[Program], target: Path, say: Callable[[str], None]
+) -> list[Child]:
+    """Processes with their programs prepared, at the same time."""
+    say("starting processes")
+    children = []
+    for side, program in enumerate(programs):
+        environment = {"CUDA_LAUNCH_BLOCKING": "1"} if program.settings.launch_blocking else {}
+        children.append(stack.enter_context(Child(program.label, target / f"{side}" / "log.txt", environment)))
+    for child, program in zip(children, programs, strict=True):
+        child.begin("prepare", settings=program.settings, backend=program.backend)
+    facts = [child.result()[0] for child in children]
+    need = sum(f.parameters * 4.0 * (4 if p.settings.training else 2) for f, p in zip(facts, programs, strict=True))
+    available = memory.available_bytes()
+    if available is not None and need > available:
+        raise RunFailed(
+            f"Memory does not hold all {len(programs)} sides at once.",
+            "Measure each alone with `perfkit run`, and compare the run folders.",
+        )
+    return children
+
+
+def _warm_up(child: Child, plan: Plan) -> list[float]:
+    """Steps until they are steady; their times in ns."""
+    times: list[float] = []
+    chunk = 2
+    while len(times) < WARMUP_STEPS:
+        times += child.call("settle", steps=chunk)
+        end = series.warmup_end(times)
+        if sum(times) > plan.warmup_seconds * 1e9 and len(times) >= 4:
+            break
+        if end is not None and len(times) >= max(2 * series.STEADY, 2 * end):
+            break
+        chunk = series.STEADY if sum(times) < plan.warmup_seconds * 0.5e9 else 1
+    return times
+
+
+def _turn_steps(warmup: Sequence[float], plan: Plan) -> int:
+    step = float(np.median(warmup[len(warmup) // 2 :]))
+    return max(1, min(100, round(plan.turn_seconds * 1e9 / step)))
+
+
+def _profile(child: Child, target: Path, folder: Path, steps: int) -> str:
+    """Profile some steps; the path of their kernel table below `folder`. The trace is not kept."""
+    made = child.call("profile", folder=str(target), steps=steps)
+    (target / made["trace"]).unlink(missing_ok=True)
+    return str((target / KERNELS).relative_to(folder))

@@ -1,0 +1,247 @@
+"""`perfkit compare`: what differs between runs, profiles, backends or workloads, and whether it is more than noise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from perfkit.analysis.compare import Rule
+    from perfkit.analysis.comparison import Comparison
+    from perfkit.analysis.sides import Side
+
+MEASURE, VERDICT, WORK, OUTPUT = "Measured now", "Verdict and gate", "Workload", "Output"
+REGRESSED, CANNOT_TELL = 1, 3
+_ON_CANNOT_TELL = {"pass": 0, "fail": 1, "3": CANNOT_TELL}
+
+
+def compare(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Run folders, profiles or saved baselines (PATH or PATH:BACKEND), the first being the base; or "
+            "workloads, which are measured now."
+        ),
+    ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(help="Backends of workloads that are measured now, separated by commas.", rich_help_panel=MEASURE),
+    ] = "",
+    launches: Annotated[
+        int, typer.Option(help="Launches: fresh processes of every side; at least that many.", rich_help_panel=MEASURE)
+    ] = 10,
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="Go on until every ratio is known to that, such as 1%, or the time limit is over.",
+            rich_help_panel=MEASURE,
+        ),
+    ] = "",
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds after which no further launch is begun.", rich_help_panel=MEASURE)
+    ] = 1800.0,
+    check: Annotated[
+        bool,
+        typer.Option("--check/--no-check", help="Check results against the reference first.", rich_help_panel=MEASURE),
+    ] = True,
+    skip_unavailable: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unavailable", help="Go on without backends that cannot run here.", rich_help_panel=MEASURE
+        ),
+    ] = False,
+    self_test: Annotated[
+        bool,
+        typer.Option(
+            "--self-test", help="Compare a workload with itself, and report false alarms.", rich_help_panel=MEASURE
+        ),
+    ] = False,
+    tries: Annotated[int, typer.Option(help="Comparisons of the self-test.", rich_help_panel=MEASURE)] = 20,
+    preset: Annotated[str | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
+    variant: Annotated[str | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)] = "cpu",
+    dtype: Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)] = "fp32",
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", "-B", help="As of `perfkit run`.", rich_help_panel=WORK)
+    ] = None,
+    sequence_length: Annotated[
+        int | None, typer.Option("--sequence-length", "-T", help="As of `perfkit run`.", rich_help_panel=WORK)
+    ] = None,
+    grad_accumulation: Annotated[int, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = 1,
+    inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=WORK)] = False,
+    compile_mode: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "default",
+    executors: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "",
+    kernels: Annotated[list[Path] | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
+    seed: Annotated[int, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = 1337,
+    weights: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "random",
+    data: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "synthetic",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Exit with 1 when this is proven, such as 'step>+3%' (repeatable; commas separate).",
+            rich_help_panel=VERDICT,
+        ),
+    ] = None,
+    on_cannot_tell: Annotated[
+        str,
+        typer.Option(
+            help="Exit code when a condition cannot be decided: 3, pass (0) or fail (1).", rich_help_panel=VERDICT
+        ),
+    ] = "3",
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Compare what was measured differently.", rich_help_panel=VERDICT)
+    ] = False,
+    resolution: Annotated[
+        str,
+        typer.Option(
+            help='The change that must not stay hidden where "no difference shown" is said.', rich_help_panel=VERDICT
+        ),
+    ] = "5%",
+    allow: Annotated[
+        str,
+        typer.Option(
+            help="Widen the intervals by this for what was not measured; by how it was measured when left out.",
+            rich_help_panel=VERDICT,
+        ),
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder for the comparison's files.", rich_help_panel=OUTPUT)] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a comparison measured before.", rich_help_panel=OUTPUT)
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(help="Rows of the long tables; 0 for all.", rich_help_panel=OUTPUT)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the comparison as JSON.", rich_help_panel=OUTPUT)
+    ] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, fit for a pull request.", rich_help_panel=OUTPUT)
+    ] = False,
+) -> int:
+    """Compare runs, profiles, saved baselines, or backends and workloads measured now: what differs, and is it noise?
+
+    Every other side is held against the first. Exit codes with --fail-on: 1 proven regression, 0 none, 3 cannot tell; 2
+    what cannot be compared, and why. Without it 1 where a side's results are wrong.
+    """
+    from perfkit.analysis import gate
+    from perfkit.analysis.compare import Rule
+    from perfkit.errors import UsageError
+
+    texts = list(targets or [])
+    limits = gate.parse(fail_on or [])
+    if on_cannot_tell not in _ON_CANNOT_TELL:
+        raise UsageError(f"--on-cannot-tell {on_cannot_tell} is none of 3, pass, fail.", "Leave it out for 3.")
+    rule = Rule(share(resolution, "--resolution"), share(allow, "--allow") if allow else None)
+    asked: dict[str, Any] = {
+        "preset": preset, "variant": variant, "dim": dim or [], "device": device, "dtype": dtype,
+        "batch_size": batch_size, "sequence_length": sequence_length, "grad_accumulation": grad_accumulation,
+        "training": not inference, "compile_mode": compile_mode, "executors": executors, "kernels": kernels or [],
+        "seed": seed, "weights": weights, "data": data,
+    }  # fmt: skip
+    from perfkit.cli import measured
+
+    plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit)
+    if self_test:
+        return measured.self_test(texts, backend or "eager", asked, plan, tries, as_json)
+    if not texts:
+        raise UsageError("Nothing to compare was named.", "Give two run folders, or a workload with --backend.")
+    differs: list[str] = []
+    if measured.wanted(texts, backend):
+        folder = measured.folder_for(out, texts)
+        measured.measure_into(folder, texts, backend or "eager", asked, plan, check, skip_unavailable, overwrite)
+        sides = _loaded([str(folder)])
+        out = folder
+    else:
+        sides = _loaded(texts)
+        if len(texts) > 1:
+            from perfkit.comparing import check_comparable
+
+            differs = check_comparable(sides, anyway)
+    found = _compared(sides, rule, differs)
+    found.conditions = [c for other in sides[1:] for c in gate.check(sides[0], other, limits, rule)]
+    if limits and len(sides) < 2:
+        raise UsageError("--fail-on needs two sides.", "Name a baseline and a run.")
+    _show(found, limit, as_json, as_markdown)
+    written = _write(found, out) if out else []
+    if written and not (as_json or as_markdown):
+        print(f"Comparison: {written[0]}")
+    return _exit_code(found, bool(limits), on_cannot_tell)
+
+
+def share(text: str, option: str) -> float:
+    """`3%` or `0.03` as a share. Raises `UsageError` for anything else, or a share that is not between 0 and 1."""
+    from perfkit.errors import UsageError
+
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"{option} {text} is no share.", f"Write {option} 1%.")
+    return value
+
+
+def _loaded(texts: Sequence[str]) -> list[Side]:
+    from perfkit.comparing import sides_of
+
+    return sides_of(texts)
+
+
+def _compared(sides: Sequence[Side], rule: Rule, differs: list[str]) -> Comparison:
+    from perfkit.analysis.compare import compare as compare_sides
+    from perfkit.comparing import how_of
+
+    found = compare_sides(sides, rule, how_of(sides, rule))
+    found.created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    found.command = ["perfkit", *sys.argv[1:]]
+    found.differs = differs
+    return found
+
+
+def _show(found: Comparison, limit: int | None, as_json: bool, as_markdown: bool) -> None:
+    from perfkit.render import compare as rendered
+    from perfkit.render import page
+
+    rows = rendered.LIMIT if limit is None else limit or None
+    if as_json:
+        sys.stdout.write(rendered.render_json(found))
+    elif as_markdown:
+        sys.stdout.write(rendered.render_markdown(found, rows))
+    else:
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else page.WIDTH
+        page.show(rendered.page_of(found, rows), Console(highlight=False, markup=False, emoji=False, width=width))
+
+
+def _write(found: Comparison, folder: Path) -> list[Path]:
+    from perfkit.cli import shown
+    from perfkit.render import compare as rendered
+    from perfkit.run_folder import write_whole
+
+    shown.make_folder(folder)
+    texts = {
+        "html": rendered.render_html(found),
+        "md": rendered.render_markdown(found),
+        "txt": rendered.render_text(found),
+        "json": rendered.render_json(found),
+    }
+    paths = {folder / f"comparison.{ending}": text for ending, text in texts.items()}
+    for path, text in paths.items():
+        write_whole(path, text)
+    return list(paths)
+
+
+def _exit_code(found: Comparison, gated: bool, on_cannot_tell: str) -> int:
+    if any(side.status in ("wrong", "failed") for side in found.sides):
+        return REGRESSED
+    outcomes = {c.outcome for c in found.conditions}
+    if "regressed" in outcomes:
+        return REGRESSED
+    return _ON_CANNOT_TELL[on_cannot_tell] if gated and "cannot tell" in outcomes else 0

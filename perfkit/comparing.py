@@ -1,0 +1,185 @@
+"""From what a person names to the sides of a comparison: run folders, profiles, measured comparisons, baselines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfkit import readers
+from perfkit.errors import InputError, UsageError
+from perfkit.launches import Measurement, is_measurement, read_measurement
+from perfkit.run_folder import MANIFEST
+
+if TYPE_CHECKING:
+    from perfkit.analysis.compare import Rule
+    from perfkit.analysis.sides import Side
+    from perfkit.readers.run import Run
+
+ENDINGS = (".py",)  # of workload files: these are run, not read
+
+
+@dataclass(frozen=True)
+class Target:
+    """A path that can be read, what it is called, and the backend or side wanted of it ("" for any)."""
+
+    path: Path
+    name: str
+    wanted: str = ""
+
+
+def target_of(path: Path) -> Target:
+    """A path as a target."""
+    return Target(path, _name(path))
+
+
+def find(text: str) -> Target | None:
+    """What `text` names: PATH, PATH:BACKEND, BASELINE or BASELINE:BACKEND; None where there is no such thing."""
+    from perfkit import baselines
+
+    for name, wanted in ((text, ""), tuple(text.rpartition(":")[::2])):
+        path = Path(name) if name else None
+        if path is not None and path.exists() and path.suffix not in ENDINGS:
+            return Target(path, _name(path), wanted)
+        if path is not None and baselines.is_name(name) and (latest := baselines.latest(name)):
+            return Target(latest.content, name, wanted)
+    return None
+
+
+def _name(path: Path) -> str:
+    return path.resolve().name or str(path)
+
+
+def load(target: Target) -> list[Side]:
+    """The sides in `target`: one, or every measured backend where none is wanted by name.
+
+    Raises `InputError` for what cannot be read, or a backend that is not there.
+    """
+    from perfkit.analysis import sides
+
+    path = target.path.parent if target.path.name == MANIFEST else target.path
+    if is_measurement(path):
+        found = _measured(path)
+    elif path.is_dir():
+        found = _of_run(readers.read(path), path)  # type: ignore[arg-type]
+    else:
+        source = readers.read(path)
+        found = [sides.of_table(readers.tables_of(source)["profile"], str(path), target.name)]
+    if not target.wanted:
+        return found
+    chosen = [side for side in found if target.wanted in (side.label, side.backend.name)]
+    if not chosen:
+        known = ", ".join(side.label for side in found) or "none"
+        raise InputError(f"{path} has no backend {target.wanted} that was measured.", f"It has: {known}.")
+    return chosen[:1]
+
+
+def _of_run(run: Run, path: Path) -> list[Side]:
+    """The backends of a run that were measured."""
+    from perfkit.analysis import sides
+    from perfkit.analysis.report import analyse
+
+    report = analyse(run)
+    names = [b.name for b in run.manifest.backends if b.timed and b.status != "unavailable"]
+    if not names:
+        raise InputError(f"{path} measured nothing.", "Run the workload again with a backend that works.")
+    return [sides.of_report(run, report, name, name, str(path)) for name in names]
+
+
+def _measured(path: Path) -> list[Side]:
+    """The sides of a measured comparison."""
+    from perfkit.analysis import sides
+    from perfkit.table import KernelTable
+
+    measurement = read_measurement(path)
+    runs = {name: readers.read_run(path / name) for name in {s.run for s in measurement.sides} if name}
+    found = []
+    for place, side in enumerate(measurement.sides):
+        _check(measurement, place, path)
+        tables = [
+            KernelTable.load(path / launch.tables[place]) for launch in measurement.launches if launch.tables[place]
+        ]
+        found.append(sides.of_launches(measurement, place, runs.get(side.run), tables, str(path)))
+    return found
+
+
+def _check(measurement: Measurement, place: int, path: Path) -> None:
+    sizes = {len(v) for launch in measurement.launches for v in (launch.tables, launch.peak_memory_bytes)}
+    if sizes != {len(measurement.sides)}:
+        raise InputError(f"{path} is damaged: a launch lacks a side.", "Measure again.")
+    outside = [t for launch in measurement.launches for t in launch.tables if os.path.isabs(t) or ".." in Path(t).parts]
+    if outside:
+        raise InputError(f"{path} is damaged: {outside[0]} lies outside it.", "Measure again.")
+
+
+def sides_of(texts: Sequence[str]) -> list[Side]:
+    """The sides that `texts` name, labelled so that they can be told apart.
+
+    Raises `InputError` for what is not there, and `UsageError` where it is not clear which backends are meant.
+    """
+    loaded = []
+    for text in texts:
+        target = find(text)
+        if target is None:
+            raise InputError(
+                f"{text} is no run folder, profile or saved baseline.", "`perfkit baseline list` shows them."
+            )
+        loaded.append((target, load(target)))
+    if len(loaded) == 1:
+        return loaded[0][1]
+    for target, found in loaded:
+        if len(found) > 1:
+            names = ", ".join(side.label for side in found)
+            raise UsageError(
+                f"{target.path} holds several backends: {names}.", f"Say which: {target.path}:{found[0].label}"
+            )
+    return _labelled([(target, found[0]) for target, found in loaded])
+
+
+def _labelled(found: Sequence[tuple[Target, Side]]) -> list[Side]:
+    """Sides named by their folder, and by their backend too where that differs; a number where that is not enough."""
+    backends = {side.backend.name for _, side in found}
+    labels = []
+    for target, side in found:
+        same = len(backends) == 1 or (side.table is not None and side.manifest is None)
+        label = target.name if same else f"{target.name}:{side.backend.name}"
+        labels.append(label)
+    for number, (label, (_, side)) in enumerate(zip(labels, found, strict=True), start=1):
+        side.label = f"{label} ({number})" if labels.count(label) > 1 else label
+    return [side for _, side in found]
+
+
+def check_comparable(sides: Sequence[Side], anyway: bool) -> list[str]:
+    """What differs although it should not. Raises `InputError`, naming it, unless `anyway`."""
+    from perfkit.analysis.compare import incomparable
+
+    found = []
+    for side in sides[1:]:
+        differs = incomparable(sides[0], side)
+        if differs and not anyway:
+            raise InputError(
+                f"{side.label} cannot be compared with {sides[0].label}: they differ in {'; in '.join(differs)}.",
+                "Measure both alike, or compare them all the same with --anyway.",
+            )
+        found += [f"{side.label}: {words}" for words in differs]
+    return found
+
+
+def how_of(sides: Sequence[Side], rule: Rule) -> str:
+    """How the sides were measured, and what the intervals therefore hold."""
+    from perfkit.analysis.compare import allowance_of
+    from perfkit.analysis.sides import LAUNCH, ROUND
+
+    steps = [side.step for side in sides if side.step]
+    if len(steps) < 2:
+        return ""
+    together = len({one.origin for one in steps}) == 1
+    allowed = max(allowance_of(steps[0], other, rule) for other in steps[1:])
+    if together and steps[0].unit == LAUNCH:
+        return f"{len(steps[0].values)} launches of fresh processes, the sides in turns (A B B A)"
+    if together:
+        what = "rounds" if steps[0].unit == ROUND else "turns"
+        return f"one process a side, in {what}: intervals allow {allowed:.0%} for what differs between processes"
+    return f"measured at different times: intervals allow {allowed:.0%} for what differs between runs"

@@ -1,0 +1,120 @@
+"""From measurements of two sides to a verdict: better, worse, no difference shown, cannot tell.
+
+The unit is a *launch* (one fresh process for each side), a *round* or a *turn* (a few steps in a row), never a single
+step: steps that follow each other share the machine's mood, and would count one burst of it many times. The values are
+compared as ratios, by ranks of their logarithms (`perfkit.statistics.ranks`), at the level 95 %:
+
+    better, worse         the interval of the ratio leaves out 1, and so does the test after its correction for many
+    no difference shown   it holds 1, and a difference of `resolution` would have been shown four times out of five
+    cannot tell           it holds 1, and such a difference could have stayed hidden; or there was too little to test
+
+What the values cannot tell, because they were measured in one process or at different times, is allowed for: the
+interval is widened by the factor 1 + `allowance` on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from perfkit.statistics import ranks
+from perfkit.statistics.corrections import holm
+from perfkit.statistics.estimates import LEVEL
+
+BETTER, WORSE, SAME, UNKNOWN = "better", "worse", "no difference shown", "cannot tell"
+VERDICTS = (BETTER, WORSE, SAME, UNKNOWN)
+RESOLUTION = 0.05
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """The second side over the first: `ratio` in [`low`, `high`], and what may be said of it.
+
+    None where nothing is known. `p` is of the rank test, `adjusted_p` after the correction for many tests; `detectable`
+    the least change, as a share, that would have been shown four times out of five; `n` the number of `unit`s.
+    """
+
+    verdict: str
+    why: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    adjusted_p: float | None = None
+    detectable: float | None = None
+    n: int = 0
+    unit: str = "launch"
+    method: str = ""
+    allowance: float = 0.0
+
+
+def judge(
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    pairs: bool,
+    unit: str,
+    allowance: float = 0.0,
+    resolution: float = RESOLUTION,
+    higher_is_better: bool = False,
+) -> Judgement:
+    """The verdict on `second` against `first`: positive values, one a `unit`; with `pairs` they belong together.
+
+    Raises `ValueError` for values that are not positive and finite, or for pairs of unequal number.
+    """
+    if not first or not second:
+        return Judgement(verdict=UNKNOWN, why="nothing was measured", unit=unit, allowance=allowance)
+    if min(*first, *second) <= 0:
+        raise ValueError("ratios need positive values")
+    a, b = [math.log(v) for v in first], [math.log(v) for v in second]
+    shift = ranks.paired([y - x for x, y in zip(a, b, strict=True)]) if pairs else ranks.groups(a, b)
+    known = math.isfinite(shift.low)
+    made = Judgement(
+        verdict=UNKNOWN,
+        why="" if known else f"{_counted(shift.n, unit)} too few for any verdict",
+        ratio=math.exp(shift.value),
+        low=math.exp(shift.low) / (1 + allowance) if known else None,
+        high=math.exp(shift.high) * (1 + allowance) if known else None,
+        p=shift.p,
+        detectable=math.exp(shift.detectable) * (1 + allowance) - 1 if known else None,
+        n=shift.n,
+        unit=unit,
+        method=shift.method,
+        allowance=allowance,
+    )
+    return decide(made, shift.p, resolution, higher_is_better)
+
+
+def _counted(n: int, unit: str) -> str:
+    return f"1 {unit} is" if n == 1 else f"{n} {unit}{'es' if unit.endswith('ch') else 's'} are"
+
+
+def decide(
+    found: Judgement, adjusted_p: float, resolution: float = RESOLUTION, higher_is_better: bool = False
+) -> Judgement:
+    """`found` with the verdict that belongs to a p value after correction."""
+    if found.low is None or found.high is None or found.detectable is None:
+        return msgspec.structs.replace(found, adjusted_p=adjusted_p)
+    verdict, why = UNKNOWN, ""
+    beyond = found.low > 1 or found.high < 1
+    if beyond and adjusted_p <= 1 - LEVEL:
+        verdict = BETTER if (found.high < 1) != higher_is_better else WORSE
+    elif beyond:
+        why = "it does not hold against the number of tests made"
+    elif found.detectable <= resolution:
+        verdict = SAME
+    else:
+        why = f"a change under {found.detectable:.1%} could have stayed hidden"
+    return msgspec.structs.replace(found, verdict=verdict, why=why, adjusted_p=adjusted_p)
+
+
+def correct(
+    found: Sequence[Judgement], resolution: float = RESOLUTION, higher_is_better: bool = False
+) -> list[Judgement]:
+    """The judgements of one family of tests with their p values corrected by Holm's method, and the verdicts anew."""
+    tested = [i for i, one in enumerate(found) if one.p is not None]
+    adjusted = dict(zip(tested, holm([found[i].p or 0.0 for i in tested]), strict=True))
+    return [
+        decide(one, adjusted[i], resolution, higher_is_better) if i in adjusted else one for i, one in enumerate(found)
+    ]

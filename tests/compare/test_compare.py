@@ -1,0 +1,165 @@
+"""Comparisons of tables and runs worked out by hand: sums of the waterfall and the tree, verdicts, what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit import table
+from perfkit.analysis import sides
+from perfkit.analysis.compare import Rule, compare, incomparable
+from perfkit.analysis.comparison import Comparison, Waterfall
+from perfkit.analysis.results import Accounting, BackendReport, Gap
+from perfkit.analysis.sides import LAUNCH, Side, Values
+from perfkit.analysis.waterfall import waterfall
+from perfkit.statistics.judging import BETTER, UNKNOWN, WORSE
+from tests.analysis.examples import backend, run
+
+PARTS = st.dictionaries(
+    st.sampled_from(["forward", "backward", "optimizer", "unknown"]),
+    st.dictionaries(st.sampled_from(["matmul", "copy", "fused", "<b>"]), st.floats(1, 1e8), min_size=1),
+)
+GAPS = st.dictionaries(st.sampled_from(["Python", "dispatch", "profiler"]), st.floats(1, 1e8))
+STEP = st.none() | st.floats(1e3, 1e9)
+
+
+def profiled(parts: dict[str, dict[str, float]], gaps: dict[str, float], rest: float, overlap: float) -> BackendReport:
+    kernels = sum(ns for families in parts.values() for ns in families.values())
+    account = Accounting(
+        profiled_step_ns=kernels * (1 - overlap) + sum(gaps.values()) + rest, kernel_ns=kernels * (1 - overlap),
+        gaps=[Gap(cause, ns, 0.0) for cause, ns in gaps.items()], other_ns=rest, timed_step_ns=None,
+        profiler_overhead=None,
+    )  # fmt: skip
+    return BackendReport(name="b", status="ok", pass_families=parts, kernel_ns=kernels, accounting=account)
+
+
+def assert_sums(found: Waterfall) -> None:
+    near = {"rel": 1e-9, "abs": 1e-6 * max(found.first_ns, found.second_ns, 1.0)}
+    top = [line for line in found.lines if line.level == 0]
+    assert math.fsum(line.difference_ns for line in top) == pytest.approx(found.difference_ns, **near)
+    assert math.fsum(line.first_ns for line in top) == pytest.approx(found.first_ns, **near)
+    assert math.fsum(line.second_ns for line in top) == pytest.approx(found.second_ns, **near)
+    for number, line in enumerate(found.lines):
+        below = []
+        for other in found.lines[number + 1 :]:
+            if other.level == 0:
+                break
+            below.append(other.difference_ns)
+        if line.level == 0 and below:
+            assert math.fsum(below) == pytest.approx(line.difference_ns, **near)
+
+
+@given(PARTS, PARTS, GAPS, GAPS, st.tuples(STEP, STEP), st.floats(0, 1e7), st.floats(0, 0.9))
+def test_the_waterfall_sums_to_the_difference_whatever_is_in_it(one, other, gaps, gaps_2, timed, rest, overlap):
+    assert_sums(waterfall(profiled(one, gaps, rest, overlap), profiled(other, gaps_2, 0.0, 0.0), timed))
+
+
+def test_the_waterfall_says_what_it_sums() -> None:
+    one, other = profiled({"forward": {"matmul": 50.0}}, {"Python": 20.0}, 0, 0), profiled({}, {}, 5.0, 0)
+    timed = waterfall(one, other, (60.0, 4.0))
+    assert (timed.basis, timed.difference_ns) == ("timed", -56.0)
+    named = {line.name: line.difference_ns for line in timed.lines if line.level == 0}
+    assert named == {
+        "forward": -50.0, "no kernel running": -20.0, "not explained": 5.0, "profiled, but not in the timed step": 9.0,
+    }  # fmt: skip
+    assert waterfall(one, other, (60.0, None)).basis == "profiled"
+    one.accounting = None
+    assert waterfall(one, other, (60.0, 4.0)).basis == "kernels"
+
+
+def side(name: str, run_: Any, **more: Any) -> Side:
+    made = sides.of_run(run_, name, name, "runs/toy")
+    for key, value in more.items():
+        setattr(made, key, value)
+    return made
+
+
+def pair(first: float = 100, second: float = 80, **more: Any) -> list[Side]:
+    both = run(backend("eager", first, **more), backend("fast", second, **more))
+    return [side("eager", both), side("fast", both)]
+
+
+def test_two_backends_of_a_run() -> None:
+    found = compare(pair())
+    step = found.pairs[0].step.judgement
+    assert step.verdict == BETTER and step.ratio == pytest.approx(0.8, rel=0.01) and step.unit == "turn"
+    assert step.allowance == 0.03, "one process each"
+    assert_sums(found.pairs[0].waterfall)
+    assert found.verdict[0].startswith("fast against eager: better. The step takes -20.")
+    assert [s.checked for s in found.sides] == [True, True]
+    assert compare(list(reversed(pair()))).pairs[0].step.judgement.verdict == WORSE
+
+
+def test_the_tree_sums_to_the_kernel_time_at_every_level() -> None:
+    found = compare(pair())
+    whole = found.tree[0]
+    assert whole.name == "step" and whole.cells[0].time_ns == pytest.approx(360e3)
+    for level in (1, 3):
+        lines = [line for line in found.tree if line.level == level]
+        assert sum(c.time_ns for line in lines for c in line.cells[:1] if c) == pytest.approx(360e3)
+    matmul = next(line for line in found.tree if line.level == 3)
+    assert matmul.cells[0] == matmul.cells[1]
+    assert found.pairs[0].exchanges == [], "the same kernels serve the same parts"
+
+
+def test_wrong_results_have_no_speed_verdict() -> None:
+    both = run(backend("eager", 100), backend("fast", 50, ok=False))
+    found = compare([side("eager", both), side("fast", both)])
+    assert found.pairs[0].step.judgement.verdict == UNKNOWN
+    assert "fast is wrong: logits differ" in found.pairs[0].step.judgement.why
+
+
+def test_launches_are_pairs_and_need_no_allowance() -> None:
+    first = Values([100.0 + i for i in range(10)], LAUNCH, True, "here")
+    second = Values([1.02 * v for v in first.values], LAUNCH, True, "here")
+    one, other = pair()
+    one.step, other.step = first, second
+    found = compare([one, other]).pairs[0].step.judgement
+    assert (found.verdict, found.n, found.allowance) == (WORSE, 10, 0.0)
+    other.step = msgspec_replace(second, origin="elsewhere")
+    apart = compare([one, other]).pairs[0].step.judgement
+    assert apart.verdict == UNKNOWN and apart.allowance == 0.05 and apart.method == "rank sum"
+
+
+def msgspec_replace(values: Values, **changes: Any) -> Values:
+    import dataclasses
+
+    return dataclasses.replace(values, **changes)
+
+
+def test_pooled_tables_keep_their_sums_and_tell_their_launches() -> None:
+    from tests.analysis.examples import kernel_table
+
+    whole, launch = sides.pooled([kernel_table(), kernel_table(), kernel_table()])
+    assert launch == [0, 0, 1, 1, 2, 2] and len(whole) == 24
+    assert whole.check() is whole
+    assert whole.facts["steps"] == 6 and len(whole.facts["step_ns"]) == 6
+    assert whole.frame["duration_ns"].sum() == pytest.approx(6 * 360e3)
+
+
+def test_what_must_not_be_compared_is_named() -> None:
+    one, other = pair()
+    assert incomparable(one, other) == []
+    assert other.manifest is not None
+    other.manifest = msgspec.structs.replace(
+        other.manifest,
+        settings=msgspec.structs.replace(other.manifest.settings, batch_size=4, device="cuda"),
+        environment={"versions": {"torch": "2.7.1"}},
+    )
+    assert one.manifest is not None
+    one.manifest = msgspec.structs.replace(one.manifest, environment={"versions": {"torch": "2.13.0"}})
+    assert incomparable(one, other) == ["device: cpu and cuda", "batch size: 2 and 4", "torch: 2.13.0 and 2.7.1"]
+
+
+def test_profiles_without_steps_or_timings_are_compared_by_their_kernels() -> None:
+    rows = [{"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": 0, "duration_ns": 1000.0}]
+    one = sides.of_table(table.build(rows), "a.sqlite", "a")
+    other = sides.of_table(table.build([{**rows[0], "duration_ns": 1500.0}]), "b.sqlite", "b")
+    found: Comparison = compare([one, other], Rule())
+    assert found.pairs[0].waterfall.basis == "kernels" and found.pairs[0].waterfall.difference_ns == 500.0
+    assert found.pairs[0].step.judgement.verdict == UNKNOWN and "was not timed" in found.verdict[0]

@@ -1,0 +1,149 @@
+"""Rank tests against distributions counted out, their intervals, and verdicts under noise like a busy machine's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.statistics import ranks
+from perfkit.statistics.corrections import holm
+from perfkit.statistics.judging import BETTER, SAME, UNKNOWN, WORSE, correct, judge
+from tests.compare.noise import launches
+
+values = st.lists(st.floats(-5, 5), min_size=6, max_size=9, unique=True)
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_signed_ranks_are_distributed_as_all_signs_counted_out(n):
+    counted = np.zeros(n * (n + 1) // 2 + 1)
+    for signs in itertools.product((0, 1), repeat=n):
+        counted[sum((i + 1) * s for i, s in enumerate(signs))] += 1
+    assert ranks._signed_rank_counts(n) == pytest.approx(np.cumsum(counted) / counted.sum())
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 3), (4, 4), (5, 3)])
+def test_rank_sums_are_distributed_as_all_orders_counted_out(n, m):
+    counted = np.zeros(n * m + 1)
+    for chosen in itertools.combinations(range(n + m), m):
+        counted[sum(chosen) - m * (m - 1) // 2] += 1
+    assert ranks._rank_sum_counts(n, m) == pytest.approx(np.cumsum(counted) / counted.sum())
+
+
+def test_many_values_are_approximated_as_well_as_they_are_counted(monkeypatch):
+    random = np.random.default_rng(1)
+    differences, first = list(random.normal(0.3, 1, 40)), list(random.normal(0, 1, 30))
+    exact = ranks.paired(differences), ranks.groups(first, differences[:30])
+    monkeypatch.setattr(ranks, "_EXACT", 0)
+    near = ranks.paired(differences), ranks.groups(first, differences[:30])
+    for one, other in zip(exact, near, strict=True):
+        assert one.p == pytest.approx(other.p, abs=0.002)
+        assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.02)
+
+
+@given(values)
+def test_the_interval_holds_the_shifts_that_the_test_does_not_reject(differences):
+    found = ranks.paired(differences)
+    inside, outside = (found.low + found.high) / 2, found.high + 1e-6
+    assert ranks.paired([d - inside for d in differences]).p > 0.05
+    assert ranks.paired([d - outside for d in differences]).p <= 0.05
+    assert (found.p <= 0.05) == (not found.low <= 0 <= found.high) or 0 in (found.low, found.high)
+
+
+@given(values, values)
+def test_turning_two_groups_round_turns_the_result_round(first, second):
+    one, other = ranks.groups(first, second), ranks.groups(second, first)
+    assert (one.value, one.low, one.high) == pytest.approx((-other.value, -other.high, -other.low), abs=1e-9)
+    assert one.p == pytest.approx(other.p)
+
+
+def test_too_few_values_show_nothing():
+    assert ranks.paired([1.0] * 5).high == math.inf and ranks.paired([1.0] * 6).low == 1.0
+    assert ranks.groups([1, 2, 3], [7, 8, 9]).low == -math.inf and ranks.groups([1, 2, 3, 4], [7, 8, 9, 10]).low == 3.0
+    assert judge([1.0] * 5, [2.0] * 5, pairs=True, unit="launch").verdict == UNKNOWN
+    assert "5 launches are too few" in judge([1.0] * 5, [2.0] * 5, pairs=True, unit="launch").why
+
+
+def test_holms_correction_of_a_worked_example():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        holm([1.5])
+
+
+def test_each_verdict():
+    first = [1.0 + 0.001 * i for i in range(10)]
+    slower, same = [v * 1.05 for v in first], [v * (1 + 0.001 * (-1) ** i) for i, v in enumerate(first)]
+    wide = [v * (1.5 if i % 2 else 0.7) for i, v in enumerate(first)]
+    verdicts = [judge(first, second, pairs=True, unit="launch").verdict for second in (slower, same, wide)]
+    assert verdicts == [WORSE, SAME, UNKNOWN]
+    assert judge(slower, first, pairs=True, unit="launch").verdict == BETTER
+    assert judge(first, slower, pairs=True, unit="launch", higher_is_better=True).verdict == BETTER
+    assert judge([], first, pairs=False, unit="turn").verdict == UNKNOWN
+
+
+def test_the_allowance_widens_the_interval_and_takes_a_verdict_away():
+    first = [1.0 + 0.001 * i for i in range(10)]
+    found = judge(first, [v * 1.04 for v in first], pairs=True, unit="round", allowance=0.05, resolution=0.06)
+    assert (found.low, found.high) == pytest.approx((1.04 / 1.05, 1.04 * 1.05))
+    assert found.verdict == SAME and found.detectable == pytest.approx(0.05)
+
+
+def test_a_correction_takes_a_verdict_away_and_says_so():
+    first = [1.0 + 0.001 * i for i in range(6)]
+    one = judge(first, [v * 1.1 for v in first], pairs=True, unit="launch")
+    assert one.verdict == WORSE and one.p == pytest.approx(2 / 64)
+    corrected = correct([one, one])
+    assert {c.verdict for c in corrected} == {UNKNOWN} and "number of tests" in corrected[0].why
+
+
+def verdicts(tries: int, effect: float, **how: int) -> list[str]:
+    return [
+        judge(*launches(np.random.default_rng(seed), 10, effect, **how), pairs=True, unit="launch").verdict
+        for seed in range(tries)
+    ]
+
+
+def test_the_same_program_is_called_different_in_less_than_a_twentieth_of_noisy_comparisons():
+    found = verdicts(400, 0.0)
+    assert sum(v in (BETTER, WORSE) for v in found) / 400 <= 0.05
+
+
+def test_an_effect_beyond_the_noise_is_found_and_in_the_right_direction():
+    found = verdicts(100, 0.25)
+    assert found.count(WORSE) >= 90 and BETTER not in found
+
+
+def test_steps_as_units_would_have_raised_false_alarms():
+    """Why the unit is a launch: the same noise, judged step by step, is called a difference most of the time."""
+    alarms = 0
+    for seed in range(60):
+        a, b = launches(np.random.default_rng(seed), 40, turn_steps=1, rounds=1)
+        blocks = sorted(a[:20]), sorted(b[20:])  # one side after the other, single steps
+        alarms += judge(blocks[0], blocks[1], pairs=False, unit="step").verdict in (BETTER, WORSE)
+    assert alarms / 60 > 0.2
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "now and then"])
+def test_stopping_at_a_width_raises_no_more_false_alarms(kind):
+    """Launches until half the interval is 1 %, looked at after each: the rule does not look at where 1 lies."""
+    alarms, tries, stopped = 0, 400, 0
+    for seed in range(tries):
+        random = np.random.default_rng(seed)
+        logs = {
+            "normal": random.normal(0, 0.02, 60),
+            "heavy tails": random.standard_t(3, 60) * 0.012,
+            "now and then": random.normal(0, 0.01, 60) + (random.random(60) < 0.15) * random.normal(0, 0.08, 60),
+        }[kind]
+        for n in range(10, 61):
+            shift = ranks.paired(list(logs[:n]))
+            if shift.half <= 0.01:
+                stopped += 10 < n < 60
+                break
+        alarms += not shift.low <= 0 <= shift.high
+    assert stopped > tries / 4, "the rule is at work"
+    assert alarms / tries <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / tries), "5 %, and twice the error of so many tries"
