@@ -39,6 +39,7 @@ class Record(msgspec.Struct, kw_only=True):
     source: str
     content: str
     metrics: dict[str, dict[str, float]] = {}
+    machine: str = ""  # the fingerprint of the machine that was measured
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text)) and not text.endswith(".")
 
 
-def save(name: str, path: Path, metrics: dict[str, dict[str, float]]) -> Saved:
+def save(name: str, path: Path, metrics: dict[str, dict[str, float]], machine: str = "") -> Saved:
     """Keep what lies at `path` as the newest record of `name`.
 
     Raises `UsageError` for a name that cannot be one, `RunFailed` where it cannot be written.
@@ -78,8 +79,9 @@ def save(name: str, path: Path, metrics: dict[str, dict[str, float]]) -> Saved:
     partial = final.with_name(f".{stamp}.partial")
     content = CONTENT if path.is_dir() else f"{CONTENT}.parquet"
     record = Record(
-        name=name, saved=time.strftime("%Y-%m-%dT%H:%M:%S%z"), source=str(path), content=content, metrics=metrics
-    )
+        name=name, saved=time.strftime("%Y-%m-%dT%H:%M:%S%z"), source=str(path), content=content, metrics=metrics,
+        machine=machine,
+    )  # fmt: skip
     try:
         partial.mkdir(parents=True)
         _copy(path, partial / content)

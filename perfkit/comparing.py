@@ -119,7 +119,7 @@ def sides_of(texts: Sequence[str]) -> list[Side]:
 
     Raises `InputError` for what is not there, and `UsageError` where it is not clear which backends are meant.
     """
-    loaded = []
+    loaded: list[tuple[Target, list[Side]]] = []
     for text in texts:
         target = find(text)
         if target is None:
@@ -129,12 +129,10 @@ def sides_of(texts: Sequence[str]) -> list[Side]:
         loaded.append((target, load(target)))
     if len(loaded) == 1:
         return loaded[0][1]
-    for target, found in loaded:
+    for text, (_, found) in zip(texts, loaded, strict=True):
         if len(found) > 1:
             names = ", ".join(side.label for side in found)
-            raise UsageError(
-                f"{target.path} holds several backends: {names}.", f"Say which: {target.path}:{found[0].label}"
-            )
+            raise UsageError(f"{text} holds several backends: {names}.", f"Say which: {text}:{found[0].label}")
     return _labelled([(target, found[0]) for target, found in loaded])
 
 

@@ -13,6 +13,7 @@ import typer
 
 import perfkit
 from perfkit.cli import (
+    baseline,
     bench,
     capture,
     ceilings,
@@ -55,6 +56,7 @@ app.command("export")(export.export)
 app.command("bench")(bench.bench)
 app.command("sweep")(sweep.sweep)
 app.add_typer(data.app, name="data")
+app.add_typer(baseline.app, name="baseline")
 app.command("inspect")(inspect.inspect)
 
 

@@ -1,0 +1,142 @@
+"""`perfkit baseline`: runs kept under a name, to compare with later, and what became of them over time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from perfkit.analysis.sides import Side
+
+app = typer.Typer(help="Keep runs under a name, to compare with later.", no_args_is_help=True)
+
+
+@app.command("save")
+def save(
+    name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes and underscores.")],
+    run: Annotated[str, typer.Argument(help="A run folder, a profile, or a measured comparison.")],
+) -> None:
+    """Keep a run as the newest record of NAME: what `perfkit compare NAME …` compares with.
+
+    Records lie in .perfkit/baselines, or where PERFKIT_BASELINES says; each is whole in itself. Traces are left out.
+    """
+    from perfkit import baselines, comparing
+    from perfkit.errors import CheckFailed, InputError
+
+    target = comparing.find(run)
+    if target is None:
+        raise InputError(f"{run} is no run folder, profile or saved baseline.", "Give what `perfkit run` printed.")
+    if target.wanted:
+        raise InputError(
+            f"A baseline keeps all of {target.path}.", f"Save it, then compare with {name}:{target.wanted}."
+        )
+    sides = comparing.load(target)
+    wrong = next((side for side in sides if side.backend.status in ("wrong", "failed")), None)
+    if wrong:
+        raise CheckFailed(
+            f"{wrong.label} is {wrong.backend.status}: it cannot be a baseline.", "Mend it, and run again."
+        )
+    manifest = sides[0].manifest
+    path = target.path.parent if target.path.name == "run.json" else target.path
+    saved = baselines.save(name, path, {side.label: _metrics(side) for side in sides},
+                           manifest.fingerprint if manifest else "")  # fmt: skip
+    typer.echo(f"Saved {name} ({', '.join(side.label for side in sides)}): {saved.folder}")
+
+
+def _metrics(side: Side) -> dict[str, float]:
+    """What may be plotted of a side, by metric, in base units."""
+    import numpy as np
+
+    found: dict[str, float | None] = {
+        "step": float(np.median(side.step.values)) if side.step and side.step.values else None,
+        "memory": float(np.median(side.memory.values)) if side.memory else None,
+        "efficiency": side.backend.efficiency,
+        "kernels": side.backend.kernel_ns or None,
+    }
+    found |= {f"pass:{g.key}": g.time_ns for g in side.backend.passes}
+    found |= {f"family:{g.key}": g.time_ns for g in side.backend.families}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@app.command("list")
+def list_() -> None:
+    """What is saved: name, records, the newest one's age and sides."""
+    from rich.console import Console
+
+    from perfkit import baselines
+    from perfkit.render import page
+    from perfkit.render.cells import figures, table, words
+
+    names = baselines.names()
+    if not names:
+        typer.echo(f"No baselines in {baselines.root()}: `perfkit baseline save NAME RUN` saves one.")
+        return
+    found = [baselines.records(name) for name in names]
+    made = table(
+        f"Baselines in {baselines.root()}",
+        words("name", names, ["strong"] * len(names), name=True),
+        figures("records", [float(len(r)) for r in found], "count"),
+        words("newest", [r[-1].record.saved[:16].replace("T", " ") for r in found]),
+        words("sides", [", ".join(r[-1].record.metrics) for r in found]),
+        words("from", [r[-1].record.source for r in found], least=16, priority=1),
+    )
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
+    page.show(page.Page(title="", sections=[page.Section(table=made)]), console)
+
+
+@app.command("rm")
+def rm(names: Annotated[list[str], typer.Argument(help="Baselines to delete, with all their records.")]) -> None:
+    """Delete baselines."""
+    from perfkit import baselines
+    from perfkit.errors import InputError
+
+    for name in names:
+        if not baselines.records(name):
+            raise InputError(f"There is no baseline {name}.", "`perfkit baseline list` shows them.")
+    for name in names:
+        typer.echo(f"Deleted {name}: {baselines.remove(name)} records")
+
+
+@app.command("history")
+def history(
+    names: Annotated[list[str], typer.Argument(help="Baselines, each a line or several: one a side.")],
+    metric: Annotated[str, typer.Option(help="step, memory, efficiency, kernels, pass:NAME or family:NAME.")] = "step",
+    out: Annotated[Path | None, typer.Option(help="Folder for history.html and history.md.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the history as JSON.")] = False,
+) -> None:
+    """Plot a metric over the records of baselines, and mark where it made a step.
+
+    A step is where the values before and after differ by rank, at 5 % corrected for the places tried, and by 2 %.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from perfkit import baselines
+    from perfkit.analysis import history as analysis
+    from perfkit.cli import shown
+    from perfkit.errors import InputError
+    from perfkit.render import history as rendered
+    from perfkit.render import page
+    from perfkit.run_folder import write_whole
+
+    saved = {name: baselines.records(name) for name in names}
+    for name, found in saved.items():
+        if not found:
+            raise InputError(f"There is no baseline {name}.", "`perfkit baseline list` shows them.")
+    known = [(name, [(r.record.saved, r.record.metrics, r.record.machine) for r in saved[name]]) for name in saved]
+    lines = analysis.lines(known, metric)
+    made = rendered.page_of(metric, lines)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines), indent=1).decode() + "\n")
+    else:
+        page.show(made, Console(highlight=False, markup=False, emoji=False,
+                                width=None if sys.stdout.isatty() else page.WIDTH))  # fmt: skip
+    if out:
+        shown.make_folder(out)
+        write_whole(out / "history.html", page.render_html(made))
+        write_whole(out / "history.md", page.render_markdown(made))
+        if not as_json:
+            print(f"History: {out / 'history.html'}")
