@@ -14,7 +14,7 @@ from perfkit.kernels.c.binding import Launch
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
 from perfkit.kernels.languages import language
-from perfkit.kernels.memory import WORTH_HUGE_PAGES, advise_huge_pages
+from perfkit.kernels.memory import WORTH_HUGE_PAGES, empty
 from perfkit.kernels.shapes import mismatch
 
 # How many sets of numbers are remembered for tensors of the same shapes and types.
@@ -99,11 +99,7 @@ class Runner:
         return outputs[0] if self._outputs == 1 else tuple(outputs) if outputs else None
 
     def _allocate(self, plan: Plan, device: torch.device) -> list[torch.Tensor]:
-        outputs = [torch.empty(o.shape, dtype=o.dtype, device=device) for o in plan.outputs]
-        if plan.large:
-            for output in outputs:
-                advise_huge_pages(output)
-        return outputs
+        return [empty(o.shape, o.dtype, device) for o in plan.outputs]
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
         """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""

@@ -12,8 +12,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    import torch
     from torch import Tensor
 
 # Smaller results are mostly given memory that the process has touched before.
@@ -21,6 +22,16 @@ WORTH_HUGE_PAGES = 16 << 20
 
 _PAGE = 2 << 20
 _MADV_HUGEPAGE = 14
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`torch.empty`, on huge pages where the tensor is large, on the CPU, and the system grants them."""
+    import torch
+
+    tensor = torch.empty(shape, dtype=dtype, device=device)
+    if tensor.device.type == "cpu" and tensor.nbytes >= WORTH_HUGE_PAGES:
+        advise_huge_pages(tensor)
+    return tensor
 
 
 def advise_huge_pages(tensor: Tensor) -> None:

@@ -243,6 +243,36 @@ def sum_of(heads):
     return q + 2.0 * k + 3.0 * v
 
 
+LINEAR = ["linear_forward", "linear_input_gradient", "linear_weight_gradient"]
+
+
+def test_linear_layers(jit):
+    x, weight, bias = random(2, 3, 7), random(5, 7), random(5)
+    assert_same(jit, lambda x, w, b: F.linear(x, w, b), [x, weight, bias], [*LINEAR, "bias_gradient"])
+    assert_same(jit, lambda x, w: F.linear(x, w), [x.transpose(0, 1), weight], LINEAR)
+    assert_same(jit, lambda x: F.linear(x, weight.to(x.dtype)), [x], LINEAR[:2])  # a frozen weight
+    assert_same(jit, lambda x, w: F.linear(x, w), [random(7), weight], [])
+    assert_same(jit, lambda x, w: F.linear(x, w), [x.double(), weight.double()], [], tolerance=1e-12)
+
+
+def test_the_gradient_of_an_embedding(jit):
+    idx, weight = torch.tensor([[3, 0, 3], [1, 3, 0]]), random(5, 7)
+    assert_same(jit, lambda idx, w: F.embedding(idx, w), [idx, weight], ["embedding_gradient"])
+    assert_same(jit, lambda idx, w: F.embedding(idx, w, padding_idx=3), [idx, weight], [])
+
+
+def test_large_results_lie_on_huge_pages(monkeypatch):
+    from perfkit.backends.llmc import products
+    from perfkit.kernels import memory
+
+    advised = []
+    monkeypatch.setattr(memory, "advise_huge_pages", lambda tensor: advised.append(tuple(tensor.shape)))
+    wide = torch.ones(1, memory.WORTH_HUGE_PAGES // 4)
+    assert products.linear_weight_gradient(torch.full((1, 1), 2.0), wide).sum() == 2 * wide.numel()
+    products.linear_weight_gradient(torch.ones(1, 1), wide[:, :-1])
+    assert advised == [tuple(wide.shape)]
+
+
 @pytest.mark.parametrize(
     ("function", "shape"),
     [

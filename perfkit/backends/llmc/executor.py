@@ -8,6 +8,9 @@
     torch.nn.functional.gelu (tanh)            perfkit::gelu_forward            perfkit::gelu_backward
     torch.nn.functional.cross_entropy (mean)   perfkit::cross_entropy_forward   perfkit::cross_entropy_backward
 
+Besides, on the CPU, linear layers and the gradients of embeddings (`products`): library products as everywhere, into
+memory on huge pages, and the bias's gradient by perfkit::bias_gradient.
+
 Each kernel is a symbol of its own in the executed trace, called as `torch.ops.perfkit.NAME`, so that it shows in the
 trace and in any profiler. A checker says where a kernel applies: dtype and device for which it exists, and the form
 of the operator. Elsewhere the symbol falls through to Thunder's other executors. The forward saves what the backward
@@ -32,6 +35,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.extend import OperatorExecutor, register_executor
 
 from perfkit import functional, kernels
+from perfkit.backends.llmc.products import FUNCTIONS
 from perfkit.backends.llmc.shapes import META
 from perfkit.kernels.languages import candidates
 
@@ -76,9 +80,13 @@ def use_catalog(extra_directories: Sequence[str]) -> None:
 
 @functools.cache
 def _exists(kernel: str, device: str, dtype: str) -> bool:
-    """Whether both directions of a kernel are written for a device and a precision."""
-    both = [kernels.find(f"{kernel}_{direction}", _directories) for direction in ("forward", "backward")]
-    return all(candidates(operation, device, dtype) for operation in both)
+    """Whether a kernel, or both directions of one, are written for a device and a precision."""
+    found = (
+        [kernels.find(kernel, _directories)]
+        if kernel in META
+        else [kernels.find(f"{kernel}_{direction}", _directories) for direction in ("forward", "backward")]
+    )
+    return all(candidates(operation, device, dtype) for operation in found)
 
 
 def _fits(kernel: str, *tensors: Any) -> bool:
@@ -232,3 +240,47 @@ def _ignored(others: tuple[Any, ...], keyword: int) -> int:
 
 
 _claim(ltorch.cross_entropy, "cross_entropy", _loss_applies, _loss_inference, _loss_training)
+
+
+# ---- linear layers and embeddings -----------------------------------------------------------------------------------
+
+_bias_gradient = _kernel("bias_gradient")
+_linear, _linear_dx, _linear_dw, _embedding_dw = (
+    executor.register_operator(function.__name__, meta=meta, fn=function) for function, meta in FUNCTIONS
+)
+
+
+def _linear_applies(x: Any, weight: Any, bias: Any = None) -> bool:
+    """Matrices of one precision on the CPU; elsewhere the libraries have faster forms, and no page is touched twice."""
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    return x.ndim >= 2 and x.device.type == "cpu" and _fits("bias_gradient", *tensors)
+
+
+def _linear_training(x: Any, weight: Any, bias: Any = None) -> Any:
+    y = _linear(x, weight, bias)
+    dy = get_grad(y)
+    put_grad(x, _linear_dx(dy, weight))
+    put_grad(weight, _linear_dw(dy, x))
+    if bias is not None:
+        put_grad(bias, _bias_gradient(dy))
+    return y
+
+
+def _embedding_gradient_applies(
+    grad: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool, sparse: bool
+) -> bool:
+    """Dense, every row counted as often as it was looked up."""
+    plain = padding_idx == -1 and not scale_grad_by_freq and not sparse
+    return plain and grad.device.type == "cpu" and grad.dtype in _DTYPES
+
+
+def _embedding_gradient(grad: Any, indices: Any, num_weights: int, *others: Any) -> Any:
+    return _embedding_dw(grad, indices, num_weights)
+
+
+executor.register_implementation(
+    ltorch.linear, checker=_linear_applies, execution_transform=_linear, grad_transform=_linear_training
+)
+executor.register_implementation(
+    ltorch.embedding_backward, checker=_embedding_gradient_applies, execution_transform=_embedding_gradient
+)

@@ -12,7 +12,7 @@ from thunder.core import dtypes
 from thunder.core.proxies import TensorProxy
 
 
-def _like(x: Any, shape: tuple[int, ...] | None = None, dtype: Any = None) -> TensorProxy:
+def like(x: Any, shape: tuple[int, ...] | None = None, dtype: Any = None) -> TensorProxy:
     """A new tensor with the device and, unless given, shape and precision of `x`; it carries no gradient of its own."""
     return TensorProxy(
         like=x, shape=tuple(x.shape) if shape is None else shape, dtype=x.dtype if dtype is None else dtype
@@ -23,68 +23,73 @@ def split_heads_forward(qkv: Any, heads: int) -> tuple[TensorProxy, TensorProxy,
     """(B, T, 3C) → three (B, NH, T, HS)."""
     batch, time, width = qkv.shape
     shape = (batch, heads, time, width // 3 // heads)
-    return _like(qkv, shape), _like(qkv, shape), _like(qkv, shape)
+    return like(qkv, shape), like(qkv, shape), like(qkv, shape)
 
 
 def split_heads_backward(dq: Any, dk: Any, dv: Any) -> TensorProxy:
     """Three (B, NH, T, HS) → (B, T, 3C)."""
     batch, heads, time, size = dq.shape
-    return _like(dq, (batch, time, 3 * heads * size))
+    return like(dq, (batch, time, 3 * heads * size))
 
 
 def merge_heads_forward(x: Any) -> TensorProxy:
     """(B, NH, T, HS) → (B, T, C)."""
     batch, heads, time, size = x.shape
-    return _like(x, (batch, time, heads * size))
+    return like(x, (batch, time, heads * size))
 
 
 def merge_heads_backward(dy: Any, heads: int) -> TensorProxy:
     """(B, T, C) → (B, NH, T, HS)."""
     batch, time, channels = dy.shape
-    return _like(dy, (batch, heads, time, channels // heads))
+    return like(dy, (batch, heads, time, channels // heads))
 
 
 def causal_softmax_forward(scores: Any, scale: float) -> TensorProxy:
     """(B, NH, T, T) → same."""
-    return _like(scores)
+    return like(scores)
 
 
 def causal_softmax_backward(datt: Any, att: Any, scale: float) -> TensorProxy:
     """(B, NH, T, T) → same."""
-    return _like(att)
+    return like(att)
 
 
 def layernorm_forward(x: Any, weight: Any, bias: Any, eps: float) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
     """(…, C) → y (…, C), mean (…) and rstd (…)."""
     rows = tuple(x.shape[:-1])
-    return _like(x), _like(x, rows, dtypes.float32), _like(x, rows, dtypes.float32)
+    return like(x), like(x, rows, dtypes.float32), like(x, rows, dtypes.float32)
 
 
 def layernorm_backward(
     dy: Any, x: Any, weight: Any, mean: Any, rstd: Any
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
     """(…, C) → dx (…, C), dweight (C), dbias (C)."""
-    return _like(x), _like(weight), _like(weight)
+    return like(x), like(weight), like(weight)
 
 
 def gelu_forward(x: Any) -> TensorProxy:
     """Any shape → same."""
-    return _like(x)
+    return like(x)
 
 
 def gelu_backward(dy: Any, x: Any) -> TensorProxy:
     """Any shape → same."""
-    return _like(x)
+    return like(x)
+
+
+def bias_gradient(dy: Any) -> TensorProxy:
+    """(…, M) → (M)."""
+    return like(dy, (dy.shape[-1],))
 
 
 def cross_entropy_forward(logits: Any, targets: Any, ignore_index: int) -> tuple[TensorProxy, TensorProxy]:
     """(N, V) → loss () and logsumexp (N)."""
-    return _like(logits, ()), _like(logits, tuple(targets.shape), dtypes.float32)
+    return like(logits, ()), like(logits, tuple(targets.shape), dtypes.float32)
 
 
 def cross_entropy_backward(dloss: Any, logits: Any, targets: Any, logsumexp: Any, ignore_index: int) -> TensorProxy:
     """(N, V) → same."""
-    return _like(logits)
+    return like(logits)
 
 
 META: dict[str, Callable[..., Any]] = {
@@ -92,6 +97,6 @@ META: dict[str, Callable[..., Any]] = {
     for function in (
         split_heads_forward, split_heads_backward, merge_heads_forward, merge_heads_backward,
         causal_softmax_forward, causal_softmax_backward, layernorm_forward, layernorm_backward,
-        gelu_forward, gelu_backward, cross_entropy_forward, cross_entropy_backward,
+        gelu_forward, gelu_backward, bias_gradient, cross_entropy_forward, cross_entropy_backward,
     )
 }  # fmt: skip

@@ -1,0 +1,74 @@
+"""Linear layers and embeddings for the executor: library products that write into memory of perfkit's choosing.
+
+Thunder's own executors let each product make its result. A large one (logits, the gradient of a head's or an
+embedding's weight) is then fresh memory at every step, and touching it page by page costs more than a pass over it.
+Here the same product (`out=`) writes to memory on huge pages (`perfkit.kernels.memory`). A layer's gradients are three
+symbols, so that one that nobody asks for is not computed; that of the bias is the kernel `perfkit::bias_gradient`.
+
+Legend: K features in, M features out, V rows of an embedding, C channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from thunder.core.proxies import TensorProxy
+from torch import Tensor
+
+from perfkit.backends.llmc.shapes import like
+from perfkit.kernels.memory import empty
+
+
+def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (…, K) · Wᵀ + b, W (M, K) → (…, M)."""
+    y = empty((*x.shape[:-1], weight.shape[0]), x.dtype, x.device)
+    if bias is None:
+        torch.mm(x.flatten(0, -2), weight.t(), out=y.flatten(0, -2))
+    else:
+        torch.addmm(bias, x.flatten(0, -2), weight.t(), out=y.flatten(0, -2))
+    return y
+
+
+def linear_input_gradient(dy: Tensor, weight: Tensor) -> Tensor:
+    """dy (…, M) · W (M, K) → (…, K)."""
+    dx = empty((*dy.shape[:-1], weight.shape[1]), dy.dtype, dy.device)
+    torch.mm(dy.flatten(0, -2), weight, out=dx.flatten(0, -2))
+    return dx
+
+
+def linear_weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
+    """dy (…, M), x (…, K) → (M, K), summed over the rest."""
+    dweight = empty((dy.shape[-1], x.shape[-1]), dy.dtype, dy.device)
+    return torch.mm(dy.flatten(0, -2).t(), x.flatten(0, -2), out=dweight)
+
+
+def embedding_gradient(dy: Tensor, idx: Tensor, rows: int) -> Tensor:
+    """dy (…, C) added up by idx (…) → (V, C), V = `rows`."""
+    dweight = empty((rows, dy.shape[-1]), dy.dtype, dy.device).zero_()
+    return dweight.index_add_(0, idx.flatten(), dy.flatten(0, -2))
+
+
+def _linear_forward(x: Any, weight: Any, bias: Any = None) -> TensorProxy:
+    return like(x, (*x.shape[:-1], weight.shape[0]))
+
+
+def _linear_input_gradient(dy: Any, weight: Any) -> TensorProxy:
+    return like(dy, (*dy.shape[:-1], weight.shape[1]))
+
+
+def _linear_weight_gradient(dy: Any, x: Any) -> TensorProxy:
+    return like(dy, (dy.shape[-1], x.shape[-1]))
+
+
+def _embedding_gradient(dy: Any, idx: Any, rows: int) -> TensorProxy:
+    return like(dy, (rows, dy.shape[-1]))
+
+
+# Each with what it gives, for Thunder's tracing.
+FUNCTIONS = (
+    (linear_forward, _linear_forward),
+    (linear_input_gradient, _linear_input_gradient),
+    (linear_weight_gradient, _linear_weight_gradient),
+    (embedding_gradient, _embedding_gradient),
+)
