@@ -99,7 +99,9 @@ class ThunderProgram(AutogradProgram):
     def generated(self) -> str:
         if self.traces is None:
             return ""
-        return "\n\n".join(f"# {direction}\n{trace}" for direction, trace in self.traces.executed.items())
+        from perfkit.backends.traces.marks import as_text
+
+        return as_text(self.traces.executed)
 
 
 def executed_symbols(direction: str, trace: Any) -> list[Symbol]:

@@ -31,6 +31,7 @@ class Marks(Transform):
     def __init__(self, modules: Modules) -> None:
         super().__init__()
         self._modules = modules
+        self._before_backward = 0  # lines that `as_text` writes before the backward trace
         self._first_use: dict[str, Origin] = {}  # of a value in the forward trace, where a parameter is used
 
     def transform_traces_pre_prologue(
@@ -43,7 +44,8 @@ class Marks(Transform):
     def transform_trace_post_optimization(self, computation_trace: Any, **kwargs: Any) -> Any:
         """The executed trace, forward or backward, with a mark before each symbol that computes."""
         trace = computation_trace
-        lines = line_numbers(trace)
+        first = self._first_line(trace)
+        lines = [line and first + line - 1 for line in line_numbers(trace)]
         origins = origins_of(trace.bound_symbols, self._modules)
         bind = _binder()
         marked = from_trace(trace)
@@ -62,6 +64,13 @@ class Marks(Transform):
         marked.set_provenance(trace.get_provenance())
         return marked
 
+    def _first_line(self, trace: Any) -> int:
+        """The number of the trace's first line in what `as_text` writes; Thunder makes the forward trace first."""
+        if direction(trace) == "backward":
+            return self._before_backward + 1
+        self._before_backward = len(as_text({"forward": trace, "backward": ""}).splitlines())
+        return 2
+
     def _at_return(self, trace: Any, line: int, bind: Callable[..., Any]) -> list[Any]:
         """The last mark. Behind a backward trace autograd sums the gradients of a parameter that is used twice.
 
@@ -72,6 +81,11 @@ class Marks(Transform):
             return [bind(END)]
         name = ranges.line_name(direction(trace), line, PARAMETER, [(used[0].module, used[0].operator, 1.0)])
         return [bind(LINE, name), bind(END)]
+
+
+def as_text(traces: dict[str, Any]) -> str:
+    """Traces, by direction, as one text."""
+    return "\n\n".join(f"# {name}\n{trace}" for name, trace in traces.items())
 
 
 def direction(trace: Any) -> str:

@@ -23,7 +23,7 @@ _NAME = re.compile(r"perfkit:line:(\w+):(\d{1,9}):(\w+):(.*)", re.DOTALL)
 
 
 class Line(NamedTuple):
-    """A line of a program: "forward" or "backward", its number, evidence, and what it serves, with shares."""
+    """A line of a program: "forward" or "backward", its number in generated.txt, evidence, and what it serves, with shares."""
 
     program: str
     number: int
@@ -75,7 +75,7 @@ def on_lines(host: HostEvents, places: Place, chosen: Integers, columns: dict[st
 
 def _fill(rows: dict[str, list[Any]], row: int, line: Line, pass_: str | None) -> None:
     """Put what `line` says of a row into `rows`."""
-    path = f"{line.program}:{line.number}"
+    path = f"generated:{line.number}"
     rows["range"][row] = f"{rows['range'][row]}/{path}" if rows["range"][row] else path
     if not line.served:
         return
