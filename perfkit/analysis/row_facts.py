@@ -22,7 +22,9 @@ _TEXT = {
     "pass": "pass", "module": "module", "operator": "operator", "range": "range", "placed by": "placed_by",
     "short name": "short_name", "family": "family", "shapes": "shapes",
 }  # fmt: skip
+Column = list[Any] | Reals
 _WHOLE = {"order": "order", "step": "step", "layer": "layer", "registers per thread": "registers"}
+_COUNTED = {*_WHOLE, "stream"}
 _REAL = {
     "shared memory": ("shared_bytes", 1), "est. achieved occupancy %": ("occupancy", 100), "waves": ("waves", 1),
     "DRAM bytes": ("dram_bytes", 1),
@@ -32,34 +34,58 @@ _REAL = {
 }  # fmt: skip
 
 
-def of_rows(frame: pd.DataFrame, judged: Judged) -> Iterator[dict[str, Any]]:
-    """The facts of each row of `frame`, whose rows `judged` describes in the same order."""
-    columns: dict[str, list[Any]] = {}
+def of_columns(frame: pd.DataFrame, judged: Judged) -> dict[str, Column]:
+    """The facts of all rows of `frame`, whose rows `judged` describes in the same order, as columns by name.
+
+    A number is a float, NaN where it is unknown; anything else stands in a list, None where it is unknown. Facts that
+    no row has are left out.
+    """
+    columns: dict[str, Column] = {}
     for name, column in _TEXT.items():
         columns[name] = _known(frame[column], str)
     for name, column in _WHOLE.items():
-        columns[name] = _known(frame[column], int)
+        columns[name] = _numbers(frame[column])
     columns["device"] = _known(frame["device"], _device)
-    columns["stream"] = _known(frame["stream"].where((frame["device"] != "cpu").fillna(True)), int)
+    columns["stream"] = np.where((frame["device"] == "cpu").fillna(False), np.nan, _numbers(frame["stream"]))
     for name in ("grid", "block"):
         columns[name] = _sizes(frame, name)
     columns.update(_work(judged))
     for name, (column, factor) in _REAL.items():
-        columns[name] = _numbers(frame[column].to_numpy(float) * factor)
+        columns[name] = _numbers(frame[column]) * factor
     columns["origin"] = _origins(frame)
-    columns = {name: values for name, values in columns.items() if any(v is not None for v in values)}
+    return {name: values for name, values in columns.items() if _any(values)}
+
+
+def of_rows(frame: pd.DataFrame, judged: Judged) -> Iterator[dict[str, Any]]:
+    """The facts of each row, only what is known of it; arguments as for `of_columns`."""
+    columns = {name: _listed(name, values) for name, values in of_columns(frame, judged).items()}
     names = tuple(columns)
     for values in zip(*columns.values(), strict=True) if columns else ({} for _ in range(len(frame))):
         yield {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
+def _listed(name: str, values: Column) -> list[Any]:
+    """Numbers as Python's, what is unknown as None."""
+    if isinstance(values, list):
+        return values
+    make: Callable[[float], Any] = int if name in _COUNTED else float
+    return [make(v) if math.isfinite(v) else None for v in values.tolist()]
+
+
+def _any(values: Column) -> bool:
+    return any(v is not None for v in values) if isinstance(values, list) else bool(np.isfinite(values).any())
+
+
 def _known(column: pd.Series, make: Callable[[Any], Any]) -> list[Any]:
-    known = column.notna().tolist()
-    return [make(v) if k else None for v, k in zip(column.astype(object).tolist(), known, strict=True)]
+    """Each value as `make` gives it, None where there is none; values that come back are made once."""
+    codes, values = column.factorize()
+    made = [*map(make, values), None]  # −1, the code of nothing, is the last
+    return [made[code] for code in codes.tolist()]
 
 
-def _numbers(values: Reals) -> list[float | None]:
-    return [v if math.isfinite(v) else None for v in values.tolist()]
+def _numbers(column: pd.Series) -> Reals:
+    values: Reals = column.to_numpy(float, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def _device(name: str) -> int | str:
@@ -69,11 +95,13 @@ def _device(name: str) -> int | str:
 
 
 def _sizes(frame: pd.DataFrame, what: str) -> list[list[int] | None]:
-    axes = [_known(frame[f"{what}_{axis}"], int) for axis in "xyz"]
-    return [None if None in sizes else list(sizes) for sizes in zip(*axes, strict=True)]
+    """[x, y, z] of each row; rows of the same sizes share one list."""
+    rows = list(zip(*(_numbers(frame[f"{what}_{axis}"]).tolist() for axis in "xyz"), strict=True))
+    made = {sizes: [int(n) for n in sizes] if all(map(math.isfinite, sizes)) else None for sizes in set(rows)}
+    return [made[sizes] for sizes in rows]
 
 
-def _work(j: Judged) -> dict[str, list[Any]]:
+def _work(j: Judged) -> dict[str, Column]:
     """FLOP, bytes, rates, and where the row stands against its roof."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rates = {
@@ -87,7 +115,7 @@ def _work(j: Judged) -> dict[str, list[Any]]:
             "headroom ns": j.headroom,
         }
     return {
-        **{name: _numbers(values) for name, values in rates.items()},
+        **{name: np.where(np.isfinite(values), values, np.nan) for name, values in rates.items()},
         "bound by": [BOUNDS[b] if b >= 0 else None for b in j.bound.tolist()],
         "ceiling": [j.ceilings[c] if c >= 0 else None for c in j.ceiling.tolist()],
         "above its roof": [True if above else None for above in j.above.tolist()],
@@ -101,8 +129,6 @@ def _work(j: Judged) -> dict[str, list[Any]]:
 def _origins(frame: pd.DataFrame) -> list[dict[str, str]]:
     """Group of measures → origin, of the groups that are known; rows with the same origins share one dict."""
     columns = [frame[f"{group}_origin"].astype(object).tolist() for group in MEASURE_GROUPS]
-    made: dict[tuple[str, ...], dict[str, str]] = {}
-    return [
-        made.setdefault(row, {g: o for g, o in zip(MEASURE_GROUPS, row, strict=True) if o != "absent"})
-        for row in zip(*columns, strict=True)
-    ]
+    rows = list(zip(*columns, strict=True))
+    made = {row: {g: o for g, o in zip(MEASURE_GROUPS, row, strict=True) if o != "absent"} for row in set(rows)}
+    return [made[row] for row in rows]

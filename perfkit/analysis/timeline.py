@@ -16,7 +16,7 @@ import numpy as np
 
 from perfkit.analysis.judging import judge_rows
 from perfkit.analysis.roofline import BOUNDS, Judged, Reals
-from perfkit.analysis.row_facts import of_rows
+from perfkit.analysis.row_facts import Column, of_columns, of_rows
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable
 
@@ -44,6 +44,18 @@ class Slice:
     start_ns: float
     duration_ns: float
     facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Slices as columns of equal length; `facts` as `perfkit.analysis.row_facts.of_columns` gives them."""
+
+    lane: list[int]
+    name: list[str]
+    kind: list[str]
+    start_ns: Reals
+    duration_ns: Reals
+    facts: dict[str, Column]
 
 
 @dataclass
@@ -77,10 +89,22 @@ class Timeline:
     def _rows(self, part: slice) -> Iterator[Slice]:
         assert self._frame is not None and self._judged is not None  # a timeline with rows has both
         frame = self._frame.iloc[part]
-        kinds = frame["kind"].astype(object).where(frame["kind"].notna(), KERNEL)
-        columns = (self._lane[part], frame["name"], kinds, frame["start_ns"], frame["duration_ns"])
+        columns = (self._lane[part], frame["name"], _kinds(frame), frame["start_ns"], frame["duration_ns"])
         for values, facts in zip(zip(*columns, strict=True), of_rows(frame, _part(self._judged, part)), strict=True):
             yield Slice(*values, facts)
+
+    def columns(self) -> Rows:
+        """All rows at once, by start."""
+        if self._frame is None or self._judged is None:
+            return Rows([], [], [], np.empty(0), np.empty(0), {})
+        return Rows(
+            self._lane, self._frame["name"].tolist(), _kinds(self._frame), self._frame["start_ns"].to_numpy(float),
+            self._frame["duration_ns"].to_numpy(float), of_columns(self._frame, self._judged),
+        )  # fmt: skip
+
+
+def _kinds(frame: pd.DataFrame) -> list[str]:
+    return frame["kind"].astype(object).where(frame["kind"].notna(), KERNEL).tolist()
 
 
 def timelines(source: Run | KernelTable, name: str) -> list[Timeline]:
@@ -154,29 +178,36 @@ def _part(judged: Judged, rows: np.ndarray | slice) -> Judged:
 
 
 def _lanes(frame: pd.DataFrame) -> tuple[list[int], list[str]]:
-    """The lane of each row (1 and up) and the names of all lanes; `frame` is sorted by start."""
+    """The lane of each row (1 and up) and the names of all lanes, by their first row; `frame` is sorted by start."""
+    start = frame["start_ns"].to_numpy(float)
+    end = start + frame["duration_ns"].to_numpy(float)
+    again = np.zeros(len(frame), np.int64)  # which of its stream's lanes a row takes
+    streams = frame.groupby(["device", "stream"], sort=False, dropna=False, observed=True).indices
+    for rows in streams.values():
+        if (start[rows][1:] < end[rows][:-1]).any():
+            free = _Stream()
+            times = zip(start[rows].tolist(), end[rows].tolist(), strict=True)
+            again[rows] = [free.take(begin, stop) for begin, stop in times]
+    lane = np.zeros(len(frame), np.int64)
+    found = [(rows[again[rows] == nth], key, nth) for key, rows in streams.items() for nth in np.unique(again[rows])]
+    names = [SPANS]
+    for rows, (device, number), nth in sorted(found, key=lambda one: int(one[0][0])):
+        lane[rows] = len(names)
+        names.append(_lane_name(_or_none(device), _or_none(number), int(nth)))
+    return lane.tolist(), names
+
+
+def _or_none(value: Any) -> Any:
     from pandas import isna
 
-    names, lanes = [SPANS], []
-    streams: dict[Any, _Stream] = {}
-    devices, numbers = frame["device"].astype(object), frame["stream"].astype(object)
-    times = zip(devices, numbers, frame["start_ns"], frame["duration_ns"], strict=True)
-    for device, number, start, length in times:
-        key = (None if isna(device) else device, None if isna(number) else int(number))
-        stream = streams.setdefault(key, _Stream())
-        at = stream.take(start, start + length)
-        if at == len(stream.lanes):
-            stream.lanes.append(len(names))
-            names.append(_lane_name(*key, at))
-        lanes.append(stream.lanes[at])
-    return lanes, names
+    return None if isna(value) else value
 
 
 class _Stream:
     """The lanes of one stream: each takes a slice when it is free, the lowest first."""
 
     def __init__(self) -> None:
-        self.lanes: list[int] = []
+        self._lanes = 0
         self._busy: list[tuple[float, int]] = []
         self._free: list[int] = []
 
@@ -184,14 +215,15 @@ class _Stream:
         """The lane for [start, end), perhaps a new one; slices come by start."""
         while self._busy and self._busy[0][0] <= start:
             heapq.heappush(self._free, heapq.heappop(self._busy)[1])
-        lane = heapq.heappop(self._free) if self._free else len(self.lanes)
+        lane = heapq.heappop(self._free) if self._free else self._lanes
+        self._lanes = max(self._lanes, lane + 1)
         heapq.heappush(self._busy, (end, lane))
         return lane
 
 
 def _lane_name(device: str | None, number: int | None, again: int) -> str:
     kind = "thread" if device == "cpu" else "stream"
-    words = [device or "", f"{kind} {number}" if number is not None else "", f"({again + 1})" if again else ""]
+    words = [device or "", f"{kind} {int(number)}" if number is not None else "", f"({again + 1})" if again else ""]
     return " ".join(filter(None, words)) or "kernels"
 
 

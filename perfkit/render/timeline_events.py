@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.timeline import OPERATOR, PASS, STEP, Slice, Timeline
+from perfkit.analysis.row_facts import Column
+from perfkit.analysis.timeline import OPERATOR, PASS, STEP, Rows, Slice, Timeline
 from perfkit.render.cells import clean
 from perfkit.render.timeline_facts import Facts
 
@@ -81,8 +83,8 @@ class Events:
 def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
     """The events of `timeline`, and of `host` where it is the trace that the table was made of."""
     events = Events()
-    rows = _slices(timeline.rows(), events, facts)  # before the spans: facts are shown in the order in which they come
-    spans = _slices(timeline.spans, events, facts)
+    rows = _rows(timeline.columns(), events, facts)  # before the spans: facts are shown in the order in which they come
+    spans = _spans(timeline.spans, events, facts)
     if abs(timeline.origin_ns) <= _FARTHEST:
         rows.start += timeline.origin_ns  # to the trace's time, which is the host's
         spans.start += timeline.origin_ns
@@ -106,38 +108,39 @@ def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
     return events
 
 
-def _slices(slices: Any, events: Events, facts: Facts) -> Part:
-    lane: list[int] = []
-    start: list[float] = []
-    duration: list[float] = []
-    name: list[int] = []
-    category: list[int] = []
-    family: list[int] = []
-    pass_: list[int] = []
-    efficiency: list[float] = []
-    row: list[int] = []
-    for s in slices:
-        lane.append(s.lane)
-        start.append(s.start_ns)
-        duration.append(s.duration_ns)
-        name.append(events.names(_shown(s)))
-        category.append(_CODE.get(s.kind, _CODE["other"]))
-        family.append(events.families(s.facts["family"]) if "family" in s.facts else NONE)
-        word = s.name if s.kind == PASS else s.facts.get("pass")
-        pass_.append(events.passes(word) if word else NONE)
-        efficiency.append(s.facts.get("% of roof", np.nan))
-        row.append(facts.add(s.facts))
-    code = np.array(category, np.uint8)
-    depth = (code == _CODE[PASS]).astype(np.int32)  # a pass lies in a step
+def _rows(rows: Rows, events: Events, facts: Facts) -> Part:
+    n = len(rows.lane)
+    family, passes = (rows.facts.get(name, [None] * n) for name in ("family", "pass"))
+    efficiency = np.asarray(rows.facts.get("% of roof", np.full(n, np.nan)), float)
+    first = facts.add(rows.facts, n)
     return Part(
-        np.array(lane, np.int64), depth, np.array(start, float), np.array(duration, float), np.array(name, np.int32),
-        code, np.array(family, np.int16), np.array(pass_, np.int16), np.array(efficiency, np.float32) / 100,
-        np.array(row, np.int32), np.full(len(lane), NONE, np.int64),
+        np.array(rows.lane, np.int64), np.zeros(n, np.int32), rows.start_ns.copy(), rows.duration_ns.copy(),
+        _coded(rows.name, events.names, np.int32), _kinds(rows.kind), _coded(family, events.families, np.int16),
+        _coded(passes, events.passes, np.int16), efficiency.astype(np.float32) / 100,
+        np.arange(first, first + n, dtype=np.int32), np.full(n, NONE, np.int64),
     )  # fmt: skip
 
 
-def _shown(slice_: Slice) -> str:
-    return f"step {slice_.name}" if slice_.kind == STEP else slice_.name
+def _coded(words: Iterable[str | None], codes: Words, kind: Any) -> np.ndarray:
+    words = list(words)
+    code = {word: codes(word) if word else NONE for word in dict.fromkeys(words)}
+    return np.array([code[word] for word in words], kind)
+
+
+def _kinds(kinds: list[str]) -> np.ndarray:
+    return np.array([_CODE.get(kind, _CODE["other"]) for kind in kinds], np.uint8)
+
+
+def _spans(spans: list[Slice], events: Events, facts: Facts) -> Part:
+    """Steps and, a row lower, passes: few, so they come as slices."""
+    known = dict.fromkeys(name for s in spans for name in s.facts)
+    columns: dict[str, Column] = {name: [s.facts.get(name) for s in spans] for name in known}
+    names = [f"step {s.name}" if s.kind == STEP else s.name for s in spans]
+    start, duration = (np.array([getattr(s, of) for s in spans], float) for of in ("start_ns", "duration_ns"))
+    part = _rows(Rows([s.lane for s in spans], names, [s.kind for s in spans], start, duration, columns), events, facts)
+    part.depth = (part.category == _CODE[PASS]).astype(np.int32)
+    part.pass_ = _coded([s.name if s.kind == PASS else None for s in spans], events.passes, np.int16)
+    return part
 
 
 def _threads(host: HostTrace, events: Events) -> Part:

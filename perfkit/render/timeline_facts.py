@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from perfkit.analysis.row_facts import Column
 from perfkit.render.cells import clean
 
 _LONGEST = 4000  # characters of a fact
@@ -22,46 +24,58 @@ _SHOWN = {
 
 
 class Facts:
-    """Takes the facts of one row after another; what a row lacks is NaN, or −1 for a text."""
+    """Takes the facts of rows as columns; what a row lacks is NaN, or −1 for a text."""
 
     def __init__(self) -> None:
         self._rows = 0
-        self._values: dict[str, tuple[list[int], list[Any]]] = {}  # rows that have the fact, and its values
+        self._parts: dict[str, list[tuple[int, Column]]] = {}  # the first row of each part, and its values
 
-    def add(self, facts: dict[str, Any]) -> int:
-        """The number of the new row."""
-        for name, value in facts.items():
-            rows, values = self._values.setdefault(name, ([], []))
-            rows.append(self._rows)
-            values.append(value)
-        self._rows += 1
-        return self._rows - 1
+    def add(self, columns: Mapping[str, Column], rows: int) -> int:
+        """Take `rows` more rows (`perfkit.analysis.row_facts.of_columns`); the number of the first."""
+        first = self._rows
+        for name, values in columns.items():
+            self._parts.setdefault(name, []).append((first, values))
+        self._rows += rows
+        return first
 
     def finish(self) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
         """What the header says of each fact, and its column, a value a row."""
         described: list[dict[str, Any]] = []
         columns: dict[str, np.ndarray] = {}
-        for number, (name, held) in enumerate(self._values.items()):
+        for number, (name, parts) in enumerate(self._parts.items()):
             column = f"fact {number}"
-            words, columns[column] = self._column(*held)
+            words, columns[column] = self._column(parts)
             shown, unit = _SHOWN.get(name, name), _UNITS.get(name, "")
             described.append({"name": shown, "unit": unit, "column": column, "words": words})
         return described, columns
 
-    def _column(self, rows: list[int], values: list[Any]) -> tuple[list[str] | None, np.ndarray]:
-        if all(type(v) in (int, float) for v in values):
+    def _column(self, parts: list[tuple[int, Column]]) -> tuple[list[str] | None, np.ndarray]:
+        if all(isinstance(values, np.ndarray) or set(map(type, values)) <= _NUMBERS for _, values in parts):
             numbers = np.full(self._rows, np.nan)
-            numbers[rows] = values
+            for first, values in parts:
+                numbers[first : first + len(values)] = np.asarray(values, float)  # None becomes NaN
             return None, numbers
         words: dict[str, int] = {}
-        texts: dict[Any, str] = {}
         codes = np.full(self._rows, -1, np.int32)
-        for row, value in zip(rows, values, strict=True):
-            key = value if isinstance(value, str) else repr(value)
-            if key not in texts:
-                texts[key] = _text(value)
-            codes[row] = words.setdefault(texts[key], len(words))
+        for first, values in parts:
+            codes[first : first + len(values)] = _codes(values, words)
         return list(words), codes
+
+
+_NUMBERS = {int, float, type(None)}
+
+
+def _codes(values: Column, words: dict[str, int]) -> list[int]:
+    """The number of each value's text in `words`, which grows by new ones. Equal values are mostly one object."""
+    listed = list(values)
+    distinct = {id(value): value for value in listed}
+    code = {key: _code(value, words) for key, value in distinct.items()}
+    return [code[id(value)] for value in listed]
+
+
+def _code(value: Any, words: dict[str, int]) -> int:
+    none = value is None or (isinstance(value, float) and value != value)
+    return -1 if none else words.setdefault(_text(value), len(words))
 
 
 def _text(value: Any) -> str:
