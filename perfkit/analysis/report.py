@@ -187,7 +187,7 @@ def _fill(
     frame = in_steps(table)
     if not len(frame):
         return None
-    rows = _rows(frame, ceilings, table)
+    rows = rows_of(frame, ceilings, table)
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
     report.counted_flop, report.counted_bytes = whole.flop, whole.bytes
     report.efficiency, report.headroom_ns, report.kernel_ns = whole.efficiency, whole.headroom_ns, whole.time_ns
@@ -251,7 +251,8 @@ def in_steps(table: KernelTable) -> pd.DataFrame:
     return frame[marked] if marked.any() else frame
 
 
-def _rows(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) -> aggregate.Rows:
+def rows_of(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) -> aggregate.Rows:
+    """The rows of `frame`, a part of `table`, judged by `ceilings`, with their labels."""
     pass_code, passes = _codes(frame["pass"].astype(object).fillna(UNKNOWN), PASSES)
     family_code, families = _codes(frame["family"].astype(object).fillna("other"))
     judged, withheld = judge_rows(frame, ceilings, table.facts)
