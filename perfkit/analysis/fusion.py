@@ -13,10 +13,12 @@ start and end: the median of the fusible kernels shorter than 5 µs. Bandwidths 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from perfkit import units
+from perfkit.analysis import fused
 from perfkit.analysis.judging import TOO_SHORT_NS
 from perfkit.analysis.results import BackendReport, Fusion, FusionGroup, FusionPart
 from perfkit.analysis.roofline import Booleans
@@ -29,6 +31,7 @@ _GENERATED_FAMILIES = (*FUSIBLE, "fused", "embedding", "index")
 _COPIES = ("to", "_to_copy", "copy_", "clone", "contiguous", "reshape", "cat", "stack", "flatten", "add", "add_")
 _NEXT_TO_NOTHING = 1024.0  # bytes
 _MOST_GROUPS = 20
+_WORTH_SAYING = 0.01  # of the step
 _ALIKE = 0.25  # bytes that differ by less are the same fusion at another speed
 
 
@@ -142,9 +145,12 @@ def _groups(case: Case, found: Sequence[Chain], least: float) -> list[FusionGrou
 
 
 def _empty_ns(case: Case) -> float:
-    """What an operator on a CPU takes that moves next to nothing; 0 where there is none to tell."""
+    """What an operator on a CPU takes that moves next to nothing; 0 where there is none to tell.
+
+    The lower quartile: an interruption makes some of a µs take many times as long, and none shorter.
+    """
     small = _fusible(case) & (case.judged.bytes <= _NEXT_TO_NOTHING)
-    return float(np.median(case.judged.time[small])) if small.any() else 0.0
+    return float(np.quantile(case.judged.time[small], 0.25)) if small.any() else 0.0
 
 
 def _alone(case: Case, bytes_: float, least: float) -> float:
@@ -183,8 +189,9 @@ def achieve(case: Case) -> dict[str, tuple[float, float, float | None, float | N
     return found
 
 
-def compare(backends: Sequence[BackendReport]) -> None:
-    """Set beside each prediction what the compiled backend of the same run achieved, and why they part."""
+def compare(backends: Sequence[BackendReport], cases: Mapping[str, Case]) -> None:
+    """Set beside each prediction what the compiled backend of the same run achieved, kernel by kernel as well, and why
+    they part. `cases` are those of the backends that have one, by name."""
     compiled = next((b for b in backends if b.compiled and b.status == "ok"), None)
     for backend in backends if compiled else ():
         assert compiled is not None and compiled.compiled is not None
@@ -198,6 +205,45 @@ def compare(backends: Sequence[BackendReport]) -> None:
                 found = compiled.compiled[part.name]
                 part.achieved_kernels, part.achieved_ns, part.achieved_bytes, part.efficiency = found
                 part.why = _why(part)
+        backend.fusion.step_why = _why_the_step(backend, compiled)
+        _check_kernels(backend.fusion, cases[backend.name], cases[compiled.name])
+
+
+def _check_kernels(said: Fusion, eager: Case, compiled: Case) -> None:
+    """Predict each fused kernel from eager's operators, where a memory roof is known."""
+    if eager.ceilings is None or not eager.ceilings.bandwidth:
+        return
+    replaced = eager.is_in("family", _GENERATED_FAMILIES) & ~eager.is_in("pass", ("optimizer",))
+    on_gpu = eager.report.device == "cuda"
+    start = _least_ns(eager) if on_gpu else (eager.ceilings.region_s or 0.0) * 1e9
+    machine = fused.Machine(start, _empty_ns(eager), max(eager.ceilings.threads, 1), on_gpu)
+    said.kernels = fused.check(eager, replaced, compiled, _generated(compiled), machine)
+    if known := fused.error(said.kernels):
+        said.kernels_error, said.kernels_known = known
+
+
+def _why_the_step(eager: BackendReport, compiled: BackendReport) -> list[str]:
+    """By which parts the achieved step differs from the predicted one, the largest first. They sum to the difference:
+
+    a step = its fusible kernels + its other kernels + the time outside of kernels
+    """
+    said = eager.fusion
+    assert said is not None
+    if said.achieved_step_ns is None:
+        return []
+    ran, became = sum(p.time_ns for p in said.parts), sum(p.predicted_ns for p in said.parts)
+    took = sum(p.achieved_ns or 0.0 for p in said.parts)
+    parts = {
+        "the fused kernels": took - became,
+        "other kernels": (compiled.kernel_ns - took) - (eager.kernel_ns - ran),
+        "time outside of kernels": (said.achieved_step_ns - compiled.kernel_ns)
+        - (said.step_ns - eager.kernel_ns - said.launch_ns),
+    }
+    told = [(name, ns) for name, ns in parts.items() if abs(ns) >= _WORTH_SAYING * said.step_ns]
+    return [
+        f"{name} {'+' if ns > 0 else '−'}{units.text(abs(ns), 'ns')}"
+        for name, ns in sorted(told, key=lambda p: -abs(p[1]))
+    ]
 
 
 def _why(part: FusionPart) -> str:

@@ -249,6 +249,24 @@ class FusionGroup(msgspec.Struct, kw_only=True):
     predicted_ns: float
 
 
+class FusedKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that a compiler fused, a step: predicted from the operators that it stands for, and measured.
+
+    `eager_ns` is what these operators took in eager; `predicted_ns` is None where nothing allows a prediction, and
+    `why` then says so; else `why` tells of predictions that are far from the measurement.
+    """
+
+    name: str
+    pass_: str
+    operators: list[str]
+    count: float
+    eager_ns: float
+    predicted_ns: float | None
+    measured_ns: float
+    bound: str = ""  # what sets the prediction: memory, arithmetic or start
+    why: str = ""
+
+
 class Fusion(msgspec.Struct, kw_only=True):
     """What fusing could save of a step (`perfkit.analysis.fusion`), and what the compiled backend of the run made."""
 
@@ -259,6 +277,10 @@ class Fusion(msgspec.Struct, kw_only=True):
     predicted_step_ns: float
     achieved_by: str = ""
     achieved_step_ns: float | None = None
+    step_why: list[str] = []  # where the achieved step parts from the predicted one, the largest part first
+    kernels: list[FusedKernel] = []  # of the compiler, the longest first
+    kernels_error: float | None = None  # Σ |predicted − measured| / Σ measured of those with a prediction
+    kernels_known: float | None = None  # the share of the fused kernels' time that has one
 
 
 class Coverage(msgspec.Struct, kw_only=True):

@@ -1,4 +1,5 @@
-"""Fusion headroom as a table: fusible kernels as they ran, as predicted when fused, and as the compiler fused them."""
+"""Fusion headroom as tables: fusible kernels as they ran, as predicted when fused, and as the compiler fused them; and
+each kernel of the compiler as the operators that it stands for predict it, beside what it took."""
 
 from __future__ import annotations
 
@@ -7,6 +8,12 @@ from perfkit.analysis.results import BackendReport, Fusion
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
 
 _SHOWN = 3
+_KERNELS = 8
+
+
+def fusion_tables(backend: BackendReport) -> list[Table]:
+    """All tables about fusion that `backend` has."""
+    return [made for made in (fusion(backend), fused_kernels(backend)) if made is not None]
 
 
 def fusion(backend: BackendReport) -> Table | None:
@@ -31,6 +38,41 @@ def fusion(backend: BackendReport) -> Table | None:
     )
 
 
+def fused_kernels(backend: BackendReport) -> Table | None:
+    """Each fused kernel of the compiled backend, predicted from `backend`'s operators, and measured."""
+    said = backend.fusion
+    if said is None or not any(k.predicted_ns is not None for k in said.kernels):
+        return None
+    shown = said.kernels[:_KERNELS]
+    by = clean(said.achieved_by, 40)
+    scale = column_scale([t for k in shown for t in (k.eager_ns, k.predicted_ns, k.measured_ns)], "ns")
+    ratios = [k.predicted_ns / k.measured_ns if k.predicted_ns and k.measured_ns else None for k in shown]
+    return table(
+        f"Fused kernels of {by}: predicted from {clean(backend.name, 40)}'s operators, and measured",
+        words("operators", [f"{clean(k.pass_, 8)} {' → '.join(k.operators) or k.name}" for k in shown], name=True),
+        figures("calls", [k.count for k in shown], "count", priority=1),
+        figures("one by one", [k.eager_ns for k in shown], "ns", scale=scale),
+        figures("predicted", [k.predicted_ns for k in shown], "ns", ["strong"] * len(shown), scale=scale),
+        figures("took", [k.measured_ns for k in shown], "ns", ["strong"] * len(shown), scale=scale),
+        words("ratio", ["–" if r is None else f"{r:.2f}" for r in ratios]),
+        words("bound by", [k.bound for k in shown], priority=3),
+        words("why they part", [clean(k.why, 120) for k in shown], priority=2),
+        notes=[_error(said, len(shown))],
+    )
+
+
+def _error(said: Fusion, shown: int) -> str:
+    """How far the predictions are from the measurement, all kernels together."""
+    rest = f"{len(said.kernels) - shown} more kernels. " if len(said.kernels) > shown else ""
+    if said.kernels_error is None or said.kernels_known is None:
+        return rest.strip()
+    return (
+        f"{rest}Weighted by time, the predictions are {said.kernels_error:.0%} off, for {said.kernels_known:.0%} of "
+        "the time of fused kernels. A kernel is predicted to take what its bytes take at the measured bandwidth, or "
+        "what the arithmetic of its operators took one by one, whichever is longer."
+    )
+
+
 def _groups(said: Fusion) -> list[str]:
     """The groups on which fusing saves most."""
     shown = [
@@ -43,9 +85,10 @@ def _groups(said: Fusion) -> list[str]:
 def _step(said: Fusion, by: str) -> str:
     """The whole step: predicted and achieved, and what the prediction is about."""
     achieved = "" if said.achieved_step_ns is None else f"; {by} took {units.text(said.achieved_step_ns, 'ns')}"
+    why = f" The difference: {', '.join(said.step_why)}." if said.step_why else ""
     return (
         f"The step takes {units.text(said.step_ns, 'ns')}; with these kernels fused, and "
         f"{units.text(said.launch_ns, 'ns')} between them gone, {units.text(said.predicted_step_ns, 'ns')} are "
         f"predicted{achieved}. What a compiler changes elsewhere (products, the optimizer, the framework's own time) "
-        "is not predicted."
+        f"is not predicted.{why}"
     )

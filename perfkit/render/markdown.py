@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table
-from perfkit.render.fusion import fusion
+from perfkit.render.fusion import fusion_tables
 
 LIMIT = 15  # rows of a table
 # What both GitHub and Python-Markdown (TensorBoard) take for markup; an underscore inside a word is none.
@@ -51,9 +51,7 @@ def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
     accounting = tables.accounting([backend])
     if accounting:
         yield table(accounting)
-    headroom = fusion(backend)
-    if headroom:
-        yield table(headroom)
+    yield from map(table, fusion_tables(backend))
     if backend.passes:
         yield table(tables.groups("Passes", "pass", backend.passes, total))
     if tables.worth_grouping(backend):

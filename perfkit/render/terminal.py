@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table, crop
-from perfkit.render.fusion import fusion
+from perfkit.render.fusion import fusion_tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +116,8 @@ def _compared(shown: list[BackendReport]) -> Iterator[Cell | Table]:
     if any(b.passes for b in shown):
         yield tables.side_by_side("Passes", "pass", shown, lambda b: b.passes)
     yield tables.side_by_side("Kernel types", "type", shown, lambda b: b.families)
-    yield from filter(None, map(fusion, shown))
+    for backend in shown:
+        yield from fusion_tables(backend)
 
 
 def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cell | Table]:

@@ -1,0 +1,231 @@
+"""Each kernel that a compiler fused: its time as the operators that it stands for predict it, beside the time it took.
+
+    on a CPU   predicted = begin of a parallel region + max(bytes it moves / bandwidth, Σ arithmetic of its operators)
+    on a GPU   predicted = start of a kernel + bytes it moves / bandwidth
+
+Which operators a kernel stands for its backend says (`perfkit.analysis.places`); they are looked up in the profile of
+eager, by pass, module and operator. Kernels that share an operator share its arithmetic in equal parts. Nothing is
+fitted to a workload; what the formula holds is measured on this machine:
+
+- Bandwidth is the measured one of the kernel's working set.
+- Arithmetic of an instruction an element (add, compare, select) runs at half the vector ceiling, which counts the two
+  operations of a multiply-add. A copy or a fill has none.
+- What evaluates a function (exp, tanh, division), reduces or gathers takes the time that it took in eager less that of
+  an operator that moves next to nothing, unless memory explains that time. What PyTorch runs on one thread because it
+  is small, a compiler divides among all.
+- The start of a kernel on a GPU is the median of the fusible kernels shorter than 5 µs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perfkit.analysis.logical import logical_name
+from perfkit.analysis.places import places
+from perfkit.analysis.results import FusedKernel
+from perfkit.analysis.roofline import Booleans, Reals
+from perfkit.analysis.rules import Case, tensors
+from perfkit.table import FLOP_COLUMNS
+
+NEAR = 0.25  # of the measured time: a prediction as near as that holds
+_EXPLAINED = 1.3  # times the memory roof: an operator that takes no longer is bound by memory
+_MORE = 1.3  # times the work of eager's operators: the kernel computes values again
+# Operators of an instruction an element at most: how long they took in eager says nothing of their arithmetic.
+SIMPLE = frozenset({
+    "add", "sub", "rsub", "mul", "neg", "abs", "relu", "clamp", "clamp_min", "clamp_max", "threshold", "maximum",
+    "minimum", "square", "addcmul", "where", "masked_fill", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_not",
+    "bitwise_and", "bitwise_or", "logical_not", "logical_and", "logical_or", "to", "copy", "clone", "contiguous",
+    "reshape", "fill", "zero", "zeros", "zeros_like", "ones", "ones_like", "full", "arange", "cat", "stack", "tril",
+    "triu", "expand", "detach", "linear", "matmul", "invert", "view", "split",
+})  # fmt: skip
+# Elements from which PyTorch divides an operator among threads: at::internal::GRAIN_SIZE, but for some.
+_DIVIDED_FROM, _OWN = 32_768, {"gelu": 16_384, "layer_norm": 1, "softmax": 1024, "embedding": 1024}
+_WHOLE = 1024.0  # elements: smaller work no compiler divides
+
+_COLUMNS = ("pass", "module", "operator")
+Place = tuple[bool, str, str]  # whether in the backward pass, module, operator
+
+
+@dataclass
+class Spent:
+    """What eager spent on one operator at one place, ns a step, and how many calls of fused kernels serve it a step."""
+
+    time_ns: float = 0.0
+    arithmetic_ns: float = 0.0
+    flop: float = 0.0
+    served_by: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the formula needs of the machine: `start_ns` of a kernel on a GPU, of a parallel region on a CPU, and of
+    an operator of eager that moves next to nothing; threads."""
+
+    start_ns: float
+    empty_ns: float
+    threads: int
+    on_gpu: bool
+
+
+@dataclass
+class _Sums:
+    """The calls of one kernel, a step; `unknown` says why there is no prediction."""
+
+    operators: dict[str, None] = field(default_factory=dict)
+    count: float = 0.0
+    eager: float = 0.0
+    memory: float = 0.0
+    arithmetic: float = 0.0
+    start: float = 0.0
+    predicted: float = 0.0
+    measured: float = 0.0
+    eager_flop: float = 0.0
+    flop: float = 0.0
+    unknown: str = ""
+
+
+def check(eager: Case, fusible: Booleans, compiled: Case, generated: Booleans, machine: Machine) -> list[FusedKernel]:
+    """The `generated` kernels of `compiled` with predictions from the `fusible` rows of `eager`, the longest first."""
+    spent = eager_operators(eager, fusible, machine)
+    served: dict[int, list[Place]] = {row: [] for row in np.flatnonzero(generated).tolist()}
+    for row, place in _lines(compiled, generated):
+        served[row].append(place)
+        if place in spent:
+            spent[place].served_by += compiled.per_step(1)
+    memory, names = _memory_ns(compiled), compiled.text("short_name")
+    sums: dict[tuple[str, str], _Sums] = {}
+    for row, places_ in served.items():
+        one = sums.setdefault((names[row], compiled.text("pass")[row]), _Sums())
+        _add(one, compiled, row, float(memory[row]), {place: spent.get(place) for place in places_}, machine)
+    made = [_kernel(name, pass_, one) for (name, pass_), one in sums.items()]
+    return sorted(made, key=lambda kernel: -kernel.measured_ns)
+
+
+def eager_operators(case: Case, fusible: Booleans, machine: Machine) -> dict[Place, Spent]:
+    """What eager's fusible rows took, by place."""
+    arithmetic, flop = _arithmetic_ns(case, machine), _flop(case)
+    found: dict[Place, Spent] = {}
+    for row, place in _lines(case, fusible):
+        one = found.setdefault(place, Spent())
+        one.time_ns += case.per_step(float(np.nan_to_num(case.judged.time[row])))
+        one.arithmetic_ns += case.per_step(float(arithmetic[row]))
+        one.flop += case.per_step(float(flop[row]))
+    return found
+
+
+def _lines(case: Case, rows: Booleans) -> Iterator[tuple[int, Place]]:
+    """Each of `rows` with each place that it serves, as far as that is known."""
+    at = np.flatnonzero(rows)
+    lines = places(case.frame.iloc[at])
+    columns = [lines[name].astype(object).where(lines[name].notna(), "").tolist() for name in _COLUMNS]
+    for row, pass_, module, operator in zip(lines["row"].tolist(), *columns, strict=True):
+        if module and operator:
+            yield int(at[row]), (pass_ == "backward", module, operator)
+
+
+def _flop(case: Case) -> Reals:
+    return np.nan_to_num(case.frame[list(FLOP_COLUMNS)].to_numpy(float)).sum(axis=1)
+
+
+def _memory_ns(case: Case) -> Reals:
+    """The time in which each row's bytes pass at the bandwidth of their working set; NaN where they are unknown."""
+    assert case.ceilings is not None
+    moved = case.judged.bytes
+    sizes, rates = (np.array(values) for values in zip(*case.ceilings.envelope(), strict=True))
+    level = np.clip(np.searchsorted(sizes, np.nan_to_num(moved), side="right") - 1, 0, None)
+    return np.asarray(moved / rates[level] * 1e9, float)
+
+
+def _arithmetic_ns(case: Case, machine: Machine) -> Reals:
+    """The time that the arithmetic of each row of eager takes inside a fused kernel; 0 on a GPU."""
+    assert case.ceilings is not None
+    result = np.zeros(len(case.frame))
+    if machine.on_gpu:
+        return result
+    for column in FLOP_COLUMNS:
+        rate = case.ceilings.compute.get(column.removeprefix("flop_"))
+        if rate and "vector" in column:
+            result += np.nan_to_num(case.frame[column].to_numpy(float)) * 2 / rate * 1e9
+    own = np.nan_to_num(case.judged.time) - machine.empty_ns
+    functions = ~case.named(lambda name: logical_name(name) in SIMPLE) & (
+        own > _EXPLAINED * np.nan_to_num(_memory_ns(case))
+    )
+    for row in np.flatnonzero(functions).tolist():
+        gained = _threads_gained(case.text("name")[row], case.text("shapes")[row], machine.threads)
+        result[row] = max(result[row], own[row] / gained)
+    return result
+
+
+def _threads_gained(name: str, shapes: str, threads: int) -> int:
+    """How many times as many threads a compiler uses for an operator as PyTorch does."""
+    size = max((tensors.elements(shape) for _, shape in tensors.shapes(shapes)), default=0)
+    return threads if _WHOLE * threads <= size < _OWN.get(logical_name(name), _DIVIDED_FROM) else 1
+
+
+def _add(
+    one: _Sums, case: Case, row: int, memory: float, operators: dict[Place, Spent | None], machine: Machine
+) -> None:
+    """Add one call of a kernel, which serves `operators`."""
+    known = {place: spent for place, spent in operators.items() if spent is not None}
+    arithmetic = sum(spent.arithmetic_ns / spent.served_by for spent in known.values())
+    parallel = machine.on_gpu or case.judged.bytes[row] / 4 >= _WHOLE * machine.threads
+    start = machine.start_ns if parallel else 0.0
+    if not operators:
+        one.unknown = "the backend does not say which operators it stands for"
+    elif not np.isfinite(memory):
+        one.unknown = "what it moves is not known"
+    elif lacking := [o for place, spent in operators.items() if spent is None and (o := place[2]) not in SIMPLE]:
+        one.unknown = f"eager has no {lacking[0]} there"
+    one.operators.update(dict.fromkeys(place[2] for place in operators))
+    one.count += case.per_step(1)
+    one.measured += case.per_step(float(np.nan_to_num(case.judged.time[row])))
+    one.eager += case.per_step(sum(spent.time_ns / spent.served_by for spent in known.values()))
+    one.eager_flop += case.per_step(sum(spent.flop / spent.served_by for spent in known.values()))
+    one.flop += case.per_step(float(np.nan_to_num(case.judged.flop[row])))
+    one.memory += case.per_step(memory)
+    one.arithmetic += case.per_step(arithmetic)
+    one.start += case.per_step(start)
+    together = memory + arithmetic if machine.on_gpu else max(memory, arithmetic)
+    one.predicted += case.per_step(start + together)
+
+
+def _kernel(name: str, pass_: str, one: _Sums) -> FusedKernel:
+    parts = {"memory": one.memory, "arithmetic": one.arithmetic, "start": one.start}
+    return FusedKernel(
+        name=name,
+        pass_=pass_,
+        operators=list(one.operators),
+        count=one.count,
+        eager_ns=one.eager,
+        predicted_ns=None if one.unknown else one.predicted,
+        measured_ns=one.measured,
+        bound="" if one.unknown else max(parts, key=lambda part: parts[part]),
+        why=one.unknown or _why(one),
+    )
+
+
+def _why(one: _Sums) -> str:
+    """Why the kernel takes another time than predicted, as far as the figures tell; "" where it does not."""
+    if abs(one.predicted - one.measured) <= NEAR * one.measured:
+        return ""
+    faster = one.measured < one.predicted
+    if not faster and one.flop > _MORE * one.eager_flop > 0:
+        return f"it computes {one.flop / one.eager_flop:.1f} × the FLOP of eager's operators: it computes values again"
+    if one.start > max(one.memory, one.arithmetic):
+        return f"it is short: beginning work on all threads takes {'less' if faster else 'longer'} than measured alone"
+    if one.arithmetic > one.memory:
+        code = "better" if faster else "worse"
+        return f"its code computes {code} than eager's operators do"
+    return "its data lies nearer than its working set tells" if faster else "it does not reach the measured bandwidth"
+
+
+def error(kernels: list[FusedKernel]) -> tuple[float, float] | None:
+    """Σ |predicted − measured| / Σ measured over the kernels with a prediction, and their share of all fused time."""
+    known = [k for k in kernels if k.predicted_ns is not None]
+    measured, all_ = sum(k.measured_ns for k in known), sum(k.measured_ns for k in kernels)
+    if not measured:
+        return None
+    return sum(abs((k.predicted_ns or 0.0) - k.measured_ns) for k in known) / measured, measured / all_

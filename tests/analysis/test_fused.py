@@ -1,0 +1,167 @@
+"""Fused kernels one by one: predictions worked out by hand from eager's operators, and the reasons where they part.
+
+The machine of `faults`: 100 GB/s, 1 TFLOP/s of vector arithmetic, 4 threads.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from perfkit import members, table
+from perfkit.analysis.report import analyse
+from perfkit.analysis.results import FusedKernel, Report
+from perfkit.render.fusion import fusion_tables
+from tests.analysis import faults
+from tests.analysis.examples import backend, run
+
+MB = faults.MB
+EMPTY = [faults.cpu("fill_", 2, "fill", moved=4.0, shapes="fp32[]")] * 4  # what an operator of no work takes
+
+
+def report(eager: list[Any], compiled: list[Any], region_s: float | None = None) -> Report:
+    """A run of both on a machine whose parallel regions take `region_s`."""
+    tables: dict[str, table.KernelTable] = {
+        "eager": faults.made([*eager, *EMPTY], 2000),
+        "compile": faults.made(compiled, 1500),
+    }
+    records = [backend("eager", 2), backend("compile", 1.5)]
+    ceilings = msgspec.structs.replace(faults.CEILINGS, region_s=region_s)
+    return analyse(run(*records, tables=tables, ceilings=msgspec.to_builtins(ceilings)))
+
+
+def kernels(*given: Any) -> list[FusedKernel]:
+    found = report(*given).backends[0].fusion
+    assert found is not None
+    return found.kernels
+
+
+def eager(name: str, us: float, moved: float = 10 * MB, **more: Any) -> Any:
+    return faults.cpu(name, us, moved=moved, **{"shapes": faults.BIG, "module": "h", **more})
+
+
+def fused(us: float, moved: float | None, *operators: str, **more: Any) -> Any:
+    """A generated kernel that serves `operators` of the module `h`."""
+    served = members.split([("forward", "h", o) for o in operators], [1.0] * len(operators)) if operators else []
+    name = "graph_0_cpp_fused_0"
+    place = {"module": "h", "operator": operators[-1], "serves": members.text(served)} if operators else {}
+    return {
+        **faults.cpu("x", us, "fused", moved=moved),
+        "operator": None,
+        "name": name,
+        "short_name": name,
+        **place,
+        **more,
+    }
+
+
+CHAIN = [eager("add", 100), eager("mul", 100), eager("relu", 100)]
+
+
+def test_by_memory_what_the_fused_kernel_moves_at_the_measured_bandwidth() -> None:
+    """10 MB at 100 GB/s; what the operators took one by one says nothing of their arithmetic."""
+    [kernel] = kernels(CHAIN, [fused(110, 10 * MB, "add", "mul", "relu")])
+    assert kernel.predicted_ns == pytest.approx(100e3) and kernel.measured_ns == pytest.approx(110e3)
+    assert (kernel.bound, kernel.why, kernel.eager_ns) == ("memory", "", pytest.approx(300e3))
+    assert kernel.operators == ["add", "mul", "relu"]
+
+
+def test_simple_arithmetic_runs_at_half_the_ceiling_of_multiply_adds() -> None:
+    """3 × 100 MFLOP at half of 1 TFLOP/s are 600 µs."""
+    rows = [eager(n, 900, flop_vector_fp32=100e6) for n in ("add", "mul", "relu")]
+    [kernel] = kernels(rows, [fused(650, 10 * MB, "add", "mul", "relu")])
+    assert kernel.predicted_ns == pytest.approx(600e3) and kernel.bound == "arithmetic"
+
+
+def test_a_function_takes_what_it_took_in_eager_less_the_call() -> None:
+    """The call of an operator takes 2 µs; of what memory explains nothing is arithmetic."""
+    [kernel] = kernels([eager("add", 100), eager("gelu", 402)], [fused(390, 10 * MB, "add", "gelu")])
+    assert kernel.predicted_ns == pytest.approx(400e3)
+    [kernel] = kernels([eager("add", 100), eager("sum", 110)], [fused(105, 10 * MB, "add", "sum")])
+    assert kernel.predicted_ns == pytest.approx(100e3) and kernel.bound == "memory"
+
+
+def test_what_pytorch_runs_on_one_thread_a_compiler_divides() -> None:
+    """10,000 elements: too few for PyTorch to divide, of four threads each takes a quarter; a region takes 3 µs."""
+    small = {"shapes": "fp32[100×100]", "moved": 80e3}
+    [kernel] = kernels([eager("exp", 42, **small), eager("add", 5, **small)], [fused(13, 80e3, "exp", "add")], 3e-6)
+    assert kernel.predicted_ns == pytest.approx(13e3)
+
+
+def test_kernels_that_share_an_operator_share_its_arithmetic() -> None:
+    first, second = (
+        fused(200, 10 * MB, "layer_norm", name=f"graph_0_cpp_fused_{i}", short_name=str(i)) for i in (1, 2)
+    )
+    found = kernels([eager("native_layer_norm", 402, operator="aten::layer_norm"), eager("add", 90)], [first, second])
+    assert [k.predicted_ns for k in found] == [pytest.approx(200e3)] * 2
+
+
+def test_calls_of_one_kernel_are_taken_together() -> None:
+    layers = [{"module": f"h.{i}"} for i in range(3)]
+    rows = [eager(n, us, **layer) for layer in layers for n, us in (("add", 100), ("gelu", 402))]
+    calls = [fused(400, 10 * MB, "gelu", serves=None, **layer) for layer in layers]
+    [kernel] = kernels(rows, calls)
+    assert kernel.count == 3 and kernel.predicted_ns == pytest.approx(1200e3) == kernel.measured_ns
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (fused(110, 10 * MB), "the backend does not say which operators it stands for"),
+        (fused(110, None, "add", "mul"), "what it moves is not known"),
+        (fused(110, 10 * MB, "add", "tanh"), "eager has no tanh there"),
+    ],
+)
+def test_without_a_basis_there_is_no_prediction(kernel: Any, why: str) -> None:
+    [found] = kernels(CHAIN, [kernel])
+    assert found.predicted_ns is None and found.why == why
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (fused(300, 10 * MB, "add", "mul", "relu"), "it does not reach the measured bandwidth"),
+        (fused(50, 10 * MB, "add", "mul", "relu"), "its data lies nearer than its working set tells"),
+        (fused(900, 10 * MB, "add", "gelu"), "its code computes worse than eager's operators do"),
+        (fused(200, 10 * MB, "add", "gelu"), "its code computes better than eager's operators do"),
+        (
+            fused(900, 10 * MB, "add", "gelu", flop_vector_fp32=5e6),
+            "it computes 2.5 × the FLOP of eager's operators: it computes values again",
+        ),
+    ],
+)
+def test_where_they_part_the_figures_say_why(kernel: Any, why: str) -> None:
+    rows = [*CHAIN, eager("gelu", 402, flop_vector_fp32=2e6)]
+    assert [k.why for k in kernels(rows, [kernel])] == [why]
+
+
+def test_the_error_is_weighted_by_time_and_tells_for_how_much_of_it() -> None:
+    rows = [*CHAIN, eager("gelu", 402)]
+    named = {"name": "graph_0_cpp_fused_9", "short_name": "9"}
+    calls = [
+        fused(80, 10 * MB, "add", "mul"),
+        fused(420, 10 * MB, "gelu", **named),
+        fused(100, 10 * MB, name="cpp_fused_8", short_name="8"),
+    ]
+    made = report(rows, calls).backends[0]
+    assert made.fusion is not None
+    assert made.fusion.kernels_error == pytest.approx((20 + 20) / 500)
+    assert made.fusion.kernels_known == pytest.approx(500 / 600)
+    shown = fusion_tables(made)[1]
+    assert "the predictions are 8% off, for 83% of the time" in shown.notes[0]
+
+
+def test_what_separates_the_steps_sums_up() -> None:
+    """Eager: 2000 µs, of which products take 500; compiled 1500, its products 400."""
+    rows = [faults.product(500), *CHAIN]
+    made = report(rows, [faults.product(400), fused(150, 10 * MB, "add", "mul", "relu")]).backends[0].fusion
+    assert made is not None and made.achieved_step_ns == pytest.approx(1500e3)
+    parts = dict(re.fullmatch(r"(.*) ([+−].*) µs", text).groups() for text in made.step_why)  # type: ignore[union-attr]
+    assert parts["other kernels"] == "−100.0"
+    total = sum(float(us.replace("−", "-")) for us in parts.values())
+    assert total == pytest.approx(
+        (made.achieved_step_ns - made.predicted_step_ns) / 1e3, abs=20
+    )  # small parts are left out
