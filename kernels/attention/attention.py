@@ -257,13 +257,20 @@ def copies(name: str) -> tuple[Implementation, ...]:
     )
 
 
-def softmaxes(name: str) -> tuple[Implementation, ...]:
+def softmaxes(name: str, triton_is_fastest_in: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
     return (
         *versions("causal_softmax.c", name, "loops over each row", "threads over rows, vectors within"),
         Implementation(1, "cuda", "causal_softmax.cu", f"{name}_v1", "one thread a row"),
         Implementation(2, "cuda", "causal_softmax.cu", f"{name}_v2", "one warp a row, which is read twice"),
         Implementation(3, "cuda", "causal_softmax.cu", f"{name}_v3", "the past stays in registers and is read once"),
-        Implementation(1, "triton", "causal_softmax_triton.py", name, "rows in registers; only the past is read"),
+        Implementation(
+            1,
+            "triton",
+            "causal_softmax_triton.py",
+            name,
+            "rows in registers; only the past is read",
+            fastest_in=triton_is_fastest_in,
+        ),
     )
 
 
@@ -359,7 +366,7 @@ FAMILY = Family(
             cost=softmax_backward_cost,
             # datt − Σ loses digits where att is near 1, and most of the result is far smaller than that.
             tolerance={"fp32": 5e-5, "bf16": 1e-2},
-            implementations=softmaxes("causal_softmax_backward"),
+            implementations=softmaxes("causal_softmax_backward", triton_is_fastest_in=("fp32",)),
         ),
         Operation(
             name="flash_attention_forward",

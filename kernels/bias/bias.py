@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,8 @@ def rows_and_columns(x: Tensor, *_: Any) -> tuple[int, int]:
 def bias_gradient_cost(call: Call) -> Cost:
     """1 FLOP an element: its sum."""
     dy = call.tensor(0)
-    return Cost({f"vector_{dy.dtype}": float(dy.numel)}, dy.nbytes, dy.shape[-1] * ITEM_BYTES[dy.dtype])
+    written = dy.shape[-1] * ITEM_BYTES[dy.dtype]
+    return Cost({f"vector_{dy.dtype}": float(dy.numel)}, dy.nbytes + written * added_to(call, 1, 0), written)
 
 
 def forward_cost(call: Call) -> Cost:

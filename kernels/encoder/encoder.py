@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
 from perfkit.errors import InputError
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,12 +54,19 @@ def forward_cost(call: Call) -> Cost:
 
 
 def backward_cost(call: Call) -> Cost:
-    """An element of dx 2 FLOP: added to its token's row and to its position's. Both results are written whole."""
+    """An element of dx 2 FLOP: added to its token's row and to its position's.
+
+    A result is written whole; one that is added to is read and written in the rows that B·T tokens, or T positions,
+    can name.
+    """
     dx, idx, vocabulary, positions = call.tensor(0), call.tensor(1), call.arguments[2], call.arguments[3]
     assert isinstance(vocabulary, int)
     assert isinstance(positions, int)
-    written = (vocabulary + positions) * dx.shape[-1] * ITEM_BYTES[dx.dtype]
-    return Cost({f"vector_{dx.dtype}": 2.0 * dx.numel}, dx.nbytes + idx.nbytes, written)
+    dwte_added, dwpe_added = (added_to(call, 4, output) for output in (0, 1))
+    read = (min(idx.numel, vocabulary) if dwte_added else 0) + (idx.shape[1] if dwpe_added else 0)
+    written = read + (0 if dwte_added else vocabulary) + (0 if dwpe_added else positions)
+    row = dx.shape[-1] * ITEM_BYTES[dx.dtype]
+    return Cost({f"vector_{dx.dtype}": 2.0 * dx.numel}, dx.nbytes + idx.nbytes + read * row, written * row)
 
 
 def forward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
@@ -112,6 +119,7 @@ FAMILY = Family(
                 Implementation(
                     1, "triton", "encoder_triton.py", "encoder_forward",
                     "whole rows",
+                    fastest_in=("bf16",),
                 ),
             ),
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,8 +59,10 @@ def backward_cost(call: Call) -> Cost:
     """An element 13 FLOP: normalised x 2, dy·weight 1, its two sums 3, dx 4, dweight 2, dbias 1; a row 2 divisions."""
     dy, x, weight, mean, rstd = (call.tensor(i) for i in range(5))
     flop = {f"vector_{x.dtype}": 13.0 * x.numel + 2.0 * mean.numel}
+    written = [n * ITEM_BYTES[x.dtype] for n in (x.numel, weight.numel, weight.numel)]
     read = dy.nbytes + x.nbytes + weight.nbytes + mean.nbytes + rstd.nbytes
-    return Cost(flop, read, (x.numel + 2 * weight.numel) * ITEM_BYTES[x.dtype])
+    read += sum(nbytes for output, nbytes in enumerate(written) if added_to(call, 5, output))
+    return Cost(flop, read, sum(written))
 
 
 def forward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
@@ -158,6 +160,7 @@ FAMILY = Family(
                 Implementation(
                     1, "triton", "layernorm_triton.py", "layernorm_backward",
                     "one pass; sums over rows by parts, in a fixed order",
+                    fastest_in=("fp32",),
                 ),
             ),
         ),

@@ -59,7 +59,14 @@ FAMILY = Family(
                 Implementation(
                     3, "cuda", "norm.cu", "global_norm_v3", "16-byte accesses, four of a thread under way at once"
                 ),
-                Implementation(1, "triton", "norm_triton.py", "global_norm", "sums of parts, in a fixed order"),
+                Implementation(
+                    1,
+                    "triton",
+                    "norm_triton.py",
+                    "global_norm",
+                    "sums of parts, in a fixed order",
+                    fastest_in=("bf16",),
+                ),
             ),
         ),
     ),

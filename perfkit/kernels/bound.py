@@ -52,6 +52,8 @@ class Bound:
                 self._sums.append((outputs[i], targets[i]))
         self._tensors = [arguments[i] for i in operation.signature.tensors] + targets
         self._numbers = kernel.numbers(scalars, self._mask)
+        if self._mask:  # what a profiler keeps of the call, for its cost: adding reads, and may write less
+            self._arguments.append(self._mask)
 
     def __call__(self, **numbers: int | float) -> None:
         """Run it; `numbers` changes arguments that are no tensors, by name, for this call and those after it."""
@@ -71,7 +73,7 @@ class Bound:
                     f"{self.operation.name} takes no number called {name}.", f"It takes {signature.inputs}."
                 )
             self._arguments[signature.inputs.index(name)] = value
-        scalars = tuple(self.operation.scalars(*self._arguments))
+        scalars = tuple(self.operation.scalars(*self._arguments[: len(signature.inputs)]))
         self._numbers = self._kernel.numbers(scalars, self._mask)
 
 

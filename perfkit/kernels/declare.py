@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perfkit.cost.model import CostFunction
+from perfkit.cost.model import Call, CostFunction
 from perfkit.kernels.schema import Schema
 
 NAMESPACE = "perfkit"
@@ -20,7 +20,8 @@ NAMESPACE = "perfkit"
 
 @dataclass(frozen=True)
 class Implementation:
-    """One version of an operation in one language. Versions count from naive (1) upwards; the highest is the fastest.
+    """One version of an operation in one language. Versions count from naive (1) upwards; the highest is the fastest of
+    its language, and runs unless another language's is known to be faster.
 
     `source` is a file beside the family's Python file, `symbol` the function in it, `text` what this version does
     better than the one before, `dtypes` the precisions it exists in.
@@ -28,6 +29,9 @@ class Implementation:
     `accumulates`: its function takes one more integer after the operation's scalars, a bit for each output: where bit i
     is set, it adds to output i instead of overwriting it (`perfkit.kernels.bind`). For other implementations the
     engine adds afterwards, by way of a temporary.
+
+    `fastest_in`: the precisions in which it is the fastest of its device's versions in any language, by measurement
+    (`perfkit bench`, benchmarks/gpu_kernels.py). It then runs in the place of the highest version.
     """
 
     version: int
@@ -37,6 +41,7 @@ class Implementation:
     text: str
     dtypes: tuple[str, ...] = ("fp32", "bf16")
     accumulates: bool = False
+    fastest_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,16 @@ class Gradient:
     derive: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     also: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Any]] = field(default_factory=dict)
     incoming: tuple[str, ...] = ()
+
+
+def added_to(call: Call, inputs: int, output: int) -> bool:
+    """Whether a call recorded by a profiler adds to output number `output` instead of overwriting it.
+
+    A bound operation (`perfkit.kernels.bind`) that does so shows one argument more than its `inputs`: a bit for each
+    output, as its kernel takes it. For cost functions: adding reads what is there.
+    """
+    mask = call.arguments[inputs] if len(call.arguments) > inputs else 0
+    return isinstance(mask, int) and bool(mask >> output & 1)
 
 
 @dataclass(frozen=True)

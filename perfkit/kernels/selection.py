@@ -51,11 +51,16 @@ def use_version(version: int | None = None, language: str | None = None) -> Iter
 
 
 def choose(operation: Operation, device: str, dtype: str, wanted: Wanted) -> Implementation:
-    """The implementation to run; the highest version when none is asked for. Raises `Unavailable` if missing."""
+    """The implementation to run. Raises `Unavailable` if missing.
+
+    When no version is asked for: the one that declares to be the fastest in this precision, else the highest.
+    """
     found = candidates(operation, device, dtype, wanted.language)
     matching = [i for i in found if wanted.version in (None, i.version)]
+    if matching and wanted.version is None:
+        return next((i for i in matching if dtype in i.fastest_in), matching[-1])
     if matching:  # of several languages that have the version asked for, the plainest
-        return matching[-1] if wanted.version is None else matching[0]
+        return matching[0]
     which = "" if wanted.version is None else f" {wanted.version}"
     language = "" if wanted.language is None else f" in {wanted.language}"
     others = sorted({f"{i.version} ({i.language}: {', '.join(i.dtypes)})" for i in operation.implementations})

@@ -74,6 +74,16 @@ def test_a_profiler_sees_the_operators_name_and_shapes(tmp_path: Path) -> None:
     assert (event["cat"], event["args"]["Input Dims"]) == ("cpu_op", [[3, 5]])
 
 
+def test_a_profiler_sees_which_outputs_are_added_to() -> None:
+    arguments = torch.randn(2, 3, 8), torch.randint(0, 5, (2, 3)), 5, 9
+    results = torch.zeros(5, 8), torch.zeros(9, 8)
+    add = bind("encoder_backward", arguments, results, accumulate=("dwpe",))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        add()
+    (event,) = [e for e in profile.events() if e.name == "perfkit::encoder_backward"]
+    assert event.concrete_inputs[2:] == [5, 9, 0b10]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x = torch.randn(3, 5)
     with pytest.raises(InputError, match=r"gelu_forward writes y as fp32 \(3, 5\) on cpu; it was given fp32 \(5, 3\)"):

@@ -95,7 +95,11 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("gelu_backward", (spec(10, 4, dtype="bf16"), spec(10, 4, dtype="bf16")), 720, 160, 80),
         ("encoder_forward", (spec(2, 3, dtype="int64"), spec(50, 8), spec(9, 8)), 48, 48 + 4 * 8 * (6 + 3), 4 * 48),
         ("encoder_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 50, 9), 96, 4 * 48 + 48, 4 * 8 * 59),
+        # Added to dwte, of which six tokens can name six rows; then to both results.
+        ("encoder_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 50, 9, 1), 96, 4 * 96 + 48, 4 * 8 * 15),
+        ("encoder_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 5, 9, 3), 96, 4 * 112 + 48, 4 * 8 * 8),
         ("bias_gradient", (spec(5, 8),), 40, 160, 32),
+        ("bias_gradient", (spec(5, 8), 1), 40, 192, 32),
         ("bias_relu_forward", (spec(5, 8), spec(8)), 80, 4 * 48, 160),
         ("bias_relu_backward", (spec(5, 8), spec(5, 8)), 40, 320, 160),
         ("residual_forward", (spec(5, 8), spec(5, 8)), 40, 320, 160),
@@ -122,6 +126,11 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
             "layernorm_backward",
             (spec(5, 8), spec(5, 8), spec(8), spec(5), spec(5)),
             13 * 40 + 10, 4 * (80 + 8 + 10), 4 * (40 + 16),
+        ),
+        (  # added to dx and dbias
+            "layernorm_backward",
+            (spec(5, 8), spec(5, 8), spec(8), spec(5), spec(5), 0b101),
+            13 * 40 + 10, 4 * (80 + 8 + 10 + 48), 4 * (40 + 16),
         ),
         ("cross_entropy_forward", (spec(3, 7), spec(3, dtype="int64"), -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
         (

@@ -5,6 +5,7 @@ Triton reads TRITON_INTERPRET when it is imported, so the kernels run in process
 
 from __future__ import annotations
 
+import functools
 import math
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.kernels import catalog, check, find, selection
+from perfkit.kernels.languages import LANGUAGES
 from perfkit.kernels.selection import Wanted
 from perfkit.kernels.triton import Launch, availability, binding, launch, row_tile, unavailable
 
@@ -197,6 +200,18 @@ def test_the_interpreter_is_never_chosen_unless_asked_for(monkeypatch: pytest.Mo
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert selection.choose(operation, "cpu", "fp32", Wanted()).language == "c"
     assert selection.choose(operation, "cpu", "fp32", Wanted(language="triton")).language == "triton"
+
+
+def test_a_version_that_declares_to_be_the_fastest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for language in ("cuda", "triton"):
+        monkeypatch.setitem(LANGUAGES, language, replace(LANGUAGES[language], unavailable=lambda: None))
+    operation = find("global_norm")
+    choose = functools.partial(selection.choose, operation, "cuda")
+    assert choose("bf16", Wanted()).language == "triton"
+    assert choose("fp32", Wanted()).language == choose("bf16", Wanted(language="cuda")).language == "cuda"
+    assert choose("bf16", Wanted(version=1)).language == "cuda"
+    monkeypatch.setitem(LANGUAGES, "triton", replace(LANGUAGES["triton"], unavailable=lambda: "There is none."))
+    assert choose("bf16", Wanted()).language == "cuda"
 
 
 def test_why_triton_cannot_run_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
