@@ -221,7 +221,7 @@ def _single(first: float, second: float, rule: Rule) -> Judgement:
         verdict=judging.UNKNOWN, ratio=ratio, low=ratio / (1 + allowance), high=ratio * (1 + allowance),
         detectable=allowance, n=1, unit="run", method="one value each", allowance=allowance,
     )  # fmt: skip
-    return judging.decide(found, 0.0, rule.resolution)
+    return msgspec.structs.replace(judging.decide(found, 0.0, rule.resolution), adjusted_p=None)
 
 
 def efficiency(first: Side, second: Side, rule: Rule) -> Tested:

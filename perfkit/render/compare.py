@@ -108,6 +108,11 @@ def _sides(found: Comparison) -> Table:
     )  # fmt: skip
 
 
+def _head(label: str) -> str:
+    """A side's label at the head of a column."""
+    return clean(label, 24)
+
+
 def _status(side: SideResult) -> Cell:
     if side.status in ("wrong", "failed", "unavailable"):
         return Cell(f"✗ {side.status}", "bad")
@@ -148,8 +153,8 @@ def _waterfall(pair: Pair, about: str) -> Table:
     return table(
         f"Where the difference comes from{about}",
         words("part", names, ["" if line.level else "strong" for line in lines], name=True),
-        figures(pair.first, [line.first_ns for line in lines], "ns", scale=scale),
-        figures(pair.second, [line.second_ns for line in lines], "ns", scale=scale),
+        figures(_head(pair.first), [line.first_ns for line in lines], "ns", scale=scale),
+        figures(_head(pair.second), [line.second_ns for line in lines], "ns", scale=scale),
         Column("difference", tuple(Cell(_signed(line.difference_ns, scale)) for line in lines), scale.suffix),
         Column("", tuple(_bar(line.difference_ns, largest) for line in lines), numeric=False, priority=1),
         notes=[note],
@@ -206,9 +211,9 @@ def _exchanges(pair: Pair, about: str, limit: int | None) -> Table:
     return table(
         f"What became of what{about}",
         words("part of the model", [_part(e) for e in rows], name=True),
-        words(pair.first, [_kernels(e.first) for e in rows], least=20),
+        words(_head(pair.first), [_kernels(e.first) for e in rows], least=20),
         figures("", [e.first_ns for e in rows], "ns", scale=scale),
-        words(pair.second, [_kernels(e.second) for e in rows], least=20),
+        words(_head(pair.second), [_kernels(e.second) for e in rows], least=20),
         figures("", [e.second_ns for e in rows], "ns", scale=scale),
         notes=["Kernels with their calls a step; repeated layers together. A kernel marked (part) serves other parts "
                "too, and its time is divided among them.", *([f"{left} more parts are not shown."] if left else [])],
@@ -230,7 +235,7 @@ def _tree(lines: Sequence[TreeLine], sides: Sequence[SideResult], limit: int | N
     cells = [[line.cells[i] for line in shown] for i in range(len(sides))]
     scale = column_scale([c.time_ns for column in cells for c in column if c], "ns")
     for side, column in zip(sides, cells, strict=True):
-        columns.append(figures(side.label, [c.time_ns if c else None for c in column], "ns", scale=scale))
+        columns.append(figures(_head(side.label), [c.time_ns if c else None for c in column], "ns", scale=scale))
     for number, (header, unit, pick) in enumerate(
         (
             ("launches", "count", lambda c: c.launches),
@@ -241,7 +246,7 @@ def _tree(lines: Sequence[TreeLine], sides: Sequence[SideResult], limit: int | N
     ):
         for side, column in zip(sides, cells, strict=True):
             values = [pick(c) if c else None for c in column]
-            columns.append(figures(f"{header} {side.label}", values, unit, priority=2 + number))
+            columns.append(figures(f"{header} {_head(side.label)}", values, unit, priority=2 + number))
     notes = ["Kernel time a step. A fused kernel is divided among the operators it serves."]
     if left:
         notes.append("Operators are shown of the first layer only: --limit 0 shows all.")
