@@ -7,12 +7,12 @@ that the lines of two backends can be laid side by side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perfkit import members
-from perfkit.analysis.logical import logical_name
+from perfkit.analysis.logical import parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,29 +31,28 @@ def places(frame: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     texts = {name: _texts(frame[name]) for name in ("pass", "module", "operator", "placed_by", "serves")}
-    own = list(zip(*(texts[name] for name in ("pass", "module", "operator")), strict=True))
-    layer_of = _layers(frame, texts["module"])
+    own_layer = [None if v is None else int(v) for v in _plain(frame["layer"])]
+    layer_of = _layers(texts["module"], own_layer)
     lines: list[tuple[Any, ...]] = []
-    for row, (pass_, module, operator) in enumerate(own):
-        by = texts["placed_by"][row] or "none"
-        served = _members(texts["serves"][row])
-        if len(served) > 1:
-            lines += [
-                (
-                    row,
-                    m.pass_ or NOT_PLACED,
-                    layer_of(m.module),
-                    m.module or None,
-                    m.operator or None,
-                    m.share,
-                    True,
-                    by,
-                )
-                for m in served
-            ]
+    for row, layer in enumerate(own_layer):
+        pass_, module, operator, by, serves = (texts[name][row] for name in texts)
+        if serves:
+            served = [(m, layer_of(m.module)) for m in _members(serves)]
         else:
-            name = logical_name(operator) if operator else None
-            lines.append((row, pass_ or NOT_PLACED, layer_of(module, row), module, name, 1.0, False, by))
+            served = [(m, layer) for m in _parts(pass_ or "", module or "", operator or "")]
+        lines += [
+            (
+                row,
+                m.pass_ or NOT_PLACED,
+                at,
+                m.module or None,
+                m.operator or None,
+                m.share,
+                len(served) > 1,
+                by or "none",
+            )
+            for m, at in served
+        ]
     columns = ["row", "pass", "layer", "module", "operator", "share", "fused", "placed_by"]
     found = pd.DataFrame(lines, columns=columns)
     text = dict.fromkeys(("pass", "module", "operator", "placed_by"), "string")
@@ -61,7 +60,12 @@ def places(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _texts(column: pd.Series) -> list[str | None]:
-    return [None if v is None or v != v else str(v) for v in column.astype(object).where(column.notna(), None)]
+    return [None if v is None else str(v) for v in _plain(column)]
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    """The values of a column, None for those that are absent."""
+    return column.astype(object).where(column.notna(), None).tolist()
 
 
 @lru_cache(maxsize=4096)
@@ -69,35 +73,30 @@ def _members(text: str | None) -> Sequence[members.Member]:
     """The members that `text` tells, those whose operators have one name after all taken together."""
     if not text:
         return ()
-    read = members.read(text)
-    return members.split([(m.pass_, m.module, logical_name(m.operator)) for m in read], [m.share for m in read])
+    lines = [(part, m.share * part.share) for m in members.read(text) for part in _parts(m.pass_, m.module, m.operator)]
+    return members.split([part[:3] for part, _ in lines], [share for _, share in lines])
 
 
-def _layers(frame: pd.DataFrame, modules: Sequence[str | None]) -> Any:
-    """A function from a module path, and the row that has it, to the layer's index or None.
+@lru_cache(maxsize=4096)
+def _parts(pass_: str, module: str, operator: str) -> Sequence[members.Member]:
+    """What an operator in a place serves: one logical operator, or those that a kernel of perfkit's replaces."""
+    return [members.Member(pass_, module, name, share) for name, share in parts(operator)]
 
-    The table tells the layer of each row's own module. For another module of a fused row it follows from them: the
-    layer stands in the path behind the same prefix.
+
+def _layers(modules: Sequence[str | None], layers: Sequence[int | None]) -> Callable[[str], int | None]:
+    """From a module path to the layer's index or None, as the table's rows have it.
+
+    For a path that no row has for its own it follows from theirs: the layer stands behind the same prefix.
     """
-    numbers = [None if v is None else int(v) for v in frame["layer"].astype(object).where(frame["layer"].notna(), None)]
-    prefixes = {
-        ".".join(parts[:i])
-        for module, layer in {(m, n) for m, n in zip(modules, numbers, strict=True) if m and n is not None}
-        for parts in [module.split(".")]
-        for i, part in enumerate(parts)
-        if part == str(layer)
-    }
-    known = {m: n for m, n in zip(modules, numbers, strict=True) if m and n is not None}
+    known = {m: n for m, n in zip(modules, layers, strict=True) if m}
+    prefixes: set[str] = set()
+    for module, layer in known.items():
+        words = module.split(".")
+        prefixes |= {".".join(words[:i]) for i, word in enumerate(words) if layer is not None and word == str(layer)}
 
-    def layer_of(module: str | None, row: int | None = None) -> int | None:
-        if row is not None:
-            return numbers[row]
-        if not module or module in known:
-            return known.get(module or "")
-        parts = module.split(".")
-        for i in range(1, len(parts)):
-            if ".".join(parts[:i]) in prefixes and parts[i].isdigit():
-                return int(parts[i])
-        return None
+    def layer_of(module: str) -> int | None:
+        words = module.split(".")
+        behind = (w for i, w in enumerate(words) if w.isdigit() and ".".join(words[:i]) in prefixes)
+        return known[module] if module in known else next((int(w) for w in behind), None)
 
     return layer_of

@@ -34,7 +34,17 @@ def test_members_that_are_one_operator_after_all_are_one_line() -> None:
     parts = [("backward", "h.0", "aten::mm", 0.5), ("backward", "h.0", "aten::addmm", 0.5)]
     row = ROWS[1] | {"serves": members.text([members.Member(*p) for p in parts])}
     (line,) = places(table.build([row]).frame).itertuples()
-    assert (line.module, line.operator, line.share, line.fused) == ("t.h.1.mlp", "layer_norm", 1.0, False)
+    assert (line.module, line.operator, line.share, line.fused) == ("h.0", "linear", 1.0, False)
+
+
+def test_a_kernel_of_perfkits_is_split_into_the_operators_that_it_replaces() -> None:
+    """By the tensors that each would move: a sum reads two and writes one, LayerNorm reads one and writes one."""
+    row = ROWS[0] | {"name": "perfkit::residual_layernorm_forward", "operator": "perfkit::residual_layernorm_forward"}
+    found = places(table.build([row]).frame)
+    assert list(zip(found["operator"], found["share"], found["layer"], strict=True)) == [
+        ("add", 0.6, 1), ("layer_norm", 0.4, 1),
+    ]  # fmt: skip
+    assert found["fused"].all()
 
 
 def test_an_empty_table_has_no_places() -> None:
