@@ -3,7 +3,7 @@
 The trace knows when each kernel ran, undisturbed by counters, and where in the model it belongs. The report knows what
 the hardware counted, while kernels were serialised, run several times each, and met emptied caches. A row of the trace
 and a kernel of the report are the same launch when function, grid, block and template arguments agree and the order of
-launches leaves no other choice (`perfkit.readers.alignment`); what is ambiguous stays without counters.
+launches leaves no other choice (`perfkit.alignment`); what is ambiguous stays without counters.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.alignment import Booleans, Integers, align
 from perfkit.errors import InputError
-from perfkit.readers.alignment import Booleans, Integers, align
 from perfkit.readers.join_facts import KERNEL, facts_of, sentences
 from perfkit.readers.join_keys import Keys, keys
 from perfkit.readers.kineto import columns as kineto_columns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.readers.alignment import Booleans, Integers
+from perfkit.alignment import Booleans, Integers
 from perfkit.table import KernelTable
 
 if TYPE_CHECKING:

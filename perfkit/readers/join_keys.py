@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.readers.alignment import Integers
+from perfkit.alignment import Integers
 
 if TYPE_CHECKING:
     import pandas as pd

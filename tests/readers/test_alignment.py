@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.readers import alignment
-from perfkit.readers.alignment import align
+from perfkit import alignment
+from perfkit.alignment import align
 
 
 def aligned(rows: str, columns: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 A trace shows the calls of a graph in the order of its code, so a run of the graph is found by the names of its calls
 one after the other. Where one is missing or another stands between, the calls that are certain all the same are placed
-(`perfkit.readers.alignment`). A graph that runs several times in one pass serves several modules with the same code,
+(`perfkit.alignment`). A graph that runs several times in one pass serves several modules with the same code,
 and nothing tells which: its calls are not placed.
 
 What runs beside the call sites is the model's own work, as it is in eager.
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from perfkit import members
+from perfkit.alignment import MOST_CELLS, align
 from perfkit.members import CallSite
-from perfkit.readers.alignment import MOST_CELLS, align
 from perfkit.readers.kineto.columns import Coded
 from perfkit.readers.kineto.events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers
 from perfkit.readers.kineto.place import OPTIMIZER, PASS, ROOT, Place
