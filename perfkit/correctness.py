@@ -48,7 +48,7 @@ def write_reference(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     index = {}
     for number, (name, tensor) in enumerate(tensors.items()):
         index[name] = f"{number}.npy"
-        np.save(folder / index[name], tensor.detach().to("cpu", torch.float64).numpy())
+        np.save(folder / index[name], _dense(tensor).to("cpu", torch.float64).numpy())
     (folder / _INDEX).write_text(json.dumps(index))
 
 
@@ -72,7 +72,7 @@ def relative_error(actual: torch.Tensor, reference: np.ndarray) -> float | None:
 
     if tuple(actual.shape) != reference.shape:
         return None
-    flat, expected = actual.detach().reshape(-1), reference.reshape(-1)
+    flat, expected = _dense(actual).reshape(-1), reference.reshape(-1)
     difference = norm = 0.0
     for start in range(0, flat.numel(), _CHUNK):
         # A copy, because torch refuses to promise that it will not write into a read-only memory map.
@@ -82,6 +82,11 @@ def relative_error(actual: torch.Tensor, reference: np.ndarray) -> float | None:
         norm += float(torch.sum(r**2))
     error = math.sqrt(difference / norm) if norm else math.sqrt(difference)
     return error if math.isfinite(error) else None
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The values alone; of a sparse gradient (COO) with its zeros, entries of the same row added up."""
+    return tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
 
 
 def judge(

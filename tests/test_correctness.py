@@ -79,3 +79,13 @@ def test_many_wrong_tensors_are_summed_up_worst_first():
     found = verdict({f"t{i}": 10.0**i for i in range(5)}, {f"t{i}": 0.0 for i in range(5)})
     assert found.problems[0].startswith("t4")
     assert found.problems[-1] == "2 further tensors are wrong."
+
+
+def test_sparse_gradients_are_compared_by_their_values(tmp_path):
+    indices, values = torch.tensor([[3, 1, 3]]), torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.5, 0.5]])
+    sparse = torch.sparse_coo_tensor(indices, values, (6, 2), check_invariants=True)
+    correctness.write_reference(tmp_path, {"table": sparse.double()})
+    assert correctness.errors_against(tmp_path, {"table": sparse})["table"] == 0.0
+    assert correctness.errors_against(tmp_path, {"table": sparse.to_dense()})["table"] == 0.0
+    other = torch.sparse_coo_tensor(indices, 2 * values, (6, 2), check_invariants=True)
+    assert correctness.errors_against(tmp_path, {"table": other})["table"] == pytest.approx(1.0)

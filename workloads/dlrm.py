@@ -67,12 +67,17 @@ INDICES = {"index-hash-list": ListIndex, "index-hash-tensor": TensorIndex, "modu
 
 
 class Table(nn.Module):
-    """One embedding table and its index; of several hashes a sample the vectors add up: (B, H) → (B, D)."""
+    """One embedding table and its index; of several hashes a sample the vectors add up: (B, H) → (B, D).
 
-    def __init__(self, index: nn.Module, rows: int, width: int, bag: bool) -> None:
+    With `sparse` the table's gradient holds the rows that were looked up, else all of them.
+    """
+
+    def __init__(self, index: nn.Module, rows: int, width: int, bag: bool, sparse: bool) -> None:
         super().__init__()
         self.index = index
-        self.embedding = nn.EmbeddingBag(rows, width, mode="sum") if bag else nn.Embedding(rows, width)
+        self.embedding = (
+            nn.EmbeddingBag(rows, width, mode="sum", sparse=sparse) if bag else nn.Embedding(rows, width, sparse=sparse)
+        )
         self.bag = bag
 
     def forward(self, hashes: Tensor) -> Tensor:
@@ -171,21 +176,41 @@ def widths(name: str, size: dict[str, Any]) -> list[int]:
     return [int(part) for part in parts]
 
 
+class TablesApart(torch.optim.Optimizer):
+    """SparseAdam over the tables, whose gradients are sparse, and Adam over all else, as one optimizer.
+
+    SparseAdam moves the moments of the rows that were looked up and leaves the others as they are; Adam would let them
+    fade and go on moving the row. So the two train differently from the second step on, and neither is wrong.
+    """
+
+    def __init__(self, model: DLRM, lr: float, **form: Any) -> None:
+        tables = list(model.sparse_arch.parameters())
+        ours = {id(p) for p in tables}
+        others = [p for p in model.parameters() if id(p) not in ours]
+        super().__init__([{"params": tables}, {"params": others}], {"lr": lr})
+        self.parts = (torch.optim.SparseAdam(tables, lr=lr), torch.optim.Adam(others, lr=lr, **form))
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for part in self.parts:
+            part.step()
+
+
 class DLRMWorkload(Workload):
     """DLRM with Adam on synthetic clicks or on a parquet file of Criteo's schema."""
 
     name = "dlrm"
     summary = "DLRM: a recommendation model on Criteo-like clicks"
-    # `largest`: values of a feature at most; `hot`: hashes a feature and sample (multi-hot where above 1).
+    # `largest`: values of a feature at most; `hot`: hashes a feature and sample (multi-hot where above 1); `gradient`:
+    # that of a table holds all its rows, or (sparse) those that were looked up.
     presets = {
         "small": {"batch_size": 64, "dense": "32", "prediction": "16", "width": 16, "interaction": "outer",
-                  "embedding": "tables", "hot": 1, "largest": 1000},
+                  "embedding": "tables", "hot": 1, "largest": 1000, "gradient": "dense"},
         "main": {"batch_size": 128, "dense": "512-256-64", "prediction": "512-256", "width": 16, "interaction": "outer",
-                 "embedding": "tables", "hot": 1, "largest": 10_000},
+                 "embedding": "tables", "hot": 1, "largest": 10_000, "gradient": "dense"},
         "kaggle": {"batch_size": 128, "dense": "512-256-64", "prediction": "512-256", "width": 16, "interaction": "dot",
-                   "embedding": "tables", "hot": 1, "largest": 100_000},
+                   "embedding": "tables", "hot": 1, "largest": 100_000, "gradient": "dense"},
     }  # fmt: skip
-    choices = {"interaction": ("outer", "dot", "cat"), "embedding": ("tables", "bag")}
+    choices = {"interaction": ("outer", "dot", "cat"), "embedding": ("tables", "bag"), "gradient": ("dense", "sparse")}
     variants = ("modulus-hash", "index-hash-tensor", "index-hash-list")
     passes = {
         "index": ("sparse_arch.tables.*.index",),
@@ -193,15 +218,15 @@ class DLRMWorkload(Workload):
         "interaction": ("interaction",),
         "prediction": ("prediction", "prediction.*"),
     }
-    takes = frozenset({"data"})
+    takes = frozenset({"data", "optimizer"})
 
     def build(self, settings: Settings) -> DLRM:
         """The model in fp32 on the CPU, seeded."""
         size = self.dimensions(settings)
         torch.manual_seed(settings.seed)
-        index, bag = INDICES[settings.variant], size["embedding"] == "bag"
+        index, bag, sparse = INDICES[settings.variant], size["embedding"] == "bag", size["gradient"] == "sparse"
         values = self._clicks(settings).values
-        return DLRM([Table(index(v.tolist()), len(v), size["width"], bag) for v in values], size)
+        return DLRM([Table(index(v.tolist()), len(v), size["width"], bag, sparse) for v in values], size)
 
     def batch(self, settings: Settings, step: int) -> Batch:
         """counts (B, 13), hashes (B, 26, H), and in training clicks (B)."""
@@ -212,8 +237,12 @@ class DLRMWorkload(Workload):
         return (counts, hashes, torch.from_numpy(clicks[:rows])) if settings.training else (counts, hashes)
 
     def optimizer(self, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-        """Adam, as in the lecture."""
-        return torch.optim.Adam(model.parameters(), lr=1e-3)
+        """Adam, as in the lecture; for sparse gradients SparseAdam over the tables and Adam over all else."""
+        form: dict[str, Any] = {} if settings.optimizer == "default" else {settings.optimizer: True}
+        if self.dimensions(settings)["gradient"] == "sparse":
+            assert isinstance(model, DLRM)
+            return TablesApart(model, lr=1e-3, **form)
+        return torch.optim.Adam(model.parameters(), lr=1e-3, **form)
 
     def describe_data(self, settings: Settings) -> str:
         """What the clicks come from."""

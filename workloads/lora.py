@@ -10,6 +10,8 @@ The variant `fused` computes multiply, add and activation in one operation of pe
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -63,6 +65,7 @@ class LoRAWorkload(Workload):
     }
     variants = ("fused", "unfused")
     layers = "layers.*"
+    takes = frozenset({"optimizer"})
 
     def build(self, settings: Settings) -> LoRA:
         """The model in fp32 on the CPU, seeded."""
@@ -79,8 +82,9 @@ class LoRAWorkload(Workload):
         return (x, torch.sigmoid(x.roll(1, dims=1))) if settings.training else (x,)
 
     def optimizer(self, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-        """Adam over what learns."""
-        return torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+        """Adam over what learns, in the form that `settings.optimizer` names."""
+        form: dict[str, Any] = {} if settings.optimizer == "default" else {settings.optimizer: True}
+        return torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3, **form)
 
     def model_flop(self, settings: Settings) -> dict[str, float]:
         """Matrix FLOP a layer: forward 2·B·W² + 4·B·W·R; backward the same for dx (but in the first) and 4·B·W·R."""

@@ -1,7 +1,8 @@
 """Embeddings: rows, never tables.
 
 L lookups, R rows of the table, D row length. A lookup reads its row; as no more distinct rows than the table has can be
-read, rows count min(L, R). Gradients add L rows into the table's gradient; zeroing that is an operator of its own.
+read, rows count min(L, R). Gradients add L rows into the table's gradient; zeroing that is an operator of its own. Of
+a sparse gradient only the L rows exist, and `_coalesce` adds up those of the same index.
 """
 
 from __future__ import annotations
@@ -68,6 +69,16 @@ def embedding_bag_backward(call: Call) -> Cost:
     return work({vector_unit(grad.dtype): count}, read, (touched,))
 
 
+def coalesce(call: Call) -> Cost:
+    """_coalesce(values (L,D), distinct rows): a reader of traces gives both, for the recorded call has neither."""
+    values, distinct = call.tensor(0), integer_at(call, 1)
+    if not 0 <= distinct <= values.shape[0]:
+        raise ValueError(f"{distinct} distinct rows of {values.shape[0]}")
+    kept = dense((distinct, *values.shape[1:]), values.dtype)
+    read, written = (values, dense(values.shape[:1], "int64")), (kept, dense((distinct,), "int64"))
+    return work({vector_unit(values.dtype): float(values.numel - kept.numel)}, read, written)
+
+
 _BAG = "L·D adds; 2·L·D with weights; mean: + 1 an output element"
 _ROWS = "min(L, R) rows, indices; output"
 
@@ -81,5 +92,7 @@ def operators() -> list[Operator]:
         *same("embedding_bag", "embedding", embedding_bag, _BAG, _ROWS + " (offsets, weights too)", kind="dispatch"),
         *same("_embedding_bag _embedding_bag_forward_only", "embedding", embedding_bag, _BAG,
               _ROWS + " (offsets, weights too)"),
+        *same("_coalesce", "index", coalesce, "D adds a row of an index that came before",
+              "L rows and indices; the distinct ones"),
         *same("_embedding_bag_dense_backward", "embedding", embedding_bag_backward, _BAG, touched),
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from perfkit.cost.shapes import vector_unit, work
 VIEWS = """
 alias as_strided as_strided_ chunk _conj conj detach detach_ diagonal dsplit expand expand_as flatten hsplit imag
 _indices indices lift lift_fresh lift_fresh_copy mH moveaxis movedim mT narrow _neg_view numpy_T permute positive
+_nnz is_coalesced sparse_dim dense_dim _coalesced_
 ravel real _reshape_alias reshape_as resolve_conj resolve_neg select slice split split_with_sizes squeeze squeeze_
 swapaxes swapdims T t t_ tensor_split transpose transpose_ unbind unflatten unfold unsafe_chunk unsafe_split
 unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ _values values view view_as view_as_complex view_as_real
@@ -19,7 +20,8 @@ COMPOSITES = """
 absolute adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d allclose alpha_dropout
 atleast_1d atleast_2d atleast_3d _autocast_to_full_precision _autocast_to_reduced_precision avg_pool1d _backward
 batch_norm _batch_norm_impl_index _batch_norm_impl_index_backward bilinear binary_cross_entropy_with_logits block_diag
-broadcast_tensors broadcast_to can_cast cdist celu celu_ chain_matmul clip clip_ column_stack combinations concatenate
+broadcast_tensors broadcast_to can_cast cdist celu celu_ chain_matmul clip clip_ coalesce column_stack
+combinations concatenate
 conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity cpu
 cross_entropy_loss ctc_loss cuda cudnn_is_acceptable data diag diag_embed diff divide divide_ dropout dropout_ dstack
 einsum embedding_backward _embedding_bag_backward _embedding_bag_sparse_backward embedding_sparse_backward
@@ -32,7 +34,8 @@ multi_head_attention_forward multiply multiply_ _native_multi_head_attention neg
 new_zeros nll_loss nll_loss2d nll_loss_nd not_equal numel ones ones_like outer output_nr pad pairwise_distance
 _pin_memory pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss promote_types quantile rand rand_like randint
 randint_like randn randn_like record_stream relu6 relu6_ repeat_interleave requires_grad_ reshape result_type
-retain_grad rms_norm rnn_relu rnn_tanh row_stack selu selu_ set_ size softmin special_softmax storage_offset stride
+retain_grad rms_norm rnn_relu rnn_tanh row_stack selu selu_ set_ size softmin sparse_coo_tensor
+_sparse_coo_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors sparse_mask special_softmax storage_offset stride
 subtract subtract_ sym_numel sym_size sym_storage_offset sym_stride take_along_dim tensordot thnn_conv2d tile to
 to_dense
 _transformer_encoder_layer_fwd triplet_margin_loss type_as value_selecting_reduction_backward vander _version vstack

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,6 +24,8 @@ from perfkit.workloads.criteo import (
     write_clicks,
 )
 from perfkit.workloads.settings import resolve_settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +103,40 @@ def test_it_learns(dlrm):
     assert "of 2048 rows not trained on" in dlrm.demonstrate(model, settings)
 
 
+@pytest.mark.parametrize("embedding", ["tables", "bag"])
+def test_sparse_gradients_are_the_dense_ones_of_the_rows_looked_up(dlrm, embedding):
+    gradients, moved = {}, {}
+    for kind in ("dense", "sparse"):
+        dimensions = {"largest": 300, "interaction": "cat", "hot": 2, "embedding": embedding, "gradient": kind}
+        settings = small(dlrm, dimensions=dimensions)
+        model = dlrm.build(settings)
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        optimizer = dlrm.optimizer(model, settings)
+        model(*dlrm.batch(settings, 0))[1].backward()
+        gradients[kind] = {name: p.grad for name, p in model.named_parameters()}
+        optimizer.step()
+        moved[kind] = {name: p.detach() - before[name] for name, p in model.named_parameters()}
+    tables = {name for name, g in gradients["sparse"].items() if g.is_sparse}
+    assert tables == {f"sparse_arch.tables.{i}.embedding.weight" for i in range(26)}
+    for name, dense in gradients["dense"].items():
+        found = gradients["sparse"][name]
+        torch.testing.assert_close(found.to_dense() if name in tables else found, dense)
+        # The first step is the same: by the gradient's sign, and not at all where no row was looked up. (SparseAdam
+        # adds its epsilon elsewhere, which shows where a gradient is next to nothing.)
+        clear = (dense.abs() > 1e-5) | (dense == 0)
+        torch.testing.assert_close(moved["sparse"][name][clear], moved["dense"][name][clear], rtol=5e-2, atol=0.0)
+
+
+def test_the_form_of_the_optimizer_is_that_asked_for(dlrm):
+    for kind in ("dense", "sparse"):
+        dimensions = {"largest": 30, "interaction": "cat", "gradient": kind}
+        settings = small(dlrm, dimensions=dimensions, optimizer="fused")
+        optimizer = dlrm.optimizer(dlrm.build(settings), settings)
+        parts = getattr(optimizer, "parts", (optimizer,))
+        assert parts[-1].defaults["fused"] is True
+        assert optimizer.state_dict() is not None
+
+
 def test_synthetic_clicks_are_skewed_as_real_ones_and_the_same_again():
     source = SyntheticClicks(1000, seed=1)
     assert source.cardinalities == tuple(min(n, 1000) for n in KAGGLE_CARDINALITIES)
@@ -122,6 +163,40 @@ def test_a_file_gives_the_rows_that_it_holds_and_begins_again(clicks):
     assert labels.tolist() == table["labels"].to_pylist()[900:] + table["labels"].to_pylist()[:200]
     dense, _, _ = open_clicks(str(clicks), 1, 1).rows(0, 2500)  # more than the file holds
     assert dense[1000:2000].tolist() == dense[:1000].tolist()
+
+
+_WALK = """
+import resource, sys
+from perfkit.workloads.criteo import open_clicks
+source = open_clicks(sys.argv[1], 1, 1)
+source.rows(0, 512)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+total = sum(float(source.rows(step, 512)[2].sum()) for step in range(int(sys.argv[2])))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, total)
+"""
+
+
+def test_a_file_is_streamed_and_not_held(tmp_path):
+    """To go through a file costs no memory that grows with the file: a few of its row groups, not its 48."""
+    path, groups, group = tmp_path / "clicks.parquet", 48, 8192
+    source = SyntheticClicks(50, seed=1)
+    names = ["labels", *(f"DENSE_{i}" for i in range(13)), *(f"SPARSE_{i}" for i in range(26))]
+    dense, sparse, clicks = source.rows(0, group)
+    columns = [np.ascontiguousarray(c, np.int64) for c in (clicks, *dense.T, *sparse.T)]
+    with pq.ParquetWriter(path, pa.schema([(n, pa.int64()) for n in names])) as writer:
+        for _ in range(groups):
+            writer.write_table(pa.table(columns, names=names))
+    write_clicks(tmp_path / "one.parquet", 10, largest=50, seed=1)
+    metadata_path(path).write_text(metadata_path(tmp_path / "one.parquet").read_text())
+    steps = groups * group // 512
+    done = subprocess.run(
+        [sys.executable, "-c", _WALK, str(path), str(steps)], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    )  # fmt: skip
+    grown_kib, total = map(float, done.stdout.split())
+    assert total == groups * clicks.sum(), "every row was seen once"
+    whole_kib = groups * group * len(names) * 8 / 1024  # 126 MB as int64
+    assert grown_kib < whole_kib / 6
 
 
 def test_training_on_a_file(dlrm, clicks):

@@ -30,6 +30,7 @@ from perfkit.readers.kineto.events import (
     arrange,
 )
 from perfkit.readers.kineto.growing import Columns, tight
+from perfkit.readers.kineto.sparse import TELLING
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
@@ -259,7 +260,9 @@ def _nanoseconds(microseconds: Integers) -> Integers:
 
 def wanted_operator(names_work: Callable[[str], bool]) -> Callable[[str], bool]:
     """By name, whether the arguments of an operator or range are needed: those of work, and of what stands for it."""
-    return lambda name: names_work(name) or name.startswith("nccl:") or name.endswith("AccumulateGrad")
+    return lambda name: (
+        names_work(name) or name in TELLING or name.startswith("nccl:") or name.endswith("AccumulateGrad")
+    )
 
 
 def _shape(args: Args) -> LaunchShape:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
+from perfkit.readers.kineto import sparse
 from perfkit.readers.kineto.calls import Key, KindOfCall, call_of, describe, usual_dtype
 from perfkit.readers.kineto.events import OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
 from perfkit.readers.kineto.place import PASS, STEP
@@ -81,6 +82,7 @@ def on_device(
     kinds, codes = _kinds_of_calls(events, working, costs, declared, matmul_precision)
     kind = np.full(len(events), -1, np.int32)
     kind[working] = codes
+    sparse.complete(events, kind, kinds, costs)
     return Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
 
 
