@@ -21,6 +21,7 @@ _TYPES = {
     "unsigned short": "int16", "short unsigned int": "int16", "unsigned int": "int32", "unsigned long": "int64",
     "long unsigned int": "int64", "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
 }  # fmt: skip
+_WHOLE = {int, bool}
 
 
 def dtype_name(recorded: str) -> str:
@@ -36,11 +37,12 @@ def recorded_call(
     The dtype of tensor lists is not recorded: `list_dtype` is taken (give the run's parameter dtype). Anything that
     does not look as it should becomes an unknown argument; nothing is raised.
     """
-    dims, types = _list(arguments, "Input Dims"), _list(arguments, "Input type")
-    strides, concrete = _list(arguments, "Input Strides"), _list(arguments, "Concrete Inputs")
+    types = _list(arguments, "Input type")
+    others = ("Input Dims", "Input Strides", "Concrete Inputs")
+    dims, strides, concrete = (_padded(_list(arguments, key), len(types)) for key in others)
     found = tuple(
-        _argument(_text(_item(types, i)), _item(dims, i), _item(strides, i), _text(_item(concrete, i)), list_dtype)
-        for i in range(len(types))
+        _argument(_text(kind), sizes, steps, _text(value), list_dtype)
+        for kind, sizes, steps, value in zip(types, dims, strides, concrete, strict=True)
     )
     return Call(name, found, matmul_precision)
 
@@ -50,8 +52,9 @@ def _list(arguments: Mapping[str, Any], key: str) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _item(values: Sequence[Any], index: int) -> Any:
-    return values[index] if index < len(values) else None
+def _padded(values: Sequence[Any], length: int) -> Sequence[Any]:
+    """The first `length` values, None where there are fewer."""
+    return [*values[:length], *[None] * (length - len(values))] if len(values) != length else values
 
 
 def _text(value: Any) -> str:
@@ -78,7 +81,9 @@ def _tensor(dims: Any, strides: Any, dtype: str) -> TensorSpec | None:
 
 
 def _are_sizes(values: Any) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(v, int) and v >= 0 for v in values)
+    if not isinstance(values, list | tuple):
+        return False
+    return not values or (set(map(type, values)) <= _WHOLE and min(values) >= 0)
 
 
 def _value(text: str) -> Argument:

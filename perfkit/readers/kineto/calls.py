@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from perfkit.cost import Argument, Call, Cost, TensorSpec, recorded_call
-from perfkit.readers.kineto.decoding import NOTHING, Args
+from perfkit.readers.kineto.decoding import SEPARATOR, Args
 
 _REAL = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
 _SHOWN = 4  # tensors of a list that the description names
 
-Key = tuple[str, bytes, bytes, bytes, bytes]
+Key = tuple[str, bytes, bytes, bytes, bytes]  # name, dims, types, strides and concrete inputs as in the file
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,26 @@ class KindOfCall:
     cost: Cost | None
 
 
-def key_of(name: str, args: Args) -> Key:
-    """What tells one kind of call from another: the name and the recorded arguments as they stand in the file."""
-    texts = (args.dims, args.types, args.strides, args.concrete)
-    return (name, *[b"" if text is NOTHING else bytes(text) for text in texts])  # type: ignore[return-value]
+_ARGUMENTS = attrgetter("dims", "types", "strides", "concrete")
+
+
+def recorded(args: Iterable[Args]) -> Iterator[bytes]:
+    """Of each event the recorded arguments as one text, which tells kinds of calls from another."""
+    return map(SEPARATOR.join, map(_ARGUMENTS, args))
+
+
+def key_of(name: str, text: bytes) -> Key:
+    """The kind of call behind a name and a text that `recorded` gave."""
+    dims, types, strides, concrete = text.split(SEPARATOR, 3)
+    return (name, dims, types, strides, concrete)
 
 
 def call_of(key: Key, list_dtype: str, matmul_precision: str) -> Call:
     """The call behind `key`; without arguments when none were recorded. `list_dtype` is that of lists of tensors."""
     name, *texts = key
     fields = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
-    recorded = {field: _json(text) for field, text in zip(fields, texts, strict=True)}
-    return recorded_call(name, recorded, list_dtype=list_dtype, matmul_precision=matmul_precision)
+    arguments = {field: decoded(text) for field, text in zip(fields, texts, strict=True) if text}
+    return recorded_call(name, arguments, list_dtype=list_dtype, matmul_precision=matmul_precision)
 
 
 def usual_dtype(kinds: Iterable[Key]) -> str:
@@ -63,7 +72,8 @@ def _words(argument: Argument) -> str:
     return f"({', '.join(_words(t) for t in tensors[:_SHOWN])}{more})"
 
 
-def _json(text: bytes) -> Any:
+def decoded(text: bytes) -> Any:
+    """The value of a JSON text; None where it is none."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

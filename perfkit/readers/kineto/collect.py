@@ -5,20 +5,21 @@ What repeats is kept once: names, kinds of calls (`Key`), launch shapes, message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto.calls import key_of
-from perfkit.readers.kineto.decoding import Args, Complete, Event, FlowEnd, FlowStart
+from perfkit.readers.kineto.calls import decoded, key_of, recorded
+from perfkit.readers.kineto.coding import Memo, Some, Table, tight
+from perfkit.readers.kineto.decoding import NOTHING, SEPARATOR, Args, Complete, Event, FlowEnd, FlowStart
 from perfkit.readers.kineto.events import (
     ANNOTATION,
     COPY,
     DEVICE_KINDS,
     HOST_CATEGORIES,
+    KERNEL,
     OPERATOR,
     RUNTIME,
     DeviceEvents,
@@ -29,43 +30,24 @@ from perfkit.readers.kineto.events import (
     Message,
     arrange,
 )
-from perfkit.readers.kineto.growing import Columns, tight
+from perfkit.readers.kineto.growing import Columns
 from perfkit.readers.kineto.sparse import TELLING
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
-# A million events have ten million attributes: `map` over these takes half the time of a comprehension.
-_NAME, _CATEGORY, _LANE, _ARGS = attrgetter("name"), attrgetter("cat"), attrgetter("pid", "tid"), attrgetter("args")
-_START, _LENGTH = attrgetter("ts"), attrgetter("dur")
-_SEQUENCE, _FORWARD_THREAD = attrgetter("sequence"), attrgetter("forward_thread")
-_CORRELATION, _HIERARCHY, _COLLECTIVE = attrgetter("correlation"), attrgetter("hierarchy"), attrgetter("collective")
-_DEVICE, _STREAM, _BYTES = attrgetter("device"), attrgetter("stream"), attrgetter("bytes")
+_SIZES, _RESOURCES = attrgetter("grid", "block"), attrgetter("registers", "shared_memory", "occupancy")
+_NEITHER = -1
+_ON_DEVICE = 1 + max(HOST_CATEGORIES.values())  # from here on codes of a category mean kinds of work on a device
 
 
-class _Codes(dict[Any, int]):
-    """Gives a value that it does not hold yet the next code."""
+class _Categories(dict[str, int]):
+    """The code of a category: that of the host's, a device's kind above them, or `_NEITHER`."""
 
-    def __missing__(self, value: Any) -> int:
-        code = self[value] = len(self)
-        return code
+    def __missing__(self, category: str) -> int:
+        return _NEITHER
 
 
-@dataclass
-class Table:
-    """Distinct values in the order of their first occurrence; `code` gives the place of one, adding it when new."""
-
-    codes: _Codes = field(default_factory=_Codes)
-
-    def code(self, value: Any) -> int:
-        return self.codes[value]
-
-    def column(self, values: Iterable[Any], count: int) -> Integers:
-        """The code of each of `count` values."""
-        return np.fromiter(map(self.codes.__getitem__, values), np.int32, count)
-
-    @property
-    def values(self) -> list[Any]:
-        return list(self.codes)
+_CATEGORIES = _Categories(HOST_CATEGORIES | {word: _ON_DEVICE + kind for word, kind in DEVICE_KINDS.items()})
 
 
 class Collector:
@@ -75,23 +57,26 @@ class Collector:
         self._wanted = wanted
         self._names, self._lanes, self._calls = Table(), Table(), Table()
         self._device_names, self._shapes, self._messages, self._hierarchies = Table(), Table(), Table(), Table()
-        self._keeps: list[bool] = []  # for each name whether its arguments are kept
+        self._known: list[str] = []  # the names so far, and for each whether its arguments are kept
+        self._keeps: list[bool] = []
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
-        self._stated_shapes: dict[Any, int] = {}
+        self._call_of, self._shape_of, self._number_of = Memo(self._call), Memo(self._shape), Memo(_small)
 
     def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
         complete = [e for e in events if type(e) is Complete]
-        host = [e for e in complete if e.cat in HOST_CATEGORIES]
-        device = [e for e in complete if e.cat in DEVICE_KINDS] if len(host) < len(complete) else []
-        flows = [e for e in events if (type(e) is FlowEnd or type(e) is FlowStart) and e.cat == "fwdbwd"]
-        if host:
-            self._add_host(host)
-        if device:
-            self._add_device(device)
-        if flows:
-            self._add_flows(flows)
+        if complete:
+            code = np.fromiter(map(_CATEGORIES.__getitem__, [e.cat for e in complete]), np.int8, len(complete))
+            host, device = Some((code > _NEITHER) & (code < _ON_DEVICE)), Some(code >= _ON_DEVICE)
+            if host.count:
+                self._add_host(host.of(complete), host.of(code))
+            if device.count:
+                self._add_device(device.of(complete), device.of(code) - np.int8(_ON_DEVICE))
+        if len(complete) < len(events):
+            flows = [e for e in events if (type(e) is FlowEnd or type(e) is FlowStart) and e.cat == "fwdbwd"]
+            if flows:
+                self._add_flows(flows)
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
@@ -129,76 +114,75 @@ class Collector:
         )
         return host, device
 
-    def _add_host(self, events: list[Complete]) -> None:
-        count = len(events)
-        name = self._names.column(map(_NAME, events), count)
-        names = self._names.codes
-        if len(names) > len(self._keeps):
-            self._keeps += [self._wanted(n) for n in list(names)[len(self._keeps) :]]
-        args = list(map(_ARGS, events))
-        category = np.fromiter(map(HOST_CATEGORIES.__getitem__, map(_CATEGORY, events)), np.int8, count)
+    def _add_host(self, events: list[Complete], category: Integers) -> None:
+        count, args = len(events), [e.args for e in events]
+        name = self._names.column([e.name for e in events], count)
+        calls, others = Some(category == RUNTIME), Some(category != RUNTIME)
+        of_calls, of_others = calls.of(args), others.of(args)
         self._host.add(
             name=name,
             category=category,
-            lane=self._lanes.column(map(_LANE, events), count),
-            sequence=tight(map(_SEQUENCE, args), count),
-            forward_thread=tight(map(_FORWARD_THREAD, args), count),
-            correlation=tight(map(_CORRELATION, args), count),
-            call=self._call_codes(events, name, args),
-            hierarchy=self._hierarchy_codes(args),
-            message=self._message_codes(args),
-            start=np.fromiter(map(_START, events), np.float64, count),
-            length=np.fromiter(map(_LENGTH, events), np.float64, count),
+            lane=self._lane_codes([e.pid for e in events], [e.tid for e in events]),
+            sequence=others.spread(tight([a.sequence for a in of_others])),
+            forward_thread=others.spread(tight([a.forward_thread for a in of_others])),
+            correlation=calls.spread(tight([a.correlation for a in of_calls])),
+            call=self._call_codes(name, args),
+            hierarchy=others.spread(self._hierarchy_codes(of_others)),
+            message=others.spread(self._message_codes(of_others)),
+            start=np.fromiter([e.ts for e in events], np.float64, count),
+            length=np.fromiter([e.dur for e in events], np.float64, count),
         )
-        for i in np.flatnonzero(category == RUNTIME).tolist():
-            if args[i].grid is not None or args[i].size is not None:  # AMD writes them at the launching call
-                self._launches[args[i].correlation] = (_shape(args[i]), _whole(args[i].size))
+        for a in [a for a in of_calls if a.grid is not NOTHING or a.size is not None]:
+            self._launches[a.correlation] = (_launch_shape(a), _whole(a.size))  # AMD writes them at the launching call
 
-    def _call_codes(self, events: list[Complete], name: Integers, args: list[Args]) -> Integers:
-        codes = np.full(len(events), -1, np.int32)
-        kept = np.flatnonzero(np.array(self._keeps, bool)[name])
-        if len(kept):
-            keys = (key_of(events[i].name, args[i]) for i in kept.tolist())
-            codes[kept] = self._calls.column(keys, len(kept))
-        return codes
+    def _lane_codes(self, processes: list[int | str], threads: list[int | str]) -> Integers:
+        if len(set(processes)) == 1:
+            if len(set(threads)) == 1:
+                return np.full(len(threads), self._lanes.code((processes[0], threads[0])), np.int32)
+            processes = processes[:1] * len(threads)  # to compare an object with itself takes no time
+        return self._lanes.column(zip(processes, threads, strict=True), len(threads))
 
-    def _hierarchy_codes(self, args: list[Args]) -> Integers:
-        stated = list(map(_HIERARCHY, args))
+    def _call_codes(self, name: Integers, args: Sequence[Args]) -> Integers:
+        if len(self._names.codes) > len(self._keeps):
+            self._known = self._names.values
+            self._keeps += [self._wanted(n) for n in self._known[len(self._keeps) :]]
+        kept = Some(np.array(self._keeps, bool)[name])
+        kinds = zip(kept.of(name).tolist(), recorded(kept.of(args)), strict=True)
+        return kept.spread(self._call_of.column(kinds, kept.count))
+
+    def _call(self, kind: tuple[int, bytes]) -> int:
+        name, text = kind
+        return self._calls.code(key_of(self._known[name], text))
+
+    def _hierarchy_codes(self, args: Sequence[Args]) -> Integers:
+        stated = [a.hierarchy for a in args]
         if not any(stated):
             return np.full(len(args), -1, np.int32)
         return np.array([self._hierarchies.code(text) if text else -1 for text in stated], np.int32)
 
-    def _add_device(self, events: list[Complete]) -> None:
-        args, count = list(map(_ARGS, events)), len(events)
+    def _add_device(self, events: list[Complete], kind: Integers) -> None:
+        count, args, moving = len(events), [e.args for e in events], Some(kind != KERNEL)
+        shapes = zip(map(SEPARATOR.join, map(_SIZES, args)), map(_RESOURCES, args), strict=True)
         self._device.add(
-            name=self._device_names.column(map(_NAME, events), count),
-            kind=np.fromiter(map(DEVICE_KINDS.__getitem__, map(_CATEGORY, events)), np.int8, count),
-            device=np.fromiter(map(_small, map(_DEVICE, args)), np.int32, count),
-            stream=np.fromiter(map(_small, map(_STREAM, args)), np.int32, count),
-            correlation=tight(map(_CORRELATION, args), count),
-            amount=np.fromiter(map(_amount, map(_BYTES, args)), np.int64, count),
-            shape=np.fromiter(map(self._shape_code, args), np.int32, count),
+            name=self._device_names.column([e.name for e in events], count),
+            kind=kind,
+            device=self._number_of.column([a.device for a in args], count),
+            stream=self._number_of.column([a.stream for a in args], count),
+            correlation=tight([a.correlation for a in args]),
+            amount=moving.spread(np.array([_amount(a.bytes) for a in moving.of(args)], np.int64)),
+            shape=self._shape_of.column(shapes, count),
             message=self._message_codes(args),
-            start=np.fromiter(map(_START, events), np.float64, count),
-            length=np.fromiter(map(_LENGTH, events), np.float64, count),
+            start=np.fromiter([e.ts for e in events], np.float64, count),
+            length=np.fromiter([e.dur for e in events], np.float64, count),
         )
 
-    def _shape_code(self, args: Args) -> int:
-        grid, block = args.grid, args.block
-        stated = (
-            tuple(grid) if isinstance(grid, list) else grid,
-            tuple(block) if isinstance(block, list) else block,
-            args.registers,
-            args.shared_memory,
-            args.occupancy,
-        )
-        code = self._stated_shapes.get(stated)
-        if code is None:
-            code = self._stated_shapes[stated] = self._shapes.code(_shape(args))
-        return code
+    def _shape(self, stated: tuple[bytes, tuple[Any, Any, Any]]) -> int:
+        (grid, block), resources = stated[0].split(SEPARATOR, 1), stated[1]
+        return self._shapes.code(LaunchShape(_three(grid), _three(block), *map(_real, resources)))
 
-    def _message_codes(self, args: list[Args]) -> Integers:
-        if not any(map(_COLLECTIVE, args)):
+    def _message_codes(self, args: Sequence[Args]) -> Integers:
+        stated = [a.collective for a in args]
+        if not any(stated):
             return np.full(len(args), -1, np.int32)
         code = self._messages.code
         return np.array([-1 if a.collective is None else code(_message(a)) for a in args], np.int32)
@@ -228,7 +212,7 @@ class Collector:
     def _add_flows(self, flows: list[Any]) -> None:
         self._flows.add(
             start=np.array([f.ts for f in flows], np.float64),
-            lane=self._lanes.column(map(_LANE, flows), len(flows)),
+            lane=self._lanes.column([(f.pid, f.tid) for f in flows], len(flows)),
             id=np.array([f.id if isinstance(f.id, int) else -1 for f in flows], np.int64),
             begins=np.array([type(f) is FlowStart for f in flows], bool),
         )
@@ -265,17 +249,18 @@ def wanted_operator(names_work: Callable[[str], bool]) -> Callable[[str], bool]:
     )
 
 
-def _shape(args: Args) -> LaunchShape:
-    return LaunchShape(
-        _three(args.grid), _three(args.block), _real(args.registers), _real(args.shared_memory), _real(args.occupancy)
-    )
+def _launch_shape(args: Args) -> LaunchShape:
+    resources = map(_real, (args.registers, args.shared_memory, args.occupancy))
+    return LaunchShape(_three(bytes(args.grid)), _three(bytes(args.block)), *resources)
 
 
-def _three(value: list[int] | str | None) -> tuple[int, int, int]:
+def _three(text: bytes) -> tuple[int, int, int]:
     """Three sizes, −1 where unknown; some Triton traces hold them as text such as "(64, 1, 1)" or a single number."""
+    value = decoded(text)
     if isinstance(value, str):
         value = [int(part) for part in value[:100].strip("()[] ").split(",") if part.strip().isdecimal()]
-    padded = [n if 0 <= n <= _MOST_IDS else -1 for n in (value or [])[:3]]
+    sizes = value[:3] if isinstance(value, list) else []
+    padded = [n if isinstance(n, int) and 0 <= n <= _MOST_IDS else -1 for n in sizes]
     return tuple([*padded, -1, -1, -1][:3])  # type: ignore[return-value]
 
 

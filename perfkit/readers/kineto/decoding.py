@@ -1,7 +1,7 @@
 """The JSON of a torch.profiler trace, decoded into typed events.
 
-A typed decode that keeps only the fields a kernel table needs is several times faster than `json.loads`. Shapes stay
-raw text: the same text comes back thousands of times, and only its first occurrence has to be parsed.
+A typed decode that keeps only the fields a kernel table needs is several times faster than `json.loads`. Shapes and
+grids stay raw text: the same text comes back thousands of times, and only its first occurrence has to be parsed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _RAW_NAMES = {
     "group_text": "Process Group Description",
 }
 NOTHING = msgspec.Raw(b"")
+SEPARATOR = b"\0"  # between texts of the file that are joined; no JSON holds it
 
 # Whole numbers beyond these are damage: numpy and the table hold 64 bits.
 Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
@@ -58,8 +59,8 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
     correlation: Whole = -1
     stream: Whole | str | None = None
     device: Whole | str | None = None
-    grid: list[Whole] | str | None = None
-    block: list[Whole] | str | None = None
+    grid: msgspec.Raw = NOTHING
+    block: msgspec.Raw = NOTHING
     registers: int | float | None = None
     shared_memory: int | float | None = None
     occupancy: int | float | None = None

@@ -36,7 +36,8 @@ DEVICE_KINDS = {
     "Memset": FILL,
 }
 _NEVER = 1 << 62  # ns
-_BLOCK = 1 << 14  # events nested at once: as lists they are larger than as columns
+_BLOCK = 1 << 14  # events nested at once as lists, which are larger than columns
+_PART, _ROUNDS = 1 << 18, 100  # events nested at once as columns, and how far they climb
 
 Integers = npt.NDArray[Any]
 Booleans = npt.NDArray[np.bool_]
@@ -176,7 +177,37 @@ def arrange(events: HostEvents) -> HostEvents:
 
 
 def _nest(events: HostEvents) -> None:
-    """Fill parent and self time.
+    """Fill parent and self time."""
+    parents = _parents(events)
+    if parents is None or (events.end > np.where(parents >= 0, events.end[parents], _NEVER)).any():
+        parents = _cut(events)
+    events.parent = parents
+    events.self_ns = without_children(parents, events.end - events.start)
+
+
+def _parents(events: HostEvents) -> Integers | None:
+    """The innermost event around each where every event ends inside it; None where that takes too long to find.
+
+    All events climb at once, from the event before them to the event around that, until they reach one still open.
+    """
+    parents = np.arange(-1, len(events) - 1, dtype=np.int32)
+    parents[np.flatnonzero(np.diff(events.lane, prepend=-1))] = -1
+    for first in range(0, len(events), _PART):
+        low = np.flatnonzero(parents[first : first + _PART] >= 0) + first
+        for _ in range(_ROUNDS):
+            around = parents[low]
+            ended = (around >= 0) & (events.end[around] <= events.start[low])
+            low = low[ended]
+            if not len(low):
+                break
+            parents[low] = parents[around[ended]]
+        else:
+            return None
+    return parents
+
+
+def _cut(events: HostEvents) -> Integers:
+    """The parents, where events outlast those around them: these are cut.
 
     An event that outlasts its parent is cut to it (rounding; a broken trace). But a range may open in a Python function
     and outlast it by design (`ProfilerStep#N` opens in `step()`): then the function is cut to where the range opens.
@@ -205,8 +236,7 @@ def _nest(events: HostEvents) -> None:
             stack.append(i)
             ends.append(end)
         parents[part] = found
-    events.parent = parents
-    events.self_ns = without_children(parents, events.end - events.start)
+    return parents
 
 
 def _cut_functions(events: HostEvents, i: int, begin: int, stack: list[int], ends: list[int]) -> None:

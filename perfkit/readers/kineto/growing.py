@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-from perfkit.readers.kineto.events import Integers
 
 _BLOCK = 1 << 17  # rows
 
@@ -51,10 +49,3 @@ class Columns:
         if not blocks:
             return None
         return float(min(b[: self._used[name] if b is blocks[-1] else None].min() for b in blocks))
-
-
-def tight(values: Iterable[int], count: int) -> Integers:
-    """`count` whole numbers in 32 bits where they fit, else in 64."""
-    found = np.fromiter(values, np.int64, count)
-    least, most = (found.min(), found.max()) if count else (0, 0)
-    return found.astype(np.int32) if least >= -(2**31) and most < 2**31 else found

@@ -12,9 +12,19 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from perfkit.errors import InputError
+
+inflating: Any = zlib
+_BROKEN: tuple[type[Exception], ...] = (EOFError, zlib.error)
+try:
+    from isal import isal_zlib
+
+    inflating = isal_zlib  # the functions of zlib, three times as fast
+    _BROKEN = (*_BROKEN, inflating.error)
+except ImportError:
+    pass
 
 AGAIN = "Capture it again."
 PIECE = 1 << 20  # bytes of text decoded at once
@@ -100,7 +110,7 @@ def blocks(path: Path) -> Iterator[bytes]:
                 yield block
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
-    except (EOFError, zlib.error) as error:
+    except _BROKEN as error:
         raise InputError(f"{path} is damaged: its compressed content is broken or cut off.", AGAIN) from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -109,7 +119,7 @@ def blocks(path: Path) -> Iterator[bytes]:
 def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
     """The content of a gzip file of one or several members, at most `PIECE` bytes at a time; checksums are checked."""
     taken = given = 0
-    data, member = b"", zlib.decompressobj(wbits=31)
+    data, member = b"", inflating.decompressobj(wbits=31)
     while True:
         if not data:
             data = file.read(1 << 17)
@@ -120,7 +130,7 @@ def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
                 if file.peek(1) if hasattr(file, "peek") else b"":
                     continue
                 return
-            member = zlib.decompressobj(wbits=31)
+            member = inflating.decompressobj(wbits=31)
         if not data:
             raise EOFError
         text = member.decompress(data, PIECE)
