@@ -6,7 +6,7 @@ frame; beside it from the request of the page on. Panning moves the window by 1 
 zooms; printed are frames a second, and the script's share of a frame, which says more on a busy machine. Then a search,
 a click, and the sums over the whole capture, each until its result is known. Each figure is the median of `--runs` (3).
 Takes a minute on an idle machine. `--events N`; `--trace PATH` opens a trace or the first backend of a run folder
-instead, and times reading it too; `--picture FILE.png` saves what a reader then sees.
+instead, and times reading it too. `benchmarks/plugin_speed.py` measures the way from a file through TensorBoard.
 """
 
 from __future__ import annotations
@@ -132,7 +132,6 @@ def main() -> None:
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of panning at each zoom")
-    parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     begun = time.perf_counter()
     content = _of_trace(options.trace) if options.trace else generated(options.events)
@@ -173,26 +172,7 @@ def _report(url: str, options: argparse.Namespace) -> None:
         for name in runs[0]:
             values = [run[name] for run in runs]
             print(f"{name:32} {statistics.median(values):8.1f}   ({min(values):.1f} to {max(values):.1f})")
-        if options.picture:
-            _picture(page, options.picture)
         browser.close()
-
-
-def _picture(page: Page, path: Path) -> None:
-    """The timeline zoomed to the kernels around the longest, which is selected."""
-    page.evaluate(
-        """() => {
-          const d = shown.data, kernels = [...d.row.keys()].filter((i) => d.launch[i] >= 0);
-          const judged = kernels.filter((i) => d.efficiency[i] >= 0), among = judged.length ? judged : kernels;
-          const longest = among.reduce((a, b) => (d.duration[b] > d.duration[a] ? b : a), among[0] ?? 0);
-          const around = 20 * d.duration[longest];
-          shown.show({ from: d.start[longest] - around, to: d.end[longest] + around });
-          shown.select(longest);
-        }"""
-    )
-    page.wait_for_timeout(300)
-    page.add_style_tag(content=".timeline { padding: 12px }")
-    page.locator(".timeline").screenshot(path=path)
 
 
 if __name__ == "__main__":

@@ -90,13 +90,14 @@ def collect(timeline: Timeline, host: HostTrace | None, facts: Facts) -> Events:
         spans.start += timeline.origin_ns
     parts, threads_named = [spans], []
     if host is not None and len(host) and timeline.measured:
-        threads = _threads(host, events)
+        order = _lane_order(host)
+        threads = _threads(host, order, events)
         if len(rows.row) and (rows.category == _CODE[OPERATOR]).all():
             if _onto_host(rows, threads):
                 rows = _none(rows)  # each row is an operator that the threads show with what is inside it
         else:
             rows.launch = _launches(rows.start, host)
-        threads_named = [(name, "thread") for name in host.lanes]
+        threads_named = [(host.lanes[lane], "thread") for lane in order]
         parts.append(threads)
     parts.append(rows)
     row_lanes = timeline.lanes[1:] if len(rows.row) else []
@@ -143,11 +144,18 @@ def _spans(spans: list[Slice], events: Events, facts: Facts) -> Part:
     return part
 
 
-def _threads(host: HostTrace, events: Events) -> Part:
+def _lane_order(host: HostTrace) -> np.ndarray:
+    """The host's lanes by their first event: the thread that runs the steps stands above those that serve it."""
+    first = np.full(len(host.lanes), np.iinfo(np.int64).max)
+    np.minimum.at(first, host.lane, host.start)
+    return np.argsort(first, kind="stable")
+
+
+def _threads(host: HostTrace, order: np.ndarray, events: Events) -> Part:
     names = np.array([events.names(name) for name in host.names] or [0], np.int32)
     n = len(host)
     return Part(
-        host.lane.astype(np.int64) + 1, host.depth, host.start.astype(float), (host.end - host.start).astype(float),
+        np.argsort(order)[host.lane] + 1, host.depth, host.start.astype(float), (host.end - host.start).astype(float),
         names[host.name], host.kind.astype(np.uint8), np.full(n, NONE, np.int16), _host_passes(host, events),
         np.full(n, np.nan, np.float32), np.full(n, NONE, np.int32), np.full(n, NONE, np.int64),
     )  # fmt: skip

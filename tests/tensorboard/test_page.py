@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
+from tools import pictures
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Frame, Page
@@ -147,16 +148,13 @@ def test_every_view_opens_on_every_kind(board: Board, name: str) -> None:
         assert board.count("#view .banner") == 0, view
 
 
-def test_the_picture_of_the_docs(board: Board) -> None:
-    """PERFKIT_SCREENSHOTS=docs/images writes it there."""
-    board.pick(NCU)
-    board.view("kernels")
-    board.page.set_viewport_size({"width": 1560, "height": 600})
-    picture = board.page.screenshot()
-    board.page.set_viewport_size(SIZE)
-    assert len(picture) > 20_000, "an empty page takes less"
-    if folder := os.environ.get("PERFKIT_SCREENSHOTS"):
-        (Path(folder) / "tensorboard.png").write_bytes(picture)
+def test_the_pictures_of_the_docs(chromium: Browser, address: str, logs: Path, tmp_path: Path) -> None:
+    """tools/pictures.py draws them, of other runs; it refuses a page that complains."""
+    shown = pictures.Shown(address, "toy", TRACE, NCU, logs / RUN / "report.html")
+    pictures.draw(chromium, shown, tmp_path)
+    made = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert set(made) == {path.name for path in (ROOT / "docs" / "images").glob("*.png")}
+    assert min(made.values()) > 20_000, "an empty page takes less"
 
 
 def test_overview_of_a_run(board: Board) -> None:

@@ -198,3 +198,14 @@ def _check_order(header: dict[str, Any], columns: dict[str, np.ndarray]) -> None
     for _, _, first, count in header["tracks"]:
         part = slice(first, first + count)
         assert (start[part][1:] >= (start + duration)[part][:-1]).all()
+
+
+def test_the_thread_that_runs_the_steps_stands_first() -> None:
+    """The backward thread begins later, whichever the file names first."""
+    header, columns = opened(of_trace(FIXTURES / "eager.json.gz"))
+    lanes = [i for i, lane in enumerate(header["lanes"]) if lane["kind"] == "thread"]
+    firsts = [min(columns["start"][f] for lane, _, f, _ in header["tracks"] if lane == number) for number in lanes]
+    assert len(lanes) == 2 and firsts == sorted(firsts)
+    names = [header["names"][i] for i in columns["name"]]
+    step = next(i for i, name in enumerate(names) if name.startswith("ProfilerStep"))
+    assert next(lane for lane, _, f, n in header["tracks"] if f <= step < f + n) == lanes[0]
