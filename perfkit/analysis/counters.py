@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.judging import details
+from perfkit.analysis.judging import details, multiprocessors
 from perfkit.analysis.roofline import Integers
 
 if TYPE_CHECKING:
@@ -56,17 +56,7 @@ def of_groups(frame: pd.DataFrame, codes: Integers, groups: int, facts: Mapping[
     rows = np.argsort(codes, kind="stable")
     parts = np.split(rows, np.cumsum(np.bincount(codes, minlength=groups))[:-1])
     columns = _columns(frame)
-    return [_of_group(columns, said, part, _multiprocessors(facts)) for part in parts]
-
-
-def _multiprocessors(facts: Mapping[str, Any]) -> int | None:
-    """Of the GPU that was counted; a trace that counters were joined onto keeps that one's facts apart."""
-    for gpus in (facts.get("counters_gpus"), facts.get("gpus")):
-        for gpu in gpus or []:
-            count = gpu.get("multiprocessors") or gpu.get("smCount")
-            if count:
-                return int(count)
-    return None
+    return [_of_group(columns, said, part, multiprocessors(facts)) for part in parts]
 
 
 def _columns(frame: pd.DataFrame) -> dict[str, np.ndarray]:

@@ -2,7 +2,8 @@
 
 Two kinds of row on a GPU have a roof by the formula that says nothing about them:
 
-    too small   under 5 µs, or less than one wave of blocks: launch, ramp and tail are most of its time
+    too small   under 5 µs, or less than one wave of blocks: launch, ramp and tail are most of its time. Blocks for most
+                of the multiprocessors are a wave: that many a persistent kernel launches, a library's product for one
     uncounted   counters saw its DRAM traffic, nobody counted its arithmetic, and what else is known does not show
                 that memory is what bounds it: it may well be computing; or the work that is known of it is none
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ON_GPU = ("gpu_kernel", "memcpy", "memset", "graph")  # kinds of rows
 TOO_SHORT_NS = 5000.0
+FULL = 0.75  # of the multiprocessors: so many blocks occupy the GPU, however many of them would fit
 BUSY = 0.6  # of its peak: a level that is this busy is what a kernel uses, not what it waits for (NVIDIA's own line)
 BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
 TOO_SMALL, UNCOUNTED = "too small", "work not counted"
@@ -38,7 +40,7 @@ def judge_rows(
 ) -> tuple[Judged, dict[str, Booleans]]:
     """The rows judged by the ceilings that the profile holds, else by `ceilings`; and by why, which are withheld."""
     judged = judge(frame, StoredCeilings.of(facts, frame) or ceilings)
-    small = too_small(frame)
+    small = too_small(frame, multiprocessors(facts))
     uncounted = ~small & (_uncounted(frame, judged, facts) | (_on_gpu(frame) & (judged.roof == 0)))
     withheld = small | uncounted
     if withheld.any():
@@ -52,11 +54,27 @@ def judge_rows(
     return judged, {TOO_SMALL: small, UNCOUNTED: uncounted}
 
 
-def too_small(frame: pd.DataFrame) -> Booleans:
-    """Launches on a GPU under 5 µs or one wave. What ran on a CPU has neither launch nor waves."""
+def too_small(frame: pd.DataFrame, multiprocessors: int | None = None) -> Booleans:
+    """Launches on a GPU under 5 µs, or under one wave and on few of the multiprocessors, where their number is known.
+
+    What ran on a CPU has neither launch nor waves.
+    """
+    blocks = np.prod([frame[f"grid_{axis}"].to_numpy(float, na_value=np.nan) for axis in "xyz"], axis=0)
     with np.errstate(invalid="ignore"):
-        small = (frame["duration_ns"].to_numpy(float) < TOO_SHORT_NS) | (frame["waves"].to_numpy(float) < 1)
+        few = ~(blocks >= FULL * (multiprocessors or np.inf))
+        part = (frame["waves"].to_numpy(float) < 1) & few
+        small = (frame["duration_ns"].to_numpy(float) < TOO_SHORT_NS) | part
     return _on_gpu(frame) & small
+
+
+def multiprocessors(facts: Mapping[str, Any]) -> int | None:
+    """Of the GPU that was counted; a trace that counters were joined onto keeps that one's facts apart."""
+    for gpus in (facts.get("counters_gpus"), facts.get("gpus")):
+        for gpu in gpus or []:
+            count = gpu.get("multiprocessors") or gpu.get("smCount") or gpu.get("numSms")
+            if count:
+                return int(count)
+    return None
 
 
 def _on_gpu(frame: pd.DataFrame) -> Booleans:

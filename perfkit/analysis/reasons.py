@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from perfkit import units
 from perfkit.analysis.counters import Counters
-from perfkit.analysis.judging import BUSY, TOO_SHORT_NS
+from perfkit.analysis.judging import BUSY, FULL, TOO_SHORT_NS
 from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.words import percent
 
@@ -82,7 +82,9 @@ def of_group(group: Group, counters: Counters) -> list[Reason]:
 
 def _too_few_blocks(g: Group, c: Counters) -> Reason | None:
     """Multiprocessors without a block idle throughout. At most the room that its blocks leave free is won."""
-    if not c.blocks or not c.multiprocessors or c.blocks >= c.multiprocessors or g.time_ns < TOO_SHORT_NS * g.count:
+    if not c.blocks or not c.multiprocessors or g.time_ns < TOO_SHORT_NS * g.count:
+        return None
+    if c.blocks >= FULL * c.multiprocessors:
         return None
     idle = 1 - c.blocks / c.multiprocessors
     blocks = "1 block" if c.blocks == 1 else f"{c.blocks:,.0f} blocks"

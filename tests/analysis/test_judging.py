@@ -37,6 +37,12 @@ def test_short_launches_and_part_waves_are_too_small() -> None:
     assert (withheld.why, withheld.count, withheld.time_ns) == (TOO_SMALL, 2, 204999.0)
 
 
+def test_a_block_on_most_multiprocessors_is_a_wave() -> None:
+    grid = {"waves": 0.5, "grid_y": 1, "grid_z": 1}
+    made = report({**grid, "grid_x": 99}, {**grid, "grid_x": 98}, facts={"gpus": [{"multiprocessors": 132}]})
+    assert {g.key: g.withheld for g in made.kernels} == {"k0": "", "k1": TOO_SMALL}
+
+
 def test_on_a_cpu_nothing_is_too_small() -> None:
     made = report({"kind": "cpu_op", "device": "cpu", "duration_ns": 400.0, "dram_bytes": 1e3})
     assert made.withheld == [] and made.efficiency is not None

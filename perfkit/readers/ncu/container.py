@@ -2,9 +2,10 @@
 
 A report is `NVR\\0`, the length of a header, the header, and blocks up to the end of the file: the length of a block
 header, the block header, the payload. All lengths are little-endian 32 bit; headers are protocol buffers. In a block
-header each field is there once; field 1 counts the sources of the block, field 2 its results, field 5 is the length of
-its payload: sources and results, each behind its length. There is no checksum: this finds what was cut off or
-overwritten coarsely, and tells what the reader behind it must give back (`structure` looks into the results).
+header each field is there once; field 1 counts the sources of the block, field 2 the results of kernels, field 9 those
+of ranges and of whole CUDA graphs, field 5 is the length of its payload: these one after another, each behind its
+length. There is no checksum: this finds what was cut off or overwritten coarsely, and tells what the reader behind it
+must give back (`structure` looks into the results).
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from perfkit.errors import InputError
-from perfkit.readers.ncu.structure import Broken, Shape, compare, shape_of, varint
+from perfkit.readers.ncu.structure import KERNEL, OF_MANY, Broken, Form, Shape, compare, shape_of, varint
 
 MAGIC = b"NVR\0"
-SOURCES, RESULTS, NAMES, PAYLOAD = 1, 2, 4, 5  # fields of a block header
+SOURCES, RESULTS, NAMES, PAYLOAD, OF_MANY_KERNELS = 1, 2, 4, 5, 9  # fields of a block header
+_COUNTS = (SOURCES, RESULTS, OF_MANY_KERNELS, PAYLOAD)
 _NAME_TAG = 0x0A
 # A name, or an expression that names were asked for by: the tool keeps that in its table too.
 _NAME = re.compile(rb"[\w.:() -]{1,300}|(regex|group|breakdown|pmsampling):[ -~]{1,20000}")
@@ -29,13 +31,14 @@ _MAX_HEADER = 1 << 28  # the string table of a report lies in a header; those of
 
 @dataclass
 class Container:
-    """What the container states: for each result, in file order, where it begins and how many bytes it takes.
+    """What the container states: for each result, in file order, where it begins, how many bytes it takes, its form.
 
     `names` are those of the metrics, in the order of their numbers.
     """
 
     sizes: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)
     names: list[bytes] = field(default_factory=list)
 
     @property
@@ -72,7 +75,8 @@ def _walk(file: BinaryIO, size: int) -> Container:
     found = Container()
     while (position := file.tell()) < size:
         fields = _fields(_read_header(file, size, f"the block at byte {position}"), position)
-        sources, results, payload = (int(fields.get(number, 0)) for number in (SOURCES, RESULTS, PAYLOAD))
+        sources, kernels, others, payload = (int(fields.get(n, 0)) for n in _COUNTS)
+        results = kernels + others
         found.names += _names(bytes(fields.get(NAMES, b"")))
         end = file.tell() + payload
         if end > size:
@@ -87,6 +91,7 @@ def _walk(file: BinaryIO, size: int) -> Container:
             if index >= sources:
                 found.sizes.append(length)
                 found.starts.append(start)
+                found.forms.append(KERNEL if index < sources + kernels else OF_MANY)
             file.seek(start + length)
         if file.tell() != end:
             raise _Damaged(f"the block at byte {position} holds more than it states")
@@ -116,7 +121,7 @@ def _fields(header: bytes, position: int) -> dict[int, int | bytes]:
         while at < len(header):
             tag, at = varint(header, at)
             number, wire = tag >> 3, tag & 7
-            if number in (SOURCES, RESULTS, PAYLOAD) and wire != _VARINT:
+            if number in _COUNTS and wire != _VARINT:
                 raise Broken("has a field of a wrong type")
             if number <= last:
                 raise Broken("has its fields out of order")
@@ -160,10 +165,11 @@ def check_results(path: Path, container: Container) -> list[Shape]:
     shapes = []
     try:
         with path.open("rb") as file:
-            for index, (start, size) in enumerate(zip(container.starts, container.sizes, strict=True), 1):
+            results = zip(container.starts, container.sizes, container.forms, strict=True)
+            for index, (start, size, form) in enumerate(results, 1):
                 file.seek(start)
                 try:
-                    shapes.append(shape_of(file.read(size)))
+                    shapes.append(shape_of(file.read(size), form))
                 except (Broken, IndexError) as error:
                     raise _Damaged(f"result {index} of {container.results}: {error}") from error
         if reason := compare(shapes, len(container.names)):

@@ -76,13 +76,7 @@ _WHOLE = ("the number of blocks", "the threads of a block", "the number of threa
 def _pairs(result: Result) -> Iterator[tuple[str, float, float]]:
     number = result.number
     seconds = number(metrics.DURATION) / 1e9
-    grid, block = (math.prod(number(f"launch__{what}_dim_{axis}") for axis in "xyz") for what in ("grid", "block"))
-    yield "the number of blocks", number("launch__grid_size"), grid
-    yield "the threads of a block", number("launch__block_size"), block
-    yield "the number of threads", number("launch__thread_count"), grid * block
     yield "the number of multiprocessors", number("launch__sm_count"), number("device__attribute_multiprocessor_count")
-    parts = (number(f"launch__shared_mem_per_block_{part}") for part in ("static", "dynamic", "driver"))
-    yield "shared memory a block", number("launch__shared_mem_per_block"), sum(parts)
     for unit in ("dram", "sm", "smsp", "gpc", "lts"):
         cycles = f"{unit}__cycles_elapsed.avg"
         yield f"{cycles}.per_second", number(f"{cycles}.per_second"), _ratio(number(cycles), seconds)
@@ -95,6 +89,20 @@ def _pairs(result: Result) -> Iterator[tuple[str, float, float]]:
         100 * _ratio(number(metrics.DRAM_RATE), roofs.dram(result)),
     )
     yield metrics.DRAM_PEAK, number(metrics.DRAM_PEAK), 2 * number(metrics.BUS_WIDTH) / 8
+    for name in metrics.L1:
+        yield name, number(name), number(f"{name}.per_second") * seconds
+    if not result.type:  # a range or a graph has several launches: what is stored of them is a sum or an extreme
+        yield from _launch_pairs(result)
+
+
+def _launch_pairs(result: Result) -> Iterator[tuple[str, float, float]]:
+    number = result.number
+    grid, block = (math.prod(number(f"launch__{what}_dim_{axis}") for axis in "xyz") for what in ("grid", "block"))
+    yield "the number of blocks", number("launch__grid_size"), grid
+    yield "the threads of a block", number("launch__block_size"), block
+    yield "the number of threads", number("launch__thread_count"), grid * block
+    parts = (number(f"launch__shared_mem_per_block_{part}") for part in ("static", "dynamic", "driver"))
+    yield "shared memory a block", number("launch__shared_mem_per_block"), sum(parts)
     yield metrics.WAVES, number(metrics.WAVES), _waves(result, grid)
     most = number("device__attribute_max_threads_per_multiprocessor")
     warps = math.ceil(block / 32) if math.isfinite(block) else math.nan
@@ -103,8 +111,6 @@ def _pairs(result: Result) -> Iterator[tuple[str, float, float]]:
         number(metrics.THEORETICAL_OCCUPANCY),
         100 * _ratio(_fit(result) * warps * 32, most),
     )
-    for name in metrics.L1:
-        yield name, number(name), number(f"{name}.per_second") * seconds
 
 
 def _ratio(one: float, other: float) -> float:

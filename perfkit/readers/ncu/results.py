@@ -9,6 +9,7 @@ import msgspec
 
 # What NVIDIA's reader calls the kinds of result (IAction.WorkloadType).
 WORKLOADS = {0: "kernel", 1: "range", 2: "command list", 3: "graph"}
+GRAPH = 3
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

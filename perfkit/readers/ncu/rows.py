@@ -11,11 +11,10 @@ from perfkit.cost.names import family_of_kernel_name
 from perfkit.hardware.ceilings import MEMORY
 from perfkit.readers import kernel_names, range_names
 from perfkit.readers.ncu import metrics, missing, plausible, roofs, rules, traffic, work
-from perfkit.readers.ncu.results import WORKLOADS, Result
+from perfkit.readers.ncu.results import GRAPH, WORKLOADS, Result
 from perfkit.readers.ncu.roofs import AT_CAPTURED, AT_MAXIMUM
 
 EXACT_READER = "ncu-report"  # gives values as stored; pages are printed with a few digits
-TOO_SHORT_NS = 5000.0  # below this, or under one wave, launch and tail dominate: too small to judge
 
 
 def make_table(results: list[Result], path: Path, reader: str, warnings: list[str]) -> table.KernelTable:
@@ -77,7 +76,7 @@ def _identity(result: Result, order: int) -> dict[str, Any]:
         "name": name,
         "short_name": kernel_names.told(name, result.function),
         "family": family_of_kernel_name(f"{name[:2000]} {result.function[:2000]}"),
-        "kind": "gpu_kernel",
+        "kind": "graph" if result.type == GRAPH else "gpu_kernel",
         "device": f"cuda:{device}" if device is not None else "cuda",
         "stream": _whole(result.number("launch__stream_id")),
         "order": order,
@@ -98,6 +97,9 @@ def _place(result: Result) -> dict[str, Any]:
 
 
 def _launch(result: Result) -> dict[str, Any]:
+    """How a kernel was launched; nothing for a range or a graph, whose launches are many."""
+    if result.type:
+        return {}
     occupancy = result.number(metrics.ACHIEVED_OCCUPANCY, metrics.THEORETICAL_OCCUPANCY) / 100
     shared = result.number("launch__shared_mem_per_block")
     if not math.isfinite(shared):
@@ -127,10 +129,8 @@ def _waves(result: Result) -> float:
 
 def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
     """What a report says of one kernel beyond the table's columns; what it does not say is None."""
-    duration, waves = result.number(metrics.DURATION), result.number(metrics.WAVES)
     return {
         "ceilings": own,
-        "too_small": bool(duration < TOO_SHORT_NS or waves < 1),
         "sm_clock_hz": _or_none(work.sm_clock(result)),
         "dram_share": _or_none(result.number(metrics.DRAM_SHARE) / 100),
         "busy": metrics.busy(result),

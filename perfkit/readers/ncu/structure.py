@@ -3,18 +3,30 @@
 That reader leaves out silently what it does not understand. A result is a protocol buffer whose fields stand in the
 order of their numbers; field 13 is a metric: its number in the table of names (field 1), then its value (field 2),
 which holds one field: a real number (3), an integer (5) or a text (1). A metric has the same kind of value in every
-result of a report. Field 17 is a section. 14 real reports, of 2022 to 2025, are all built like that.
+result of a report. Field 17 is a section. 14 real reports, of 2022 to 2025, are all built like that. The result of a
+range or of a whole CUDA graph is another message, with the metrics in field 4 and the sections in field 7.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_NUMBER, METRIC, SECTION = 2, 13, 17
+_NUMBER = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 _LONGEST_VARINT = 10
-_METRIC_TAG, _NUMBER_TAG, _VALUE_TAG = METRIC << 3 | _BYTES, 1 << 3 | _VARINT, 2 << 3 | _BYTES
+_NUMBER_TAG, _VALUE_TAG = 1 << 3 | _VARINT, 2 << 3 | _BYTES
 _REAL, _INTEGER, _TEXT = 0x19, 0x28, 0x0A  # tag bytes of the three kinds of value
+
+
+@dataclass(frozen=True)
+class Form:
+    """The fields of one kind of result."""
+
+    metric: int
+    section: int
+
+
+KERNEL, OF_MANY = Form(metric=13, section=17), Form(metric=4, section=7)
 
 
 class Broken(Exception):
@@ -33,28 +45,29 @@ class Shape:
     identity: tuple[int, int] = (0, 0)
 
 
-def shape_of(data: bytes) -> Shape:
+def shape_of(data: bytes, form: Form = KERNEL) -> Shape:
     """Walk over the fields of a result. Raises `Broken` where they do not fit into each other, or IndexError."""
     found = Shape()
     at, end, last = 0, len(data), 0
+    metric, metric_tag = form.metric, form.metric << 3 | _BYTES
     while at < end:
-        if data[at] == _METRIC_TAG and last <= METRIC:  # most fields: no calls of functions here
+        if data[at] == metric_tag and last <= metric:  # most fields: no calls of functions here
             length, at = data[at + 1], at + 2
             if length > 0x7F:
                 length, at = varint(data, at - 1)
             _metric(data, at, at + length, found.metrics)
-            at, last = at + length, METRIC
+            at, last = at + length, metric
             continue
         tag, at = varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not last <= number or not number:
             raise Broken("its fields are out of order")
         last = number
-        if number == METRIC:
+        if number == metric:
             raise Broken("a metric has no content")
         if wire == _BYTES:
             length, at = varint(data, at)
-            found.sections += number == SECTION
+            found.sections += number == form.section
             at += length
         elif wire == _VARINT:
             value, at = varint(data, at)
