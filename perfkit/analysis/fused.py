@@ -45,6 +45,7 @@ SIMPLE = frozenset({
 _DIVIDED_FROM, _OWN = 32_768, {"gelu": 16_384, "layer_norm": 1, "softmax": 1024, "embedding": 1024}
 _WHOLE = 1024.0  # elements: smaller work no compiler divides
 
+ROOT = "(root)"
 _COLUMNS = ("pass", "module", "operator")
 Place = tuple[bool, str, str]  # whether in the backward pass, module, operator
 
@@ -108,7 +109,7 @@ def eager_operators(case: Case, fusible: Booleans, machine: Machine) -> dict[Pla
     """What eager's fusible rows took, by place."""
     arithmetic, flop = _arithmetic_ns(case, machine), _flop(case)
     found: dict[Place, Spent] = {}
-    for row, place in _lines(case, fusible):
+    for row, place in _lines(case, fusible, ROOT):
         one = found.setdefault(place, Spent())
         one.time_ns += case.per_step(float(np.nan_to_num(case.judged.time[row])))
         one.arithmetic_ns += case.per_step(float(arithmetic[row]))
@@ -116,14 +117,15 @@ def eager_operators(case: Case, fusible: Booleans, machine: Machine) -> dict[Pla
     return found
 
 
-def _lines(case: Case, rows: Booleans) -> Iterator[tuple[int, Place]]:
-    """Each of `rows` with each place that it serves, as far as that is known."""
+def _lines(case: Case, rows: Booleans, outside: str = "") -> Iterator[tuple[int, Place]]:
+    """Each of `rows` with each place that it serves, as far as that is known; `outside` is where a row is that no
+    module's range holds: in eager, in the model itself."""
     at = np.flatnonzero(rows)
     lines = places(case.frame.iloc[at])
     columns = [lines[name].astype(object).where(lines[name].notna(), "").tolist() for name in _COLUMNS]
     for row, pass_, module, operator in zip(lines["row"].tolist(), *columns, strict=True):
-        if module and operator:
-            yield int(at[row]), (pass_ == "backward", module, operator)
+        if (module or outside) and operator:
+            yield int(at[row]), (pass_ == "backward", module or outside, operator)
 
 
 def _flop(case: Case) -> Reals:

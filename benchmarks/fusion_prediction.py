@@ -1,0 +1,141 @@
+"""Whether fusion is predicted: the kernels that Inductor fused, against what eager's operators predict of them.
+
+For each workload `perfkit run` profiles eager and compile; the prediction of every fused kernel, by
+`perfkit.analysis.fused`, stands beside its measured time. Must be reached: |predicted − measured|, weighted by time, at
+most 25 % on at least four of the six workloads, for at least 80 % of the time of the fused kernels. Ceilings are
+measured anew first; each workload runs `--repeats` times (3), and the run with the median error counts. About 15
+minutes on two idle cores. Name workloads to run only these; `--json PATH` keeps the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+LIMIT, KNOWN, ENOUGH = 0.25, 0.80, 4
+CHAIN = '''
+"""Elementwise operators one after the other, on 4 MiB."""
+import torch
+from perfkit.workloads import Workload
+
+class Chain(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(width) + 0.5)
+        self.shift = torch.nn.Parameter(torch.rand(width))
+
+    def forward(self, x):
+        h = torch.relu(x * self.scale + self.shift)
+        h = (h - x) * h + 1.0
+        return torch.clamp(h * 0.5 + x, max=3.0), None
+
+class ChainWorkload(Workload):
+    name, summary = "chain", "elementwise operators one after the other"
+    presets = {"main": {"batch_size": 512, "width": 2048}}
+
+    def build(self, settings):
+        torch.manual_seed(settings.seed)
+        return Chain(self.dimensions(settings)["width"])
+
+    def batch(self, settings, step):
+        made = torch.Generator().manual_seed(step)
+        return (torch.randn(settings.batch_size, self.dimensions(settings)["width"], generator=made),)
+'''
+WORKLOADS: dict[str, list[str]] = {
+    "GPT-2 tiny, forward": ["gpt2", "--preset", "tiny", "--inference"],
+    "GPT-2 124M, forward": ["gpt2", "--preset", "gpt2", "--inference"],
+    "DLRM main": ["dlrm", "--preset", "main"],
+    "LoRA": ["lora"],
+    "MLP": ["mlp"],
+    "elementwise chain": ["CHAIN", "--inference"],
+}
+
+
+def run(arguments: list[str], folder: Path, number: int) -> dict[str, Any] | str:
+    """The report of one run, or the last words of one that failed."""
+    chain = folder / "chain.py"
+    chain.write_text(CHAIN, encoding="utf-8")
+    given = [str(chain) if a == "CHAIN" else a for a in arguments]
+    out = folder / f"run-{number}"
+    command = [sys.executable, "-m", "perfkit", "run", *given, "--backend", "eager,compile", "--out", str(out)]
+    done = subprocess.run([*command, "--overwrite", "--json"], capture_output=True, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()[-300:]
+
+
+def line(kernel: dict[str, Any]) -> str:
+    """One fused kernel: what eager took for the same, the prediction, the measurement, and why they part."""
+    predicted, measured = kernel["predicted_ns"], kernel["measured_ns"]
+    shown = f"{predicted / 1e3:10.1f}" if predicted is not None else f"{'–':>10}"
+    ratio = f"{predicted / measured:6.2f}" if predicted is not None and measured else f"{'–':>6}"
+    operators = f"{kernel['pass_']} {' → '.join(kernel['operators'])}"[:60]
+    why = "; ".join(filter(None, (kernel["bound"], kernel["why"])))
+    figures = f"{kernel['count']:5.0f} {kernel['eager_ns'] / 1e3:10.1f} {shown} {measured / 1e3:10.1f} {ratio}"
+    return f"{operators:60} {figures}  {why}"
+
+
+def show(name: str, fusion: dict[str, Any]) -> bool:
+    """Print one workload's kernels and its error; whether it is within the limits."""
+    steps = [fusion[key] or 0.0 for key in ("step_ns", "predicted_step_ns", "achieved_step_ns")]
+    eager, predicted, compiled = (ns / 1e6 for ns in steps)
+    print(f"\n{name}: a step takes {eager:.2f} ms in eager, {predicted:.2f} predicted fused, {compiled:.2f} compiled")
+    print(f"  compiled − predicted: {', '.join(fusion['step_why'])}")
+    print(f"  {'fused kernel':60} {'calls':>5} {'eager':>10} {'predicted':>10} {'measured':>10} {'ratio':>6}  µs")
+    for kernel in fusion["kernels"]:
+        print(f"  {line(kernel)}")
+    error, known = fusion["kernels_error"], fusion["kernels_known"] or 0.0
+    ok = error is not None and error <= LIMIT and known >= KNOWN
+    told = "nothing predicted" if error is None else f"{error:.0%} off, for {known:.0%} of their time"
+    print(f"  {'PASS' if ok else 'MISS'}: {told}")
+    return ok
+
+
+def measured(arguments: list[str], folder: Path, repeats: int) -> dict[str, Any] | str:
+    """The fusion of the run with the median error, or why there is none."""
+    found = []
+    for number in range(repeats):
+        report = run(arguments, folder, number)
+        if isinstance(report, str):
+            return report
+        eager = next(b for b in report["backends"] if b["name"] == "eager")
+        if eager["fusion"] is None:
+            return "eager has no chain of elementwise kernels"
+        found.append(eager["fusion"])
+    found.sort(key=lambda fusion: 9.0 if fusion["kernels_error"] is None else fusion["kernels_error"])
+    return found[len(found) // 2]
+
+
+def main() -> int:
+    """Measure and print; 1 when fewer than four workloads are predicted."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workloads", nargs="*", help=", ".join(WORKLOADS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    from perfkit import hardware
+
+    ceilings = hardware.load_or_measure(refresh=True, progress=lambda text: print(f"  {text}", file=sys.stderr))
+    print(f"{platform.platform()}, {ceilings.device_name}, {ceilings.threads} threads, {ceilings.software}")
+    chosen = {name: WORKLOADS[name] for name in given.workloads or WORKLOADS}
+    results: dict[str, Any] = {}
+    passed = 0
+    for name, arguments in chosen.items():
+        with tempfile.TemporaryDirectory() as folder:
+            results[name] = measured(arguments, Path(folder), given.repeats)
+        if isinstance(results[name], str):
+            print(f"\n{name}: {results[name]}")
+        else:
+            passed += show(name, results[name])
+    print(f"\n{passed} of {len(chosen)} within {LIMIT:.0%} (needed: {ENOUGH} of {len(WORKLOADS)})")
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1))
+    return int(passed < min(ENOUGH, len(chosen)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

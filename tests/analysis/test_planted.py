@@ -1,0 +1,35 @@
+"""Workloads that really run: the fault planted in each is found, and the same workload without it has none of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.analysis import faults
+from tests.analysis.planted import PLANTED, findings
+
+# Products in bf16 are four times as fast on the machine of `faults`; on this one as fast as in fp32.
+EVEN = msgspec.structs.replace(faults.CEILINGS, compute={"matrix_fp32": 1e12, "vector_fp32": 1e12})
+
+# What a busy machine makes of a step of some µs: time in which no kernel runs. Their own cases are long enough.
+BY_TIME = {"overhead", "below-roof"}
+TRUE = {"dense-embedding-gradient": {"gather-bound"}}  # of a step that does little else than to look rows up
+
+
+def test_there_are_enough() -> None:
+    assert len(PLANTED) >= 12
+
+
+@pytest.mark.parametrize("rule", PLANTED)
+def test_the_planted_fault_is_found(rule: str, tmp_path: Path) -> None:
+    found = findings(PLANTED[rule][0](), tmp_path, faults.CEILINGS)
+    assert rule in found and found[rule].share >= 0.02
+
+
+@pytest.mark.parametrize("rule", PLANTED)
+def test_without_it_nothing_is_found(rule: str, tmp_path: Path) -> None:
+    found = set(findings(PLANTED[rule][1](), tmp_path, EVEN))
+    assert rule not in found
+    assert found - BY_TIME - TRUE.get(rule, set()) == set()
