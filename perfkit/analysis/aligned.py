@@ -1,0 +1,239 @@
+"""Places by alignment: kernels without marks, placed by those of a reference run of the same step.
+
+Anchors are kernels whose identity is certain: matrix products by their three dimensions, attention, embeddings. The
+sequence of anchors of a step is aligned with that of the reference (`perfkit.alignment`: only pairs that every longest
+common subsequence has), and a paired anchor has its partner's place. What lies between two paired anchors belongs to
+what lies between their partners:
+
+- a product with the dimensions of one place's, or else a row whose operator has one place there, has that place;
+- one row left over serves everything that is left over there, in shares by the bytes that it reads and writes in the
+  reference (`perfkit.members.split`);
+- several have what the places left over have in common: pass, layer, and the path of the module around them.
+
+Before the first and behind the last pair the same holds up to the step's ends. Where nothing is in common, rows stay
+not placed. Rows that have a module keep their place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from perfkit import members
+from perfkit.alignment import MOST_CELLS, Booleans, Integers, align
+from perfkit.analysis.logical import logical_name
+from perfkit.table import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALIGNMENT = "alignment"
+_ANCHORS = ("matmul", "attention", "embedding")
+_FORWARD = ("encoder", "forward", "classifier")
+_TENSOR = re.compile(r"\w+\[([\d×]*)\]")
+
+
+# Pass, layer, module and operator, each None where it is unknown.
+_Place = tuple[str | None, int | None, str | None, str | None]
+_Served = list[tuple[_Place, float]]  # with shares that sum to 1
+
+
+class _Row(NamedTuple):
+    """What alignment looks at in a row."""
+
+    at: int  # its position in the frame
+    anchor: str  # the family of an anchor, "" for another row
+    dimensions: tuple[int, ...]  # of an anchor, () where unknown
+    names: tuple[str, ...]  # logical names of the row's operator and of its own
+    bytes: float | None
+    place: _Place
+
+
+def align_places(frame: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    """`frame` (of a kernel table) with places for the rows that have no module, from `reference`, whose rows have.
+
+    Both hold whole steps; the first of `reference` stands for all. Returns `frame` itself where there is nothing to do.
+    """
+    lost = frame["module"].isna().to_numpy()
+    if not lost.any() or not len(reference):
+        return frame
+    first, inside = next(_steps(reference))
+    model = _rows(first, np.flatnonzero(inside))
+    found: dict[int, _Served] = {}
+    for part, inside in _steps(frame):
+        for rows in _chunks(_rows(part, np.flatnonzero(inside)), model):
+            found.update(_placed(rows, model))
+    return _filled(frame, {i: served for i, served in found.items() if lost[i]})
+
+
+def _filled(frame: pd.DataFrame, found: dict[int, _Served]) -> pd.DataFrame:
+    """A copy of `frame` in which the rows by position in `found` have their places."""
+    import pandas as pd
+
+    result = frame.copy()
+    columns = {name: frame[name].astype(object).tolist() for name in ("pass", "layer", "module", "operator", "serves")}
+    by = frame["placed_by"].astype(object).tolist()
+    for row, served in found.items():
+        parts = [members.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
+        main = parts.index(members.main(parts))
+        for name, value in zip(columns, (*served[main][0], members.text(parts)), strict=True):
+            columns[name][row] = value if value is not None or name == "serves" else columns[name][row]
+        by[row] = ALIGNMENT
+    for name, values in (columns | {"placed_by": by}).items():
+        dtype = next(c.dtype for c in COLUMNS if c.name == name)
+        result[name] = pd.Series(values, index=frame.index, dtype=object).astype(dtype)
+    return result
+
+
+def _steps(frame: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, Booleans]]:
+    """The rows of each step in order of time, with a mask over the frame; all rows where no step is marked."""
+    step = frame["step"]
+    if not step.notna().any():
+        yield frame, np.ones(len(frame), bool)
+        return
+    for number in sorted(step.dropna().unique()):
+        inside = (step == number).fillna(False).to_numpy(bool)
+        yield frame[inside], inside
+
+
+def _rows(part: pd.DataFrame, index: Integers) -> list[_Row]:
+    """The rows of one step by start."""
+
+    def column(name: str) -> list[Any]:
+        return part[name].astype(object).where(part[name].notna(), None).tolist()
+
+    families = [str(f) if f in _ANCHORS else "" for f in column("family")]
+    moved = (part["bytes_read"] + part["bytes_written"]).to_numpy(float)
+    rows = [
+        _Row(
+            int(i), family, dimensions(shapes or "", family) if family else (),
+            tuple(dict.fromkeys(logical_name(n) for n in (operator, name) if n)),
+            float(b) if b == b else None, (pass_, None if layer is None else int(layer), module, operator),
+        )
+        for i, family, shapes, name, operator, pass_, layer, module, b in zip(
+            index.tolist(), families, *map(column, ("shapes", "name", "operator", "pass", "layer", "module")),
+            moved.tolist(), strict=True,
+        )
+    ]  # fmt: skip
+    order = np.argsort(part["start_ns"].fillna(0).to_numpy(float), kind="stable")
+    return [rows[i] for i in order.tolist()]
+
+
+def dimensions(shapes: str, family: str) -> tuple[int, ...]:
+    """What tells an anchor from others: of a product batch, the outer dimensions in order of size, and the inner one.
+
+    A product and its transpose are the same, for backends differ in which of them they compute. () where `shapes` do
+    not tell.
+    """
+    tensors = [tuple(int(n) for n in t.split("×") if n) for t in _TENSOR.findall(shapes)]
+    matrices = [t for t in tensors if len(t) > 1]
+    if family != "matmul":
+        return tuple(sorted(n for t in tensors[:1] for n in t))
+    if len(matrices) > 2 and matrices[0][-1] != matrices[1][-2]:
+        matrices = matrices[1:]  # what is added comes first
+    if len(matrices) < 2 or matrices[0][-1] != matrices[1][-2]:
+        return ()
+    a, b = matrices[:2]
+    batch = int(np.prod(a[:-2])) if len(b) > 2 else 1
+    rows = a[-2] if len(b) > 2 else int(np.prod(a[:-1]))
+    return batch, *sorted((rows, b[-1])), a[-1]
+
+
+def _chunks(rows: list[_Row], model: list[_Row]) -> list[list[_Row]]:
+    """`rows` in pieces of one step each: where no step is marked, and there are the anchors of several."""
+    anchors = [i for i, row in enumerate(rows) if row.anchor]
+    expected = sum(bool(row.anchor) for row in model)
+    if not expected or len(anchors) % expected or len(anchors) == expected:
+        return [rows]
+    starts = [0, *(anchors[i] for i in range(expected, len(anchors), expected)), len(rows)]
+    return [rows[a:b] for a, b in pairwise(starts)]
+
+
+def _placed(rows: list[_Row], model: list[_Row]) -> dict[int, _Served]:
+    """Index of each row that can be placed → what it serves."""
+    pairs = [(-1, -1), *_pairs(rows, model), (len(rows), len(model))]
+    found: dict[int, _Served] = {}
+    for (i, r), (next_i, next_r) in pairwise(pairs):
+        if i >= 0:
+            found[rows[i].at] = [(model[r].place, 1.0)]
+        found.update(_between(rows[i + 1 : next_i], model[r + 1 : next_r]))
+    return found
+
+
+def _pairs(rows: list[_Row], model: list[_Row]) -> list[tuple[int, int]]:
+    ours = [i for i, row in enumerate(rows) if row.anchor]
+    theirs = [r for r, row in enumerate(model) if row.anchor]
+    if not ours or not theirs or len(ours) * len(theirs) > MOST_CELLS:
+        return []
+
+    def equal(i: int) -> Booleans:
+        return np.array([_same(rows[ours[i]], model[r]) for r in theirs], dtype=bool)
+
+    partner = align(len(ours), len(theirs), equal)
+    return [(ours[i], theirs[p]) for i, p in enumerate(partner.tolist()) if p >= 0]
+
+
+def _same(a: _Row, b: _Row) -> bool:
+    """Whether two anchors may be the same: what is unknown of either tells nothing."""
+    if a.anchor != b.anchor or (a.dimensions and b.dimensions and a.dimensions != b.dimensions):
+        return False
+    return a.place[0] is None or b.place[0] is None or _pass(a.place[0]) == _pass(b.place[0])
+
+
+def _pass(name: str) -> str:
+    return "forward" if name in _FORWARD else name
+
+
+def _between(rows: Sequence[_Row], model: Sequence[_Row]) -> dict[int, _Served]:
+    """The places of rows between two pairs, from the reference's rows between them."""
+    found: dict[int, _Served] = {}
+    taken: set[int] = set()
+    for row in rows:
+        same = [m for m in model if row.dimensions and row.dimensions == m.dimensions and _same(row, m)]
+        same = same or [m for m in model if set(m.names) & set(row.names) and _may(row, m)]
+        if len({m.place for m in same}) == 1:
+            found[row.at] = [(same[0].place, 1.0)]
+            taken.update(m.at for m in same)
+    left = [row for row in rows if row.at not in found]
+    for row in left:
+        open_ = [m for m in model if m.at not in taken and _may(row, m)] or [m for m in model if _may(row, m)]
+        if len(left) == 1 and open_:
+            found[row.at] = _shared(open_)
+        elif common := _common([m.place for m in open_]):
+            found[row.at] = [(common, 1.0)]
+    return found
+
+
+def _shared(model: Sequence[_Row]) -> _Served:
+    """The places of all of `model`, in shares by their bytes."""
+    weights: dict[_Place, float] = {}
+    for m in model:
+        weights[m.place] = weights.get(m.place, 0.0) + (np.nan if m.bytes is None else m.bytes)
+    whole = sum(weights.values())
+    if not whole > 0:  # NaN too
+        return [(place, 1.0 / len(weights)) for place in weights]
+    return [(place, weight / whole) for place, weight in weights.items() if weight]
+
+
+def _may(row: _Row, model: _Row) -> bool:
+    """Whether the pass that is known of a row is that of the reference's."""
+    return row.place[0] is None or model.place[0] is None or _pass(row.place[0]) == _pass(model.place[0])
+
+
+def _common(places: Sequence[_Place]) -> _Place | None:
+    """What places have in common; None where they have not even the pass."""
+    if len({place[0] for place in places}) != 1:
+        return None
+    passes, layers, modules, operators = (set(column) for column in zip(*places, strict=True))
+    paths = [(m or "").split(".") for m in modules]
+    depth = next((i for i, words in enumerate(zip(*paths, strict=False)) if len(set(words)) > 1), min(map(len, paths)))
+    module = ".".join(paths[0][:depth]) or None
+    return _only(passes), _only(layers), module, _only(operators)
+
+
+def _only(values: set[Any]) -> Any:
+    return next(iter(values)) if len(values) == 1 else None
