@@ -102,12 +102,15 @@ def _is_size(value: str) -> bool:
 
 
 def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[tuple[float, Member]]]]:
-    """For each backend and each combination of the other axes: the members that were timed, by size along `axis`."""
+    """For each backend and each combination of the other axes: the members that were timed, by size along `axis`.
+
+    What is wrong has no place on a line: a wrong result is no fast result.
+    """
     found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, Member]]] = {}
     for point in sweep.points:
         others = tuple((k, v) for k, v in point.values.items() if k != axis)
         for member in point.members:
-            if member.step is not None:
+            if member.step is not None and member.status == "ok":
                 found.setdefault((member.name, others), []).append((float(point.values[axis]), member))
     for (name, others), members in found.items():
         yield name, dict(others), sorted(members, key=lambda pair: pair[0])

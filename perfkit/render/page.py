@@ -35,7 +35,10 @@ class Series(msgspec.Struct, kw_only=True):
 
 
 class Figure(msgspec.Struct, kw_only=True):
-    """Series over common axes, in the units that the titles name; `log_x`, `log_y` for logarithmic axes."""
+    """Series over common axes, in the units that the titles name; `log_x`, `log_y` for logarithmic axes.
+
+    `x_ticks` are the places that are marked on the axis, as the sizes that were run; none: where a round number is.
+    """
 
     title: str
     x: str
@@ -43,6 +46,7 @@ class Figure(msgspec.Struct, kw_only=True):
     series: list[Series]
     log_x: bool = False
     log_y: bool = False
+    x_ticks: list[float] = []
 
 
 class Section(msgspec.Struct, kw_only=True):

@@ -18,9 +18,10 @@ def page(sweep: Sweep) -> Page:
     sections = [Section(table=_of_backend(sweep, name)) for name in names]
     sections += [Section(table=_growth(sweep))] if sweep.growth else []
     sections += [Section(figures=list(_figures(sweep, axis))) for axis in sweep.numeric if len(sweep.axes[axis]) > 1]
+    axes = [f"{name} {', '.join(values)}" for name, values in sweep.axes.items()]
     return Page(
         title=f"{clean(sweep.title)}: sweep over {' and '.join(sweep.axes) or 'nothing'}",
-        settings=[f"{name} {', '.join(values)}" for name, values in sweep.axes.items()] + [sweep.device],
+        settings=[*axes, *filter(None, [sweep.device])],
         verdict=list(_verdict(sweep)),
         bad=bool(sweep.bad),
         sections=sections,
@@ -111,7 +112,8 @@ def _figure(
             line.low = [m.step.low / 1e6 for _, _, m in shown if m.step]
             line.high = [m.step.high / 1e6 for _, _, m in shown if m.step]
         series.append(line)
-    return Figure(title=f"{what} against {axis}", x=axis, y=unit, series=series, log_x=True, log_y=log)
+    sizes = sorted({x for s in series for x in s.x})
+    return Figure(title=f"{what} against {axis}", x=axis, y=unit, series=series, log_x=True, log_y=log, x_ticks=sizes)
 
 
 def _line(backend: str, others: dict[str, str]) -> str:

@@ -31,10 +31,22 @@ function traces(figure) {
   });
 }
 
+// 1, 2 and 5 times the powers of ten around the values of a logarithmic axis, in plain digits; of a long axis none.
+function roundTicks(values) {
+  const known = values.filter((v) => v > 0);
+  const [low, high] = [Math.floor(Math.log10(Math.min(...known))), Math.ceil(Math.log10(Math.max(...known)))];
+  if (!known.length || high - low > 3 || low < -3 || high > 6) return {};
+  const ticks = [];
+  for (let power = low - 1; power <= high; power++) for (const digit of [1, 2, 5]) ticks.push(Number(`${digit}e${power}`));
+  return { tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) };
+}
+
 function figureNode(figure) {
   const node = el("div", { class: "chart", style: { height: "380px" }, role: "img", "aria-label": clean(figure.title) });
   const axis = (title, log) => ({ title: { text: plotText(title) }, type: log ? "log" : "linear", exponentformat: "power" });
-  const make = () => ({ data: traces(figure), layout: { xaxis: axis(figure.x, figure.log_x), yaxis: axis(figure.y, figure.log_y), legend: { orientation: "h", x: 0, y: -0.22, yanchor: "top" }, showlegend: true } });
+  const marked = figure.x_ticks.length ? { tickmode: "array", tickvals: figure.x_ticks, ticktext: figure.x_ticks.map(String) } : {};
+  const upright = figure.log_y ? roundTicks(figure.series.flatMap((s) => s.y)) : figure.y.startsWith("%") ? { rangemode: "tozero" } : {};
+  const make = () => ({ data: traces(figure), layout: { xaxis: { ...axis(figure.x, figure.log_x), ...marked }, yaxis: { ...axis(figure.y, figure.log_y), ...upright }, legend: { orientation: "h", x: 0, y: -0.22, yanchor: "top" }, showlegend: true } });
   return { nodes: [el("h2", {}, clean(figure.title)), node], draw: () => chart(node, make) };
 }
 

@@ -30,7 +30,7 @@ def swept() -> Sweep:
         for kind, power in (("a", 1), ("b", 2)):
             backends = [run(1e6 * size**power)]
             if (size, kind) == (4, "b"):
-                backends.append(run(None, "wrong", "compile", "its loss <b>differs</b>"))
+                backends.append(run(1e4, "wrong", "compile", "its loss <b>differs</b>"))
             report = Report(perfkit="0", title="t", source=f"runs/{size}{kind}", backends=backends)
             runs.append(({"batch_size": str(size), "kind": kind}, report))
     return summarise(axes, runs)
@@ -48,7 +48,9 @@ def test_lines_are_in_the_order_of_sizes(swept):
     assert along == {"a": [2, 4, 8], "b": [2, 4, 8]}
 
 
-def test_the_wrong_are_said_first_and_have_no_speed(swept):
+def test_the_wrong_are_said_first_and_are_on_no_line(swept):
+    assert {name for name, _, _ in lines(swept, "batch_size")} == {"eager"}
+    assert {g.backend for g in swept.growth} == {"eager"}
     assert [(p.values["batch_size"], m.name) for p, m in swept.bad] == [("4", "compile")]
     made = rendered.page(swept)
     assert made.bad and made.verdict[0].startswith("compile is wrong at batch_size 4, kind b")

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from perfkit.capture.grid import combinations, folder_name
 from perfkit.cli import main
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--batch-size", "4", "--dim", "width=8", "--steps", "2", "--warmup", "0", "--profiler", "none"]
 
 
@@ -27,19 +33,35 @@ def test_combinations_and_their_folders():
     assert combinations({}) == [{}] and folder_name({}) == "all"
 
 
+def killed_during(command: list[str], folder: Path) -> None:
+    """Run `perfkit COMMAND` in a process of its own, and kill it (SIGKILL) while it makes the run in `folder`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "perfkit", *command],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as process:  # fmt: skip
+        unfinished = folder.with_name(f".{folder.name}.partial")
+        until = time.monotonic() + 240
+        while not unfinished.exists() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        assert process.poll() is None and unfinished.exists()
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
-def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, capfd):
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path, capfd):
     out = tmp_path / "sweep"
     command = ["sweep", "mlp", "--dim", "layers=1,2", *SMALL, "--out", str(out)]
-    assert code_of(*command) == 0
-    first = json.loads((out / "sweep.json").read_text())
-    assert [p["values"] for p in first["points"]] == [{"layers": "1"}, {"layers": "2"}]
+    killed_during(command, out / "layers=2")
+    assert (out / "layers=1" / "run.json").is_file() and not (out / "layers=2").exists()
+    assert not (out / "sweep.html").exists()
     kept = (out / "layers=1" / "run.json").stat().st_mtime_ns
-    shutil.rmtree(out / "layers=2")  # as if it had been killed there: a run's folder appears when it is whole
     assert code_of(*command) == 0
     assert "1 of 2 runs were there already" in capfd.readouterr().out
     assert (out / "layers=1" / "run.json").stat().st_mtime_ns == kept
-    assert (out / "sweep.html").is_file() and (out / "sweep.md").is_file()
+    found = json.loads((out / "sweep.json").read_text())
+    assert [p["values"] for p in found["points"]] == [{"layers": "1"}, {"layers": "2"}]
+    assert sorted(p.name for p in out.iterdir()) == ["layers=1", "layers=2", "sweep.html", "sweep.json", "sweep.md"]
     # Other settings in the same folders are refused before anything runs.
     assert code_of(*command[:-2], "--seed", "7", "--out", str(out)) == 2
     assert "has other settings" in capfd.readouterr().err
