@@ -32,6 +32,7 @@ function showFacts(report) {
   byId("command").append(...(command ? [el("pre", {}, command)] : []), el("p", { class: "note" }, `Read from ${clean(report.source, 400)}`));
   if (report.workload) byId("command").append(...report.workload.notes.map((n) => el("p", { class: "note" }, clean(n, 600))));
   byId("environment-card").hidden = !Object.keys(report.environment).length;
+  if (byId("environment-card").hidden) byId("environment-card").previousElementSibling.className = "card span-12";
   if (!isRun(report)) document.querySelectorAll("[data-run]").forEach((node) => node.remove());
   byId("environment").append(plainTable([{ head: "Fact", first: true, cell: (f) => clean(f[0], 120) }, { head: "Value", cell: (f) => clean(f[1], 400) }], flat("", report.environment)));
   showCeilings(report);

@@ -8,15 +8,22 @@ function buildPanel(backend, report) {
   const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
   const tree = backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null;
   const wide = [named("Roofline", roofline && roofline.node), named("Modules", tree)];
-  const narrow = [named("What to do next", findingsCard(backend, Boolean(roofline))), named("Accounting", accountingCard(backend)), named("Correctness", checks && checks.node)];
+  const narrow = [named("What to do next", findingsCard(backend, Boolean(roofline))), named(backend.accounting ? "Accounting" : "Coverage", accountingCard(backend)), named("Correctness", checks && checks.node)];
   const [first, second, ...rest] = paired(wide.filter(Boolean), narrow.filter(Boolean));
   const grid = el("div", { class: "grid" },
     first, second, groupsCard(backend), named("Kernels", kernels && kernels.node),
     backend.operators.length ? named("Operators", new KernelTable({ kernels: backend.operators }, OPERATORS).node) : null,
     named("Fusion", fusionCard(backend)), named("Timeline", traceCard(backend)), timelineCard(backend), adviceCard(backend), missingCard(backend), rest, symbolsCard(backend));
-  const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`) : null;
+  const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`, annotatedLink(backend)) : null;
   const nothing = grid.children.length ? null : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
   return { nodes: [banner, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
+}
+
+// The listing of the generated program with what each line costs lies beside the report.
+function annotatedLink(backend) {
+  if (!backend.annotated) return null;
+  const href = backend.annotated.split("/").map(encodeURIComponent).join("/");
+  return el("span", {}, " What each line of the program costs: ", el("a", { href }, clean(backend.annotated, 200)), ".");
 }
 
 // Rows of a wide card beside a narrow one, in order; one that is left alone takes the whole row.

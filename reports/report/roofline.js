@@ -21,6 +21,7 @@ function usedRoofs(points, roofs) {
 }
 
 function roofToggles(roofs, chosen, draw) {
+  if (!roofs.length) return null;
   const toggle = (roof, shown) => { chosen.roofs[shown ? "add" : "delete"](roof); draw(); };
   return el("fieldset", { class: "checks" }, el("legend", {}, "Roofs"), roofs.map((roof) =>
     el("label", {}, el("input", { type: "checkbox", checked: chosen.roofs.has(roof), onchange: (e) => toggle(roof, e.target.checked) }), clean(roof.label, 60), el("span", { class: "minor" }, rateText(roof)))));

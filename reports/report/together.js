@@ -2,7 +2,8 @@
 
 function showTogether(report) {
   const parts = [differenceOfTwo(report), memoryOfAll()].filter(Boolean);
-  if (parts.length) byId("together").append(el("h2", { class: "part" }, report.backends.length > 1 ? "The backends beside each other" : "Memory"), ...parts);
+  const several = report.backends.length > 1 && parts.length;
+  byId("together").append(several ? el("h2", { class: "part" }, "The backends beside each other") : "", ...parts);
 }
 
 function memoryOfAll() {

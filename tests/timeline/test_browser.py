@@ -117,7 +117,7 @@ def test_zoom_to_a_kernel_and_click_for_its_facts(show: Callable[..., Page], eag
     page.mouse.click(*place(page, kernel))
     assert page.locator(".tl-facts h3").inner_text() == name
     shown = facts(page)
-    assert shown["kind"][0] == "gpu_kernel"
+    assert shown["kind"][0] == "kernel"
     assert shown["duration"][1] == "counter"
     assert "FLOP" in shown and shown["FLOP"][1] == "model"
     assert shown["grid"][0].count("×") == 2
@@ -168,7 +168,7 @@ def test_shift_and_drag_sums_up_a_span(show: Callable[..., Page], eager: Path) -
     rows = page.locator(".tl-sums tbody tr")
     assert rows.count() > 10
     kind = rows.first.locator("td").all_inner_texts()
-    assert kind[0] == "gpu_kernel"
+    assert kind[0] == "kernel"
     assert int(kind[1]) >= 1
     assert "cuda:0 stream 7" in page.locator(".tl-facts p").first.inner_text()
     assert view(page) == (0, page.evaluate("shown.data.to")), "selecting moves nothing"
