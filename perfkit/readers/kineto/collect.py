@@ -6,7 +6,8 @@ What repeats is kept once: names, kinds of calls (`Key`), launch shapes, message
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, not_
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,8 @@ class Collector:
 
     def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
-        complete = [e for e in events if type(e) is Complete]
+        lasting = [type(e) is Complete for e in events]
+        complete = list(compress(events, lasting))
         if complete:
             code = np.fromiter(map(_CATEGORIES.__getitem__, [e.cat for e in complete]), np.int8, len(complete))
             host, device = Some((code > _NEITHER) & (code < _ON_DEVICE)), Some(code >= _ON_DEVICE)
@@ -74,7 +76,8 @@ class Collector:
             if device.count:
                 self._add_device(device.of(complete), device.of(code) - np.int8(_ON_DEVICE))
         if len(complete) < len(events):
-            flows = [e for e in events if (type(e) is FlowEnd or type(e) is FlowStart) and e.cat == "fwdbwd"]
+            others = compress(events, map(not_, lasting))
+            flows = [e for e in others if (type(e) is FlowEnd or type(e) is FlowStart) and e.cat == "fwdbwd"]
             if flows:
                 self._add_flows(flows)
 
