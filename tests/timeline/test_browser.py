@@ -124,7 +124,7 @@ def test_zoom_to_a_kernel_and_click_for_its_facts(show: Callable[..., Page], eag
     assert page.locator(".tl-facts").get_by_text("launched by").count() == 1
     assert page.evaluate("shown.links.length") == 1
     page.click(".tl-jump")
-    assert facts(page)["kind"][0] == "runtime"
+    assert facts(page)["kind"][0] == "runtime call"
     assert page.evaluate("shown.links.length") == 1, "from the call to its kernel, the other way round"
 
 
