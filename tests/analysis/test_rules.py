@@ -145,6 +145,22 @@ OTHERS = {
 }
 
 
+def test_a_first_step_and_a_step_without_ranges_are_told(samples: Path) -> None:
+    """Of three traces of others: CUDA's start takes 30 s in one, and of two nothing tells most of the step."""
+    reports = {}
+    for name in ("alexnet-2023-extid-collides", "rocm-mi250-tiny", "triton-tiny"):
+        path = samples / "kineto" / f"{name}.json.gz"
+        reports[name] = analyse_any(read(path), path).backends[0]
+    first = named(reports["alexnet-2023-extid-collides"])["gpu-idle"]
+    assert (
+        "cudaDeviceGetStreamPriorityRange alone took 29.93 s" in first.evidence and "Profile a later" in first.evidence
+    )
+    untold = {name: {u.rule: u.why for u in report.unjudged}.get("gpu-idle") for name, report in reports.items()}
+    assert untold["triton-tiny"] == "the profile does not tell what the host did in 100 % of the step"
+    assert untold["rocm-mi250-tiny"] == "the profile does not tell what the host did in 86 % of the step"
+    assert untold["alexnet-2023-extid-collides"] is None
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_found_in_traces_of_others(name: str, samples: Path) -> None:
     path = samples / "kineto" / f"{name}.json.gz"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -13,6 +14,9 @@ from perfkit.analysis.rules.base import ON_A_CPU, ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.words import listed, percent
 
 _NAMED = 3
+_UNTOLD = 0.5  # of the step
+_LONG_CALL = 10e6  # ns: no call that only launches or allocates takes as long in a step that repeats
+_MUCH = 0.1  # of the step
 _SELDOM = 0.5  # waits a step, below which they are none of the step's
 
 
@@ -73,7 +77,24 @@ SYNC = Rule(
 def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     delay = case.facts.get("launch_delay") or {}
     for found in findings_step.gpu_idle(case.report):
-        yield msgspec.structs.replace(found, evidence=f"{found.evidence} {_ahead(delay)}".strip())
+        told = (found.evidence, _initialising(case), _ahead(delay))
+        yield msgspec.structs.replace(found, evidence=" ".join(filter(None, told)))
+    account = case.report.accounting
+    if case.report.device == "cuda" and account is not None and account.other_ns > _UNTOLD * account.profiled_step_ns:
+        share = percent(account.other_ns / account.profiled_step_ns)
+        yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
+
+
+def _initialising(case: Case) -> str:
+    """A sentence about the call that shows that a process began, rather than repeated, its work; "" without one."""
+    calls = [c for c in case.facts.get("api") or [] if c["count"] and not re.search("Synchronize|Memcpy", c["name"])]
+    longest = max(calls, key=lambda call: call["ns"], default=None)
+    if longest is None or longest["ns"] / longest["count"] < _LONG_CALL or longest["ns"] < _MUCH * case.step_ns:
+        return ""
+    return (
+        f"{longest['name']} alone took {units.text(longest['ns'], 'ns')}: the first step of a process loads and "
+        "initialises the GPU's libraries. Profile a later one."
+    )
 
 
 def _ahead(delay: dict[str, float | None]) -> str:
