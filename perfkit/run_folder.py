@@ -7,6 +7,7 @@
         kernels.parquet        the kernel table
         *.pt.trace.json.gz     the torch.profiler trace
         generated.txt          the program as the backend made it, where it makes one
+        annotated.txt, .html   the same with what each line costs, with --annotate
         counters.ncu-rep       with --profiler ncu: what ncu wrote; its counters are joined onto kernels.parquet
         nsight.*               with --profiler nsys: nsys's report, its sqlite export, and its kernel table (parquet)
         events.out.tfevents.*  scalars a step, and the report's tables as text
@@ -31,6 +32,7 @@ MANIFEST = "run.json"
 CEILINGS = "ceilings.json"
 KERNELS = "kernels.parquet"
 GENERATED = "generated.txt"
+ANNOTATED_TEXT, ANNOTATED_PAGE = "annotated.txt", "annotated.html"
 
 DTYPES = ("fp32", "tf32", "bf16")
 
@@ -130,6 +132,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     samples_ns: list[float] = []
     turns: list[int] = []  # how many of `samples_ns` each turn gave, in order
     profiled_ns: list[float] = []  # wall time of the profiled steps
+    beside_ns: list[float] = []  # of the steps right before and after them, in the same process without the profiler
     losses: list[float] = []
     peak_memory_bytes: float | None = None
     memory_how: str = ""

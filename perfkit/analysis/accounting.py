@@ -28,16 +28,20 @@ _TEXTS = {
 }
 
 
-def accounting(facts: Mapping[str, Any], samples_ns: Sequence[float]) -> Accounting | None:
+def accounting(
+    facts: Mapping[str, Any], samples_ns: Sequence[float], beside_ns: Sequence[float] = ()
+) -> Accounting | None:
     """The mean profiled step from the facts of a table, per cause; None where the reader could not account for it.
 
-    `samples_ns` are the steps without a profiler (none: unknown).
+    `samples_ns` are the timed steps, `beside_ns` those without a profiler right before and after the profiled ones; the
+    profiler's overhead is told by the latter, else by the former (none: unknown).
     """
     steps = facts.get("step_ns") or []
     busy = facts.get("busy_ns") or []
     if not steps or len(busy) != len(steps):
         return None
     step_ns, timed = fmean(steps), median(samples_ns) if samples_ns else None
+    plain = median(beside_ns) if beside_ns else timed
     by_cause: dict[str, float] = {}
     for gap in facts.get("gaps", []):
         by_cause[gap["cause"]] = by_cause.get(gap["cause"], 0.0) + gap["ns"] / len(steps)
@@ -53,7 +57,8 @@ def accounting(facts: Mapping[str, Any], samples_ns: Sequence[float]) -> Account
         gaps=gaps,
         other_ns=by_cause.get(OTHER, 0.0),
         timed_step_ns=timed,
-        profiler_overhead=step_ns / timed - 1 if timed else None,
+        profiler_overhead=median(steps) / plain - 1 if plain else None,
+        plain_step_ns=plain,
     )
 
 

@@ -31,7 +31,7 @@ from perfkit.analysis.roofline import TOLERANCE
 from perfkit.analysis.rules import Case, Circumstances
 from perfkit.analysis.tree import UNPLACED, module_tree
 from perfkit.hardware.ceilings import Ceilings
-from perfkit.run_folder import BackendRun, Manifest
+from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
 from perfkit.table import KernelTable
 
 if TYPE_CHECKING:
@@ -159,14 +159,20 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None, cases: dic
         losses=record.losses,
         samples_ns=record.samples_ns,
         generated=record.generated,
+        annotated=_annotated(run.folder, record.name),
         trace=record.trace,
         warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
     )
     if table is not None:
-        case = _fill(report, table, ceilings, record.samples_ns, _circumstances(record, manifest))
+        case = _fill(report, table, ceilings, record.samples_ns, _circumstances(record, manifest), record.beside_ns)
         if case is not None:
             cases[record.name] = case
     return report
+
+
+def _annotated(folder: Path, backend: str) -> str:
+    """Where in the run folder the annotated listing of a backend's program lies; "" for none."""
+    return f"{backend}/{ANNOTATED_PAGE}" if (folder / backend / ANNOTATED_PAGE).is_file() else ""
 
 
 def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
@@ -175,11 +181,16 @@ def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
 
 
 def _fill(
-    report: BackendReport, table: KernelTable, ceilings: Ceilings | None, samples_ns: list[float], about: Circumstances
+    report: BackendReport,
+    table: KernelTable,
+    ceilings: Ceilings | None,
+    samples_ns: list[float],
+    about: Circumstances,
+    beside_ns: list[float] | None = None,
 ) -> Case | None:
     """Add to `report` what the kernel table says; returns what the rules saw, of a backend that is right."""
     report.device = _device(table)
-    report.accounting = accounting(table.facts, samples_ns)
+    report.accounting = accounting(table.facts, samples_ns, beside_ns or ())
     report.warnings += _slowed(report.accounting, report.device)
     report.missing = _missing(table)
     report.ranges, report.transfers = ranges.ranges(table.facts), ranges.transfers(table.facts)
@@ -298,11 +309,11 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
         return []
     if device == "cuda":
         return [
-            f"the profiled step took {overhead:.0%} longer than a timed one: the profiler slows the host, so the idle "
+            f"the profiled step took {overhead:.0%} longer than one without it: the profiler slows the host, so the idle "
             "time of the GPU is overstated; the times of its kernels are its own"
         ]
     return [
-        f"the profiled step took {overhead:.0%} longer than a timed one: efficiency and headroom, which come from it, "
+        f"the profiled step took {overhead:.0%} longer than one without it: efficiency and headroom, which come from it, "
         "are too pessimistic"
     ]
 

@@ -177,7 +177,8 @@ class Accounting(msgspec.Struct, kw_only=True):
     gaps: list[Gap]
     other_ns: float  # what no cause explains
     timed_step_ns: float | None  # median without a profiler
-    profiler_overhead: float | None  # profiled / timed − 1
+    profiler_overhead: float | None  # median profiled step / plain step − 1
+    plain_step_ns: float | None = None  # median of the steps beside the profiled ones, else of the timed ones
 
 
 class RangeTime(msgspec.Struct, frozen=True):
@@ -346,6 +347,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     losses: list[float] = []
     samples_ns: list[float] = []
     generated: str = ""
+    annotated: str = ""  # the listing of `generated` with costs: a page in the run folder, where one was written
     trace: str = ""
     warnings: list[str] = []
 

@@ -255,6 +255,7 @@ class Session:
                 steps = min(PROFILED_STEPS, self.settings.steps)
                 found = member.child.call("profile", folder=str(member.folder), steps=steps)
                 member.record.trace, member.record.profiled_ns = found["trace"], found["profiled_ns"]
+                member.record.beside_ns = found["beside_ns"]
             described = member.child.call("describe", folder=str(member.folder))
             member.record.symbols, member.record.generated = described["symbols"], described["generated"]
             member.record.warnings += described["warnings"]

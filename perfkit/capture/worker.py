@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from perfkit.workloads.interface import Batch, Workload
 
 
+BESIDE = 2  # steps without a profiler on either side of the profiled ones
+
+
 class Worker:
     """Holds a workload made executable by one backend; each public method is a command of the parent."""
 
@@ -185,15 +188,21 @@ class Worker:
         return memory.peak(self.settings.device)
 
     def profile(self, folder: str, steps: int) -> dict[str, Any]:
-        """Profile `steps` steps into `folder`: trace and kernel table. Returns what the manifest keeps of it."""
+        """Profile `steps` steps into `folder`: trace and kernel table. Returns what the manifest keeps of it.
+
+        What the profiler adds is told by the steps right before and after: the timed ones may be minutes old, and other
+        backends' processes had the caches and the machine since.
+        """
         self._progress("profiling")
+        beside_ns = self._measure(BESIDE + 1)[1:]  # the first finds cold caches
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
         result = profile.capture(self.program, self.settings, lambda i: self._run(batches[i]), steps, Path(folder))
+        beside_ns += self._measure(BESIDE)
         self._progress("reading the trace")
         table = profile.table_of(self.program, self.workload, self.settings, result)
         table.write(Path(folder) / KERNELS)
-        return {"trace": result.trace.name, "profiled_ns": result.step_ns}
+        return {"trace": result.trace.name, "profiled_ns": result.step_ns, "beside_ns": beside_ns}
 
     def describe(self, folder: str) -> dict[str, Any]:
         """What the program says of itself after it ran: symbols, warnings, and the file with the program as text."""

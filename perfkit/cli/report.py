@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from perfkit.analysis.results import Report
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
@@ -27,6 +28,9 @@ def report(
         Path | None,
         typer.Option(help="A report of ncu for the same workload: its counters are joined onto the kernels."),
     ] = None,
+    annotate: Annotated[
+        bool, typer.Option("--annotate", help="Of a run: list generated programs with what each line costs.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
     style: Annotated[
@@ -45,6 +49,7 @@ def report(
     from perfkit.cli import shown, styles
 
     wanted = render.chosen(formats)
+    _check_annotate(annotate, paths, style)
     write = styles.choose(style, layers, pass_names, as_json)
     _check_counters(counters, paths, style)
     if write:
@@ -60,8 +65,10 @@ def report(
 
         if counters:
             source = _joined(source, counters)
-        result = analyse_any(source, path)
         folder = out or (path if path.is_dir() else None)
+        listed = _annotated(source, folder) if annotate else []
+        result = analyse_any(source, path)
+        _drop_links(result, path, folder)
         written: list[Path] = []
         if folder:
             shown.make_folder(folder)
@@ -70,7 +77,39 @@ def report(
             written = render.write_all(result, folder, wanted, readers.tables_of(source), name, answers)
         shown.show(result, as_json, limit)
         if not as_json:
-            shown.say_where(written, path if path.is_dir() else None)
+            shown.say_where(written, path if path.is_dir() else None, listed)
+
+
+def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:
+    """Raise `UsageError` where --annotate cannot be meant."""
+    from perfkit.errors import UsageError
+    from perfkit.run_folder import is_run_folder
+
+    if annotate and (style != "perfkit" or not all(map(is_run_folder, paths))):
+        raise UsageError("--annotate lists the programs of a run.", "Give the folder that `perfkit run` printed.")
+
+
+def _annotated(source: Run | KernelTable, folder: Path | None) -> list[Path]:
+    """Write the listings of a run's programs into `folder`."""
+    from perfkit.cli import annotated, shown
+    from perfkit.errors import UsageError
+    from perfkit.table import KernelTable
+
+    assert folder is not None
+    assert not isinstance(source, KernelTable)
+    shown.make_folder(folder)
+    written = annotated.write(source, folder)
+    if not written:
+        raise UsageError(annotated.NONE, "Report on it without --annotate.")
+    return written
+
+
+def _drop_links(result: Report, path: Path, folder: Path | None) -> None:
+    """A report that is written elsewhere has links to listings that lie beside it only."""
+    if folder is None or folder == path:
+        return
+    for backend in result.backends:
+        backend.annotated = backend.annotated if (folder / backend.annotated).is_file() else ""
 
 
 def _check_counters(counters: Path | None, paths: list[Path], style: str) -> None:

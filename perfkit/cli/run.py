@@ -134,6 +134,14 @@ def run(
             rich_help_panel=DATA,
         ),
     ] = False,
+    annotate: Annotated[
+        bool,
+        typer.Option(
+            "--annotate",
+            help="List generated programs (Thunder's traces, Inductor's code) with what each line costs.",
+            rich_help_panel=DATA,
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=DATA)] = False,
 ) -> int:
     """Check, time and profile a workload, and write a report.
@@ -177,7 +185,7 @@ def run(
     unavailable = unavailable_of(chosen_backends, settings, skip_unavailable)
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
     plan = nsight.plan(settings, counter_set, clock_control, cache_control, one_layer, time_limit)
-    return _capture_and_report(settings, chosen_backends, unavailable, folder, overwrite, as_json, plan)
+    return _capture_and_report(settings, chosen_backends, unavailable, folder, overwrite, as_json, plan, annotate)
 
 
 def _dimensions(given: list[str]) -> dict[str, str]:
@@ -229,11 +237,12 @@ def _capture_and_report(
     overwrite: bool,
     as_json: bool,
     plan: Any = None,
+    annotate: bool = False,
 ) -> int:
     from perfkit import readers
     from perfkit.analysis.report import analyse
     from perfkit.capture.session import Session
-    from perfkit.cli import shown
+    from perfkit.cli import annotated, shown
     from perfkit.render import scalars
 
     with shown.progress() as progress:
@@ -241,13 +250,16 @@ def _capture_and_report(
         session.run()
         progress("report", "analysing")
         source = readers.read_run(folder)
+        listed = annotated.write(source, folder) if annotate else []
         result = analyse(source)
         written = shown.write_reports(result, source, folder)
         progress("report", "writing TensorBoard's event files")
         scalars.write_events(result, folder)
     shown.show(result, as_json)
     if not as_json:
-        shown.say_where(written, folder)
+        shown.say_where(written, folder, listed)
+    if annotate and not listed:
+        shown.complain(annotated.NONE)
     for problem in session.nsight_problems:
         shown.complain(f"Nothing of {settings.profiler}'s is in this report. {problem}")
     return 1 if session.nsight_problems or any(b.status in ("wrong", "failed") for b in result.backends) else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +92,7 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another --out.") from error
 
 
-def say_where(written: list[Path], run: Path | None) -> None:
+def say_where(written: list[Path], run: Path | None, listed: Sequence[Path] = ()) -> None:
     """Print where the report and its run lie, and how to look at them; how to get files when none were written."""
     from rich.console import Console
 
@@ -100,6 +100,8 @@ def say_where(written: list[Path], run: Path | None) -> None:
     page = next((p for p in written if p.suffix == ".html"), next(iter(written), None))
     if page:
         console.print(f"Report:      {page}")
+    for listing in (path for path in listed if path.suffix == ".txt"):
+        console.print(f"Annotated:   {listing} and .html")
     if run:
         console.print(f"Run folder:  {run}")
         console.print(f"TensorBoard: perfkit tensorboard {run}")

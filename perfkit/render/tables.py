@@ -113,7 +113,9 @@ def accounting(chosen: Sequence[BackendReport]) -> Table | None:
             words("", ["", *(texts.get(c, "") for c in causes), "no cause found", "", *("" for _ in last)], priority=2)
         )
     overheads = [f"{clean(b.name, 40)} {a.profiler_overhead:+.1%}" for b, a in known if a.profiler_overhead is not None]
-    notes = [f"Profiler overhead (profiled over timed step): {', '.join(overheads)}."] if overheads else []
+    notes = (
+        [f"Profiler overhead (profiled step over one without a profiler): {', '.join(overheads)}."] if overheads else []
+    )
     return table(f"Accounting of the {per}", *columns, notes=notes)
 
 

@@ -153,7 +153,9 @@ def test_lines_are_those_of_the_shown_trace(table):
     frame = table.frame[table.frame["range"].notna() & (table.frame["family"] == "matmul")]
     shown = [text[int(path.rpartition(":")[2]) - 1] for path in frame["range"]]
     assert shown
-    assert all(re.search(r"= (torch\.(nn\.functional\.linear|matmul)|linear_(forward|backward))\(", text) for text in shown), shown
+    assert all(
+        re.search(r"= (torch\.(nn\.functional\.linear|matmul)|linear_(forward|backward))\(", text) for text in shown
+    ), shown
 
 
 def test_parameters_whose_names_read_the_same_tell_no_module():

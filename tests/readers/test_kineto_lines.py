@@ -63,7 +63,12 @@ def test_work_in_lines_has_their_places(tmp_path):
     )
     frame = table.frame.set_index("short_name")
     assert frame["module"].fillna("").to_dict() == {"tanh": "h.1.mlp", "add": "h.0", "mul": "", "relu": ""}
-    assert frame.loc["tanh", ["operator", "layer", "placed_by", "range"]].tolist() == ["gelu", 1, "symbol", "generated:7"]
+    assert frame.loc["tanh", ["operator", "layer", "placed_by", "range"]].tolist() == [
+        "gelu",
+        1,
+        "symbol",
+        "generated:7",
+    ]
     assert frame.loc["add", "serves"] == "forward|h.0|add|0.75;classifier|head|linear|0.25"
     assert frame.loc["relu", ["range", "placed_by"]].tolist() == ["generated:9", "none"]
     assert frame.loc["mul", ["range", "serves"]].isna().all()

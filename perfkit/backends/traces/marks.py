@@ -105,6 +105,11 @@ def without_marks(trace: Any) -> Any:
     return plain
 
 
+def count_marks(trace: Any) -> int:
+    """How many marks an executed trace holds: the lines whose ranges it opens, and its end."""
+    return sum(bound.sym.name in _MARKS for bound in trace.bound_symbols)
+
+
 def line_numbers(trace: Any) -> list[int]:
     """For each symbol of a trace the number, from 1, of its first line in the trace's text; 0 for none."""
     text = str(trace).splitlines()
