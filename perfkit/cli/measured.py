@@ -79,6 +79,8 @@ def programs(
     executors = tuple(run.names(given.pop("executors")))
     kernel_dirs = tuple(str(k) for k in given.pop("kernels"))
     named = run.named(run.names(backend))
+    stems = [Path(text).stem for text in texts]
+    titles = stems if len(set(stems)) == len(stems) else list(texts)
     found = []
     for number, text in enumerate(texts):
         chosen = loader.find(text)
@@ -94,11 +96,8 @@ def programs(
         unavailable = run.unavailable_of(named, settings, skip)
         folder = "run" if len(texts) == 1 else f"run-{number + 1}"
         for name, found_by in named.items():
-            label = " ".join(
-                filter(
-                    None, [Path(text).stem if len(texts) > 1 else "", name if len(named) > 1 or len(texts) == 1 else ""]
-                )
-            )
+            words = [titles[number] if len(texts) > 1 else "", name if len(named) > 1 or len(texts) == 1 else ""]
+            label = " ".join(filter(None, words))
             if name not in unavailable:
                 found.append((Program(label, settings, found_by), folder, unavailable))
     return found
