@@ -11,13 +11,10 @@ from perfkit.errors import InputError
 from perfkit.kernels.declare import NAMESPACE, Operation
 
 
-def register_gradient(
-    operation: Operation, library: torch.library.Library, runner_on: Callable[[str], Callable[..., Any] | None]
-) -> None:
-    """Register with autograd that `operation.gradient` computes the gradients of `operation`.
+def register_gradient(operation: Operation, library: torch.library.Library) -> None:
+    """Register in `library`, under the operation's name, the kernel by which autograd runs `operation.gradient`.
 
-    Its schema is read at the first call, so the order in which operators are registered does not matter. `runner_on`
-    gives what runs the operation on a device: calls that need no gradient go straight to it.
+    Its schema is read at the first call, so the order in which operators are registered does not matter.
     """
     rule = _Rule(operation)
     kernels = _Kernels()
@@ -27,50 +24,18 @@ def register_gradient(
         setup_context=rule.setup_context,
         lib=cast(torch.library.Library, kernels),
     )
-    shortcut = _Shortcut(kernels.registered, runner_on)
-    library.impl(operation.name, shortcut, "Autograd", with_keyset=True)
+    library.impl(operation.name, kernels.registered, "Autograd", with_keyset=True)
 
 
 class _Kernels:
-    """Takes, in the place of a library, the kernel that PyTorch makes of a rule."""
+    """Takes, in the place of a library, the kernel that PyTorch makes of a rule: it belongs to `operation`, whatever
+    operator it is registered for."""
 
     registered: Callable[..., Any]
 
     def impl(self, name: str, kernel: Callable[..., Any], key: str, with_keyset: bool) -> None:
         assert (key, with_keyset) == ("Autograd", True)
         self.registered = kernel
-
-
-class _Shortcut:
-    """An operator's kernel under autograd.
-
-    PyTorch's own, written in Python like this one, takes 6 µs even where nothing needs a gradient, half as long as some
-    of the operations themselves. Then, and if no mode (fake tensors, functionalization, …) wants to see the call, it
-    is the next and last kernel that is called here directly.
-    """
-
-    def __init__(self, full: Callable[..., Any], runner_on: Callable[[str], Callable[..., Any] | None]) -> None:
-        self._full = full
-        self._runner_on = runner_on
-
-    def __call__(self, keys: torch._C.DispatchKeySet, *arguments: Any) -> Any:
-        if not torch.is_grad_enabled() or not any(getattr(a, "requires_grad", False) for a in arguments):
-            bits = keys.raw_repr()
-            device = _DEVICES[bits] if bits in _DEVICES else _remember_device(keys)
-            run = self._runner_on(device) if device else None
-            if run is not None:
-                return run(*arguments)
-        return self._full(keys, *arguments)
-
-
-# The device whose kernel comes right after autograd, by the bits of a call's dispatch keys; None where another does.
-_DEVICES: dict[int, str | None] = {}
-
-
-def _remember_device(keys: torch._C.DispatchKeySet) -> str | None:
-    last = (keys & torch._C._after_ADInplaceOrView_keyset).highestPriorityTypeId()
-    devices = {torch._C.DispatchKey.CPU: "cpu", torch._C.DispatchKey.CUDA: "cuda"}
-    return _DEVICES.setdefault(keys.raw_repr(), devices.get(last))
 
 
 class _Rule:

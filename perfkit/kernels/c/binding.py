@@ -42,6 +42,7 @@ def launcher(operation: Operation, implementation: Implementation, dtype: str) -
         if code:
             raise _failed(operation, code)
 
+    launch.address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[attr-defined]  # for calls without Python
     return launch
 
 
