@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 import stat
@@ -177,3 +178,47 @@ def test_a_redirected_page_may_have_a_byte_order_mark(tmp_path: Path, encoding: 
     path = tmp_path / "page.txt"
     path.write_bytes(text(RAW).encode(encoding))
     assert len(read(path)) == 2  # type: ignore[arg-type]
+
+
+def _details(change: str) -> str:
+    """The details page of seven kernels of an H200 with one damage."""
+    path = Path(__file__).parents[1] / "fixtures" / "ncu" / "kernels-full.details.csv.gz"
+    rows = list(csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))
+    if change.startswith("without "):
+        column = rows[0].index(change.removeprefix("without "))
+        rows = [line[:column] + line[column + 1 :] for line in rows]
+    elif change == "cut":
+        starts = [i for i, line in enumerate(rows) if line[0] == "3"]
+        rows = rows[: starts[len(starts) // 2]]
+    elif change:
+        one, other = (rows[0].index(title) for title in change.split("/"))
+        rows[0][one], rows[0][other] = rows[0][other], rows[0][one]
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL).writerows(rows)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("without Grid Size", "the grid or block of some kernels"),
+        ("Host Name/Grid Size", "the grid or block of some kernels"),
+        ("without Metric Unit", "no unit that can be read for dram__cycles_elapsed.avg.per_second"),
+        ("Metric Unit/Rule Description", "no unit that can be read"),
+        ("Stream/Metric Value", "implausible: kernel 0"),
+        ("cut", "the last kernel in the CSV lacks sections"),
+    ],
+)
+def test_damage_to_a_details_page_is_told(tmp_path: Path, change: str, said: str) -> None:
+    sound = made(tmp_path, _details(""))
+    assert not any(said in warning for warning in sound.warnings)
+    damaged = made(tmp_path, _details(change))
+    assert any(said in warning for warning in damaged.warnings)
+    if "Unit" in change:
+        assert damaged.frame["duration_ns"].isna().all() and damaged.frame["shared_bytes"].isna().all()
+
+
+@pytest.mark.parametrize("cell", ["(1056, 2, 3)", "(1,056, 2, 3)", "(1056,2,3)", "1056 2 3"])
+def test_sizes_as_the_tool_or_another_writes_them(cell: str) -> None:
+    assert pages._sizes(cell) == [1056.0, 2.0, 3.0]
+    assert pages._sizes("127.0.0.1") == [] == pages._sizes("")

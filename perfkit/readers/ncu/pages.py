@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perfkit.errors import InputError
 from perfkit.readers.ncu import labels, metrics
-from perfkit.readers.ncu.results import Result, Rule, to_base
+from perfkit.readers.ncu.results import Result, Rule, is_unit, to_base
 
 _HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
 _SNIFFED = 1 << 20  # bytes in which the header must begin: a program may print before it
@@ -23,6 +23,10 @@ _NVTX = re.compile(r"(Id:|thread )Domain:Push/Pop_Range:")
 _NVTX_FIELDS = 6  # behind the name: type and value of payload, type and value of colour, type of message, message
 _VALUE = "Metric Value"
 _WANTED = re.compile(metrics.WANTED)
+# Metrics whose values mean nothing without a unit; a details page scales each to be short.
+_SCALED = re.compile(
+    rf"{re.escape(metrics.DURATION)}|launch__shared_mem_per_block\w*|\w+__bytes\w*\.sum|.*\.per_second"
+)
 _RULE_KINDS = {"INF": 1, "OPT": 2, "WRN": 3, "ERR": 4}
 _SCOPES = {"local": 1, "global": 2}
 
@@ -56,15 +60,36 @@ def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
             f"{source} is not the output of `ncu --csv`.", "Print it with: ncu --import REPORT --csv --page raw."
         )
     no_units = "Metric Name" not in header and bool(rows) and bool(rows[0].get("ID", "").strip())
-    results = _details_page(header, rows) if "Metric Name" in header else _raw_page(header, rows)
+    of_metrics = "Metric Name" in header
+    results = _details_page(header, rows) if of_metrics else _raw_page(header, rows)
     if not results:
         raise InputError(f"{source} holds no kernels.", "Capture again: did the program launch any?")
     warnings = [f"{odd} lines of the CSV do not fit its header and were left out"] if odd else []
+    warnings += [*_unlaunched(results), *(_incomplete(results) if of_metrics else ())]
     if no_units:
         warnings.append("the CSV has no line of units: its values are taken to be in base units (ns, bytes, Hz)")
     if not text.endswith(("\n", "\r")):
         warnings.append("the CSV is cut off within its last line: kernels or metrics may be missing")
     return results, [*warnings, *_gaps(rows)]
+
+
+def _unlaunched(results: list[Result]) -> Iterator[str]:
+    """A sentence where kernels have no grid or block: every page has columns of both."""
+    if any(f"launch__{what}_dim_x" not in r.values for r in results for what in ("grid", "block")):
+        yield "the grid or block of some kernels in the CSV cannot be read: columns may be missing or mixed up"
+
+
+def _incomplete(results: list[Result]) -> Iterator[str]:
+    """Sentences where a details page lost lines at its end, or the units of its values."""
+    if len(results) > 1 and set.intersection(*(set(r.sections) for r in results[:-1])) - set(results[-1].sections):
+        yield "the last kernel in the CSV lacks sections that all others have: the CSV may be cut off"
+    lost = sorted({name for r in results for name in r.units if _unscaled(name, r.units[name])})
+    if lost:
+        yield f"the CSV gives no unit that can be read for {', '.join(lost[:3])}: such values are left out"
+
+
+def _unscaled(name: str, unit: str) -> bool:
+    return bool(_SCALED.fullmatch(name)) and unit.strip() != "%" and not is_unit(unit)
 
 
 def _gaps(rows: list[dict[str, str]]) -> list[str]:
@@ -128,7 +153,9 @@ def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]
         result = found.setdefault((row.get("Process ID", ""), row["ID"]), _result(row))
         label, unit = row.get("Metric Name", "").strip(), row.get("Metric Unit", "")
         name = label if _WANTED.fullmatch(label) else labels.metric(label, unit)
-        if name:
+        if name and _unscaled(name, unit):
+            result.units[name] = unit
+        elif name:
             _keep(result, name, row.get("Metric Value", ""), unit)
         section = row.get("Section Name", "").strip()
         if section and section not in result.sections:
@@ -143,9 +170,8 @@ def _result(row: dict[str, str]) -> Result:
     name = row.get("Kernel Name", "").strip()
     result = Result(name=name, function=labels.function_name(name))
     for column, prefix in (("Block Size", "launch__block_dim_"), ("Grid Size", "launch__grid_dim_")):
-        sizes = re.findall(r"\d+", row.get(column, ""))
-        if len(sizes) == 3:
-            result.values.update({f"{prefix}{axis}": float(v) for axis, v in zip("xyz", sizes, strict=True)})
+        sizes = _sizes(row.get(column, ""))
+        result.values.update({f"{prefix}{axis}": size for axis, size in zip("xyz", sizes, strict=False)})
     for column, metric in (("Stream", "launch__stream_id"), ("Device", "launch__device_id")):
         _keep(result, metric, row.get(column, ""), "")
     major, dot, minor = row.get("CC", "").partition(".")
@@ -153,6 +179,15 @@ def _result(row: dict[str, str]) -> Result:
         capability = "device__attribute_compute_capability_"
         result.values.update({f"{capability}major": float(major), f"{capability}minor": float(minor)})
     return result
+
+
+def _sizes(cell: str) -> list[float]:
+    """The three sizes in a cell such as `(1,056, 1, 1)` or `(32,2,1)`; none where there are not three."""
+    for pattern in (r"\d+(?:,\d{3})*", r"\d+"):
+        found = re.findall(pattern, cell)
+        if len(found) == 3:
+            return [float(size.replace(",", "")) for size in found]
+    return []
 
 
 def _keep(result: Result, name: str, cell: str, unit: str) -> None:

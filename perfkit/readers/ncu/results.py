@@ -73,14 +73,23 @@ _STEMS = ("byte", "hz", "cycle", "inst", "sector", "warp", "request", "thread", 
 
 def to_base(value: float, unit: str) -> float:
     """`value` in base units: "usecond" becomes ns, "Mbyte/second" bytes/s, "Ghz" Hz. An unknown unit stays."""
+    factor = _factor(unit)
+    return value if factor is None else value * factor
+
+
+def is_unit(unit: str) -> bool:
+    """Whether `to_base` knows the unit."""
+    return _factor(unit) is not None
+
+
+def _factor(unit: str) -> float | None:
     unit = unit.strip().lower()
     if unit in _TIME:
-        return value * _TIME[unit]
+        return _TIME[unit]
     stem, _, per = unit.partition("/")
     for known in _STEMS:
         position = stem.find(known)
         if position >= 0 and stem[:position] in _PREFIX:
-            factor = _PREFIX[stem[:position]]
             rate = _TIME.get(per)
-            return value * factor * (1e9 / rate if rate else 1.0)
-    return value
+            return _PREFIX[stem[:position]] * (1e9 / rate if rate else 1.0)
+    return None
