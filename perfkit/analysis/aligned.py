@@ -170,11 +170,22 @@ def _pairs(rows: list[_Row], model: list[_Row]) -> list[tuple[int, int]]:
     if not ours or not theirs or len(ours) * len(theirs) > MOST_CELLS:
         return []
 
+    words: dict[Any, int] = {}
+    mine, other = _codes([rows[i] for i in ours], words), _codes([model[r] for r in theirs], words)
+
     def equal(i: int) -> Booleans:
-        return np.array([_same(rows[ours[i]], model[r]) for r in theirs], dtype=bool)
+        unknown = (mine[i] < 0) | (other < 0)  # tells nothing
+        same: Booleans = ((mine[i] == other) | unknown).all(axis=1)
+        return same
 
     partner = align(len(ours), len(theirs), equal)
     return [(ours[i], theirs[p]) for i, p in enumerate(partner.tolist()) if p >= 0]
+
+
+def _codes(rows: Sequence[_Row], words: dict[Any, int]) -> Integers:
+    """Family, dimensions and pass of anchors as numbers, (rows, 3); −1 where unknown."""
+    told = [(row.anchor, row.dimensions, _pass(row.place[0] or "")) for row in rows]
+    return np.array([[words.setdefault(w, len(words)) if w else -1 for w in line] for line in told], dtype=np.int64)
 
 
 def _same(a: _Row, b: _Row) -> bool:

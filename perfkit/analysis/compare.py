@@ -11,6 +11,7 @@ import numpy as np
 
 import perfkit
 from perfkit.analysis import difference, logical_tree, waterfall
+from perfkit.analysis.aligned import align_places
 from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested
 from perfkit.analysis.results import Interval
 from perfkit.analysis.sides import LAUNCH, Side, Values
@@ -42,8 +43,11 @@ def compare(sides: Sequence[Side], rule: Rule | None = None, how: str = "", titl
     if not sides:
         raise ValueError("nothing to compare")
     rule = rule or Rule()
+    marked = next((s.frame for s in sides if s.backend.name == "eager" and s.frame is not None), None)
     placed = [
-        logical_tree.placed(s.frame, s.judged, s.steps) if s.frame is not None and s.judged is not None else None
+        logical_tree.placed(s.frame if marked is None else align_places(s.frame, marked), s.judged, s.steps)
+        if s.frame is not None and s.judged is not None
+        else None
         for s in sides
     ]
     pairs = [_pair(sides[0], other, rule, placed[0], placed[i]) for i, other in enumerate(sides[1:], start=1)]
