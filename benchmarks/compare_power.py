@@ -1,6 +1,6 @@
 """Whether `perfkit compare` finds a slowdown of 5 % that is planted in one kernel family, and names the family.
 
-    python3 benchmarks/compare_power.py                20 tries at the default setting: about 25 min on two cores
+    python3 benchmarks/compare_power.py                20 tries at the default setting: about 30 min on two cores
     python3 benchmarks/compare_power.py --tries 2      a look
 
 The workload multiplies matrices, `PRODUCTS` times, beside elementwise work; the slow one multiplies once more, which is
@@ -93,7 +93,7 @@ def main() -> int:
     """Try, print every try and the rates; 1 when a rate is missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--tries", type=int, default=20)
-    parser.add_argument("--launches", type=int, default=10)
+    parser.add_argument("--launches", type=int, default=12)
     options = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory() as scratch:

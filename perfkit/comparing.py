@@ -178,6 +178,6 @@ def how_of(sides: Sequence[Side], rule: Rule) -> str:
     if together and steps[0].unit == LAUNCH:
         return f"{len(steps[0].values)} launches of fresh processes, the sides in turns (A B B A)"
     if together:
-        what = "rounds" if steps[0].unit == ROUND else "turns"
-        return f"one process a side, in {what}: intervals allow {allowed:.0%} for what differs between processes"
+        what = "rounds of fewer than six launches" if steps[0].unit == ROUND else "turns of one process a side"
+        return f"{len(steps[0].values)} {what}: intervals allow {allowed:.0%} for what differs between processes"
     return f"measured at different times: intervals allow {allowed:.0%} for what differs between runs"

@@ -31,8 +31,9 @@ from perfkit.statistics import ranks, series
 
 Progress = Callable[[str, str], None]
 
-FIRST_LAUNCHES = 10  # enough for the corrected tests of a dozen families to show something
+FIRST_LAUNCHES = 12  # enough for the corrected tests of a dozen passes and families to show something
 WARMUP_STEPS = 60  # at most
+_MOST_PROFILED = 24  # steps: where they are short, so that a burst is not most of them
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ def _launch(
         tables = [""] * len(programs)
         for side in order if plan.profiled_steps else ():
             say(f"profiling {programs[side].label}")
-            tables[side] = _profile(children[side], target / f"{side}", folder, plan.profiled_steps)
+            steps = max(plan.profiled_steps, min(_MOST_PROFILED, sizes[side]))
+            tables[side] = _profile(children[side], target / f"{side}", folder, steps)
         return Launch(
             turns=turns,
             warmup_ns=warmup,

@@ -34,7 +34,7 @@ def compare(
     ] = "",
     launches: Annotated[
         int, typer.Option(help="Launches: fresh processes of every side; at least that many.", rich_help_panel=MEASURE)
-    ] = 10,
+    ] = 12,
     precision: Annotated[
         str,
         typer.Option(

@@ -94,27 +94,31 @@ def test_the_allowance_widens_the_interval_and_takes_a_verdict_away():
 
 
 def test_a_correction_takes_a_verdict_away_and_says_so():
-    first = [1.0 + 0.001 * i for i in range(6)]
+    first = [1.0 + 0.001 * i for i in range(8)]
     one = judge(first, [v * 1.1 for v in first], pairs=True, unit="launch")
-    assert one.verdict == WORSE and one.p == pytest.approx(2 / 64)
-    corrected = correct([one, one])
-    assert {c.verdict for c in corrected} == {UNKNOWN} and "number of tests" in corrected[0].why
+    assert one.verdict == WORSE and one.p == pytest.approx(2 / 256)
+    corrected = correct([one, one, one])
+    assert {c.verdict for c in corrected} == {UNKNOWN} and "correction for many tests" in corrected[0].why
+    few = judge(first[:6], [v * 1.1 for v in first[:6]], pairs=True, unit="launch")
+    assert few.verdict == UNKNOWN and few.why == "p is 0.031, and a verdict needs 2%"
+    guarded = judge(first[:6], [v * 1.1 for v in first[:6]], pairs=True, unit="round", allowance=0.03)
+    assert guarded.verdict == WORSE, "an allowance guards it"
 
 
 def verdicts(tries: int, effect: float, **how: int) -> list[str]:
     return [
-        judge(*launches(np.random.default_rng(seed), 10, effect, **how), pairs=True, unit="launch").verdict
+        judge(*launches(np.random.default_rng(seed), 12, effect, **how), pairs=True, unit="launch").verdict
         for seed in range(tries)
     ]
 
 
 def test_the_same_program_is_called_different_in_less_than_a_twentieth_of_noisy_comparisons():
-    found = verdicts(400, 0.0)
-    assert sum(v in (BETTER, WORSE) for v in found) / 400 <= 0.05
+    found = verdicts(600, 0.0)
+    assert sum(v in (BETTER, WORSE) for v in found) / 600 <= 0.03
 
 
 def test_an_effect_beyond_the_noise_is_found_and_in_the_right_direction():
-    found = verdicts(100, 0.25)
+    found = verdicts(100, 0.35)
     assert found.count(WORSE) >= 90 and BETTER not in found
 
 
