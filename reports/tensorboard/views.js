@@ -38,6 +38,7 @@ const MAKE = {
     return made || still(nothing("No kernel has both FLOP and bytes that are known, so there are no points. docs/reading-profiles.md says what supplies them."));
   },
   trace(state) {
+    if (!state.backend.kernels.some((g) => g.time_ns > 0)) return still(nothing("No kernel of this profile has a duration, so there is nothing to draw in time. In a report of Nsight Compute the metric gpu__time_duration.sum supplies it."));
     const box = el("div", { class: "card trace-box" });
     return { node: box, draw: () => showTrace(box, state) };
   },

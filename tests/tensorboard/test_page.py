@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perfkit.table import build
 from tests.conftest import ROOT
 from tests.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
 from tools import pictures
@@ -212,6 +214,17 @@ def test_the_timeline_zooms_searches_and_tells(board: Board) -> None:
     board.until("document.querySelector('.tl-panel').textContent.includes('layer_norm')")
     board.view("kernels")
     assert board.count(".timeline") == 0
+
+
+def test_kernels_without_a_duration_have_no_timeline(board: Board, logs: Path) -> None:
+    table = build({"name": ["add"], "kind": ["gpu_kernel"], "device": ["cuda:0"], "order": [0]})
+    table.write(write_run(logs / "bare", "eager") / "eager" / "kernels.parquet")
+    board.frame.click("#reload")
+    board.listed("bare")
+    board.pick("bare")
+    assert "No kernel of this profile has a duration" in board.view("trace")
+    shutil.rmtree(logs / "bare")
+    board.frame.click("#reload")
 
 
 def test_memory_over_time_side_by_side(board: Board) -> None:
