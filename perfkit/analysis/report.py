@@ -309,12 +309,12 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
         return []
     if device == "cuda":
         return [
-            f"the profiled step took {overhead:.0%} longer than one without it: the profiler slows the host, so the idle "
-            "time of the GPU is overstated; the times of its kernels are its own"
+            f"the profiled step took {overhead:.0%} longer than one without it: the profiler slows the host, so the "
+            "idle time of the GPU is overstated; the times of its kernels are its own"
         ]
     return [
-        f"the profiled step took {overhead:.0%} longer than one without it: efficiency and headroom, which come from it, "
-        "are too pessimistic"
+        f"the profiled step took {overhead:.0%} longer than one without it: efficiency and headroom, which come from "
+        "it, are too pessimistic"
     ]
 
 

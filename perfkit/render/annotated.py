@@ -12,7 +12,7 @@ from perfkit.analysis.listing import Line, Listing
 from perfkit.analysis.results import Group
 from perfkit.content import content_dir
 from perfkit.render import html
-from perfkit.render.cells import clean
+from perfkit.render.cells import clean, column_scale
 
 TEMPLATE = "annotated"
 HOTTEST = 12  # lines that the head of a text names
@@ -54,7 +54,7 @@ def _program(listing: Listing, cells: _Cells) -> Iterator[str]:
     costs = {line.number: line.cost for line in listing.lines}
     for number, text in enumerate(listing.text, 1):
         cost = costs.get(number)
-        yield f"{cells.row(cost) if cost else cells.blank}  {_number(number)}  {clean(text, _WIDE)}"
+        yield f"{cells.row(cost) if cost else cells.blank}  {_number(number)}  {clean(text.expandtabs(4), _WIDE)}"
 
 
 def _number(number: int) -> str:
@@ -69,7 +69,7 @@ class _Cells:
     """The columns of costs; one scale each, chosen from all `groups`."""
 
     def __init__(self, groups: list[Group]) -> None:
-        self._time = units.scale_for([g.time_ns for g in groups], "ns")
+        self._time = column_scale([g.time_ns for g in groups], "ns")
         self._bytes = units.scale_for([g.bytes for g in groups], "B")
         self.blank = " " * len(self._join("", "", "", "", ""))
 

@@ -3,7 +3,7 @@
 const { listing, summary } = REPORT;
 const costs = new Map(listing.lines.map((line) => [line.number, line]));
 const groups = [...listing.lines.map((line) => line.cost), ...listing.others];
-const scales = { time: scaleFor(groups.map((g) => g.time_ns), "ns"), bytes: scaleFor(groups.map((g) => g.bytes), "B") };
+const scales = { time: columnScale(groups.map((g) => g.time_ns), "ns"), bytes: scaleFor(groups.map((g) => g.bytes), "B") };
 const hottest = Math.max(0, ...listing.lines.map((line) => line.cost.time_ns));
 
 // Roots spread the small shares: a line of a hundredth of the hottest still shows.
@@ -19,7 +19,7 @@ function cells(cost) {
 function lineNode(text, number_) {
   const line = costs.get(number_);
   return el("div", { class: line ? "line hot" : "line idle", id: `L${number_}`, title: line ? told(line) : null, style: line ? { borderLeftColor: heat(line.cost) } : null },
-    cells(line && line.cost), el("span", { class: "number" }, String(number_)), el("span", { class: "source" }, clean(text, 400)));
+    cells(line && line.cost), el("span", { class: "number" }, String(number_)), el("span", { class: "source" }, clean(text.replaceAll("\t", "    "), 400)));
 }
 
 // Where only lines that cost are shown, a passage of others is one line that says how many.

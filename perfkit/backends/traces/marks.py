@@ -111,12 +111,16 @@ def count_marks(trace: Any) -> int:
 
 
 def line_numbers(trace: Any) -> list[int]:
-    """For each symbol of a trace the number, from 1, of its first line in the trace's text; 0 for none."""
+    """For each symbol of a trace the number, from 1, of its first line in the trace's text; 0 for none.
+
+    A line is known by what it assigns to: objects such as a memory format have other names outside their trace.
+    """
     text = str(trace).splitlines()
     numbers, at = [], 0
     for bound in trace.bound_symbols:
-        printed = [line for line in bound.python(indent=1) if line.strip()]
-        here = next((i for i in range(at, len(text)) if text[i] == printed[0]), None) if printed else None
+        printed = next((line for line in bound.python(indent=1) if line.strip()), "")
+        target, sign, _ = printed.partition(" = ")
+        here = next((i for i in range(at, len(text)) if printed and text[i].startswith(target + sign)), None)
         numbers.append(0 if here is None else here + 1)
         at = at if here is None else here + 1
     return numbers

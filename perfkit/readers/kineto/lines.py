@@ -23,7 +23,7 @@ _NAME = re.compile(r"perfkit:line:(\w+):(\d{1,9}):(\w+):(.*)", re.DOTALL)
 
 
 class Line(NamedTuple):
-    """A line of a program: "forward" or "backward", its number in generated.txt, evidence, and what it serves, with shares."""
+    """A line of a program: forward or backward, its number in generated.txt, evidence, what it serves with shares."""
 
     program: str
     number: int
