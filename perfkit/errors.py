@@ -49,5 +49,9 @@ class RunFailed(PerfkitError):
     """A workload, a backend or a tool died or could not finish (exit code 1)."""
 
 
+class OutOfMemory(RunFailed):
+    """A run that found too little memory (exit code 1)."""
+
+
 class CheckFailed(PerfkitError):
     """A check was made and did not hold: a wrong result, a missed gate (exit code 1)."""

@@ -29,7 +29,7 @@ import perfkit
 from perfkit import correctness, hardware
 from perfkit.capture import counters, memory
 from perfkit.capture.child import Child
-from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
+from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.run_folder import (
     KERNELS,
     BackendRun,
@@ -56,6 +56,7 @@ class _Member:
     folder: Path
     child: Child | None = None
     first: dict[str, Any] = field(default_factory=dict)
+    crowded: bool = False  # it failed for want of memory
 
     @property
     def name(self) -> str:
@@ -135,16 +136,30 @@ class Session:
     def _capture(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, list[BackendRun]]:
         members = [_Member(self._record(name), folder / name) for name in self._order()]
         facts, precision, reference_losses = self._reference(members[0].folder, scratch)
-        for group in self._groups([m for m in members if m.record.status != "unavailable"], facts):
+        groups = self._groups([m for m in members if m.record.status != "unavailable"], facts)
+        while groups:
+            group = groups.pop(0)
             with contextlib.ExitStack() as stack:
-                for member in group:
+                for member in list(group):
                     self._start(stack, member, scratch)
+                    if member.crowded and member is not group[0]:
+                        group.remove(member)
+                        groups.append([self._again(member)])
+                        continue
                     self._judge(member, members[0], precision, reference_losses)
                 self._time([m for m in group if m.alive and m.record.timed])
                 for member in group:
                     self._finish(member)
         self._add_nsight(members)
         return facts, [m.record for m in members]
+
+    def _again(self, member: _Member) -> _Member:
+        """Make a member that found too little memory beside the others as it was before it started."""
+        assert member.child is not None
+        member.child.close()
+        member.record, member.child, member.first, member.crowded = self._record(member.name), None, {}, False
+        member.record.warnings.append("Too large to be kept in memory beside the other backends: timed apart from them.")
+        return member
 
     def _order(self) -> list[str]:
         """Eager first, because the others are judged by its error; then as named, each once."""
@@ -299,6 +314,7 @@ class Session:
             action()
         except PerfkitError as error:
             member.record.status, member.record.reason = "failed", str(error)
+            member.crowded = isinstance(error, OutOfMemory)
 
 
 def _without_nsight(problem: PerfkitError) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit import correctness, ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture import memory, profile
-from perfkit.errors import PerfkitError, RunFailed, UsageError
+from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, UsageError
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 
 if TYPE_CHECKING:
@@ -268,19 +268,21 @@ def _answer(worker: Worker, command: str, arguments: dict[str, Any]) -> tuple[st
         return "error", (RunFailed.__name__, f"{error.strerror or error}.", "")
     except Exception as error:  # anything a backend or a user's model throws becomes a sentence; the log has the rest
         traceback.print_exc()
-        return "error", (RunFailed.__name__, *explained(error))
+        failure = explained(error)
+        return "error", (type(failure).__name__, failure.message, failure.hint)
 
 
 SMALLER = "Take a smaller batch (-B) or sequence (-T), --recompute, or --dtype bf16."
 
 
-def explained(error: Exception) -> tuple[str, str]:
+def explained(error: Exception) -> RunFailed:
     """An exception of somebody else's code as a sentence and, where it is known, the next step."""
     wanted = re.search(r"(?i)tried to allocate (\d+(?:\.\d+)? ?\w+)", str(error))
-    if wanted is None or not isinstance(error, RuntimeError | MemoryError):
-        return sentence(error), ""
-    where = "The GPU's memory" if type(error).__name__ == "OutOfMemoryError" else "Memory"
-    return f"{where} ran out: {wanted[1]} more were asked for.", SMALLER
+    if not isinstance(error, RuntimeError | MemoryError) or not (wanted or "out of memory" in str(error)):
+        return RunFailed(sentence(error))
+    where = "The GPU's memory" if "CUDA" in str(error) else "Memory"
+    more = f": {wanted[1]} more were asked for" if wanted else ""
+    return OutOfMemory(f"{where} ran out{more}.", SMALLER)
 
 
 def sentence(error: Exception) -> str:

@@ -147,3 +147,34 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(("total", "parts", "expected"), [(5, 4, [2, 1, 1, 1]), (10, 4, [3, 3, 2, 2]), (1, 1, [1])])
 def test_steps_are_shared_evenly_over_rounds(total, parts, expected):
     assert _shares(total, parts) == expected
+
+
+TWIN = """
+import os
+from pathlib import Path
+
+from perfkit.backends.eager import Eager
+
+
+class Twin(Eager):
+    name = "twin"
+    summary = "eager, which finds no memory at the first try"
+
+    def prepare(self, workload, model, settings):
+        tried = Path(os.environ["TWIN_TRIED"])
+        if not tried.exists():
+            tried.touch()
+            raise RuntimeError("CUDA error: out of memory")
+        return super().prepare(workload, model, settings)
+"""
+
+
+def test_a_backend_that_finds_no_memory_beside_the_others_is_tried_again_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("TWIN_TRIED", str(tmp_path / "tried"))
+    (tmp_path / "twin.py").write_text(TWIN)
+
+    Session(settings(profiler="none"), {"eager": "eager", "twin": str(tmp_path / "twin.py")}, tmp_path / "run").run()
+
+    twin = read_manifest(tmp_path / "run").backend("twin")
+    assert twin.status == "ok" and len(twin.samples_ns) == 6
+    assert any("timed apart" in warning for warning in twin.warnings)
