@@ -30,6 +30,7 @@ ON_GPU = ("gpu_kernel", "memcpy", "memset", "graph")  # kinds of rows
 TOO_SHORT_NS = 5000.0
 FULL = 0.75  # of the multiprocessors: so many blocks occupy the GPU, however many of them would fit
 BUSY = 0.6  # of its peak: a level that is this busy is what a kernel uses, not what it waits for (NVIDIA's own line)
+PRODUCTS = 0.01  # of the cycles: matrix units that were active so much did work, known or not
 BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
 TOO_SMALL, UNCOUNTED = "too small", "work not counted"
 WITHHELD = (TOO_SMALL, UNCOUNTED)
@@ -98,7 +99,9 @@ def _uncounted(frame: pd.DataFrame, judged: Judged, facts: Mapping[str, Any]) ->
     computing = _busy_multiprocessors(frame, facts)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = judged.roof / judged.time
-    explained = np.where(np.isfinite(computing), (computing < BUSY) | (computing < share), share >= BY_MEMORY)
+    waiting = (computing < BUSY) | (computing < share)
+    products = frame["tensor_active"].to_numpy(float, na_value=np.nan) > PRODUCTS
+    explained = np.where(np.isfinite(computing) & ~products, waiting, share >= BY_MEMORY)
     return doubtful & ~explained
 
 

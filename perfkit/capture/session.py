@@ -158,7 +158,7 @@ class Session:
         assert member.child is not None
         member.child.close()
         member.record, member.child, member.first, member.crowded = self._record(member.name), None, {}, False
-        member.record.warnings.append("Too large to be kept in memory beside the other backends: timed apart from them.")
+        member.record.warnings.append("Too large to be kept in memory beside the others: timed apart from them.")
         return member
 
     def _order(self) -> list[str]:

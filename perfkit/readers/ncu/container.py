@@ -2,10 +2,10 @@
 
 A report is `NVR\\0`, the length of a header, the header, and blocks up to the end of the file: the length of a block
 header, the block header, the payload. All lengths are little-endian 32 bit; headers are protocol buffers. In a block
-header each field is there once; field 1 counts the sources of the block, field 2 the results of kernels, field 9 those
-of ranges and of whole CUDA graphs, field 5 is the length of its payload: these one after another, each behind its
-length. There is no checksum: this finds what was cut off or overwritten coarsely, and tells what the reader behind it
-must give back (`structure` looks into the results).
+header each field is there once; field 1 counts the sources of the block, field 2 the results of kernels, fields 7 to 9
+those of ranges, command lists and whole CUDA graphs; field 5 is the length of its payload: these one after another,
+each behind its length. There is no checksum: this finds what was cut off or overwritten coarsely, and tells what the
+reader behind it must give back (`structure` looks into the results).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from perfkit.errors import InputError
 from perfkit.readers.ncu.structure import KERNEL, OF_MANY, Broken, Form, Shape, compare, shape_of, varint
 
 MAGIC = b"NVR\0"
-SOURCES, RESULTS, NAMES, PAYLOAD, OF_MANY_KERNELS = 1, 2, 4, 5, 9  # fields of a block header
-_COUNTS = (SOURCES, RESULTS, OF_MANY_KERNELS, PAYLOAD)
+SOURCES, RESULTS, NAMES, PAYLOAD = 1, 2, 4, 5  # fields of a block header
+_OF_MANY_KERNELS = (7, 8, 9)  # ranges, command lists, graphs
+_COUNTS = (SOURCES, RESULTS, PAYLOAD, *_OF_MANY_KERNELS)
 _NAME_TAG = 0x0A
 # A name, or an expression that names were asked for by: the tool keeps that in its table too.
 _NAME = re.compile(rb"[\w.:() -]{1,300}|(regex|group|breakdown|pmsampling):[ -~]{1,20000}")
@@ -75,8 +76,8 @@ def _walk(file: BinaryIO, size: int) -> Container:
     found = Container()
     while (position := file.tell()) < size:
         fields = _fields(_read_header(file, size, f"the block at byte {position}"), position)
-        sources, kernels, others, payload = (int(fields.get(n, 0)) for n in _COUNTS)
-        results = kernels + others
+        sources, kernels, payload, *others = (int(fields.get(n, 0)) for n in _COUNTS)
+        results = kernels + sum(others)
         found.names += _names(bytes(fields.get(NAMES, b"")))
         end = file.tell() + payload
         if end > size:
