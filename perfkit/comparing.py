@@ -106,8 +106,14 @@ def _measured(path: Path) -> list[Side]:
 
 
 def _check(measurement: Measurement, place: int, path: Path) -> None:
-    sizes = {len(v) for launch in measurement.launches for v in (launch.tables, launch.peak_memory_bytes)}
-    if sizes != {len(measurement.sides)}:
+    by_side = [
+        one
+        for launch in measurement.launches
+        for one in (launch.tables, launch.peak_memory_bytes, launch.warmup_ns, launch.steady_from)
+    ]
+    timed = [{turn.side for turn in launch.turns} for launch in measurement.launches]
+    whole = set(range(len(measurement.sides)))
+    if {len(one) for one in by_side} != {len(whole)} or any(sides != whole for sides in timed):
         raise InputError(f"{path} is damaged: a launch lacks a side.", "Measure again.")
     outside = [t for launch in measurement.launches for t in launch.tables if os.path.isabs(t) or ".." in Path(t).parts]
     if outside:

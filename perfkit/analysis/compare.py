@@ -117,6 +117,7 @@ def weigh(
         found = Judgement(verdict=judging.UNKNOWN, why="some values are zero or unknown", unit=first.unit)
     else:
         together = first.pairs and second.pairs and first.origin == second.origin != ""
+        together = together and len(first.values) == len(second.values)
         found = judge(
             first.values, second.values, pairs=together, unit=first.unit, allowance=allowance,
             resolution=rule.resolution, higher_is_better=higher_is_better,
@@ -194,6 +195,9 @@ def kernel_time(
             bool
         )
         values.append(side.per_unit(side.judged.time, mask))
+    if not all(one.values for one in values):
+        unmarked = Judgement(verdict=judging.UNKNOWN, why="the profile marks no steps", unit=values[0].unit)
+        return Tested(metric=f"{column}:{name}", unit="ns", first=shown[0], second=shown[1], judgement=unmarked)
     if shown[0] is None or shown[1] is None:
         gone = Judgement(verdict=judging.UNKNOWN, why="only one side has it", unit=values[0].unit)
         return Tested(metric=f"{column}:{name}", unit="ns", first=shown[0], second=shown[1], judgement=gone)
@@ -271,6 +275,7 @@ def _result(side: Side, placed: object) -> SideResult:
         efficiency=backend.efficiency,
         peak_memory_bytes=float(np.median(side.memory.values)) if side.memory else None,
         profiled_steps=side.steps,
+        per=backend.per,
         placed=1.0 - evidence.get(logical_tree.NOT_PLACED, 0.0) if evidence else None,
         evidence=evidence,
         flags=side.flags,

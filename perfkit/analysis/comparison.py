@@ -30,6 +30,7 @@ class SideResult(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     peak_memory_bytes: float | None = None
     profiled_steps: int = 0
+    per: str = "step"  # what amounts are of, as in the report
     placed: float | None = None  # share of the kernel time that has a pass
     evidence: dict[str, float] = {}  # how it was placed → share of the kernel time
     flags: list[str] = []  # drift, outliers, warm-up: sentences
@@ -68,8 +69,8 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class TreeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A place of the logical tree, level 0 the step, 1 a pass, 2 a layer, 3 an operator; a cell a side, None where it
-    has nothing there."""
+    """A place of the logical tree: level 0 the step, 1 a pass, 2 a layer, 3 an operator; 2 an operator where a pass has
+    no layers. A cell a side, None where it has nothing there."""
 
     name: str
     level: int

@@ -73,7 +73,12 @@ def tree(sides: Sequence[pd.DataFrame]) -> list[TreeLine]:
             for key, cell in _cells(lines, by):
                 cells.setdefault(key, [None] * len(sides))[place] = cell
     ordered = sorted(cells, key=lambda key: _order(key, cells))
-    return [TreeLine(name=_name(key), level=len(key), cells=cells[key]) for key in ordered if not _idle(key, cells)]
+    lines = []
+    for key in ordered:
+        shallow = len(key) > 2 and _idle(key[:2], cells)  # its layer is no level here
+        if not _idle(key, cells):
+            lines.append(TreeLine(name=_name(key), level=len(key) - shallow, cells=cells[key]))
+    return lines
 
 
 def _cells(lines: pd.DataFrame, by: list[str]) -> list[tuple[tuple[object, ...], Cell]]:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from perfkit.analysis.judging import judge_rows
-from perfkit.analysis.report import analyse, analyse_table, ceilings_of, in_steps
+from perfkit.analysis.report import analyse, analyse_table, ceilings_of, in_steps, steps_of
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.analysis.roofline import Judged
 from perfkit.launches import Launch, Measurement
@@ -77,7 +77,7 @@ class Side:
     @property
     def steps(self) -> int:
         """Profiled steps."""
-        return profiled_steps(self.frame) if self.frame is not None else 0
+        return steps_of(self.frame, self.table) if self.frame is not None and self.table is not None else 0
 
     def per_unit(self, values: np.ndarray, mask: np.ndarray | None = None) -> Values:
         """Σ `values` over the rows in `mask`, by profiled step; the median of each launch's steps where pooled."""

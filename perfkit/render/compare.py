@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from perfkit.render.page import Page, Section
 
 TEMPLATE = "compare"
 LIMIT = 12  # rows of the long tables in text
+_LAYER = re.compile(r"layer \d+")
 _TONES = {"better": "good", "worse": "bad", "no difference shown": "", "cannot tell": "fair"}
 _OUTCOMES = {"regressed": "bad", "passed": "good", "cannot tell": "fair"}
 _BASES = {
@@ -83,6 +85,10 @@ def _sides(found: Comparison) -> Table:
     steps = [s.step for s in sides]
     scale = column_scale([s.value if s else None for s in steps], "ns")
     spans = [f"{scale.number(s.low)}–{scale.number(s.high)}" if s else units.ABSENT for s in steps]
+    note = (
+        f"Amounts are of one {' or '.join(dict.fromkeys(s.per for s in sides))}; ÷ first is estimated from pairs where "
+        "the sides alternated, and need not be the quotient of the steps shown."
+    )
     shares = [s.efficiency for s in sides]
     judged = [None, *(p.step.judgement for p in found.pairs)]
     ratios = [f"{j.ratio:.3f}" if j and j.ratio is not None else units.ABSENT for j in judged]
@@ -103,8 +109,7 @@ def _sides(found: Comparison) -> Table:
         figures("eff.", shares, "%", [efficiency_tone(share) for share in shares], priority=2),
         figures("memory", [s.peak_memory_bytes for s in sides], "B", priority=5),
         figures("placed", [s.placed for s in sides], "%", priority=8),
-        notes=["Amounts are of one step; ÷ first is estimated from pairs where the sides alternated, and need not be "
-               "the quotient of the steps shown."],
+        notes=[note],
     )  # fmt: skip
 
 
@@ -260,7 +265,7 @@ def _short(lines: Sequence[TreeLine]) -> tuple[list[TreeLine], bool]:
         if line.level < 2:
             hidden = False
         elif line.level == 2:
-            hidden = line.name.startswith("layer ") and line.name != "layer 0"
+            hidden = bool(_LAYER.fullmatch(line.name)) and line.name != "layer 0"
         elif hidden:
             left = True
             continue
