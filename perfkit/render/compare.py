@@ -251,7 +251,9 @@ def _tree(lines: Sequence[TreeLine], sides: Sequence[SideResult], limit: int | N
     ):
         for side, column in zip(sides, cells, strict=True):
             values = [pick(c) if c else None for c in column]
-            columns.append(figures(f"{header} {_head(side.label)}", values, unit, priority=2 + number))
+            parts = header == "launches" and any(v is not None and v != round(v) for v in values)
+            own = units.Scale(1.0, "", 1) if parts else None  # a fused kernel is a part of a launch in each place
+            columns.append(figures(f"{header} {_head(side.label)}", values, unit, priority=2 + number, scale=own))
     notes = ["Kernel time a step. A fused kernel is divided among the operators it serves."]
     if left:
         notes.append("Operators are shown of the first layer only: --limit 0 shows all.")
