@@ -50,10 +50,10 @@ def on_call_sites(
         "operator": [m.operator if m else None for m in mains],
         "placed_by": [PROVENANCE] * len(sites),
         "serves": [members.text(s.members) for s in sites],
-        "range": [f"generated:{s.line}" if s.line else None for s in sites],
     }
     before = dict(columns) | {"serves": Coded([], np.full(len(chosen), -1))}
     result = {name: _over(Coded.of(before[name]), words, np.where(told, site, -1)) for name, words in changed.items()}
+    result["range"] = _with_lines(Coded.of(columns["range"]), [s.line for s in sites], np.where(told, site, -1))
     return result | _beside(host, places, chosen, result, Coded.of(columns["pass"]))
 
 
@@ -159,6 +159,17 @@ def _over(before: Coded, words: Sequence[str | None], code: Integers) -> Coded:
     offset = len(before.words)
     there = np.append(np.where(new.code >= 0, new.code + offset, -1), -1)[code]
     return Coded([*before.words, *new.words], np.where(code >= 0, there, before.code))
+
+
+def _with_lines(paths: Coded, lines: Sequence[int], site: Integers) -> Coded:
+    """Paths of ranges, that of a call with its line in the generated text behind them: `…/generated:12`."""
+    words: list[str | None] = []
+    pairs, code = np.unique(np.stack([paths.code, site]), axis=1, return_inverse=True)
+    for path, at in pairs.T.tolist():
+        line = f"generated:{lines[at]}" if at >= 0 and lines[at] else ""
+        words.append("/".join(filter(None, (paths.words[path] if path >= 0 else "", line))) or None)
+    distinct = Coded.of(words)
+    return Coded(distinct.words, distinct.code[code.reshape(-1)])
 
 
 def _beside(

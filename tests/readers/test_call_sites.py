@@ -1,0 +1,119 @@
+"""Rows of compiled code, placed by what the compiler said of its calls, on traces small enough to check by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from perfkit import members
+from perfkit.members import CallSite, Member
+from perfkit.readers.kineto.trace import read_trace
+from perfkit.table import KernelTable
+from tests.readers.traces import LAYERS, Event, mark, node, op, write
+
+GELU = "graph_0_cpp_fused_gelu_0"
+
+
+def site(name: str, *served: tuple[str, str, float], line: int = 0) -> CallSite:
+    return CallSite(name, line, tuple(Member("", *s) for s in served))
+
+
+def layer(i: int) -> list[CallSite]:
+    """The calls of one layer: a product, and a fused kernel for its activation and the next sum."""
+    block = f"transformer.h.{i}"
+    return [
+        site("aten::addmm", (f"{block}.fc", "linear", 1.0), line=10 * i + 1),
+        site(GELU, (f"{block}.fc", "gelu", 0.25), (block, "add", 0.75), line=10 * i + 2),
+    ]
+
+
+def product(at: float) -> list[Event]:
+    return [op("aten::addmm", at, at + 8, [[8], [6, 4], [4, 8]]), op("aten::copy_", at + 1, at + 3, [[6, 8], [6, 8]])]
+
+
+def forward(calls: list[Event]) -> list[Event]:
+    around = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:forward", 10, 500)]
+    return [*around, mark("## Call CompiledFxGraph abc ##", 20, 490), *calls]
+
+
+def read(tmp_path: Path, events: list[Event], graphs: list[list[CallSite]], **more: Any) -> KernelTable:
+    return read_trace(write(tmp_path / "t.json", events), layers=LAYERS, call_sites=graphs, **more)
+
+
+def places(table: KernelTable) -> list[tuple[Any, ...]]:
+    columns = ("name", "module", "operator", "placed_by")
+    return list(zip(*(table.frame[c].astype(object).where(table.frame[c].notna(), None) for c in columns), strict=True))
+
+
+def test_each_call_of_one_fused_kernel_has_a_place_of_its_own(tmp_path: Path) -> None:
+    events = forward([*product(30), op(GELU, 40, 50), *product(60), op(GELU, 70, 80)])
+    table = read(tmp_path, events, [[*layer(0), *layer(1)]], passes={"head": ("transformer.h.1.fc",)})
+    assert places(table) == [
+        ("aten::addmm", "transformer.h.0.fc", "linear", "provenance"),
+        ("aten::copy_", "transformer.h.0.fc", "linear", "provenance"),  # inside the call
+        (GELU, "transformer.h.0", "add", "provenance"),
+        ("aten::addmm", "transformer.h.1.fc", "linear", "provenance"),
+        ("aten::copy_", "transformer.h.1.fc", "linear", "provenance"),
+        (GELU, "transformer.h.1", "add", "provenance"),
+    ]
+    frame = table.frame
+    assert frame["layer"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert frame["range"].tolist()[2] == "## Call CompiledFxGraph abc ##/generated:2"
+    assert frame["serves"].isna().tolist() == [True, True, False, True, True, False]
+    # Members are split into passes as rows are: the workload calls what lies in the last layer's product its head.
+    assert [m.pass_ for m in members.read(frame["serves"][2])] == ["forward", "forward"]
+    assert [m.pass_ for m in members.read(frame["serves"][5])] == ["head", "forward"]
+    assert frame["pass"].tolist() == ["forward"] * 3 + ["head"] * 2 + ["forward"]
+
+
+def test_a_call_between_that_nobody_told_of_does_not_shift_the_others(tmp_path: Path) -> None:
+    events = forward([*product(30), *product(45), op(GELU, 60, 70), op("aten::mul", 75, 80, [[6, 8], [6, 8]])])
+    graph = [site("aten::addmm", ("a", "linear", 1.0)), site(GELU, ("b", "gelu", 1.0))]
+    found = places(read(tmp_path, events, [graph]))
+    assert found[-2] == (GELU, "b", "gelu", "provenance")
+    # One of two products: which one is not certain. It is the model's own work, as what no graph holds.
+    assert [f[1] for f in found if f[0] == "aten::addmm"] == ["(root)", "a"]
+    assert found[-1] == ("aten::mul", "(root)", "aten::mul", "range")
+
+
+def test_code_that_several_modules_share_is_not_placed(tmp_path: Path) -> None:
+    """One graph that runs twice in a forward serves two modules: the compiler knows the first only."""
+    calls = [*product(30), op(GELU, 40, 50)]
+    again = [mark("## Call CompiledFxGraph abc ##", 510, 590), *product(530), op(GELU, 540, 550)]
+    events = [
+        mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:forward", 10, 700),
+        mark("## Call CompiledFxGraph abc ##", 20, 490), *calls, *again,
+    ]  # fmt: skip
+    table = read(tmp_path, events, [layer(0)])
+    assert "provenance" not in set(table.frame["placed_by"])
+    assert any("runs 2 × in one pass" in w for w in table.warnings)
+
+
+def test_micro_batches_run_a_graph_once_in_each_forward(tmp_path: Path) -> None:
+    events = [mark("perfkit:step:0", 0, 1000)]
+    for start in (10, 510):
+        events += [
+            mark("perfkit:pass:forward", start, start + 300),
+            *product(start + 5),
+            op(GELU, start + 20, start + 30),
+        ]
+    assert set(read(tmp_path, events, [layer(1)]).frame["placed_by"]) == {"provenance"}
+
+
+def test_backward_work_beside_the_calls_belongs_to_the_model(tmp_path: Path) -> None:
+    events = [
+        mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:backward", 10, 500),
+        *node("CompiledFunctionBackward", 20, 300, seq=4), op("aten::fill_", 30, 40, [[6, 8], []]),
+        *product(50), op(GELU, 60, 70), op("aten::fill_", 400, 410, [[6, 8], []]),
+    ]  # fmt: skip
+    found = read(tmp_path, events, [layer(0)]).frame
+    assert found["module"].tolist()[0] == "(root)" and found["placed_by"].tolist()[0] == "autograd"
+    assert set(found["pass"]) == {"backward"}
+    assert found["module"].isna().tolist()[-1]
+
+
+def test_a_trace_without_call_sites_is_read_as_before(tmp_path: Path) -> None:
+    events = forward([*product(30), op(GELU, 40, 50)])
+    plain = read_trace(write(tmp_path / "t.json", events), layers=LAYERS)
+    assert set(plain.frame["placed_by"]) == {"none"}
+    assert plain.frame["serves"].isna().all()
