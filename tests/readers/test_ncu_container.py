@@ -59,7 +59,7 @@ def raw(results: int, payload: bytes, extra: bytes = b"") -> bytes:
         (report(raw(1, b"x", b"\x2d\0\0\0\0")), "wrong type"),  # field 5 as a fixed 32-bit number
         (report(raw(1, b"x", b"\x28\x01")), "out of order"),  # field 5 twice
         (report(raw(1, b"x", b"\x33")), "cannot be decoded"),  # a wire type of old
-        (report(raw(1, b"x", b"\x3a\x20a")), "ends within a field"),
+        (report(raw(1, b"x", b"\x52\x20a")), "ends within a field"),
         (report(raw(1, b"x", b"\x38" + b"\xff" * 11)), "number that does not end"),
         (report(block([result_of(99)], names=b"\x0a\x03a b\x0a\x01\x1b")), "table of names is broken"),
         (report(block([result_of(99)], names=b"\x0a\x01m\x0a\x01m")), "holds one twice"),
