@@ -11,6 +11,8 @@ from perfkit.render.page import Figure, Page, Section, Series
 
 _STATUS = {"ok": ("✓ correct", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
 
+_VAGUE = 1.0  # an interval of the exponent that is wider says nothing: it holds "not at all" and "in proportion"
+
 
 def page(sweep: Sweep) -> Page:
     """Tables and plots of the whole sweep."""
@@ -33,10 +35,19 @@ def _verdict(sweep: Sweep) -> Iterator[str]:
         yield f"{member.name} is {member.status} at {_words(point.values)}: {member.reason}"
     for growth in sweep.growth:
         if growth.low is not None and growth.high is not None:
-            yield (
-                f"{_line(growth.backend, growth.others)}: a step's time grows as {growth.axis}^{growth.exponent:.2f} "
-                f"(95 % interval {growth.low:.2f} to {growth.high:.2f}, {growth.points} sizes)."
-            )
+            yield f"{_line(growth.backend, growth.others)}: {_grows(growth, growth.low, growth.high)}"
+
+
+def _grows(growth: Growth, low: float, high: float) -> str:
+    if high - low > _VAGUE:
+        return (
+            f"{growth.points} sizes do not tell how a step's time grows with {growth.axis} "
+            f"(95 % interval of the exponent {low:.2f} to {high:.2f})."
+        )
+    return (
+        f"a step's time grows as {growth.axis}^{growth.exponent:.2f} (95 % interval {low:.2f} to {high:.2f}, "
+        f"{growth.points} sizes)."
+    )
 
 
 def _of_backend(sweep: Sweep, name: str) -> Table:

@@ -73,3 +73,12 @@ def test_one_run_alone_has_no_growth():
     swept = summarise({}, [({}, Report(perfkit="0", title="t", source="r", backends=[run(1e6)]))])
     assert swept.growth == [] and "as set" in page.render_text(rendered.page(swept))
     assert json.loads(msgspec.json.encode(swept))["points"][0]["values"] == {}
+
+
+def test_an_exponent_that_may_be_anything_is_not_stated():
+    runs = [
+        ({"width": str(size)}, Report(perfkit="0", title="t", source=f"r{size}", backends=[run(time)]))
+        for size, time in ((1, 1e6), (2, 4e6), (4, 5e6))
+    ]
+    (sentence,) = rendered.page(summarise({"width": ["1", "2", "4"]}, runs)).verdict
+    assert sentence.startswith("eager: 3 sizes do not tell how a step's time grows with width") and "^" not in sentence
