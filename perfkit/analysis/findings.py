@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from perfkit.analysis import findings_kernels, findings_step, rules
@@ -22,10 +23,17 @@ NEARLY = 0.8  # of the time, and of the saving, that another finding explains
 
 def of_case(case: Case) -> tuple[list[Finding], list[Unjudged]]:
     """Everything that the rules find and that is worth saying, the largest saving first; and what cannot be judged."""
-    answers = list(_answers(case))
+    answers = [_bounded(answer, case) for answer in _answers(case)]
     found = [a for a in answers if isinstance(a, Finding) and a.share >= WORTH and not _told_better(a, case)]
     found.sort(key=lambda f: -f.saving_ns)
     return found[:MOST], [a for a in answers if isinstance(a, Unjudged)]
+
+
+def _bounded(answer: Finding | Unjudged, case: Case) -> Finding | Unjudged:
+    """An answer that saves no more than the step takes: a profiled step may be longer than the timed one."""
+    if isinstance(answer, Unjudged) or not case.step_ns or answer.saving_ns <= case.step_ns:
+        return answer
+    return msgspec.structs.replace(answer, saving_ns=case.step_ns, share=min(answer.share, 1.0))
 
 
 def _told_better(finding: Finding, case: Case) -> bool:

@@ -41,8 +41,9 @@ SIMPLE = frozenset({
     "reshape", "fill", "zero", "zeros", "zeros_like", "ones", "ones_like", "full", "arange", "cat", "stack", "tril",
     "triu", "expand", "detach", "linear", "matmul", "invert", "view", "split",
 })  # fmt: skip
-# Elements from which PyTorch divides an operator among threads: at::internal::GRAIN_SIZE, but for some.
-_DIVIDED_FROM, _OWN = 32_768, {"gelu": 16_384, "layer_norm": 1, "softmax": 1024, "embedding": 1024}
+# Elements that PyTorch gives one thread at least (at::internal::GRAIN_SIZE), and those of operators of their own.
+_GRAIN, _OWN_GRAIN = 32_768, {"layer_norm": 1, "softmax": 2048, "embedding": 1024}
+_GELU_FROM = 16_384  # above that many elements, gelu is divided among all threads
 _WHOLE = 1024.0  # elements: smaller work no compiler divides
 
 ROOT = "(root)"
@@ -161,10 +162,14 @@ def _arithmetic_ns(case: Case, machine: Machine) -> Reals:
     return result
 
 
-def _threads_gained(name: str, shapes: str, threads: int) -> int:
+def _threads_gained(name: str, shapes: str, threads: int) -> float:
     """How many times as many threads a compiler uses for an operator as PyTorch does."""
-    size = max((tensors.elements(shape) for _, shape in tensors.shapes(shapes)), default=0)
-    return threads if _WHOLE * threads <= size < _OWN.get(logical_name(name), _DIVIDED_FROM) else 1
+    size, operator = (
+        max((tensors.elements(shape) for _, shape in tensors.shapes(shapes)), default=0),
+        logical_name(name),
+    )
+    grain = 1 if operator == "gelu" and size > _GELU_FROM else _OWN_GRAIN.get(operator, _GRAIN)
+    return threads / max(1, min(threads, -(-size // grain))) if size >= _WHOLE * threads else 1.0
 
 
 def _add(

@@ -93,6 +93,12 @@ def test_kinds_of_kernel_below_their_roof() -> None:
     assert "fp32 matmul, 100.0 GFLOP/s" in product.evidence and "mm of fp32[4] at 50 %, 10.00 µs" in product.evidence
 
 
+def test_no_finding_saves_more_than_the_step_takes() -> None:
+    """Kernels of the profile take 420 µs; a step without the profiler, 5."""
+    report = analyse(run(backend("eager", 0.005))).backends[0]
+    assert report.findings and all(f.saving_ns <= 5000.5 and f.share <= 1 for f in report.findings)
+
+
 def test_a_wrong_backend_gets_no_advice() -> None:
     wrong = analyse(run(backend("eager", 100), backend("fast", 10, ok=False))).backends[1]
     assert wrong.kernels and wrong.findings == []

@@ -77,6 +77,7 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         if len(found) >= 2 and len(found[0]) == 2:
             tables.setdefault(found[0], []).append(tensors.elements(found[1]))
     large = {shape for shape, looked_up in tables.items() if shape[0] > _SPARSE * max(*looked_up, 1)}
+    large -= _multiplied(case)
     if not large:
         return
     touches = np.array([any(s in large for _, s in tensors.shapes(text)) for text in shapes], bool)
@@ -100,6 +101,14 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )  # fmt: skip
 
 
+def _multiplied(case: Case) -> set[tensors.Shape]:
+    """Shapes of operands of matrix products, both ways round: a table that is one as well (the weights of a language
+    model's last layer) has a gradient in every row."""
+    products = set(np.array(case.text("shapes"), object)[case.is_in("family", ("matmul",))].tolist())
+    found = {shape for text in products for _, shape in tensors.shapes(text)}
+    return found | {shape[::-1] for shape in found}
+
+
 DENSE = Rule(
     name="dense-embedding-gradient",
     summary="all rows of a table are zeroed and updated for the few that were looked up",
@@ -107,7 +116,8 @@ DENSE = Rule(
     what="By default the gradient of an embedding table is as large as the table: it is filled with zeros, the rows "
     "looked up are added, and the optimizer goes over everything.",
     recognised=f"A table with more than {_SPARSE} times as many rows as one lookup reads, with the rows of its "
-    "backward pass and those of the optimizer that have its shape.",
+    "backward pass and those of the optimizer that have its shape. Left out is a table that a matrix product uses too, "
+    "as the last layer of a language model does: all of its rows have a gradient.",
     estimate="Their time, for the share of rows that nobody looked up.",
     remedies=(
         "Use sparse=True with SparseAdam, SGD or Adagrad. (Moments of rows that were not looked up then stand still: "

@@ -1,0 +1,91 @@
+"""The built-in workloads as shipped, a few steps of each: what is found there is reviewed in docs/findings.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis.report import analyse_table
+from perfkit.analysis.results import BackendReport
+from perfkit.backends.eager import Eager
+from perfkit.capture.profile import capture, table_of
+from perfkit.workloads import loader
+from perfkit.workloads.settings import resolve_settings
+from tests.analysis import faults
+from tests.conftest import ROOT
+
+# What a step on a CPU may be said of, at any size: how its time divides depends on the machine and on who else uses it.
+ANYWHERE = {"unfused-optimizer", "fp32-matmul", "overhead", "below-roof", "elementwise-chain"}
+ROWS = {"gather-bound", "dense-embedding-gradient"}
+INDEX = ("list-to-tensor", "compare-with-all")
+GPT2 = {"layout-copies", "gather-bound"}
+FLAT = {"interaction": "cat"}  # the outer product of 432 features takes a tenth of a second a sample
+
+# workload, preset, variant, dimensions, and what may be found besides
+SHIPPED: dict[str, tuple[str, str, str, dict[str, int | float | str], set[str]]] = {
+    "gpt2": ("gpt2", "tiny", "", {}, GPT2),
+    "gpt2 forward": ("gpt2", "tiny", "", {}, GPT2),
+    "mlp": ("mlp", "", "", {}, set()),
+    "lora": ("lora", "", "unfused", {}, set()),
+    "lora fused": ("lora", "", "fused", {}, {"layout-copies"}),
+    "dlrm": ("dlrm", "small", "modulus-hash", FLAT, ROWS),
+    "dlrm dot": ("dlrm", "small", "modulus-hash", {"interaction": "dot"}, ROWS | {"layout-copies"}),
+    "dlrm bag": ("dlrm", "small", "modulus-hash", FLAT | {"embedding": "bag", "hot": 3}, ROWS | {"layout-copies"}),
+    "dlrm tensor": ("dlrm", "small", "index-hash-tensor", FLAT, ROWS | {"compare-with-all"}),
+    "dlrm list": ("dlrm", "small", "index-hash-list", FLAT, ROWS | set(INDEX)),
+}
+
+
+def profiled(case: str, folder: Path) -> BackendReport:
+    """Two profiled steps of a built-in workload in eager."""
+    name, preset, variant, dimensions, _ = SHIPPED[case]
+    workload = loader.find(name)
+    given = {"preset": preset} if preset else {}
+    given |= {"variant": variant} if variant else {}
+    settings = resolve_settings(workload, **given, dimensions=dimensions, training="forward" not in case)
+    program = Eager().prepare(workload, workload.build(settings), settings)
+
+    def run(step: int) -> object:
+        batch = workload.batch(settings, step)
+        return program.train_step([batch]) if settings.training else program.forward(batch)
+
+    run(0)
+    table = table_of(program, workload, settings, capture(program, settings, run, 2, folder))
+    return analyse_table(table, faults.CEILINGS, "x.parquet").backends[0]
+
+
+@pytest.mark.parametrize("case", SHIPPED)
+def test_what_is_found_is_reviewed(case: str, tmp_path: Path) -> None:
+    name, _, _, _, allowed = SHIPPED[case]
+    found = {f.name for f in profiled(case, tmp_path).findings}
+    assert found <= ANYWHERE | allowed
+    page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8").partition("## What perfkit finds in its own")[2]
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    for finding in allowed | ANYWHERE:
+        assert any(re.search(rf"`{name}[` ]|every workload", row) and f"`{finding}`" in row for row in rows), finding
+
+
+def test_the_index_of_large_tables_stands_first_in_its_two_parts(run_cli, tmp_path: Path) -> None:
+    """The command of the tutorial: with tables of 20,000 rows the lookup dominates."""
+    import json
+
+    command = ["run", "dlrm", "--preset", "small", "--variant", "index-hash-list", "--dim", "largest=20000"]
+    done = run_cli(
+        [*command, "--dim", "interaction=cat", "--steps", "2", "--warmup", "0", "--out", tmp_path / "run", "--json"],
+        env={"OMP_NUM_THREADS": None},  # else idle threads may stand before it
+    )
+    assert done.rc == 0, done.stderr
+    [eager] = json.loads(done.stdout)["backends"]
+    assert sorted(f["name"] for f in eager["findings"][:2]) == sorted(INDEX)
+    assert all(f["share"] > 0.1 for f in eager["findings"][:2])
+    by_time = sorted(eager["passes"], key=lambda group: -group["time_ns"])
+    assert "index" in {group["key"] for group in by_time}
+
+
+def test_the_prediction_of_the_main_preset_takes_most_of_its_forward(tmp_path: Path) -> None:
+    """At a quarter of the width, for the outer product of 432 features has 95 million weights behind it."""
+    SHIPPED["dlrm main forward"] = ("dlrm", "main", "modulus-hash", {"width": 4}, set())
+    passes = profiled("dlrm main forward", tmp_path).passes
+    assert max(passes, key=lambda group: group.time_ns).key == "prediction"
