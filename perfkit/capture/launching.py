@@ -115,13 +115,15 @@ def _launch(
 ) -> Launch:
     """One launch; `sizes`, the steps of a turn by side, are worked out by the first launch and kept."""
     with contextlib.ExitStack() as stack:
-        children = _start(stack, programs, target, say)
+        children = _start(stack, programs, order, target, say)
         say("warming up")
-        warmup = [_warm_up(child, plan) for child in children]
+        warmup: list[list[float]] = [[] for _ in programs]
+        for side in order:
+            warmup[side] = _warm_up(children[side], plan)
         if not sizes:
             sizes += [_turn_steps(times, plan) for times in warmup]
-        for child in children:
-            child.call("reset_peak_memory")
+        for side in order:
+            children[side].call("reset_peak_memory")
         say("timing")
         turns = [
             Turn(side, number, children[side].call("time", steps=sizes[side], settle=1))
@@ -144,16 +146,22 @@ def _launch(
 
 
 def _start(
-    stack: contextlib.ExitStack, programs: Sequence[Program], target: Path, say: Callable[[str], None]
+    stack: contextlib.ExitStack,
+    programs: Sequence[Program],
+    order: Sequence[int],
+    target: Path,
+    say: Callable[[str], None],
 ) -> list[Child]:
-    """Processes with their programs prepared, at the same time."""
+    """Processes by side, started and prepared in the order drawn, at the same time."""
     say("starting processes")
-    children = []
-    for side, program in enumerate(programs):
+    started: dict[int, Child] = {}
+    for side in order:
+        program = programs[side]
         environment = {"CUDA_LAUNCH_BLOCKING": "1"} if program.settings.launch_blocking else {}
-        children.append(stack.enter_context(Child(program.label, target / f"{side}" / "log.txt", environment)))
-    for child, program in zip(children, programs, strict=True):
-        child.begin("prepare", settings=program.settings, backend=program.backend)
+        log = target / f"{side}" / "log.txt"
+        started[side] = stack.enter_context(Child(program.label, log, environment))
+        started[side].begin("prepare", settings=program.settings, backend=program.backend)
+    children = [started[side] for side in range(len(programs))]
     facts = [child.result()[0] for child in children]
     need = sum(f.parameters * 4.0 * (4 if p.settings.training else 2) for f, p in zip(facts, programs, strict=True))
     available = memory.available_bytes()

@@ -42,7 +42,7 @@ from perfkit.run_folder import (
 )
 
 REFERENCE = "eager"
-ROUNDS = 4  # turns into which the timed steps of a backend are divided when several are interleaved
+ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
 PROFILED_STEPS = 2
 
 Progress = Callable[[str, str], None]
