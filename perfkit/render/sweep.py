@@ -33,21 +33,22 @@ def page(sweep: Sweep) -> Page:
 def _verdict(sweep: Sweep) -> Iterator[str]:
     for point, member in sweep.bad:
         yield f"{member.name} is {member.status} at {_words(point.values)}: {member.reason}"
+    vague = 0
     for growth in sweep.growth:
-        if growth.low is not None and growth.high is not None:
-            yield f"{_line(growth.backend, growth.others)}: {_grows(growth, growth.low, growth.high)}"
-
-
-def _grows(growth: Growth, low: float, high: float) -> str:
-    if high - low > _VAGUE:
-        return (
-            f"{growth.points} sizes do not tell how a step's time grows with {growth.axis} "
-            f"(95 % interval of the exponent {low:.2f} to {high:.2f})."
+        if growth.low is None or growth.high is None:
+            continue
+        if growth.high - growth.low > _VAGUE:
+            vague += 1
+            continue
+        yield (
+            f"{_line(growth.backend, growth.others)}: a step's time grows as {growth.axis}^{growth.exponent:.2f} "
+            f"(95 % interval {growth.low:.2f} to {growth.high:.2f}, {growth.points} sizes)."
         )
-    return (
-        f"a step's time grows as {growth.axis}^{growth.exponent:.2f} (95 % interval {low:.2f} to {high:.2f}, "
-        f"{growth.points} sizes)."
-    )
+    if vague:
+        yield (
+            f"How fast a step's time grows is not told by {vague} of {len(sweep.growth)} lines: the exponent's 95 % "
+            "interval is too wide. More sizes, more steps or a quieter machine narrow it."
+        )
 
 
 def _of_backend(sweep: Sweep, name: str) -> Table:
@@ -96,7 +97,7 @@ def _growth(sweep: Sweep) -> Table:
 
 def _interval(growth: Growth) -> str:
     known = growth.low is not None and growth.high is not None
-    return f"{growth.low:.2f}–{growth.high:.2f}" if known else units.ABSENT
+    return f"{growth.low:.2f} to {growth.high:.2f}" if known else units.ABSENT
 
 
 def _figures(sweep: Sweep, axis: str) -> Iterator[Figure]:
