@@ -53,7 +53,7 @@ class Plan:
 
     launches: int = FIRST_LAUNCHES
     precision: float | None = None
-    time_limit: float = 600.0
+    time_limit: float = 1800.0
     rounds: int = 2
     turn_seconds: float = 0.15
     warmup_seconds: float = 3.0
