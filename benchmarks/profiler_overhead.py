@@ -5,8 +5,9 @@
 Must be reached: at most 15 % of a GPT-2 124M step with the settings that `perfkit run` profiles with. About a minute
 a backend and setting on an idle machine. Besides the overhead with its bootstrap interval it prints what explains one:
 events a step, the time that recording so many events takes by itself, new pages that a step touches (minor faults) with
-and without the profiler, and by how much the process grows. Where the faults differ, what the profiler keeps breaks the
-heap's free blocks, so that the step's tensors land on fresh pages.
+and without the profiler, and by how much the process grows. Without the room that `perfkit run` makes on the heap
+(`perfkit.capture.heap`) what the profiler keeps breaks the heap's free blocks, and tensors land on fresh pages: the
+setting "no room" shows it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from perfkit import backends, ranges, statistics
+from perfkit.capture import heap
 from perfkit.capture.profile import event_cost_ns
 from perfkit.workloads import find, resolve_settings
 
 LIMIT, SESSIONS, STEPS = 0.15, 4, 3
-SETTINGS: dict[str, dict[str, bool]] = {
-    "as perfkit run": {"record_shapes": True, "acc_events": True},
-    "without shapes": {"record_shapes": False, "acc_events": True},
-}
+# Whether shapes are recorded, and whether there is room on the heap.
+SETTINGS = {"as perfkit run": (True, True), "no room": (True, False), "no shapes": (False, True)}
 
 
 class Stepper:
@@ -62,12 +62,16 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def profiled(stepper: Stepper, options: dict[str, bool]) -> tuple[list[tuple[float, int]], int]:
+def profiled(stepper: Stepper, shapes: bool, room: bool) -> tuple[list[tuple[float, int]], int]:
     """Steps under the profiler, as `perfkit run` profiles, and the number of events of all."""
     program: Any = stepper.program
     marked = ranges.modules_marked(program.model) if program.keeps_modules else contextlib.nullcontext()
     window = schedule(wait=0, warmup=1, active=1_000_000)
-    with profile(activities=[ProfilerActivity.CPU], schedule=window, **options) as profiler, marked:
+    with (
+        heap.with_room("cpu") if room else contextlib.nullcontext(),
+        profile(activities=[ProfilerActivity.CPU], schedule=window, record_shapes=shapes, acc_events=True) as profiler,
+        marked,
+    ):
         stepper.step()
         profiler.step()
         found = stepper.steps(STEPS)
@@ -75,7 +79,7 @@ def profiled(stepper: Stepper, options: dict[str, bool]) -> tuple[list[tuple[flo
     return found, events
 
 
-def measure(stepper: Stepper, backend: str, name: str, options: dict[str, bool]) -> statistics.Estimate:
+def measure(stepper: Stepper, backend: str, name: str, shapes: bool, room: bool) -> statistics.Estimate:
     """Sessions with the profiler between steps without it; prints a line."""
     plain, with_profiler, events = [], [], 0
     gc.collect()
@@ -84,7 +88,7 @@ def measure(stepper: Stepper, backend: str, name: str, options: dict[str, bool])
     for _ in range(SESSIONS):
         stepper.step()  # the session before left the heap to the profiler's records
         plain += stepper.steps(STEPS)
-        found, events = profiled(stepper, options)
+        found, events = profiled(stepper, shapes, room)
         with_profiler += found
     gc.enable()
     grown = resident_mb() - grown
@@ -108,7 +112,7 @@ def main(preset: str = "gpt2", names: str = "eager,thunder-llmc") -> int:
     for backend in [name for name in names.split(",") if backends.get(name).unavailable() is None]:
         stepper = Stepper(preset, backend)
         stepper.steps(3)
-        found = [measure(stepper, backend, name, options) for name, options in SETTINGS.items()]
+        found = [measure(stepper, backend, name, *options) for name, options in SETTINGS.items()]
         missed = missed or found[0].value - 1 > LIMIT
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; limit {LIMIT:.0%}")
     return int(missed)

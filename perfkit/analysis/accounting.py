@@ -33,8 +33,8 @@ def accounting(
 ) -> Accounting | None:
     """The mean profiled step from the facts of a table, per cause; None where the reader could not account for it.
 
-    `samples_ns` are the timed steps, `beside_ns` those without a profiler right before and after the profiled ones; the
-    profiler's overhead is told by the latter, else by the former (none: unknown).
+    `samples_ns` are the timed steps, `beside_ns` those without a profiler right before the profiled ones; these, else
+    those, tell the profiler's overhead (none: unknown).
     """
     steps = facts.get("step_ns") or []
     busy = facts.get("busy_ns") or []

@@ -178,7 +178,7 @@ class Accounting(msgspec.Struct, kw_only=True):
     other_ns: float  # what no cause explains
     timed_step_ns: float | None  # median without a profiler
     profiler_overhead: float | None  # median profiled step / plain step − 1
-    plain_step_ns: float | None = None  # median of the steps beside the profiled ones, else of the timed ones
+    plain_step_ns: float | None = None  # median of the steps right before the profiled ones, else of the timed
 
 
 class RangeTime(msgspec.Struct, frozen=True):

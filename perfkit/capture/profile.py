@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from perfkit import ranges, timing
 from perfkit.backends.interface import Program
+from perfkit.capture import heap
 from perfkit.errors import RunFailed
 from perfkit.run_folder import Settings
 
@@ -43,7 +44,7 @@ def capture(program: Program, settings: Settings, run: Callable[[int], object], 
     synchronize = timing.synchronizer(settings.device) or (lambda: None)
     marked = ranges.modules_marked(program.model) if program.keeps_modules else contextlib.nullcontext()
     step_ns: list[float] = []
-    with _profiler(settings) as profiler, marked, timing.collector_off():
+    with heap.with_room(settings.device), _profiler(settings) as profiler, marked, timing.collector_off():
         run(0)  # the profiler's own first events are slow: let them fall into a step that is not recorded
         synchronize()
         profiler.step()

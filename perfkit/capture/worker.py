@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perfkit.workloads.interface import Batch, Workload
 
 
-BESIDE = 2  # steps without a profiler on either side of the profiled ones
+BESIDE = 4  # steps without a profiler right before the profiled ones
 
 
 class Worker:
@@ -190,15 +190,14 @@ class Worker:
     def profile(self, folder: str, steps: int) -> dict[str, Any]:
         """Profile `steps` steps into `folder`: trace and kernel table. Returns what the manifest keeps of it.
 
-        What the profiler adds is told by the steps right before and after: the timed ones may be minutes old, and other
-        backends' processes had the caches and the machine since.
+        What the profiler adds is told by steps right before: the timed ones may be minutes old, and other backends'
+        processes had the caches and the machine since.
         """
         self._progress("profiling")
         beside_ns = self._measure(BESIDE + 1)[1:]  # the first finds cold caches
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
         result = profile.capture(self.program, self.settings, lambda i: self._run(batches[i]), steps, Path(folder))
-        beside_ns += self._measure(BESIDE)
         self._progress("reading the trace")
         table = profile.table_of(self.program, self.workload, self.settings, result)
         table.write(Path(folder) / KERNELS)

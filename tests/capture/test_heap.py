@@ -1,0 +1,61 @@
+"""Room on the heap: made and given back where the C library is glibc, never more than there is memory."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from perfkit.capture import heap, memory
+
+
+def test_room_is_a_part_of_what_is_available():
+    assert heap.room(None) == 0
+    assert heap.room(8e9) == 1_000_000_000
+    assert heap.room(1e12) == heap.MOST
+
+
+def test_a_gpu_and_another_library_get_none(monkeypatch):
+    with heap.with_room("cuda") as size:
+        assert size == 0
+    monkeypatch.setattr(heap.sys, "platform", "darwin")
+    with heap.with_room("cpu") as size:
+        assert size == 0
+
+
+@pytest.mark.skipif(heap._glibc() is None or memory.available_bytes() is None, reason="the C library is not glibc")
+def test_what_is_allocated_then_lands_on_pages_that_were_touched():
+    """In a process of its own: the heap of this one is in no known state."""
+    script = """
+        import resource
+        from perfkit.capture import heap
+        heap.room = lambda available: 64_000_000
+
+        def faults():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+        def touch(library):
+            before = faults()
+            blocks = [library.malloc(100_000) for _ in range(300)]
+            for block in blocks:
+                heap.ctypes.memset(block, 1, 100_000)
+            found = faults() - before
+            for block in blocks:
+                library.free(block)
+            return found
+
+        library = heap._glibc()
+        without = touch(library)
+        library.malloc_trim(0)
+        with heap.with_room("cpu") as size:
+            assert size == 64_000_000
+            within = touch(library)
+        print(without, within)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    without, within = map(int, done.stdout.split())
+    assert without > 0.9 * 30_000_000 / resource.getpagesize()
+    assert within < 0.1 * without
