@@ -77,7 +77,7 @@ def launch(first: float, second: float) -> Launch:
 
 def test_when_measuring_stops():
     steady, wild = [launch(100, 101 + 0.01 * i) for i in range(12)], [launch(100, 100 + 9 * i) for i in range(12)]
-    assert _stop(steady[:9], 2, Plan(), 1.0) == "" and _stop(steady[:10], 2, Plan(), 1.0) == "10 launches, as planned"
+    assert _stop(steady[:11], 2, Plan(), 1.0) == "" and _stop(steady, 2, Plan(), 1.0) == "12 launches, as planned"
     precise, slow = Plan(precision=0.01), Plan(precision=0.01, time_limit=600)
     assert "the precision of 1.00% was reached after 12 launches" in _stop(steady, 2, precise, 1.0)
     assert _stop(wild, 2, precise, 1.0) == ""
