@@ -72,14 +72,15 @@ def test_the_index_of_large_tables_stands_first_in_its_two_parts(run_cli, tmp_pa
     import json
 
     command = ["run", "dlrm", "--preset", "small", "--variant", "index-hash-list", "--dim", "largest=20000"]
+    light = ["--dim", "interaction=cat", "--dim", "width=4"]  # rows so narrow that updating them is little
     done = run_cli(
-        [*command, "--dim", "interaction=cat", "--steps", "2", "--warmup", "0", "--out", tmp_path / "run", "--json"],
-        env={"OMP_NUM_THREADS": None},  # else idle threads may stand before it
+        [*command, *light, "--steps", "2", "--warmup", "0", "--out", tmp_path / "run", "--json"],
     )
     assert done.rc == 0, done.stderr
     [eager] = json.loads(done.stdout)["backends"]
-    assert sorted(f["name"] for f in eager["findings"][:2]) == sorted(INDEX)
-    assert all(f["share"] > 0.1 for f in eager["findings"][:2])
+    found = [f for f in eager["findings"] if f["name"] != "idle-threads"]  # as many threads as the tests are given
+    assert sorted(f["name"] for f in found[:2]) == sorted(INDEX)
+    assert all(f["share"] > 0.1 for f in found[:2])
     by_time = sorted(eager["passes"], key=lambda group: -group["time_ns"])
     assert "index" in {group["key"] for group in by_time}
 
