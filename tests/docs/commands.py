@@ -39,7 +39,9 @@ class Plan:
 
 def blocks(markdown: str) -> list[Block]:
     """All fenced blocks of a document."""
-    found, inside, language, start, lines = [], False, "", 0, []
+    found: list[Block] = []
+    lines: list[str] = []
+    inside, language, start = False, "", 0
     for number, line in enumerate(markdown.splitlines(), 1):
         fence = FENCE.match(line)
         if fence and not inside:
