@@ -87,8 +87,8 @@ def line_name(program: str, line: int, evidence: str, members: Sequence[tuple[st
     """The range of one line of a generated program, such as a Thunder trace: what is launched in it serves `members`.
 
     `program` is "forward" or "backward", `line` counts from 1 in the text of all programs that a backend made (the run
-    folder's generated.txt), `evidence` says how the place was found (column `placed_by`). A member is a module path, an
-    operator, and its share; none says that the place is unknown.
+    folder's generated.txt; 0: a step by hand, which has none), `evidence` says how the place was found (column
+    `placed_by`). A member is a module path, an operator, and its share; none says that the place is unknown.
     """
     served = ";".join(f"{module}|{operator}|{share:.6g}" for module, operator, share in members)
     return f"{LINE}{program}:{line}:{evidence}:{served}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -75,9 +75,22 @@ class Kernels:
         bound()
 
 
-def at(module: str) -> AbstractContextManager[None]:
-    """Mark what runs inside as the work of the module at this path, forward or backward."""
-    return ranges.mark(f"{ranges.MODULE}{module}")
+def at(module: str, serves: Sequence[tuple[str, str, float]] = ()) -> AbstractContextManager[None]:
+    """Mark what runs inside as the work of the module at this path, forward or backward.
+
+    A kernel that serves several operators `serves` them: module path, operator, and a weight that its share follows,
+    such as how many large tensors the operator would read and write as a kernel of its own.
+    """
+    own = ranges.mark(f"{ranges.MODULE}{module}")
+    return _serving(own, serves) if serves and ranges.listening() else own
+
+
+@contextmanager
+def _serving(own: AbstractContextManager[None], serves: Sequence[tuple[str, str, float]]) -> Iterator[None]:
+    whole = sum(weight for *_, weight in serves)
+    shares = [(module, operator, weight / whole) for module, operator, weight in serves]
+    with own, ranges.mark(ranges.line_name("by_hand", 0, "declared", shares)):
+        yield
 
 
 def product(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:

@@ -28,6 +28,8 @@ IGNORED = -1  # a target that does not count
 WTE, WPE = "transformer.wte.weight", "transformer.wpe.weight"
 # The logits' rows begin on 16-byte boundaries then: the tensor cores' products need that. V = 50257 becomes 50304.
 PADDED_TO = 64
+# What the encoder's kernel serves: of each embedding rows are read and written.
+EMBEDDINGS = [("transformer.wte", "embedding", 2), ("transformer.wpe", "embedding", 2)]
 FLASH_DEVICES = ("cuda",)  # where attention in one kernel is fast
 
 
@@ -86,7 +88,7 @@ class GPT2ByHand(RawStep):
 
     def forward(self, batch: tuple[Tensor, ...]) -> Tensor:
         shared = self.scratch
-        with at("transformer.wte"):
+        with at("transformer.wte", [*EMBEDDINGS, ("transformer.wpe", "add", 3)]):
             idx = self.tokens["idx"].copy_(batch[0])
             weights = self.parameters[WTE], self.parameters[WPE]
             self.call("encoder_forward", idx, *weights, out=[self._layer(0)["x"]])
@@ -115,7 +117,7 @@ class GPT2ByHand(RawStep):
             )
         with at(f"{name}.attn.c_proj"):
             self._linear(f"{name}.attn.c_proj", kept["z"], shared["branch"])
-        with at(f"{name}.ln_2"):
+        with at(f"{name}.ln_2", _sum_and_norm(name, f"{name}.ln_2")):
             terms = kept["x"], self._rows_of_batch(shared["branch"]), *self._norm(f"{name}.ln_2")
             self.call("residual_layernorm_forward", *terms, self.eps, out=[kept["xm"], *self._normed(i, 1)])
 
@@ -140,7 +142,7 @@ class GPT2ByHand(RawStep):
             self._linear(f"{name}.mlp.c_proj", kept["g"], shared["branch"])
         last = i + 1 == self.layers
         following = "transformer.ln_f" if last else f"{self.names[i + 1]}.ln_1"
-        with at(following):
+        with at(following, _sum_and_norm(name, following)):
             terms = kept["xm"], self._rows_of_batch(shared["branch"]), *self._norm(following)
             x = shared["x"] if last else self._layer(i + 1)["x"]
             self.call("residual_layernorm_forward", *terms, self.eps, out=[x, *self._normed(i + 1, 0)])
@@ -169,7 +171,7 @@ class GPT2ByHand(RawStep):
         for i in reversed(range(self.layers)):
             self._mlp_backward(i, add)
             self._attention_backward(i, add)
-        with at("transformer.wte"):
+        with at("transformer.wte", EMBEDDINGS):
             dwpe = self.gradients[WPE]
             sizes = dwte.shape[0], dwpe.shape[0]  # dwte holds the head's part already
             self.call(
@@ -269,6 +271,11 @@ class GPT2ByHand(RawStep):
         added = [*(["dx"] if residual else []), *(["dweight", "dbias"] if add else [])]
         arguments = dy, x, self.parameters[f"{name}.weight"], *self._mean_and_rstd(number)
         self.call("layernorm_backward", *arguments, out=[dx, dweight, dbias], add=added)
+
+
+def _sum_and_norm(block: str, norm: str) -> list[tuple[str, str, float]]:
+    """What a residual sum with a LayerNorm serves: the sum reads two tensors and writes one, LayerNorm one and one."""
+    return [(block, "add", 3), (norm, "layer_norm", 2)]
 
 
 def _batched(a: Tensor, b: Tensor, out: Tensor) -> None:

@@ -75,8 +75,9 @@ def on_lines(host: HostEvents, places: Place, chosen: Integers, columns: dict[st
 
 def _fill(rows: dict[str, list[Any]], row: int, line: Line, pass_: str | None) -> None:
     """Put what `line` says of a row into `rows`."""
-    path = f"generated:{line.number}"
-    rows["range"][row] = f"{rows['range'][row]}/{path}" if rows["range"][row] else path
+    if line.number:
+        path = f"generated:{line.number}"
+        rows["range"][row] = f"{rows['range'][row]}/{path}" if rows["range"][row] else path
     if not line.served:
         return
     parts = [members.Member(pass_ or "", module, operator, share) for module, operator, share in line.served]
