@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -68,21 +69,16 @@ def test_what_is_found_is_reviewed(case: str, tmp_path: Path) -> None:
 
 
 def test_the_index_of_large_tables_stands_first_in_its_two_parts(run_cli, tmp_path: Path) -> None:
-    """The command of the tutorial: with tables of 20,000 rows the lookup dominates."""
-    import json
-
-    command = ["run", "dlrm", "--preset", "small", "--variant", "index-hash-list", "--dim", "largest=20000"]
-    light = ["--dim", "interaction=cat", "--dim", "width=4"]  # rows so narrow that updating them is little
-    done = run_cli(
-        [*command, *light, "--steps", "2", "--warmup", "0", "--out", tmp_path / "run", "--json"],
-    )
+    """With tables of 50,000 rows the lookup takes a hundred times as long as all else, however busy the machine is."""
+    command = ["run", "dlrm", "--preset", "small", "--variant", "index-hash-list", "--dim", "largest=50000"]
+    light = ["--dim", "interaction=cat", "--batch-size", "32", "--inference", "--steps", "2", "--warmup", "0"]
+    done = run_cli([*command, *light, "--out", tmp_path / "run", "--json"])
     assert done.rc == 0, done.stderr
     [eager] = json.loads(done.stdout)["backends"]
     found = [f for f in eager["findings"] if f["name"] != "idle-threads"]  # as many threads as the tests are given
     assert sorted(f["name"] for f in found[:2]) == sorted(INDEX)
     assert all(f["share"] > 0.1 for f in found[:2])
-    by_time = sorted(eager["passes"], key=lambda group: -group["time_ns"])
-    assert "index" in {group["key"] for group in by_time}
+    assert "index" in {group["key"] for group in eager["passes"]}
 
 
 def test_the_prediction_of_the_main_preset_takes_most_of_its_forward(tmp_path: Path) -> None:

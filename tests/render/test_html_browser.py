@@ -16,7 +16,7 @@ from perfkit.readers import read
 from perfkit.readers.kineto.memory import Allocations, BackendMemory
 from perfkit.render import html, views
 from perfkit.render.cells import column_scale
-from tests.analysis import profiles, test_fusion
+from tests.analysis import profiles, test_fused, test_fusion
 from tests.render import sample
 from tests.tensorboard.logdirs import HOSTILE, write_trace
 
@@ -267,6 +267,16 @@ def test_fusion_headroom_and_what_is_not_judged(show: Show) -> None:
     assert "fused, 800.0 µs are predicted; compile took 1.00 ms" in card.inner_text()
     todo = page.locator(".panel:not([hidden]) .card", has_text="What to do next").inner_text()
     assert "Not judged: idle-threads" in todo and "elementwise-chain" in todo
+
+
+def test_fused_kernels_one_by_one(show: Show) -> None:
+    """Each kernel of the compiler: what eager's operators predict of it, what it took, and why they part."""
+    kernel = test_fused.fused(300, 10 * test_fusion.MB, "add", "mul", "relu")
+    product = test_fused.faults.product(500)
+    page = show(test_fused.report([product, *test_fused.CHAIN], [product, kernel]))
+    card = page.locator(".panel:not([hidden]) .card", has_text="Fusion headroom").inner_text()
+    assert "forward add → mul → relu" in card and "it does not reach the measured bandwidth" in card
+    assert "the predictions are 67 % off, for 100 % of the time of fused kernels" in card
 
 
 def test_operators_differences_and_memory_are_in_the_file(open_page: OpenPage, tmp_path: Path) -> None:
