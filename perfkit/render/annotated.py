@@ -44,8 +44,9 @@ def summary(listing: Listing) -> str:
     whole, on_lines = listing.whole.time_ns, listing.on_lines_ns
     share = f"{on_lines / whole:.1%}" if whole else units.ABSENT
     rest = units.text(whole - on_lines, "ns") if listing.others else "nothing"
+    count = "1 line" if len(listing.lines) == 1 else f"{len(listing.lines)} lines"
     return (
-        f"Kernels take {units.text(whole, 'ns')} a step: {len(listing.lines)} lines {units.text(on_lines, 'ns')} "
+        f"Kernels take {units.text(whole, 'ns')} a step: {count} {units.text(on_lines, 'ns')} "
         f"({share}), and {rest} that no line owns."
     )
 
