@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from perfkit.capture import cgroup
+
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _SHARED_POOL = (0, 0)  # the id of the pool that is no graph's own
@@ -60,7 +62,10 @@ def resident_bytes() -> float | None:
 
 
 def available_bytes(device: str = "cpu") -> float | None:
-    """Memory that can still be taken without swapping (CPU) or is free on the GPU, in bytes, where the system tells."""
+    """Memory that can still be taken without swapping (CPU) or is free on the GPU, in bytes, where the system tells.
+
+    In a container with a limit of its own that counts too.
+    """
     if device != "cpu":
         import torch
 
@@ -70,7 +75,8 @@ def available_bytes(device: str = "cpu") -> float | None:
     except OSError:
         return None
     found = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    return float(found.split()[1]) * 1024 if found else None
+    known = [float(found.split()[1]) * 1024 if found else None, cgroup.free_bytes()]
+    return min((amount for amount in known if amount is not None), default=None)
 
 
 def _status_bytes(field: str) -> float | None:
