@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from perfkit.cli import _run
+from perfkit.launches import Launch, MeasuredSide, Measurement, Turn, write_measurement
 from perfkit.run_folder import Manifest, write_manifest
 from tests.analysis.examples import backend, ceilings, run
 from tests.compare.sample import steps_table
@@ -197,3 +198,45 @@ def test_a_damaged_record_is_a_sentence(cli, runs):
     record.write_text('{"name": 3')
     done = cli("compare", "main", "slow")
     assert done.rc == 2 and "is damaged" in done.stderr and "Traceback" not in done.stderr
+
+
+def measured(path: Path, **changes) -> Path:
+    """A measured comparison of two sides without profiles, eight launches, the second side 10 % slower."""
+    given = {
+        "warmup_ns": [[], []],
+        "steady_from": [0, 0],
+        "peak_memory_bytes": [1e8, 1e8],
+        "tables": ["", ""],
+    } | changes
+    launches = [
+        Launch(turns=[Turn(s, 0, [1e6 * (1 + 0.1 * s) * (1 + 0.001 * i)]) for s in (0, 1)], **given) for i in range(8)
+    ]
+    sides = [MeasuredSide(label=label, run="", backend="eager") for label in ("before", "after")]
+    path.mkdir()
+    write_measurement(path, Measurement(perfkit="0", created="", command=["perfkit"], sides=sides, launches=launches))
+    return path
+
+
+def test_a_measured_comparison_is_read_again_gated_and_kept(cli, runs):
+    measured(runs / "pair")
+    done = cli("compare", "pair", "--fail-on", "step>+3%")
+    assert done.rc == 1 and "after against before: worse. The step takes +10.0%" in done.stdout
+    assert "8 launches of fresh processes" in done.stdout
+    assert cli("baseline", "save", "kept", "pair").rc == 0
+    apart = cli("compare", "kept:before", "pair:after", "--fail-on", "step>+3%")
+    assert apart.rc == 1 and "measured at different times: intervals allow 5%" in apart.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tables": [""]}, "a launch lacks a side"),
+        ({"steady_from": []}, "a launch lacks a side"),
+        ({"tables": ["../../etc/kernels.parquet", ""]}, "lies outside it"),
+        ({"tables": ["launches/none.parquet", ""]}, "launches/none.parquet"),
+    ],
+)
+def test_a_damaged_measurement_is_a_sentence(cli, runs, changes, said):
+    measured(runs / "pair", **changes)
+    done = cli("compare", "pair")
+    assert done.rc == 2 and said in done.stderr and len(done.stderr.strip().splitlines()) == 1
