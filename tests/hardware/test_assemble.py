@@ -57,6 +57,15 @@ def test_rounds_that_disagree_are_a_warning_and_ask_for_more():
     assert unsettled(seen[:1]) == [MIB]  # one round proves nothing
 
 
+def test_on_a_gpu_working_sets_too_short_to_judge_by_may_disagree():
+    def rounds(size, rate):
+        return [memory(size, rate, by="torch"), memory(size, rate / 2, by="torch", number=1)]
+
+    gpu = machine(device="cuda:0", x86=False)
+    assert check(assemble(rounds(MIB, 5e12), gpu, WHEN), "repeatable").ok is None  # 0.2 µs
+    assert check(assemble(rounds(64 * MIB, 5e12), gpu, WHEN), "repeatable").ok is False  # 13 µs
+
+
 def test_wrong_results_are_left_out_and_reported():
     found = assemble([memory(MIB, 900.0, ok=False), memory(MIB, 100.0)], machine(), WHEN)
     assert found.bandwidth == [(MIB, 100.0)]
