@@ -55,3 +55,14 @@ def test_a_gather_reads_rows_and_a_reduction_counts(monkeypatch):
     assert declared.bytes_read == 4 * ROWS * WIDTH + 8 * ROWS
     assert declared.bytes_written == 4 * ROWS
     assert declared.flop == {"vector_fp32": ROWS * WIDTH}
+
+
+def test_the_calls_of_triton_kernels_are_told_with_their_lines(monkeypatch):
+    """Outside of any module the work is the model's own; each launch stands in its line of the code."""
+    found = recorded(
+        lambda x, w: torch.tanh(x * w), torch.ones(ROWS, WIDTH), torch.ones(WIDTH), monkeypatch=monkeypatch
+    )
+    ((site,),) = found.sites.graphs
+    assert {site.name} == set(found.known())
+    assert f"{site.name}.run(" in found.code[0].splitlines()[site.line - 1]
+    assert {(m.module, m.operator) for m in site.members} == {("(root)", "mul"), ("(root)", "tanh")}
