@@ -17,7 +17,7 @@ from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import FLOP_COLUMNS, KernelTable
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
-TRACES = ("eager", "eager-stack", "compiled", "graph", "streams", "nccl-rank0")
+TRACES = ("eager", "eager-stack", "compiled", "graph", "streams", "thunder", "nccl-rank0")
 
 
 @cache
@@ -248,3 +248,18 @@ def test_why_the_gpu_waits_in_a_small_eager_model() -> None:
 def test_times_are_those_of_the_file() -> None:
     durations = sorted(round(e["dur"] * 1000) for e in events("eager") if e.get("cat") == "kernel")
     assert np.array_equal(np.sort(kernels("eager")["duration_ns"]), durations)
+
+
+def test_thunder_s_kernels_are_where_the_shapes_of_their_products_say() -> None:
+    """The widths of GPT-2 tiny (C = 64, V = 512) tell which linear layer a product belongs to; the order, which block."""
+    found = kernels("thunder")
+    assert len(found) == 688 and found["module"].notna().mean() > 0.99
+    products = found[(found["family"] == "matmul") & (found["operator"] == "linear")]
+    of_width = {"192": "attn.c_attn", "256": "mlp", "512": "lm_head"}
+    for shapes, module in zip(products["shapes"], products["module"], strict=True):
+        expected = next((name for width, name in of_width.items() if width in shapes), "attn.c_proj")
+        assert expected in module, shapes
+    first = products[products["step"] == 0]
+    for name, blocks in (("forward", ["0", "1"]), ("backward", ["1", "0"])):
+        modules = first["module"][first["pass"] == name]
+        assert list(dict.fromkeys(m.split(".")[2] for m in modules if ".h." in m)) == blocks
