@@ -251,7 +251,7 @@ def test_times_are_those_of_the_file() -> None:
 
 
 def test_thunder_s_kernels_are_where_the_shapes_of_their_products_say() -> None:
-    """The widths of GPT-2 tiny (C = 64, V = 512) tell which linear layer a product belongs to; the order, which block."""
+    """The widths of GPT-2 tiny (C = 64, V = 512) tell the linear layer of a product; the order tells the block."""
     found = kernels("thunder")
     assert len(found) == 688 and found["module"].notna().mean() > 0.99
     products = found[(found["family"] == "matmul") & (found["operator"] == "linear")]
