@@ -1,14 +1,20 @@
 """The C kernels beside PyTorch's own operators, at GPT-2's shapes, call by call in turn. About three minutes.
 
 Must be reached, in fp32 on a quiet machine with AVX-512: every ratio ours / PyTorch at most 1.05, their geometric mean
-at most 0.45, the classifier's at most 0.25; and at T = 1024, of the triad's bandwidth, 75 % by LayerNorm and its
-gradient, the residual, AdamW and classifier, 50 % by GELU and its gradient. The exit code is 1 when one is missed.
+over all shapes at most 0.45, the classifier's ratio at most 0.25; and at T = 1024, of the triad's bandwidth, 75 % by
+LayerNorm and its gradient, the residual, AdamW and classifier, 50 % by GELU and its gradient. Each of these figures is
+printed at the end with "pass" or "miss"; the exit code is 1 when one is missed.
 
-Both sides allocate their results, as they do in a training step. PyTorch's side is what its own autograd runs for the
-same function: several operators where it has no single one, the fused AdamW. The bandwidth is that of the kernel bound
-to memory that is there already: the least bytes of the operation over its time, as a share of a triad (a = b + 3c over
-192 MiB) measured right after it, not in turn with it, because it empties the caches. Flash attention is left out: its C
-form is a reference, not a fast kernel.
+Both sides allocate their results, as they do in a training step: each pays for the pages of its own, freed before the
+other's turn. Results from 16 MiB on lie on huge pages where the operator is perfkit's, which belongs to what it does.
+PyTorch's side is what its own autograd runs for the same function: several operators where it has no single one, the
+fused AdamW. AdamW and the norm work on 16 Mi parameters at every T, and count once in the mean. The bandwidth is that
+of the kernel bound to memory that is there already: the least bytes of the operation over its time, as a share of a
+triad (a = b + 3c over 192 MiB) measured right after it, not in turn with it, because it empties the caches. Flash
+attention is left out: its C form is a reference, not a fast kernel.
+
+With --cpu-time a thread's own time is taken in the place of the clock's, for a busy machine: with --threads 1 its
+ratios are fair, those of several threads are not.
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ from torch.nn import functional as F
 import perfkit.kernels
 from perfkit import functional
 from perfkit.cost.model import Call, TensorSpec
+from perfkit.kernels.c import calls
 from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
 
 BATCH, HEADS, CHANNELS, VOCABULARY, POSITIONS = 4, 12, 768, 50257, 1024
@@ -71,6 +78,7 @@ class Row:
 
 
 aten = torch.ops.aten
+Clock = Callable[[], int]  # nanoseconds
 
 
 def attention_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
@@ -214,7 +222,7 @@ def optimizer_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[
 GROUPS = (attention_cases, layer_cases, fused_cases, loss_cases, optimizer_cases)
 
 
-def medians_us(calls: list[Callable[[], Any]], seconds: float) -> list[float]:
+def medians_us(calls: list[Callable[[], Any]], seconds: float, clock: Clock) -> list[float]:
     """Median microseconds of each call, made in turn (A B C C B A …) for `seconds` and at least four times."""
     for call in calls * 2:
         call()
@@ -223,9 +231,9 @@ def medians_us(calls: list[Callable[[], Any]], seconds: float) -> list[float]:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(samples[0]) < 4:
         for call, taken in turns + turns[::-1]:
-            start = time.perf_counter_ns()
+            start = clock()
             call()
-            taken.append(time.perf_counter_ns() - start)
+            taken.append(clock() - start)
     return [statistics.median(taken) / 1e3 for taken in samples]
 
 
@@ -236,31 +244,70 @@ def least_bytes(case: Case) -> float:
     return cost.bytes_read + cost.bytes_written
 
 
-def measure(case: Case, length: int, seconds: float, triad: Callable[[], Any], triad_bytes: int) -> Row:
-    """Operator, PyTorch and bound kernel in turn, then the triad."""
-    operation = perfkit.kernels.find(case.name)
-    outputs = operation.allocate(*case.arguments)
-    outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
-    bound = perfkit.kernels.bind(operation, case.arguments, outputs)
-    operator = getattr(torch.ops.perfkit, case.name).default
-    ours, theirs, kernel = medians_us([lambda: operator(*case.arguments), case.theirs, bound], seconds)
-    (reference,) = medians_us([triad], seconds / 4)
-    share = least_bytes(case) / kernel / (triad_bytes / reference)
-    return Row(case.name, length, ours, theirs, ours / theirs, kernel, share)
+@dataclass(frozen=True)
+class Meter:
+    """How calls are measured: by which clock, how long each case, and beside which triad of so many bytes."""
+
+    clock: Clock
+    seconds: float
+    triad: Callable[[], Any]
+    triad_bytes: int
+
+    def measure(self, case: Case, length: int) -> Row:
+        """Operator, PyTorch and bound kernel in turn, then the triad."""
+        operation = perfkit.kernels.find(case.name)
+        outputs = operation.allocate(*case.arguments)
+        outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+        bound = perfkit.kernels.bind(operation, case.arguments, outputs)
+        operator = getattr(torch.ops.perfkit, case.name).default
+        ways = [lambda: operator(*case.arguments), case.theirs, bound]
+        ours, theirs, kernel = medians_us(ways, self.seconds, self.clock)
+        (reference,) = medians_us([self.triad], self.seconds / 4, self.clock)
+        share = least_bytes(case) / kernel / (self.triad_bytes / reference)
+        return Row(case.name, length, ours, theirs, ours / theirs, kernel, share)
 
 
-def missed(rows: list[Row]) -> list[str]:
-    """What was not reached, a line each."""
-    lines = [f"{r.operation} (T = {r.time}): ratio {r.ratio:.2f} > {WORST}" for r in rows if r.ratio > WORST]
+@dataclass(frozen=True)
+class Figure:
+    """Something that must be reached: what was measured, and whether it is enough."""
+
+    name: str
+    measured: str
+    reached: bool
+
+
+def figures(rows: list[Row]) -> list[Figure]:
+    """All that must be reached, in the order of the first lines of this file."""
+    worst = max(rows, key=lambda r: r.ratio)
+    slow = sum(r.ratio > WORST for r in rows)
+    found = [
+        Figure(
+            f"every ratio ≤ {WORST}",
+            f"worst {worst.ratio:.2f} ({worst.operation}, T = {worst.time}), {slow} of {len(rows)} above",
+            slow == 0,
+        )
+    ]
+    found += [
+        Figure(f"{r.operation}, T = {r.time}: ratio ≤ {WORST}", f"{r.ratio:.2f}", False)
+        for r in rows
+        if r.ratio > WORST
+    ]
     mean = geometric_mean(rows)
-    lines += [f"geometric mean {mean:.2f} > {MEAN}"] if mean > MEAN else []
+    by_time = (
+        f"{geometric_mean([r for r in rows if r.time == time]):.2f} at T = {time}"
+        for time in sorted({r.time for r in rows})
+    )
+    found.append(Figure(f"geometric mean ≤ {MEAN}", f"{mean:.3f} ({', '.join(by_time)})", mean <= MEAN))
     for row in rows:
-        if row.operation == "classifier" and row.ratio > CLASSIFIER:
-            lines.append(f"classifier (T = {row.time}): ratio {row.ratio:.2f} > {CLASSIFIER}")
-        wanted = BANDWIDTH.get(row.operation, 0.0) if row.time >= 1024 else 0.0
-        if row.triad_share < wanted:
-            lines.append(f"{row.operation} (T = {row.time}): {row.triad_share:.0%} of triad < {wanted:.0%}")
-    return lines
+        if row.operation == "classifier":
+            faster = f"{1 / row.ratio:.1f} × as fast"
+            found.append(Figure(f"classifier, T = {row.time}: ≥ 4 ×", faster, row.ratio <= CLASSIFIER))
+    for row in rows:
+        wanted = BANDWIDTH.get(row.operation, 0.0) if row.time >= 1024 or row.operation == "adamw_step" else 0.0
+        if wanted:
+            name = f"{row.operation}, T = {row.time}: of triad ≥ {wanted:.0%}"
+            found.append(Figure(name, f"{row.triad_share:.0%}", row.triad_share >= wanted))
+    return found
 
 
 def geometric_mean(rows: list[Row]) -> float:
@@ -272,16 +319,18 @@ def run(arguments: argparse.Namespace) -> list[Row]:
     """Measure and print every case."""
     dtype = TORCH_DTYPES[arguments.dtype]
     a, b, c = (torch.ones(16 << 20) for _ in range(3))
+    clock = time.thread_time_ns if arguments.cpu_time else time.perf_counter_ns
+    meter = Meter(clock, arguments.seconds, lambda: torch.add(b, c, alpha=3.0, out=a), 12 * a.numel())
     rows = []
     print(f"{'operation':30} {'T':>5} {'ours µs':>10} {'PyTorch µs':>11} {'ratio':>6} {'bound µs':>10} {'of triad':>9}")
     for length in arguments.time:
         for group in GROUPS:
+            if group is optimizer_cases and length != arguments.time[-1]:
+                continue  # the same at every length
             for case in group(length, lambda *shape: torch.randn(*shape).to(dtype)):
                 if arguments.only and not any(word in case.name for word in arguments.only):
                     continue
-                row = measure(
-                    case, length, arguments.seconds, lambda: torch.add(b, c, alpha=3.0, out=a), 12 * a.numel()
-                )
+                row = meter.measure(case, length)
                 rows.append(row)
                 print(
                     f"{row.operation:30} {length:5} {row.ours_us:10.1f} {row.pytorch_us:11.1f} {row.ratio:6.2f} "
@@ -297,6 +346,7 @@ def main() -> int:
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--threads", type=int, help="threads of both sides (default: PyTorch's)")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each case is measured at least")
+    parser.add_argument("--cpu-time", action="store_true", help="a thread's own time, on a busy machine")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="operations whose name contains one of these")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
@@ -304,15 +354,19 @@ def main() -> int:
         torch.set_num_threads(arguments.threads)
     perfkit.kernels.load()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.dtype}, load {load:.1f}")
+    how = "without Python" if calls.available() else "by way of Python"
+    threads = torch.get_num_threads()
+    print(f"PyTorch {torch.__version__}, {threads} threads, {arguments.dtype}, calls {how}, load {load:.1f}")
     with torch.no_grad():
         rows = run(arguments)
-    mean, lines = geometric_mean(rows), missed(rows) if arguments.dtype == "fp32" else []
-    print(f"geometric mean of the ratios {mean:.2f}, worst {max(row.ratio for row in rows):.2f}", *lines, sep="\n  ")
+    wanted = figures(rows) if arguments.dtype == "fp32" else []  # bf16 is only shown
+    print(f"\ngeometric mean of the ratios {geometric_mean(rows):.3f}")
+    for figure in wanted:
+        print(f"{'pass' if figure.reached else 'miss'}  {figure.name}: {figure.measured}")
     if arguments.json:
-        result = {"rows": [asdict(row) for row in rows], "geometric_mean": mean, "missed": lines}
+        result = {"rows": [asdict(row) for row in rows], "figures": [asdict(figure) for figure in wanted]}
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
-    return int(bool(lines))
+    return int(not all(figure.reached for figure in wanted))
 
 
 if __name__ == "__main__":

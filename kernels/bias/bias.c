@@ -86,21 +86,24 @@ int bias_relu_forward_v2(const scalar *x, const scalar *bias, scalar *y, int64_t
     return KERNEL_DONE;
 }
 
-#ifdef PERFKIT_BF16
-static inline void relu_gradient(const scalar *dy, const scalar *y, scalar *dx, int64_t lanes) {
+static inline vec relu_gradient(const scalar *dy, const scalar *y, int64_t lanes) {
     ivec through = v_load_some(y, lanes, 0.0f) > 0.0f;
-    v_store_some(dx, lanes, v_where(through, v_load_some(dy, lanes, 0.0f), v_all(0.0f)));
+    return v_where(through, v_load_some(dy, lanes, 0.0f), v_all(0.0f));
 }
-#endif
 
 int bias_relu_backward_v2(const scalar *dy, const scalar *y, scalar *dx, int64_t n) {
 #ifdef PERFKIT_BF16
-#define RELU_GRADIENT(i, lanes) relu_gradient(dy + i, y + i, dx + i, lanes)
+#define RELU_GRADIENT(i, lanes) v_store_some(dx + i, lanes, relu_gradient(dy + i, y + i, lanes))
     FOR_EACH_VECTOR(n, RELU_GRADIENT)
 #else
-    /* Nothing but memory counts here, and the compiler knows the width that this processor moves fastest. */
-#pragma omp parallel for simd schedule(static) if (n >= PARALLEL_FROM)
-    for (int64_t i = 0; i < n; i++) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+#define RELU_GRADIENT_STREAMED(i, lanes) v_stream_some(dx + i, lanes, relu_gradient(dy + i, y + i, lanes))
+    if (v_streams(dx, 12 * n)) {
+        FOR_EACH_VECTOR_STREAMED(n, RELU_GRADIENT_STREAMED)
+    } else {
+#define RELU_GRADIENT_NARROW(i) v8_store(dx + i, (vec8)((ivec8)v8_load(dy + i) & (v8_load(y + i) > 0.0f)))
+#define RELU_GRADIENT_ONE(i) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f
+        FOR_EACH_NARROW(n, RELU_GRADIENT_NARROW, RELU_GRADIENT_ONE)
+    }
 #endif
     return KERNEL_DONE;
 }

@@ -47,8 +47,8 @@ int classifier_v1(scalar *logits, const int64_t *targets, float *losses, int64_t
 /* A row is taken in blocks that stay in the first-level cache between their maximum and their exponentials. Each block's
  * exponentials, relative to its own maximum, are kept in fp32: in the row's place, or in scratch where the row is bf16.
  * When the row's maximum and sum are known, one factor a block turns them into gradients. */
-#define BLOCK 2048
-#define MOST_BLOCKS 64
+#define BLOCK 1024
+#define MOST_BLOCKS 128
 
 static float keep_exponentials(const scalar *x, float *kept, int64_t n, float top) {
     float shift = top == -INFINITY ? 0.0f : top; /* -inf - -inf would make NaN of what is exp(-inf) = 0 */

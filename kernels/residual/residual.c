@@ -37,9 +37,15 @@ int residual_forward_v2(const scalar *a, const scalar *b, scalar *y, int64_t n) 
 #define ADD(i, lanes) v_store_some(y + i, lanes, v_load_some(a + i, lanes, 0.0f) + v_load_some(b + i, lanes, 0.0f))
     FOR_EACH_VECTOR(n, ADD)
 #else
-    /* Nothing but memory counts here, and the compiler knows the width that this processor moves fastest. */
-#pragma omp parallel for simd schedule(static) if (n >= PARALLEL_FROM)
-    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+#define ADD_STREAMED(i, lanes)                                                                                        \
+    v_stream_some(y + i, lanes, v_load_some(a + i, lanes, 0.0f) + v_load_some(b + i, lanes, 0.0f))
+    if (v_streams(y, 12 * n)) {
+        FOR_EACH_VECTOR_STREAMED(n, ADD_STREAMED)
+    } else {
+#define ADD_NARROW(i) v8_store(y + i, v8_load(a + i) + v8_load(b + i))
+#define ADD_ONE(i) y[i] = a[i] + b[i]
+        FOR_EACH_NARROW(n, ADD_NARROW, ADD_ONE)
+    }
 #endif
     return KERNEL_DONE;
 }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from perfkit.errors import InputError, RunFailed
-from perfkit.kernels import catalog, check, find, use_version
+from perfkit.kernels import bind, catalog, check, find, use_version
 
 ops = torch.ops.perfkit
 NAMES = [operation.name for family in catalog() for operation in family.operations]
@@ -230,3 +230,17 @@ def test_tensors_without_elements(version: int) -> None:
         assert ops.global_norm(none) == 0
         assert ops.classifier(no_rows, torch.empty(0, dtype=torch.int64), 1.0, 7, -1).shape == (0,)
         ops.adamw_step(none, none, none, none, 0.1, 0.9, 0.9, 1e-8, 0.0, 1, 1.0)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 8])
+def test_results_larger_than_the_caches_are_written_past_them(offset: int) -> None:
+    n = (32 << 20) // 12 + 5
+    a, b = torch.randn(n), torch.randn(n)
+    y = torch.full((n + 16,), 7.0)
+    inside = y[offset : offset + n]
+    bind("residual_forward", (a, b), (inside,))()
+    assert torch.equal(inside, a + b)
+    bind("bias_relu_backward", (a, b), (inside,))()
+    assert torch.equal(inside, torch.where(b > 0, a, 0.0))
+    assert bool((y[:offset] == 7.0).all())
+    assert bool((y[offset + n :] == 7.0).all())

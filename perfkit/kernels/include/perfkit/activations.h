@@ -22,20 +22,20 @@ typedef struct {
     vec square, e, s;
 } GeluGate;
 
-static inline GeluGate gelu_gate(vec value) {
+LANEWISE GeluGate gelu_gate(vec value) {
     vec low = v_at_least(value, -GELU_LIMIT), x = v_at_most(low, GELU_LIMIT);
     vec square = x * x;
     vec e = v_exp2_within(x * (square * GELU_T3 + GELU_T1));
     return (GeluGate){low, x, square, e, v_reciprocal(1.0f + e)};
 }
 
-static inline vec v_gelu(vec x) {
+LANEWISE vec v_gelu(vec x) {
     GeluGate g = gelu_gate(x);
     return g.low * g.s;
 }
 
 /* s + x ds/dx, with ds/dx = s (1 - s) d(2u)/dx. */
-static inline vec v_gelu_slope(vec x) {
+LANEWISE vec v_gelu_slope(vec x) {
     GeluGate g = gelu_gate(x);
     vec du = g.square * (6.0f * SQRT_2_OVER_PI * CUBE) + 2.0f * SQRT_2_OVER_PI;
     return g.s + g.s * (g.e * g.s) * (g.x * du);
@@ -46,21 +46,21 @@ static inline vec v_gelu_slope(vec x) {
 /* exp(-x) for x clamped to where the sigmoid is neither 0 nor 1 in fp32, and its exponential stays finite. */
 #define SIGMOID_LIMIT 87.0f
 
-static inline vec sigmoid_e(vec x) {
+LANEWISE vec sigmoid_e(vec x) {
     return v_exp2_within(v_at_most(v_at_least(x, -SIGMOID_LIMIT), SIGMOID_LIMIT) * -LOG2_E);
 }
 
-static inline vec v_sigmoid(vec x) {
+LANEWISE vec v_sigmoid(vec x) {
     return v_reciprocal(1.0f + sigmoid_e(x));
 }
 
 /* x s; -SIGMOID_LIMIT s is 0 to 36 digits, and stays so for every smaller x. */
-static inline vec v_silu(vec x) {
+LANEWISE vec v_silu(vec x) {
     return v_at_least(x, -SIGMOID_LIMIT) * v_sigmoid(x);
 }
 
 /* s + x s (1 - s), with 1 - s = e s. */
-static inline vec v_silu_slope(vec x) {
+LANEWISE vec v_silu_slope(vec x) {
     vec e = sigmoid_e(x), s = v_reciprocal(1.0f + e);
     return s + v_at_most(v_at_least(x, -SIGMOID_LIMIT), SIGMOID_LIMIT) * (e * s * s);
 }

@@ -25,6 +25,9 @@
 #define WIDTH 4
 #endif
 
+/* Functions of a vector's lanes, which must become part of the loop that calls them: their constants are then loaded once. */
+#define LANEWISE static inline __attribute__((always_inline))
+
 /* Elements of work below which starting threads costs more than it saves. */
 #define PARALLEL_FROM 16384
 
@@ -43,6 +46,23 @@
         }                                                                                                             \
     }
 
+/* The same for work that only moves memory, with `AT` writing by v_stream: a store past the caches spares the processor from
+ * reading what it is about to overwrite. It pays where all operands together are more than a last-level cache keeps, and
+ * needs aligned results: where `v_streams` says so. */
+#define STREAM_FROM ((int64_t)32 << 20)
+#define FOR_EACH_VECTOR_STREAMED(n, AT)                                                                               \
+    {                                                                                                                 \
+        const int64_t elements = (n);                                                                                 \
+        _Pragma("omp parallel for schedule(static)")                                                                  \
+        for (int64_t chunk = 0; chunk < elements; chunk += CHUNK) {                                                   \
+            int64_t end = elements - chunk < CHUNK ? elements : chunk + CHUNK, at = chunk;                            \
+            _Pragma("GCC unroll 4")                                                                                   \
+            for (; at + WIDTH <= end; at += WIDTH) AT(at, WIDTH);                                                     \
+            if (at < end) AT(at, end - at);                                                                           \
+            v_stream_done();                                                                                          \
+        }                                                                                                             \
+    }
+
 /* What a kernel returns. Codes from 2 on are the family's own; its Python file gives each a sentence. */
 enum { KERNEL_DONE = 0, KERNEL_OUT_OF_MEMORY = 1 };
 
@@ -50,6 +70,35 @@ typedef float vec __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
 typedef uint32_t uvec __attribute__((vector_size(4 * WIDTH)));
 typedef uint16_t hvec __attribute__((vector_size(2 * WIDTH)));
+
+/* 32 bytes whatever WIDTH is, for fp32 where nothing but memory counts: some processors with AVX-512 move half vectors
+ * faster than whole ones, and none is known to move them slower. */
+#define NARROW 8
+typedef float vec8 __attribute__((vector_size(4 * NARROW)));
+typedef int32_t ivec8 __attribute__((vector_size(4 * NARROW)));
+
+static inline vec8 v8_load(const float *p) {
+    vec8 value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+static inline void v8_store(float *p, vec8 value) {
+    memcpy(p, &value, sizeof value);
+}
+
+/* Elementwise fp32: `AT(i)` does the eight elements from i on, `ONE(i)` one of those left over. */
+#define FOR_EACH_NARROW(n, AT, ONE)                                                                                   \
+    {                                                                                                                 \
+        const int64_t elements = (n);                                                                                 \
+        _Pragma("omp parallel for schedule(static) if (elements >= PARALLEL_FROM)")                                   \
+        for (int64_t chunk = 0; chunk < elements; chunk += CHUNK) {                                                   \
+            int64_t end = elements - chunk < CHUNK ? elements : chunk + CHUNK, at = chunk;                            \
+            _Pragma("GCC unroll 4")                                                                                   \
+            for (; at + NARROW <= end; at += NARROW) AT(at);                                                          \
+            for (; at < end; at++) ONE(at);                                                                           \
+        }                                                                                                             \
+    }
 
 /* ---- one element ---------------------------------------------------------------------------------------------- */
 
@@ -108,6 +157,33 @@ static inline void v_store(scalar *p, vec value) {
 #endif
 }
 
+/* Whether `bytes` moved by a call that writes to p are worth streaming, and p can take it. Only fp32 is streamed. */
+static inline int v_streams(const scalar *p, int64_t bytes) {
+#if defined(PERFKIT_BF16) || !(defined(PERFKIT_AVX512) || defined(PERFKIT_AVX2))
+    (void)p, (void)bytes;
+    return 0;
+#else
+    return bytes >= STREAM_FROM && (uintptr_t)p % sizeof(vec) == 0;
+#endif
+}
+
+static inline void v_stream(scalar *p, vec value) {
+#if defined(PERFKIT_AVX512) && !defined(PERFKIT_BF16)
+    _mm512_stream_ps(p, (__m512)value);
+#elif defined(PERFKIT_AVX2) && !defined(PERFKIT_BF16)
+    _mm256_stream_ps(p, (__m256)value);
+#else
+    v_store(p, value);
+#endif
+}
+
+/* What was streamed is there for other threads from here on. */
+static inline void v_stream_done(void) {
+#if defined(PERFKIT_AVX512) || defined(PERFKIT_AVX2)
+    _mm_sfence();
+#endif
+}
+
 /* The first n < WIDTH elements; the other lanes hold `fill`. Nothing else in memory is touched. */
 static inline vec v_load_part(const scalar *p, int64_t n, float fill) {
 #if defined(PERFKIT_AVX512) && defined(PERFKIT_BF16)
@@ -145,6 +221,11 @@ static inline vec v_load_some(const scalar *p, int64_t n, float fill) {
 
 static inline void v_store_some(scalar *p, int64_t n, vec value) {
     if (n >= WIDTH) v_store(p, value);
+    else v_store_part(p, n, value);
+}
+
+static inline void v_stream_some(scalar *p, int64_t n, vec value) {
+    if (n >= WIDTH) v_stream(p, value);
     else v_store_part(p, n, value);
 }
 

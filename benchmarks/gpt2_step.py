@@ -1,0 +1,163 @@
+"""GPT-2's training step (124M, B = 4, T = 64, fp32, CPU) on four backends in turn, and the least that one can take.
+
+Must be reached on a quiet machine: llmc at most 0.75 of eager's time with PyTorch's default AdamW and 0.9 with its
+fused one; thunder-llmc no slower than eager, and 1.5 × as fast as thunder. The last is held against a bound, measured
+in the same process: the step's matrix products, into memory that is there already, and the same optimizer over the same
+parameters. Everything else a step does is taken to cost nothing. Where thunder's time over this bound is less than 1.5,
+no kernel can make thunder-llmc 1.5 × as fast as thunder, and the last column says what could be at most.
+
+    python benchmarks/gpt2_step.py        # default AdamW, then fused; about three minutes, 10 GB of memory
+    python benchmarks/gpt2_step.py --optimizer fused --turns 20
+
+Correctness and memory are the affair of `perfkit run gpt2 --backend eager,thunder,thunder-llmc,llmc`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from perfkit import backends
+from perfkit.backends.interface import Program
+from perfkit.run_folder import Settings
+from perfkit.workloads import Workload, find, resolve_settings
+
+EAGER, THUNDER, THUNDER_LLMC, LLMC = NAMES = ("eager", "thunder", "thunder-llmc", "llmc")
+LLMC_OF_EAGER = {"default": 0.75, "fused": 0.9}
+SPEEDUP = 1.5
+PRODUCTS, OPTIMIZER = "matrix products", "optimizer"
+
+
+def products(sizes: dict[str, Any], batch: int, length: int) -> Callable[[], None]:
+    """All matrix products of a step: forward, and for each the gradients of both factors; results into fixed memory."""
+    channels, heads, rows = sizes["channels"], sizes["heads"], batch * length
+    shapes = [(3 * channels, channels), (channels, channels), (4 * channels, channels), (channels, 4 * channels)]
+    layers = [linear(rows, *shape) for shape in shapes]
+    head = linear(rows, sizes["vocabulary"], channels)
+    size = channels // heads
+    scores = batched(batch * heads, length, length, size)
+    mixed = batched(batch * heads, length, size, length)
+
+    def run() -> None:
+        for _ in range(sizes["layers"]):
+            for part in (*layers, scores, mixed):
+                part()
+        head()
+
+    return run
+
+
+def linear(rows: int, outputs: int, inputs: int) -> Callable[[], None]:
+    """y = x · Wᵀ, dx = dy · W, dW = dyᵀ · x for x (rows, inputs) and W (outputs, inputs)."""
+    x, y, dx = torch.randn(rows, inputs), torch.randn(rows, outputs), torch.empty(rows, inputs)
+    weight = torch.randn(outputs, inputs)
+    dweight = torch.empty_like(weight)
+
+    def run() -> None:
+        torch.mm(x, weight.t(), out=y)
+        torch.mm(y, weight, out=dx)
+        torch.mm(y.t(), x, out=dweight)
+
+    return run
+
+
+def batched(count: int, m: int, n: int, k: int) -> Callable[[], None]:
+    """c (count, m, n) = a (count, m, k) · b (count, k, n), and the gradients of a and b."""
+    a, b = torch.randn(count, m, k), torch.randn(count, k, n)
+    c, da, db = torch.randn(count, m, n), torch.empty_like(a), torch.empty_like(b)
+
+    def run() -> None:
+        torch.bmm(a, b, out=c)
+        torch.bmm(c, b.transpose(1, 2), out=da)
+        torch.bmm(a.transpose(1, 2), c, out=db)
+
+    return run
+
+
+def programs(workload: Workload, settings: Settings) -> Iterator[tuple[str, Program]]:
+    for name in NAMES:
+        backend = backends.get(name)
+        reason = backend.unavailable(settings)
+        if reason:
+            sys.exit(f"{name} cannot run here: {reason}")
+        yield name, backend.prepare(workload, workload.build(settings), settings)
+
+
+def medians_s(calls: dict[str, Callable[[], Any]], turns: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Median seconds of each call, in turn (A B C C B A …)."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns + 1):
+        for name in list(calls) if turn % 2 else list(calls)[::-1]:
+            start = clock()
+            calls[name]()
+            if turn:  # the first turn builds and warms up
+                samples[name].append(clock() - start)
+    return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def measure(form: str, arguments: argparse.Namespace) -> list[tuple[str, str, bool]]:
+    """Measure and print one form of the optimizer; each figure to be reached, what it is, and whether it is."""
+    workload = find("gpt2")
+    settings = resolve_settings(workload, preset=arguments.preset, optimizer=form)
+    batch = [workload.batch(settings, 0)]
+    ready = dict(programs(workload, settings))
+    for program in ready.values():
+        program.outputs_wanted = False
+    calls: dict[str, Callable[[], Any]] = {n: lambda p=p: p.train_step(batch) for n, p in ready.items()}
+    assert settings.sequence_length is not None
+    calls[PRODUCTS] = products(workload.dimensions(settings), settings.batch_size, settings.sequence_length)
+    calls[OPTIMIZER] = ready[EAGER].optimizer.step  # type: ignore[attr-defined]  # its gradients are those of a step
+    # Backwards in the first turn, so a step of eager has to leave gradients before the optimizer runs.
+    ready[EAGER].train_step(batch)
+    with torch.no_grad():
+        calls[PRODUCTS]()
+    took = medians_s(calls, arguments.turns, time.process_time if arguments.cpu_time else time.perf_counter)
+    print(f"\nAdamW: {form}\n{'':16} {'ms':>8} {'of eager':>9} {'× thunder':>10}")
+    for name, seconds in took.items():
+        shares = f"{seconds / took[EAGER]:9.2f} {took[THUNDER] / seconds:10.2f}" if name in NAMES else ""
+        print(f"{name:16} {seconds * 1e3:8.1f} {shares}")
+    bound = took[PRODUCTS] + took[OPTIMIZER]
+    most = took[THUNDER] / bound
+    print(f"{'least of a step':16} {bound * 1e3:8.1f} {bound / took[EAGER]:9.2f} {most:10.2f}   products + optimizer")
+    print(f"thunder-llmc spends {(took[THUNDER_LLMC] - bound) * 1e3:.0f} ms on everything else")
+    speedup, of_eager = took[THUNDER] / took[THUNDER_LLMC], took[THUNDER_LLMC] / took[EAGER]
+    limit = LLMC_OF_EAGER[form]
+    possible = "" if most >= SPEEDUP else f"; at most {most:.2f} is possible here"
+    return [
+        (
+            f"llmc ≤ {limit} × eager ({form} AdamW)",
+            f"{took[LLMC] / took[EAGER]:.2f}",
+            took[LLMC] <= limit * took[EAGER],
+        ),
+        (f"thunder-llmc no slower than eager ({form} AdamW)", f"{of_eager:.2f}", of_eager <= 1.0),
+        (f"thunder-llmc ≥ {SPEEDUP} × thunder ({form} AdamW)", f"{speedup:.2f}{possible}", speedup >= SPEEDUP),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--optimizer", choices=list(LLMC_OF_EAGER), action="append", help="one form (both by default)")
+    parser.add_argument("--preset", default="gpt2", help="another size of the model, to try the script")
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="the process's own time: for a busy machine, one thread"
+    )
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.preset}, load {load:.1f}")
+    wanted = [figure for form in arguments.optimizer or LLMC_OF_EAGER for figure in measure(form, arguments)]
+    print()
+    for name, measured, reached in wanted:
+        print(f"{'pass' if reached else 'miss'}  {name}: {measured}")
+    return int(not all(reached for *_, reached in wanted))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
