@@ -8,11 +8,11 @@ eager, by pass, module and operator. Kernels that share an operator share its ar
 fitted to a workload; what the formula holds is measured on this machine:
 
 - Bandwidth is the measured one of the kernel's working set.
-- Arithmetic of an instruction an element (add, compare, select) runs at half the vector ceiling, which counts the two
-  operations of a multiply-add. A copy or a fill has none.
-- What evaluates a function (exp, tanh, division), reduces or gathers takes the time that it took in eager less that of
-  an operator that moves next to nothing, unless memory explains that time. What PyTorch runs on one thread because it
-  is small, a compiler divides among all.
+- Arithmetic of single instructions (add, compare, select; sums and norms are made of these) runs at half the vector
+  ceiling, which counts the two operations of a multiply-add. A copy or a fill has none.
+- What evaluates a function for each element (exp, tanh, erf, log, division) or gathers takes the time that it took in
+  eager less that of an operator that moves next to nothing, unless memory explains that time. What PyTorch runs on one
+  thread because it is small, a compiler divides among all.
 - The start of a kernel on a GPU is the median of the fusible kernels shorter than 5 µs.
 """
 
@@ -32,15 +32,19 @@ from perfkit.table import FLOP_COLUMNS
 
 NEAR = 0.25  # of the measured time: a prediction as near as that holds
 _EXPLAINED = 1.3  # times the memory roof: an operator that takes no longer is bound by memory
-_MORE = 1.3  # times the work of eager's operators: the kernel computes values again
-# Operators of an instruction an element at most: how long they took in eager says nothing of their arithmetic.
+_MORE = 1.3  # times the work of eager's operators
+# Operators of single instructions, at most a root or a division a row: how long they took in eager says nothing of
+# their arithmetic.
 SIMPLE = frozenset({
     "add", "sub", "rsub", "mul", "neg", "abs", "relu", "clamp", "clamp_min", "clamp_max", "threshold", "maximum",
     "minimum", "square", "addcmul", "where", "masked_fill", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_not",
     "bitwise_and", "bitwise_or", "logical_not", "logical_and", "logical_or", "to", "copy", "clone", "contiguous",
     "reshape", "fill", "zero", "zeros", "zeros_like", "ones", "ones_like", "full", "arange", "cat", "stack", "tril",
     "triu", "expand", "detach", "linear", "matmul", "invert", "view", "split",
+    "sum", "mean", "var", "var_mean", "amax", "amin", "max", "min", "argmax", "mse_loss", "layer_norm", "group_norm",
+    "batch_norm", "rms_norm",
 })  # fmt: skip
+_SIMPLE_BACKWARD = ("aten::sigmoid_backward", "aten::tanh_backward")  # products of what the forward pass kept
 # Elements that PyTorch gives one thread at least (at::internal::GRAIN_SIZE), and those of operators of their own.
 _GRAIN, _OWN_GRAIN = 32_768, {"layer_norm": 1, "softmax": 2048, "embedding": 1024}
 _GELU_FROM = 16_384  # above that many elements, gelu is divided among all threads
@@ -153,7 +157,7 @@ def _arithmetic_ns(case: Case, machine: Machine) -> Reals:
         if rate and "vector" in column:
             result += np.nan_to_num(case.frame[column].to_numpy(float)) * 2 / rate * 1e9
     own = np.nan_to_num(case.judged.time) - machine.empty_ns
-    functions = ~case.named(lambda name: logical_name(name) in SIMPLE) & (
+    functions = ~case.named(lambda name: logical_name(name) in SIMPLE or name in _SIMPLE_BACKWARD) & (
         own > _EXPLAINED * np.nan_to_num(_memory_ns(case))
     )
     for row in np.flatnonzero(functions).tolist():
@@ -220,7 +224,7 @@ def _why(one: _Sums) -> str:
         return ""
     faster = one.measured < one.predicted
     if not faster and one.flop > _MORE * one.eager_flop > 0:
-        return f"it computes {one.flop / one.eager_flop:.1f} × the FLOP of eager's operators: it computes values again"
+        return f"by the cost model its loops hold {one.flop / one.eager_flop:.1f} × the FLOP of eager's operators"
     if one.start > max(one.memory, one.arithmetic):
         return f"it is short: beginning work on all threads takes {'less' if faster else 'longer'} than measured alone"
     if one.arithmetic > one.memory:

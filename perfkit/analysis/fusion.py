@@ -149,7 +149,7 @@ def _empty_ns(case: Case) -> float:
 
     The lower quartile: an interruption makes some of a µs take many times as long, and none shorter.
     """
-    small = _fusible(case) & (case.judged.bytes <= _NEXT_TO_NOTHING)
+    small = case.is_in("family", ("elementwise", "copy", "fill")) & (case.judged.bytes <= _NEXT_TO_NOTHING)
     return float(np.quantile(case.judged.time[small], 0.25)) if small.any() else 0.0
 
 
