@@ -153,6 +153,7 @@ def compare(
         raise UsageError("Nothing to compare was named.", "Give two run folders, or a workload with --backend.")
     differs: list[str] = []
     if measured.wanted(texts, backend):
+        _need_two(limits, len(texts) * max(1, len([name for name in backend.split(",") if name.strip()])))
         folder = measured.folder_for(out, texts)
         measured.measure_into(folder, texts, backend or "eager", asked, plan, check, skip_unavailable, overwrite)
         sides = _loaded([str(folder)])
@@ -163,10 +164,9 @@ def compare(
             from perfkit.comparing import check_comparable
 
             differs = check_comparable(sides, anyway)
+    _need_two(limits, len(sides))
     found = _compared(sides, rule, differs)
     found.conditions = [c for other in sides[1:] for c in gate.check(sides[0], other, limits, rule)]
-    if limits and len(sides) < 2:
-        raise UsageError("--fail-on needs two sides.", "Name a baseline and a run.")
     _show(found, limit, as_json, as_markdown)
     written = _write(found, out) if out else []
     if written and not (as_json or as_markdown):
@@ -185,6 +185,14 @@ def share(text: str, option: str) -> float:
     if not 0 <= value < 1:
         raise UsageError(f"{option} {text} is no share.", f"Write {option} 1%.")
     return value
+
+
+def _need_two(limits: Sequence[object], sides: int) -> None:
+    """Raise `UsageError` where there are conditions and nothing to hold them against: before anything is measured."""
+    from perfkit.errors import UsageError
+
+    if limits and sides < 2:
+        raise UsageError("--fail-on needs two sides.", "Name a baseline and a run, or two backends.")
 
 
 def _loaded(texts: Sequence[str]) -> list[Side]:
