@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from perfkit import members
 from perfkit.analysis.logical import parts
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_PLACED = "not placed"
+_PLACE = ("pass", "layer", "module", "operator", "placed_by", "serves")
+Integers = npt.NDArray[np.int64]
 
 
 def places(frame: pd.DataFrame) -> pd.DataFrame:
@@ -30,33 +35,48 @@ def places(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    texts = {name: _texts(frame[name]) for name in ("pass", "module", "operator", "placed_by", "serves")}
-    own_layer = [None if v is None else int(v) for v in _plain(frame["layer"])]
+    kinds, kind = _distinct(frame)
+    texts = {name: _texts(kinds[name]) for name in ("pass", "module", "operator", "placed_by", "serves")}
+    own_layer = [None if v is None else int(v) for v in _plain(kinds["layer"])]
     layer_of = _layers(texts["module"], own_layer)
     lines: list[tuple[Any, ...]] = []
-    for row, layer in enumerate(own_layer):
-        pass_, module, operator, by, serves = (texts[name][row] for name in texts)
-        if serves:
-            served = [(m, layer_of(m.module)) for m in _members(serves)]
-        else:
-            served = [(m, layer) for m in _parts(pass_ or "", module or "", operator or "")]
-        lines += [
-            (
-                row,
-                m.pass_ or NOT_PLACED,
-                at,
-                m.module or None,
-                m.operator or None,
-                m.share,
-                len(served) > 1,
-                by or "none",
-            )
-            for m, at in served
-        ]
-    columns = ["row", "pass", "layer", "module", "operator", "share", "fused", "placed_by"]
-    found = pd.DataFrame(lines, columns=columns)
+    counts = []
+    for i, layer in enumerate(own_layer):
+        pass_, module, operator, by, serves = (texts[name][i] for name in texts)
+        served = _members(serves) or _parts(pass_ or "", module or "", operator or "")
+        counts.append(len(served))
+        for m in served:
+            at = layer_of(m.module) if serves else layer
+            place = m.pass_ or NOT_PLACED, at, m.module or None, m.operator or None
+            lines.append((*place, m.share, len(served) > 1, by or "none"))
+    found = pd.DataFrame(lines, columns=["pass", "layer", "module", "operator", "share", "fused", "placed_by"])
     text = dict.fromkeys(("pass", "module", "operator", "placed_by"), "string")
-    return found.astype(text | {"row": "int64", "layer": "Int64", "share": "float64", "fused": "bool"})
+    found = found.astype(text | {"layer": "Int64", "share": "float64", "fused": "bool"})
+    row, line = _expanded(np.array(counts, dtype=np.int64), kind)
+    found = found.iloc[line].reset_index(drop=True)
+    found.insert(0, "row", row)
+    return found
+
+
+def _distinct(frame: pd.DataFrame) -> tuple[pd.DataFrame, Integers]:
+    """The distinct places of a table's rows, and which of them each row has: thousands of rows share a place."""
+    import pandas as pd
+
+    code = np.zeros(len(frame), np.int64)
+    for name in _PLACE:
+        own, words = pd.factorize(frame[name])
+        _, code = np.unique(code * (len(words) + 1) + own + 1, return_inverse=True)
+    _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+    return frame[list(_PLACE)].iloc[first], kind.reshape(-1)
+
+
+def _expanded(counts: Integers, kind: Integers) -> tuple[Integers, Integers]:
+    """For each line of the result its row, and its line among those of the distinct places, `counts` a place."""
+    begin = np.cumsum(counts) - counts
+    number = counts[kind]
+    row = np.repeat(np.arange(len(kind)), number)
+    behind = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
+    return row, begin[kind][row] + behind
 
 
 def _texts(column: pd.Series) -> list[str | None]:
