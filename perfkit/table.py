@@ -76,7 +76,7 @@ def _column_list() -> tuple[Column, ...]:
         c("layer", INTEGER, "", "place", "index of the repeated block, from 0; absent outside blocks"),
         c("module", TEXT, "", "place", "module path in the model, such as transformer.h.0.attn"),
         c("operator", TEXT, "", "place", "the logical operator it serves; for a backward kernel, the forward operator"),
-        c("range", TEXT, "", "place", "ranges around it, joined by /; in a generated program the last is generated:LINE"),
+        c("range", TEXT, "", "place", "ranges around it, joined by /; in a generated program the last is generated:N"),
         c("placed_by", CATEGORY, "", "place", f"how its place was found: {', '.join(EVIDENCE)}"),
         c("serves", TEXT, "", "place", "of a fused kernel the operators that it serves, with their shares: see below"),
     )
