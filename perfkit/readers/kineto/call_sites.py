@@ -5,7 +5,8 @@ one after the other. Where one is missing or another stands between, the calls t
 (`perfkit.alignment`). A graph that runs several times in one pass serves several modules with the same code,
 and nothing tells which: its calls are not placed.
 
-What runs beside the call sites is the model's own work, as it is in eager.
+What runs beside the graphs is the model's own work, as it is in eager; what runs in one and is no call that it told of
+is not placed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def on_call_sites(
     sites = [site for graph in graphs for site in graph]
     if not sites or not len(host):
         return {}
-    of_event = locate(host, graphs, warnings)
+    called = _called(host, graphs)
+    of_event = locate(host, graphs, called, warnings)
     site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
     mains = [members.main(s.members) if s.members else None for s in sites]
     told = np.array([m is not None for m in mains] + [False])[site]
@@ -54,17 +56,36 @@ def on_call_sites(
     before = dict(columns) | {"serves": Coded([], np.full(len(chosen), -1))}
     result = {name: _over(Coded.of(before[name]), words, np.where(told, site, -1)) for name, words in changed.items()}
     result["range"] = _with_lines(Coded.of(columns["range"]), [s.line for s in sites], np.where(told, site, -1))
-    return result | _beside(host, places, chosen, result, Coded.of(columns["pass"]))
+    outside = (chosen >= 0) & ~_in_graphs(host, called)[np.maximum(chosen, 0)]
+    return result | _beside(places, np.where(outside, chosen, -1), result, Coded.of(columns["pass"]))
 
 
-def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], warnings: list[str]) -> Integers:
-    """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1."""
+def _called(host: HostEvents, graphs: Sequence[Sequence[CallSite]]) -> Booleans:
+    """Which events may be calls: operators with the name of one, inside no other."""
+    names = {s.name for g in graphs for s in g}
+    return _outermost(host, host.named([n in names for n in host.names]) & (host.category == OPERATOR))
+
+
+def _runs_of_graphs(host: HostEvents) -> Booleans:
+    return host.named([n.startswith(_GRAPH_RUNS) for n in host.names]) & (host.category == ANNOTATION)
+
+
+def _in_graphs(host: HostEvents, called: Booleans) -> Booleans:
+    """Whether each event ran in the code of a graph; where runs are not marked, in what may be a call."""
+    marked = _runs_of_graphs(host)
+    inside: Booleans = host.nearest(marked if marked.any() else called) >= 0
+    return inside
+
+
+def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Booleans, warnings: list[str]) -> Integers:
+    """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1.
+
+    `called` are the events that may be calls.
+    """
     words: dict[str, int] = {}
     code = np.array([words.setdefault(n, len(words)) for n in host.names], dtype=np.int64)
     starts = np.cumsum([0, *(len(g) for g in graphs)])
     sequences = [np.array([words.get(s.name, -1) for s in g], dtype=np.int64) for g in graphs]
-    names = {s.name for g in graphs for s in g}
-    called = _outermost(host, host.named([n in names for n in host.names]) & (host.category == OPERATOR))
     own = np.full(len(host), -1, np.int64)
     runs: list[tuple[int, int]] = []  # graph and its first call
     for segment, whole in _segments(host, called):
@@ -83,7 +104,7 @@ def _outermost(host: HostEvents, called: Booleans) -> Booleans:
 def _segments(host: HostEvents, called: Booleans) -> list[tuple[Integers, bool]]:
     """The called events in the order of time: those of one run of a graph each where it is marked (True), else those of
     a thread."""
-    marked = host.named([n.startswith(_GRAPH_RUNS) for n in host.names]) & (host.category == ANNOTATION)
+    marked = _runs_of_graphs(host)
     by = host.nearest(marked) if marked.any() else -1 - host.lane
     events = np.flatnonzero(called & (by >= 0)) if marked.any() else np.flatnonzero(called)
     return [(events[by[events] == key], bool(marked.any())) for key in np.unique(by[events]).tolist()]
@@ -92,12 +113,15 @@ def _segments(host: HostEvents, called: Booleans) -> list[tuple[Integers, bool]]
 def _placed_runs(
     events: Integers, names: Integers, sequences: Sequence[Integers], starts: Integers, own: Integers, whole: bool
 ) -> list[tuple[int, int]]:
-    """Give the events of a segment their call sites; returns the graphs that ran in it, each with its first event."""
+    """Give the events of a segment their call sites; returns the graphs that ran in it, each with its first event.
+
+    A `whole` segment is one run of one graph: it fits as a whole, or is aligned.
+    """
     found, at = [], 0
     longest_first = sorted(range(len(sequences)), key=lambda g: -len(sequences[g]))
     while at < len(events):
         graph = next((g for g in longest_first if _begins(names, at, sequences[g])), None)
-        if graph is None:
+        if graph is None or (whole and len(sequences[graph]) != len(events)):
             at += 1
             continue
         length = len(sequences[graph])
@@ -172,16 +196,13 @@ def _with_lines(paths: Coded, lines: Sequence[int], site: Integers) -> Coded:
     return Coded(distinct.words, distinct.code[code.reshape(-1)])
 
 
-def _beside(
-    host: HostEvents, places: Place, chosen: Integers, columns: dict[str, Coded], passes: Coded
-) -> dict[str, Coded]:
-    """Module and evidence of forward rows, and of backward rows in a node of autograd, that no call site places."""
-    event = np.maximum(chosen, 0)
-    in_node = (chosen >= 0) & (places.node[event] >= 0)
+def _beside(places: Place, chosen: Integers, columns: dict[str, Coded], passes: Coded) -> dict[str, Coded]:
+    """Module and evidence of the `chosen` rows (−1: another) that are forward, or backward in a node of autograd."""
+    in_node = places.node[np.maximum(chosen, 0)] >= 0
     words = np.array([*passes.words, ""], dtype=object)[passes.code]
     module, by = columns["module"], columns["placed_by"]
     evidence = np.array([*by.words, ""], dtype=object)[by.code]
-    nothing = (module.code < 0) & (words != OPTIMIZER) & (evidence != PROVENANCE)
+    nothing = (chosen >= 0) & (module.code < 0) & (words != OPTIMIZER) & (evidence != PROVENANCE)
     forward, backward = nothing & (words == "forward") & ~in_node, nothing & (words == "backward") & in_node
     return {
         "module": _over(module, [ROOT], np.where(forward | backward, 0, -1)),
