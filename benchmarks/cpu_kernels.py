@@ -13,6 +13,9 @@ of the kernel bound to memory that is there already: the least bytes of the oper
 triad (a = b + 3c over 192 MiB) measured right after it, not in turn with it, because it empties the caches. Flash
 attention is left out: its C form is a reference, not a fast kernel.
 
+A share above 100 % is no error: PyTorch's triad reads the lines that it then overwrites, which in-place kernels and
+stores past the caches do not, and what fits a last-level cache is faster than memory.
+
 With --cpu-time a thread's own time is taken in the place of the clock's, for a busy machine: with --threads 1 its
 ratios are fair, those of several threads are not.
 """
