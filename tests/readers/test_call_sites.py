@@ -101,8 +101,13 @@ def test_micro_batches_run_a_graph_once_in_each_forward(tmp_path: Path) -> None:
 
 
 def test_forward_work_beside_the_graphs_is_the_models_own(tmp_path: Path) -> None:
+    """Beside an optimizer, whose places rest on ranges too."""
     events = [*forward([*product(30), op(GELU, 40, 50)]), op("aten::mul", 495, 499, [[6, 8], [6, 8]])]
-    assert places(read(tmp_path, events, [layer(0)]))[-1] == ("aten::mul", "(root)", "aten::mul", "range")
+    events += [mark("perfkit:pass:optimizer", 600, 700), op("aten::mul", 610, 620, [[6, 8], [6, 8]])]
+    found = places(read(tmp_path, events, [layer(0)]))
+    assert found[-2:] == [
+        ("aten::mul", "(root)", "aten::mul", "range"), ("aten::mul", "optimizer", "aten::mul", "range"),
+    ]  # fmt: skip
 
 
 def test_backward_work_beside_the_calls_belongs_to_the_model(tmp_path: Path) -> None:

@@ -179,10 +179,9 @@ def _drop_shared(
 
 def _over(before: Coded, words: Sequence[str | None], code: Integers) -> Coded:
     """`before`, with `words[code]` in the rows where `code` is not −1."""
-    new = Coded.of(list(words))
-    offset = len(before.words)
-    there = np.append(np.where(new.code >= 0, new.code + offset, -1), -1)[code]
-    return Coded([*before.words, *new.words], np.where(code >= 0, there, before.code))
+    known = {word: i for i, word in enumerate(before.words)}
+    there = np.array([-1 if w is None else known.setdefault(w, len(known)) for w in words] + [-1], dtype=np.int64)
+    return Coded(list(known), np.where(code >= 0, there[code], before.code))
 
 
 def _with_lines(paths: Coded, lines: Sequence[int], site: Integers) -> Coded:
