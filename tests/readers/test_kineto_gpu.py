@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from perfkit.readers.kineto.columns import Coded, _split_forward
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import FLOP_COLUMNS, KernelTable
 
@@ -263,3 +264,13 @@ def test_thunder_s_kernels_are_where_the_shapes_of_their_products_say() -> None:
     for name, blocks in (("forward", ["0", "1"]), ("backward", ["1", "0"])):
         modules = first["module"][first["pass"] == name]
         assert list(dict.fromkeys(m.split(".")[2] for m in modules if ".h." in m)) == blocks
+
+
+def test_a_pass_that_was_split_before_and_one_that_is_split_now_are_one() -> None:
+    """Of `reduce-overhead` some kernels are placed by Inductor's provenance, pass and all, others by their launch."""
+    passes = Coded.of(["classifier", "forward", "forward", None, "backward"])
+    modules = Coded.of(["head", "head", "block", None, "head"])
+
+    split = _split_forward(passes, modules, {"classifier": ("head",)})
+
+    assert list(split.array("category")) == ["classifier", "classifier", "forward", np.nan, "backward"]

@@ -207,8 +207,10 @@ def _split_forward(passes: Coded, modules: Coded, patterns: Mapping[str, tuple[s
     of_module = Coded.of([*(_pass_of(m, patterns) for m in modules.words), _pass_of(None, patterns)])
     offset = len(passes.words)
     split = offset + of_module.code[modules.code]
+    # A word may be in both: a compiler's call sites have their pass already.
+    distinct = Coded.of([*passes.words, *of_module.words, None])
     return Coded(
-        passes.words + of_module.words, np.where(passes.code == passes.words.index("forward"), split, passes.code)
+        distinct.words, distinct.code[np.where(passes.code == passes.words.index("forward"), split, passes.code)]
     )
 
 
