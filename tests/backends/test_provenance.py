@@ -70,6 +70,23 @@ def test_a_modules_identity_tells_its_path_whatever_dynamo_calls_it() -> None:
     assert places_of(g.graph, sites.paths)[node] == ("1.0", "relu")
 
 
+def test_behind_a_graph_break_the_captured_module_is_not_the_model() -> None:
+    """A block that was captured by itself: its own work is the block's, for its layer is known to be h.1.fc."""
+    model = torch.nn.ModuleDict(
+        {"h": torch.nn.ModuleList(torch.nn.ModuleDict({"fc": torch.nn.Linear(4, 4)}) for _ in "ab")}
+    )
+    sites = CallSites()
+    sites.begin(model)
+    g = Graph()
+    linear = g.call(ATEN.mm.default, g.input(4, 4), g.input(4, 4), function=torch.nn.functional.linear)
+    linear.meta["nn_module_stack"] = {str(id(model["h"][1]["fc"])): ("L['self'].fc", torch.nn.Linear)}
+    own = g.call(ATEN.tanh.default, linear, function=torch.tanh)
+    assert places_of(g.graph, sites.paths) == {linear: ("h.1.fc", "linear"), own: ("h.1", "tanh")}
+    alone = Graph()
+    alone.call(ATEN.tanh.default, alone.input(4, 4), function=torch.tanh)
+    assert places_of(alone.graph, sites.paths) == {}  # nothing tells whose it is
+
+
 def test_a_sum_of_gradients_has_the_place_of_the_summand_that_is_computed_last() -> None:
     g = Graph()
     x = g.input(4, 4)

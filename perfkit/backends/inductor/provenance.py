@@ -5,7 +5,8 @@ kernel that is called in twelve layers is told twelve times, each time with othe
 Dynamo went through (`nn_module_stack`) and the function that the model called (`source_fn_stack`); those of the
 backward carry both of their forward node (`fwd_…`). So:
 
-- The place of a node is the innermost module of its stack, and the innermost function.
+- The place of a node is the innermost module of its stack, and the innermost function. With an empty stack it is the
+  module whose forward was captured: the model, or behind a graph break one inside it, as the others' stacks tell.
 - Nodes without either: a sum of gradients has the place of the summand that is computed last, as autograd makes the sum
   in that node. What a pattern put in the place of others has the place of its first user; a product has that of its
   factors instead, and attention keeps its own name.
@@ -129,39 +130,68 @@ def places_of(graph: Any, paths: dict[int, str]) -> dict[Any, Place]:
     """The place of every node of an FX graph that has one, by the rules of this module."""
     found: dict[Any, Place] = {}
     order = {node: i for i, node in enumerate(graph.nodes)}
+    root = _root_of(graph, paths)
     for node in graph.nodes:
         of_gradients = "partitioner_tag" in node.meta
-        place = _own_place(node, paths) or (_from_inputs(node, found, order) if of_gradients else None)
+        own = _own_place(node, paths, root)
+        place = own or (_from_inputs(node, found, order) if of_gradients and not _function(node) else None)
         if place:
             found[node] = place
     for node in reversed(graph.nodes):
-        if node not in found and node.op == "call_function":
+        if node not in found and node.op == "call_function" and not _function(node):
             place = _from_users(node, found)
             if place:
                 found[node] = place
     for node in graph.nodes:
-        if node not in found and (place := _from_inputs(node, found, order)):
+        if node not in found and not _function(node) and (place := _from_inputs(node, found, order)):
             found[node] = place
     return found
 
 
-def _own_place(node: Any, paths: dict[int, str]) -> Place | None:
-    source = node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack")
+def _root_of(graph: Any, paths: dict[int, str]) -> str:
+    """The module whose forward the graph was captured from: the model, or behind a graph break one inside it.
+
+    What Dynamo calls `L['self'].fc` and is h.0.fc by its identity was captured from h.0. "" where nothing tells.
+    """
+    found = set()
+    for node in graph.nodes:
+        for key, (name, _) in _stack(node).items():
+            path, below = _known(key, paths), re.sub(r"^L\['\w+'\]", "", name)
+            if path and below != name and f".{path}".endswith(below):
+                found.add(f".{path}".removesuffix(below).lstrip(".") or ROOT)
+    if not found and len(paths) < 2:  # a model without modules inside
+        return ROOT
+    return found.pop() if len(found) == 1 else ""
+
+
+def _stack(node: Any) -> dict[str, tuple[str, Any]]:
+    return node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+
+
+def _function(node: Any) -> Any:
+    return node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack")
+
+
+def _known(key: str, paths: dict[int, str]) -> str | None:
+    """The path of the module whose identity a key of a stack is."""
+    number = key.partition("@")[0]
+    return paths.get(int(number)) if number.isdigit() else None
+
+
+def _own_place(node: Any, paths: dict[int, str], root: str) -> Place | None:
+    source = _function(node)
     if not source:
         return None
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    module = ROOT
-    for key, (name, _) in stack.items():
+    module = root
+    for key, (name, _) in _stack(node).items():
         module = _path(key, name, paths)
     name, target = source[-1]
-    return module, function_name(name, target)
+    return (module, function_name(name, target)) if module else None
 
 
 def _path(key: str, name: str, paths: dict[int, str]) -> str:
     """The path of a module in a stack: by its identity, which the key is; else by the source that Dynamo names."""
-    number = key.partition("@")[0]
-    known = paths.get(int(number)) if number.isdigit() else None
-    return known or re.sub(r"^L\['self'\]\.?|^L__self___?", "", name).replace("_orig_mod.", "") or ROOT
+    return _known(key, paths) or re.sub(r"^L\['self'\]\.?|^L__self___?", "", name).replace("_orig_mod.", "") or ROOT
 
 
 def function_name(name: str, target: Any) -> str:
