@@ -91,6 +91,18 @@ def test_the_work_of_one_kernel_by_hand(model, batch, flop, read, written):
 
 @needs_linux
 @pytest.mark.slow
+def test_a_reduction_of_several_results_counts_once():
+    """Welford's mean and squares are two loop nests of one reduction; rows this long are reduced so on a CPU too."""
+    into = inductor.Recording()
+    with inductor.recording(into):
+        torch.compile(lambda x: sum(torch.var_mean(x, -1)), dynamic=False)(torch.ones(8, 65536))
+
+    calls = [call.name for kernel in into.kernels.values() for call in kernel.calls]
+    assert calls.count("aten::var_mean") == 1
+
+
+@needs_linux
+@pytest.mark.slow
 def test_a_training_step_agrees_with_fp64_and_declares_what_the_profiler_shows(bench):
     b = bench(grad_accumulation=2)
     program = b.program("compile")

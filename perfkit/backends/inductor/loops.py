@@ -51,6 +51,20 @@ def calls_of(leaf: Any, graph: Any) -> list[Call]:
     return calls
 
 
+def another_output(leaf: Any, seen: set[Hashable]) -> bool:
+    """Whether a loop nest of `seen` computes this one's values already; adds it there if not.
+
+    A Welford reduction gives mean, squares and weight: each is a loop nest with the whole reduction as its body.
+    """
+    if getattr(getattr(leaf.node, "data", None), "output_index", None) is None:
+        return False
+    key = (frozenset(str(node) for node in leaf.node.get_origins()), str(leaf.get_ranges()))
+    if key in seen:
+        return True
+    seen.add(key)
+    return False
+
+
 @dataclass
 class _Loop:
     """The iteration space of a loop nest, the values met in it (key → key and dtype), and where its calls go."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfkit.backends.inductor.loops import calls_of, operators_of
+from perfkit.backends.inductor.loops import another_output, calls_of, operators_of
 from perfkit.backends.inductor.provenance import CallSites, recording_sites
 from perfkit.backends.inductor.traffic import Traffic
 from perfkit.cost.model import Call
@@ -160,5 +160,6 @@ def describe(nodes: Any, args: Any, graph: Any) -> FusedKernel:
     """Describe the kernel made of the scheduler's `nodes`, whose arguments are `args`, in Inductor's `graph`."""
     leaves = [leaf for node in nodes for leaf in node.get_nodes()]
     traffic = Traffic(leaves, args, graph)
-    calls = tuple(call for leaf in leaves for call in calls_of(leaf, graph))
+    seen: set[Hashable] = set()
+    calls = tuple(call for leaf in leaves if not another_output(leaf, seen) for call in calls_of(leaf, graph))
     return FusedKernel(traffic.read(), traffic.written(), calls, operators_of(leaves))
