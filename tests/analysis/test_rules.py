@@ -204,3 +204,8 @@ def test_a_launch_bound_step_with_small_copies_by_a_trace_made_by_hand(tmp_path:
 def test_a_gpu_bound_step_has_none(tmp_path: Path) -> None:
     """With kernels of 400 µs the host runs ahead, and neither idle time nor copies cost anything to speak of."""
     assert set(named(gpu_step(tmp_path, kernel_us=400, launch_us=10))) == set()
+
+
+def test_an_optimizer_of_sparse_gradients_is_not_told_to_fuse_them() -> None:
+    found = named(faults._adam(("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "_coalesced_"), 4, "elementwise"))
+    assert "sparse gradients, for which no optimizer of PyTorch has a fused form" in found["unfused-optimizer"].evidence

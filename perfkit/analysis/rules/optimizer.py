@@ -41,6 +41,9 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         if fewest
         else ""
     )
+    sparse = any("sparse" in n or "coalesce" in n for n, is_in in zip(operators, inside, strict=True) if is_in)
+    if sparse:
+        least += " Part of it works on sparse gradients, for which no optimizer of PyTorch has a fused form."
     between = f", and the framework between them {units.text(gaps, 'ns')}" if gaps else ""
     saving = (time - fewest[0] if fewest else 0.0) + gaps
     yield rule.finding(
