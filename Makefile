@@ -19,10 +19,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## make .venv and install perfkit with what a run needs
-	@sh tools/install.sh $(VENV) run,data
+	@sh tools/install.sh $(VENV) run,data,traces
 
 install-dev: ## the same, and what tests and checks need
-	@sh tools/install.sh $(VENV) run,data,ncu,dev
+	@sh tools/install.sh $(VENV) run,data,traces,ncu,dev
 
 demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and write the report
 	@out=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
@@ -32,7 +32,7 @@ demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and wr
 
 test: install-dev ## run the linters, the type checker and all tests, browser tests included
 	@sh tools/chromium.sh
-	@status=0; $(MAKE) --no-print-directory lint || status=1; $(PYTEST) || status=1; exit $$status
+	@status=0; $(MAKE) --no-print-directory lint || status=1; $(PYTEST) -n auto --dist loadfile || status=1; exit $$status
 
 test-fast: install-dev ## the tests of the inner loop: under a minute
 	@$(PYTEST) -q -n auto --dist loadfile -m "not slow and not browser and not network"

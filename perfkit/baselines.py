@@ -2,8 +2,8 @@
 
     FOLDER/                    PERFKIT_BASELINES, else .perfkit/baselines below the working directory
       NAME/
-        20260101-120000-a1b2/  one record a `perfkit baseline save`, the newest last
-          baseline.json        when, from where, and what may be plotted
+        20260101-120000-000000-a1b2/  one record a `perfkit baseline save` (UTC to the µs), the newest last
+          baseline.json               when, from where, and what may be plotted
           content/ or content.parquet
 
 A record is made beside its place and renamed: it is whole, or it is not there. Traces and event files are left out;
@@ -16,8 +16,8 @@ import os
 import re
 import secrets
 import shutil
-import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -74,12 +74,13 @@ def save(name: str, path: Path, metrics: dict[str, dict[str, float]], machine: s
         raise UsageError(
             f"{name!r} cannot be the name of a baseline.", "Use letters, digits, dots, dashes and underscores."
         )
-    stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    now = datetime.now(UTC)  # to the µs: records are in order of their names
+    stamp = f"{now:%Y%m%d-%H%M%S-%f}-{secrets.token_hex(2)}"
     final = root() / name / stamp
     partial = final.with_name(f".{stamp}.partial")
     content = CONTENT if path.is_dir() else f"{CONTENT}.parquet"
     record = Record(
-        name=name, saved=time.strftime("%Y-%m-%dT%H:%M:%S%z"), source=str(path), content=content, metrics=metrics,
+        name=name, saved=f"{now.astimezone():%Y-%m-%dT%H:%M:%S%z}", source=str(path), content=content, metrics=metrics,
         machine=machine,
     )  # fmt: skip
     try:

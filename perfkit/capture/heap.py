@@ -26,15 +26,18 @@ _NEVER = 2**31 - 1
 _USUAL = 64 * 1024 * 1024  # where glibc's own threshold ends up once large tensors have been freed
 
 
-def room(available: float | None) -> int:
-    """Bytes to make room for, of `available` (None: unknown, then there is none)."""
-    return 0 if available is None else int(min(MOST, available * SHARE))
+def room(available: float | None, resident: float | None) -> int:
+    """Bytes to make room for, of `available`, for a process that holds `resident`; 0 where either is unknown.
+
+    As much as the process holds already: a small model has small tensors to displace, and touching pages takes time.
+    """
+    return 0 if available is None or resident is None else int(min(MOST, available * SHARE, resident))
 
 
 @contextlib.contextmanager
 def with_room(device: str) -> Iterator[int]:
     """Room on the heap while the block runs; gives its bytes, 0 where nothing is made (a GPU, another C library)."""
-    size = room(memory.available_bytes()) if device == "cpu" else 0
+    size = room(memory.available_bytes(), memory.resident_bytes()) if device == "cpu" else 0
     library = _glibc() if size else None
     if library is None:
         yield 0

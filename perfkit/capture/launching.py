@@ -132,10 +132,12 @@ def _launch(
         ]
         peaks = [child.call("peak_memory")[0] for child in children]
         tables = [""] * len(programs)
-        for side in order if plan.profiled_steps else ():
-            say(f"profiling {programs[side].label}")
-            steps = max(plan.profiled_steps, min(_MOST_PROFILED, sizes[side]))
-            tables[side] = _profile(children[side], target / f"{side}", folder, steps)
+        if plan.profiled_steps:
+            for side in order:
+                say(f"profiling {programs[side].label}")
+                children[side].call("record", steps=max(plan.profiled_steps, min(_MOST_PROFILED, sizes[side])))
+            say("reading the traces")
+            tables = _read(children, target, folder)
         return Launch(
             turns=turns,
             warmup_ns=warmup,
@@ -193,8 +195,14 @@ def _turn_steps(warmup: Sequence[float], plan: Plan) -> int:
     return max(1, min(100, round(plan.turn_seconds * 1e9 / step)))
 
 
-def _profile(child: Child, target: Path, folder: Path, steps: int) -> str:
-    """Profile some steps; the path of their kernel table below `folder`. The trace is not kept."""
-    made = child.call("profile", folder=str(target), steps=steps)
-    (target / made["trace"]).unlink(missing_ok=True)
-    return str((target / KERNELS).relative_to(folder))
+def _read(children: Sequence[Child], target: Path, folder: Path) -> list[str]:
+    """Let all sides read what they recorded, at the same time; the paths of their kernel tables below `folder`.
+
+    The traces are not kept.
+    """
+    folders = [target / f"{side}" for side in range(len(children))]
+    for child, own in zip(children, folders, strict=True):
+        child.begin("read_recording", folder=str(own))
+    for child, own in zip(children, folders, strict=True):
+        (own / child.result()["trace"]).unlink(missing_ok=True)
+    return [str((own / KERNELS).relative_to(folder)) for own in folders]

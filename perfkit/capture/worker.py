@@ -42,6 +42,8 @@ class Worker:
     settings: Settings
     program: Program
     _dtype: torch.dtype
+    _recording: profile.Recording
+    _beside_ns: list[float]
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         self._progress = progress
@@ -179,8 +181,13 @@ class Worker:
         return tensor.to(self.settings.device, self._dtype if tensor.is_floating_point() else tensor.dtype)
 
     def reset_peak_memory(self) -> None:
-        """Begin a new peak: what came before (building, checking) does not count."""
+        """Begin a new peak: what came before (building, checking) does not count.
+
+        What torch keeps for good is taken out of the collector's sight: a collection before every timed turn would go
+        through all of it, 0.15 s each, and empty the caches.
+        """
         gc.collect()
+        gc.freeze()
         memory.reset_peak(self.settings.device)
 
     def peak_memory(self) -> tuple[float | None, str]:
@@ -188,20 +195,31 @@ class Worker:
         return memory.peak(self.settings.device)
 
     def profile(self, folder: str, steps: int) -> dict[str, Any]:
-        """Profile `steps` steps into `folder`: trace and kernel table. Returns what the manifest keeps of it.
+        """Profile `steps` steps into `folder`: trace and kernel table. Returns what the manifest keeps of it."""
+        self.record(steps)
+        return self.read_recording(folder)
+
+    def record(self, steps: int) -> None:
+        """Profile `steps` steps, and keep what was recorded for `read_recording`.
 
         What the profiler adds is told by steps right before: the timed ones may be minutes old, and other backends'
         processes had the caches and the machine since.
         """
         self._progress("profiling")
-        beside_ns = self._measure(BESIDE + 1)[1:]  # the first finds cold caches
+        self._beside_ns = self._measure(BESIDE + 1)[1:]  # the first finds cold caches
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
-        result = profile.capture(self.program, self.settings, lambda i: self._run(batches[i]), steps, Path(folder))
+        self._recording = profile.record(self.program, self.settings, lambda i: self._run(batches[i]), steps)
+
+    def read_recording(self, folder: str) -> dict[str, Any]:
+        """Write the recorded steps' trace and kernel table into `folder`. Returns what the manifest keeps of it."""
         self._progress("reading the trace")
+        result = profile.write(self._recording, Path(folder))
+        del self._recording
+        gc.collect()
         table = profile.table_of(self.program, self.workload, self.settings, result)
         table.write(Path(folder) / KERNELS)
-        return {"trace": result.trace.name, "profiled_ns": result.step_ns, "beside_ns": beside_ns}
+        return {"trace": result.trace.name, "profiled_ns": result.step_ns, "beside_ns": self._beside_ns}
 
     def describe(self, folder: str) -> dict[str, Any]:
         """What the program says of itself after it ran: symbols, warnings, and the file with the program as text."""

@@ -151,8 +151,9 @@ def _try(program: Program, plan: Plan, number: int, of: int, say: Callable[[str,
     twins = [dataclasses.replace(program, label=label) for label in ("A", "A again")]
     with tempfile.TemporaryDirectory(prefix="perfkit-self-test-") as scratch:
         folder = Path(scratch) / "pair"
+        own = dataclasses.replace(plan, seed=program.settings.seed + number)
         comparison.measure_into(
-            folder, [(twin, "", {}) for twin in twins], dataclasses.replace(plan, seed=number), False, False,
+            folder, [(twin, "", {}) for twin in twins], own, False, False,
             lambda who, what: say(f"try {number + 1} of {of}", f"{who}: {what}"),
         )  # fmt: skip
         found = compare(load(target_of(folder)))

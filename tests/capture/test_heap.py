@@ -13,9 +13,10 @@ from perfkit.capture import heap, memory
 
 
 def test_room_is_a_part_of_what_is_available():
-    assert heap.room(None) == 0
-    assert heap.room(8e9) == 1_000_000_000
-    assert heap.room(1e12) == heap.MOST
+    assert heap.room(None, 1e9) == heap.room(1e9, None) == 0
+    assert heap.room(8e9, 4e9) == 1_000_000_000
+    assert heap.room(8e9, 5e8) == 500_000_000, "no more than the process holds already"
+    assert heap.room(1e12, 4e9) == heap.MOST
 
 
 def test_a_gpu_and_another_library_get_none(monkeypatch):
@@ -32,7 +33,7 @@ def test_what_is_allocated_then_lands_on_pages_that_were_touched():
     script = """
         import resource
         from perfkit.capture import heap
-        heap.room = lambda available: 64_000_000
+        heap.room = lambda available, resident: 64_000_000
 
         def faults():
             return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -16,7 +16,7 @@ from perfkit.launches import Launch, Turn, read_measurement
 from perfkit.run_folder import Settings
 
 SMALL = Path(__file__).parents[1] / "capture" / "small.py"
-QUICK = Plan(launches=1, turn_seconds=0.005, warmup_seconds=0.2, profiled_steps=2)
+QUICK = Plan(launches=1, turn_seconds=1e-9, warmup_seconds=0.2, profiled_steps=2)  # a turn is one step
 
 
 def program(label: str, **changes) -> Program:
