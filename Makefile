@@ -30,9 +30,10 @@ demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and wr
 	  --sequence-length 64 --data docs/ --out $$out && \
 	echo && echo "The report is in $(CURDIR)/$$out/report.html (open it in a browser)."
 
+# One thread for each of pytest's workers, which share the cores.
 test: install-dev ## run the linters, the type checker and all tests, browser tests included
 	@sh tools/chromium.sh
-	@status=0; $(MAKE) --no-print-directory lint || status=1; $(PYTEST) -n auto --dist loadfile || status=1; exit $$status
+	@status=0; $(MAKE) --no-print-directory lint || status=1; OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile || status=1; exit $$status
 
 test-fast: install-dev ## the tests of the inner loop: under a minute
 	@$(PYTEST) -q -n auto --dist loadfile -m "not slow and not browser and not network"
