@@ -177,7 +177,9 @@ def _annotated(folder: Path, backend: str) -> str:
 
 def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
     steps = len(record.warmup_ns) + len(record.samples_ns) + len(record.profiled_ns) + len(record.losses)
-    return Circumstances(manifest.settings, manifest.environment, record.compiler, steps)
+    return Circumstances(
+        manifest.settings, manifest.environment, record.compiler, steps, record.fresh_bytes, record.system_ns
+    )
 
 
 def _fill(

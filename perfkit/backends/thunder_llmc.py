@@ -3,6 +3,8 @@
 What must run on a kernel is not a list in this file: it follows from the model. Every symbol of the trace as it was
 captured, before any executor saw it, that the executor's checkers accept is expected once forward and, where its
 gradient is needed, once backward; `problems` names each kernel that the executed traces call less often.
+
+On the CPU the process keeps freed memory (`perfkit.allocator`): what a step frees is what the next one allocates.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perfkit import kernels
+from perfkit import allocator, kernels
 from perfkit.backends import thunder_support
 from perfkit.backends.interface import Backend
 from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
@@ -135,6 +137,8 @@ class ThunderLlmc(Backend):
         return kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
+        if settings.device == "cpu":
+            allocator.keep_freed()
         thunder = thunder_support.load()
         kernels.load(settings.kernel_dirs)
         from perfkit.backends.llmc.executor import executor, use_catalog

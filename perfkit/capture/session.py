@@ -258,6 +258,7 @@ class Session:
         member.record.samples_ns += samples
         member.record.turns.append(len(samples))
         member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
+        member.record.fresh_bytes, member.record.system_ns = member.child.call("paging")
 
     def _finish(self, member: _Member) -> None:
         """Profile a member that runs, and keep what its program says of itself."""

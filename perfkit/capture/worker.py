@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,15 @@ if TYPE_CHECKING:
 BESIDE = 4  # steps without a profiler right before the profiled ones
 
 
+@dataclass
+class Timed:
+    """What the timed steps took from the kernel: fresh pages (bytes), and CPU time in it (ns)."""
+
+    steps: int = 0
+    fresh_bytes: float = 0.0
+    system_ns: float = 0.0
+
+
 class Worker:
     """Holds a workload made executable by one backend; each public method is a command of the parent."""
 
@@ -49,6 +59,7 @@ class Worker:
         self._progress = progress
         self._next_step = 0
         self._prepare_ns = 0.0
+        self._timed = Timed()
 
     def prepare(
         self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False
@@ -145,9 +156,15 @@ class Worker:
         """Time `steps` steps, after `settle` steps that are not counted; ns each."""
         if settle:
             self._measure(settle)
-        return self._measure(steps)
+        return self._measure(steps, self._timed)
 
-    def _measure(self, steps: int) -> list[float]:
+    def paging(self) -> tuple[float, float]:
+        """Fresh pages (bytes) and CPU time in the kernel (ns) of a timed step, on average since the last reset."""
+        steps = max(1, self._timed.steps)
+        return self._timed.fresh_bytes / steps, self._timed.system_ns / steps
+
+    def _measure(self, steps: int, timed: Timed | None = None) -> list[float]:
+        """Run and time `steps` steps; what they took from the kernel is added to `timed`."""
         first = self._next_step
         self._next_step += steps
         prepared = iter([(first + i, self._batches(first + i)) for i in range(steps)])
@@ -157,7 +174,13 @@ class Worker:
             with ranges.step(index):
                 self._run(batches)
 
+        before = memory.paging()
         samples = timing.measure(step, 0, steps, synchronize=timing.synchronizer(self.settings.device))
+        if timed is not None:
+            after = memory.paging()
+            timed.steps += steps
+            timed.fresh_bytes += after[0] - before[0]
+            timed.system_ns += after[1] - before[1]
         return list(samples.ns)
 
     def _step(self) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -189,6 +212,7 @@ class Worker:
         gc.collect()
         gc.freeze()
         memory.reset_peak(self.settings.device)
+        self._timed = Timed()
 
     def peak_memory(self) -> tuple[float | None, str]:
         """Peak memory since the last reset, in bytes, and how it was measured."""

@@ -73,9 +73,9 @@ def report(rows: list[Row], step_us: float, ceilings: Ceilings | None = CEILINGS
     return analyse_table(made(rows, step_us, **more), ceilings, "x.parquet").backends[0]
 
 
-def of_run(rows: list[Row], step_us: float, environment: Mapping[str, Any], compiler: Any = None) -> BackendReport:
-    """The report of the same as part of a run with that environment."""
-    record: BackendRun = backend("eager", step_us / 1e3, compiler=compiler)
+def of_run(rows: list[Row], step_us: float, environment: Mapping[str, Any], **more: Any) -> BackendReport:
+    """The report of the same as part of a run with that environment; `more` are fields of the backend's record."""
+    record: BackendRun = backend("eager", step_us / 1e3, **more)
     source = run(record, tables={"eager": made(rows, step_us)}, ceilings=msgspec.to_builtins(CEILINGS))
     source.manifest.environment = dict(environment)
     return analyse(source).backends[0]
@@ -239,5 +239,10 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: of_run([product(1000)], 1000, _machine(1)),
         lambda: of_run([product(1000)], 1000, _machine(4)),
         750,
+    ),
+    "fresh-pages": (
+        lambda: of_run([product(1000)], 1000, _machine(4), fresh_bytes=100 * MB, system_ns=400e3),
+        lambda: of_run([product(1000)], 1000, _machine(4), fresh_bytes=100 * MB, system_ns=70e3),
+        100,
     ),
 }  # fmt: skip

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from perfkit import ranges
 from perfkit.analysis.report import analyse_table
 from perfkit.analysis.results import Finding
-from perfkit.capture.profile import capture
+from perfkit.capture import profile
 from perfkit.cost import CostModel
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.readers.kineto.trace import read_trace
@@ -75,7 +75,7 @@ def findings(made: Made, folder: Path, ceilings: Ceilings, steps: int = 2) -> di
     model, step = made
     program: Any = SimpleNamespace(model=model, keeps_modules=True)
     settings: Any = SimpleNamespace(device="cpu", profile_memory=False)
-    trace = capture(program, settings, step, steps, folder).trace
+    trace = profile.write(profile.record(program, settings, step, steps), folder).trace
     report = analyse_table(read_trace(trace, costs=CostModel()), ceilings, trace).backends[0]
     return {f.name: f for f in report.findings}
 

@@ -11,7 +11,7 @@ import pytest
 from perfkit.analysis.report import analyse_table
 from perfkit.analysis.results import BackendReport
 from perfkit.backends.eager import Eager
-from perfkit.capture.profile import capture, table_of
+from perfkit.capture import profile
 from perfkit.workloads import loader
 from perfkit.workloads.settings import resolve_settings
 from tests.analysis import faults
@@ -53,7 +53,8 @@ def profiled(case: str, folder: Path) -> BackendReport:
         return program.train_step([batch]) if settings.training else program.forward(batch)
 
     run(0)
-    table = table_of(program, workload, settings, capture(program, settings, run, 2, folder))
+    captured = profile.write(profile.record(program, settings, run, 2), folder)
+    table = profile.table_of(program, workload, settings, captured)
     return analyse_table(table, faults.CEILINGS, "x.parquet").backends[0]
 
 

@@ -13,6 +13,13 @@ from tests.analysis.planted import PLANTED, findings
 # Products in bf16 are four times as fast on the machine of `faults`; on this one as fast as in fp32.
 EVEN = msgspec.structs.replace(faults.CEILINGS, compute={"matrix_fp32": 1e12, "vector_fp32": 1e12})
 
+# Its memory is slower than any busy machine's, so that moving less there saves a share that shows.
+SLOW = msgspec.structs.replace(
+    faults.CEILINGS,
+    bandwidth=[(1e9, 5e9)],
+    details=[msgspec.structs.replace(faults.CEILINGS.details[0], value=5e9)],
+)
+
 # What a busy machine makes of a step of some µs: time in which no kernel runs. Their own cases are long enough.
 BY_TIME = {"overhead", "below-roof"}
 TRUE = {"dense-embedding-gradient": {"gather-bound"}}  # of a step that does little else than to look rows up
@@ -24,7 +31,7 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("rule", PLANTED)
 def test_the_planted_fault_is_found(rule: str, tmp_path: Path) -> None:
-    found = findings(PLANTED[rule][0](), tmp_path, faults.CEILINGS)
+    found = findings(PLANTED[rule][0](), tmp_path, SLOW if rule == "elementwise-chain" else faults.CEILINGS)
     assert rule in found and found[rule].share >= 0.02
 
 

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from perfkit import allocator
 from perfkit.capture import heap, memory
 
 
@@ -22,16 +23,17 @@ def test_room_is_a_part_of_what_is_available():
 def test_a_gpu_and_another_library_get_none(monkeypatch):
     with heap.with_room("cuda") as size:
         assert size == 0
-    monkeypatch.setattr(heap.sys, "platform", "darwin")
+    monkeypatch.setattr(allocator.sys, "platform", "darwin")
     with heap.with_room("cpu") as size:
         assert size == 0
 
 
-@pytest.mark.skipif(heap._glibc() is None or memory.available_bytes() is None, reason="the C library is not glibc")
+@pytest.mark.skipif(allocator.glibc() is None or memory.available_bytes() is None, reason="the C library is not glibc")
 def test_what_is_allocated_then_lands_on_pages_that_were_touched():
     """In a process of its own: the heap of this one is in no known state."""
     script = """
         import resource
+        from perfkit import allocator
         from perfkit.capture import heap
         heap.room = lambda available, resident: 64_000_000
 
@@ -48,7 +50,7 @@ def test_what_is_allocated_then_lands_on_pages_that_were_touched():
                 library.free(block)
             return found
 
-        library = heap._glibc()
+        library = allocator.glibc()
         without = touch(library)
         library.malloc_trim(0)
         with heap.with_room("cpu") as size:

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from perfkit.analysis.rules import chains, compiler, host, kernels, machine, movement, optimizer
+from perfkit.analysis.rules import chains, compiler, host, kernels, machine, movement, optimizer, paging
 from perfkit.analysis.rules.base import Case, Circumstances, Rule
 
 __all__ = ["OF_KERNELS", "RULES", "Case", "Circumstances", "Rule", "by_name"]
 
 OF_KERNELS = kernels.RULES  # those that need no step around the kernels
 RULES: tuple[Rule, ...] = (
-    *host.RULES, *movement.RULES, *chains.RULES, *optimizer.RULES, *compiler.RULES, *machine.RULES, *OF_KERNELS,
+    *host.RULES, *movement.RULES, *chains.RULES, *optimizer.RULES, *compiler.RULES, *machine.RULES,
+    *paging.RULES, *OF_KERNELS,
 )  # fmt: skip
 
 

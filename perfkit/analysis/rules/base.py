@@ -36,6 +36,8 @@ class Circumstances:
     environment: Mapping[str, Any] = field(default_factory=dict)
     compiler: Mapping[str, Any] | None = None
     steps_run: int = 0  # all steps of the backend's process: correctness, warm-up, timed, profiled
+    fresh_bytes: float | None = None  # of the pages that a timed step got from the kernel
+    system_ns: float | None = None  # CPU time of a timed step in the kernel, over all threads
 
 
 @dataclass(frozen=True)
