@@ -25,6 +25,7 @@ from perfkit.readers.kineto.events import (
     DeviceEvents,
     HostEvents,
     Integers,
+    Message,
 )
 from perfkit.readers.kineto.place import Place, Steps
 from perfkit.readers.kineto.rows import Rows
@@ -35,11 +36,13 @@ _REPLAY = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 @dataclass
 class Launches:
     """For each activity the runtime or driver call that launched it (−1: none in the trace) and the innermost operator
-    around that call; `replayed` marks what a CUDA graph's launch started."""
+    around that call; `replayed` marks what a CUDA graph's launch started. `messages` are those of collectives, each
+    with the activities that send it."""
 
     call: Integers
     operator: Integers
     replayed: Booleans
+    messages: list[tuple[Message, Integers]]
 
     @property
     def around(self) -> Integers:
@@ -50,11 +53,12 @@ class Launches:
 def launches(host: HostEvents, device: DeviceEvents) -> Launches:
     """Find out who launched what."""
     call = _calls(host, device)
+    messages = kineto_messages.messages(host, device, call)
     if not len(host):
-        return Launches(call, call.copy(), np.zeros(len(call), bool))
+        return Launches(call, call.copy(), np.zeros(len(call), bool), messages)
     operator = np.where(call >= 0, host.nearest(host.category == OPERATOR)[np.maximum(call, 0)], -1)
     replay = host.named([n.startswith(_REPLAY) for n in host.names])
-    return Launches(call, operator, (call >= 0) & replay[np.maximum(call, 0)])
+    return Launches(call, operator, (call >= 0) & replay[np.maximum(call, 0)], messages)
 
 
 def columns(
@@ -77,7 +81,7 @@ def columns(
     result["operator"] = _operator_names(host, device, places, found)
     result.update(_launch_columns(host, device))
     result.update(kineto_work.columns(host, device, rows, found.call, found.replayed))
-    result["shapes"] = kineto_messages.described(host, device, launch, result["shapes"])
+    result["shapes"] = kineto_messages.described(found.messages, result["shapes"])
     return result
 
 

@@ -8,6 +8,7 @@ not in the trace the kernel's name tells the collective.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,31 +32,39 @@ _UNKNOWN = Message("", -1, -1, "", "", -1)
 
 
 def messages(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[tuple[Message, Integers]]:
-    """Each distinct message with the activities that send it."""
-    talks = collectives(device)
-    found: dict[Message, list[int]] = {}
-    if not talks.any():
+    """Each distinct message with the activities that send it, in the order of the first."""
+    talks = np.flatnonzero(collectives(device))
+    if not len(talks):
         return []
-    by_operator = _around(host, launch, host.message >= 0)
     ranges = (host.category == ANNOTATION) & host.named([n.startswith(_PREFIX) for n in host.names])
-    by_range = _around(host, launch, ranges)
-    for i in np.flatnonzero(talks).tolist():
-        if device.message[i] >= 0:
-            message = device.messages[device.message[i]]
-        elif by_operator[i] >= 0:
-            message = host.messages[host.message[by_operator[i]]]
-        elif by_range[i] >= 0:
-            message = _of_range(host, int(by_range[i]))
-        else:
-            message = _of_name(device.names[device.name[i]])
-        found.setdefault(_in_our_words(message), []).append(i)
-    return [(message, np.array(rows, dtype=np.int64)) for message, rows in found.items()]
+    by_operator = _around(host, launch[talks], host.message >= 0)
+    by_range = _around(host, launch[talks], ranges)
+    # What tells the message of each activity, best first: codes of messages, a range's name and call, a kernel's name.
+    ways = (_at(host.message, by_operator), _at(host.name, by_range), _at(host.call, by_range))
+    told = np.stack([device.message[talks], *ways, device.name[talks]])
+    distinct, which, count = np.unique(told, axis=1, return_inverse=True, return_counts=True)
+    found: dict[Message, list[Integers]] = {}
+    parts = np.split(talks[np.argsort(which.reshape(-1), kind="stable")], np.cumsum(count)[:-1])
+    for codes, rows in sorted(zip(distinct.T.tolist(), parts, strict=True), key=lambda pair: pair[1][0]):
+        found.setdefault(_in_our_words(_told(host, device, *codes)), []).append(rows)
+    return [(message, np.sort(np.concatenate(rows))) for message, rows in found.items()]
 
 
-def described(host: HostEvents, device: DeviceEvents, launch: Integers, shapes: Coded) -> Coded:
-    """The column of shapes, with the message as text where an activity sends one."""
+def _told(
+    host: HostEvents, device: DeviceEvents, own: int, operators: int, range_: int, call: int, name: int
+) -> Message:
+    """The message by the best of what tells it; −1 for what does not."""
+    if own >= 0:
+        return device.messages[own]
+    if operators >= 0:
+        return host.messages[operators]
+    return _of_range(host, range_, call) if range_ >= 0 else _of_name(device.names[name])
+
+
+def described(messages: Sequence[tuple[Message, Integers]], shapes: Coded) -> Coded:
+    """The column of shapes, with the message as text where an activity sends one of `messages`."""
     words, code = list(shapes.words), np.array(shapes.code)
-    for message, rows in messages(host, device, launch):
+    for message, rows in messages:
         if text := describe(message):
             words.append(text)
             code[rows] = len(words) - 1
@@ -93,6 +102,11 @@ def _is_collective(device: DeviceEvents) -> Any:
     return flags[device.name] if len(flags) else np.zeros(0, bool)
 
 
+def _at(values: Integers, events: Integers) -> Integers:
+    """`values` of events, −1 where there is none."""
+    return np.where(events >= 0, values[np.maximum(events, 0)], -1) if len(values) else events
+
+
 def _around(host: HostEvents, launch: Integers, chosen: Any) -> Integers:
     """The innermost chosen event around each launch, or −1."""
     if not len(host) or not chosen.any():
@@ -116,9 +130,9 @@ def _of_name(kernel: str) -> Message:
     return _UNKNOWN._replace(collective=found[1] if found else "")
 
 
-def _of_range(host: HostEvents, event: int) -> Message:
-    name = host.names[host.name[event]].removeprefix(_PREFIX)
-    tensors = call_of(host.calls[host.call[event]], "fp32", "fp32").tensors if host.call[event] >= 0 else []
+def _of_range(host: HostEvents, name_code: int, call: int) -> Message:
+    name = host.names[name_code].removeprefix(_PREFIX)
+    tensors = call_of(host.calls[call], "fp32", "fp32").tensors if call >= 0 else []
     if not tensors:
         return _UNKNOWN._replace(collective=name)
     return Message(name, tensors[0].numel, -1, tensors[0].dtype, "", -1)

@@ -22,6 +22,7 @@ from perfkit.readers.kineto.events import (
     DeviceEvents,
     HostEvents,
     Integers,
+    Message,
 )
 from perfkit.readers.kineto.gaps import Cover
 from perfkit.readers.kineto.gpu import Launches, device_names
@@ -47,7 +48,7 @@ def facts(
         "copies": _copies(device, compute),
         "synchronisation": _calls(host, SYNC_CALL.search, "kind"),
         "api": _calls(host, lambda name: True, "name")[:20],
-        "communication": _communication(host, device, found.call, compute),
+        "communication": _communication(device, found.messages, compute),
         "streams": _streams(device),
         "concurrency": _concurrency(device),
         "idle": idle(host, device, steps, rows, found.call),
@@ -180,12 +181,14 @@ def _calls(host: HostEvents, test: Any, key: str) -> list[dict[str, Any]]:
     return sorted(entries, key=lambda entry: -entry["ns"])[:_MOST]
 
 
-def _communication(host: HostEvents, device: DeviceEvents, launch: Integers, compute: Cover) -> list[dict[str, Any]]:
+def _communication(
+    device: DeviceEvents, messages: Sequence[tuple[Message, Integers]], compute: Cover
+) -> list[dict[str, Any]]:
     """Collectives by message, the longest first: count, bytes of one rank's message times the count (None: unknown),
     time, and how much of that computing kernels covered."""
     time, covered = _length(device), _inside(compute, device.start, device.end)
     result: list[dict[str, Any]] = []
-    for message, rows in kineto_messages.messages(host, device, launch):
+    for message, rows in messages:
         size = kineto_messages.message_bytes(message)
         result.append(
             {
@@ -301,13 +304,14 @@ def _gpus(device: DeviceEvents, devices: Sequence[Any]) -> list[dict[str, Any]]:
     used = set(np.unique(device.device).tolist())
     result: list[dict[str, Any]] = []
     for said in devices:
-        if said.get("id") not in used or any(d["id"] == said["id"] for d in result):
+        number = said.get("id")
+        if _count(number) is None or number not in used or any(d["id"] == number for d in result):
             continue
         major, minor = said.get("computeMajor"), said.get("computeMinor")
         result.append(
             {
                 "name": str(said.get("name", "GPU"))[:_LONGEST_NAME],
-                "id": said["id"],
+                "id": number,
                 "smCount": _count(said.get("numSms")),
                 "totalMemory": _count(said.get("totalGlobalMem")),
                 "compute_capability": f"{major}.{minor}" if _count(major) is not None else None,
