@@ -17,6 +17,7 @@ class Member(msgspec.Struct, kw_only=True):
     status: str
     reason: str = ""
     step: Interval | None = None  # ns
+    steps_ns: float | None = None  # all timed steps together
     speedup: Interval | None = None
     samples_per_second: float | None = None
     efficiency: float | None = None
@@ -32,8 +33,12 @@ class Point(msgspec.Struct, kw_only=True):
     members: list[Member]
 
 
+STEPS = "steps"  # the axis along which not a step grows, but all steps together
+
+
 class Growth(msgspec.Struct, kw_only=True):
-    """Step time ∝ size^exponent along one axis, `others` held fixed; the interval is that of the regression."""
+    """Time ∝ size^exponent along one axis, `others` held fixed; the interval is that of the regression. The time is a
+    step's; of all timed steps together along the axis `STEPS`."""
 
     backend: str
     axis: str
@@ -86,6 +91,7 @@ def _member(backend: BackendReport) -> Member:
         status=backend.status,
         reason=backend.reason,
         step=backend.step,
+        steps_ns=sum(backend.samples_ns) or None,
         speedup=backend.speedup,
         samples_per_second=backend.samples_per_second,
         efficiency=backend.efficiency,
@@ -116,12 +122,19 @@ def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[t
         yield name, dict(others), sorted(members, key=lambda pair: pair[0])
 
 
+def cost_ns(member: Member, axis: str) -> float | None:
+    """What grows along `axis`: the time of a step, or of all timed steps together."""
+    if axis == STEPS:
+        return member.steps_ns
+    return member.step.value if member.step else None
+
+
 def _growth(sweep: Sweep) -> Iterator[Growth]:
     for axis in sweep.numeric:
         for name, others, members in lines(sweep, axis):
             sizes = [size for size, _ in members]
             if len(set(sizes)) > 1:
-                times = [m.step.value for _, m in members if m.step]
+                times = [time for _, m in members if (time := cost_ns(m, axis))]
                 slope, low, high = exponent(sizes, times)
                 yield Growth(
                     backend=name, axis=axis, others=others, exponent=slope, low=low, high=high, points=len(sizes)

@@ -34,7 +34,7 @@ def sweep(
         typer.Option(help="Dimensions of the preset: width=64,128,256 (repeatable).", rich_help_panel=AXES),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=MEASURE)] = "cpu",
-    steps: Annotated[int, typer.Option(help="Timed steps of each run.", rich_help_panel=MEASURE)] = 10,
+    steps: Annotated[str, typer.Option(help=f"Timed steps of each run: {_LIST}.", rich_help_panel=AXES)] = "10",
     warmup: Annotated[int, typer.Option(help="Steps before the timed ones.", rich_help_panel=MEASURE)] = 2,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
     profiler: Annotated[str, typer.Option(help="torch, or none for timings alone.", rich_help_panel=MEASURE)] = "torch",
@@ -63,11 +63,11 @@ def sweep(
     if profiler not in ("torch", "none"):
         raise UsageError(f"--profiler {profiler} is not for a sweep.", "Use torch or none; `perfkit run` has the rest.")
     given = {"preset": preset, "variant": variant, "dtype": dtype}
-    given |= {"batch_size": batch_size, "sequence_length": sequence_length}
+    given |= {"batch_size": batch_size, "sequence_length": sequence_length, "steps": steps}
     axes = _axes(dim or [], given)
     folder = out or Path("runs") / f"sweep-{loader.find(workload).name}"
     fixed = {
-        "device": device, "steps": steps, "warmup": warmup, "seed": seed, "profiler": profiler,
+        "device": device, "warmup": warmup, "seed": seed, "profiler": profiler,
         "training": not inference, "weights": weights, "data": data,
     }  # fmt: skip
     cells = _cells(workload, axes, fixed, folder)
@@ -121,6 +121,7 @@ def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], fol
         "dtype": str,
         "batch_size": _whole,
         "sequence_length": _whole,
+        "steps": _whole,
     }
     cells = []
     for values in combinations(axes):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from perfkit import units
-from perfkit.analysis.sweep import Growth, Member, Sweep, lines
+from perfkit.analysis.sweep import STEPS, Growth, Member, Sweep, cost_ns, lines
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
 from perfkit.render.page import Figure, Page, Section, Series
 
 _STATUS = {"ok": ("✓ correct", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
+
+_TIME = ("step time", "time of all steps")
 
 _VAGUE = 1.0  # an interval of the exponent that is wider says nothing: it holds "not at all" and "in proportion"
 
@@ -41,14 +43,19 @@ def _verdict(sweep: Sweep) -> Iterator[str]:
             vague += 1
             continue
         yield (
-            f"{_line(growth.backend, growth.others)}: a step's time grows as {growth.axis}^{growth.exponent:.2f} "
+            f"{_line(growth.backend, growth.others)}: {_whose(growth.axis)} time grows as "
+            f"{growth.axis}^{growth.exponent:.2f} "
             f"(95 % interval {growth.low:.2f} to {growth.high:.2f}, {growth.points} sizes)."
         )
     if vague:
         yield (
-            f"How fast a step's time grows is not told by {vague} of {len(sweep.growth)} lines: the exponent's 95 % "
+            f"How fast the time grows is not told by {vague} of {len(sweep.growth)} lines: the exponent's 95 % "
             "interval is too wide. More sizes, more steps or a quieter machine narrow it."
         )
+
+
+def _whose(axis: str) -> str:
+    return "all steps'" if axis == STEPS else "a step's"
 
 
 def _of_backend(sweep: Sweep, name: str) -> Table:
@@ -85,7 +92,7 @@ def _speedup(member: Member) -> Cell:
 def _growth(sweep: Sweep) -> Table:
     rows = sweep.growth
     return table(
-        "How a step's time grows: time ∝ size^e",
+        "How the time of a step (along steps: of all steps) grows: time ∝ size^e",
         words("backend", [_line(g.backend, g.others) for g in rows], ["strong"] * len(rows), name=True),
         words("size", [g.axis for g in rows]),
         Column("e", tuple(Cell(f"{g.exponent:.2f}") for g in rows)),
@@ -102,11 +109,15 @@ def _interval(growth: Growth) -> str:
 
 def _figures(sweep: Sweep, axis: str) -> Iterator[Figure]:
     """Time, throughput and efficiency against one size."""
-    yield _figure(sweep, axis, "step time", "ms", lambda m: m.step.value / 1e6 if m.step else None, True)
+    yield _figure(sweep, axis, _TIME[axis == STEPS], "ms", lambda m: _ms(cost_ns(m, axis)), True)
     yield _figure(sweep, axis, "throughput", f"{sweep.sample_name}/s", lambda m: m.samples_per_second, True)
     efficiency = _figure(sweep, axis, "efficiency", "% of the ceilings", _percent, False)
     if any(s.y for s in efficiency.series):
         yield efficiency
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6
 
 
 def _percent(member: Member) -> float | None:
@@ -120,7 +131,7 @@ def _figure(
     for name, others, members in lines(sweep, axis):
         shown = [(size, y, m) for size, m in members if (y := value(m)) is not None]
         line = Series(name=_line(name, others), x=[s for s, _, _ in shown], y=[y for _, y, _ in shown])
-        if what == "step time":
+        if what == _TIME[False]:
             line.low = [m.step.low / 1e6 for _, _, m in shown if m.step]
             line.high = [m.step.high / 1e6 for _, _, m in shown if m.step]
         series.append(line)

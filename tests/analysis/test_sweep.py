@@ -43,6 +43,22 @@ def test_growth_is_fitted_along_sizes_with_the_others_fixed(swept):
     assert {g.points for g in swept.growth} == {3}
 
 
+def test_along_steps_it_is_all_of_them_that_take_longer():
+    """A step costs the same however many there are: what grows in proportion is the time of all."""
+    runs = []
+    for steps in (2, 4, 8):
+        backend = run(3e6)
+        backend.samples_ns = [3e6] * steps
+        values = {"steps": str(steps)}
+        runs.append((values, Report(perfkit="0", title="t", source=f"r{steps}", backends=[backend])))
+    swept = summarise({"steps": ["2", "4", "8"]}, runs)
+    assert [g.exponent for g in swept.growth] == [pytest.approx(1.0)]
+    made = rendered.page(swept)
+    assert any("all steps' time grows as steps^1.00" in sentence for sentence in made.verdict)
+    [figure] = [f for s in made.sections for f in s.figures if f.title == "time of all steps against steps"]
+    assert figure.series[0].y == pytest.approx([6.0, 12.0, 24.0]) and not figure.series[0].low
+
+
 def test_lines_are_in_the_order_of_sizes(swept):
     along = {others["kind"]: [size for size, _ in members] for _, others, members in lines(swept, "batch_size")}
     assert along == {"a": [2, 4, 8], "b": [2, 4, 8]}
@@ -82,5 +98,5 @@ def test_an_exponent_that_may_be_anything_is_not_stated():
     ]
     made = rendered.page(summarise({"width": ["1", "2", "4"]}, runs))
     (sentence,) = made.verdict
-    assert sentence.startswith("How fast a step's time grows is not told by 1 of 1 lines") and "^" not in sentence
+    assert sentence.startswith("How fast the time grows is not told by 1 of 1 lines") and "^" not in sentence
     assert " to " in page.render_text(made), "the interval stands in the table"
