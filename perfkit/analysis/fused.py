@@ -7,7 +7,11 @@ Which operators a kernel stands for its backend says (`perfkit.analysis.places`)
 eager, by pass, module and operator. Kernels that share an operator share its arithmetic in equal parts. Nothing is
 fitted to a workload; what the formula holds is measured on this machine:
 
-- Bandwidth is the measured one of the kernel's working set.
+- Bandwidth is the measured one of the kernel's working set. What reads its data where other kernels left it is slower:
+  - What the caches hold that each core has for itself was written by all threads, divided in another way: it is read at
+    the measured rate of that, at best.
+  - The first of its operators, in eager, read the same data and wrote as coldly. The fused kernel does not reach more
+    bandwidth than it. An operator whose bytes take less than twice its call tells nothing.
 - Arithmetic of single instructions (add, compare, select; sums and norms are made of these) runs at half the vector
   ceiling, which counts the two operations of a multiply-add. A copy or a fill has none.
 - What evaluates a function for each element (exp, tanh, erf, log, division) or gathers takes the time that it took in
@@ -18,7 +22,7 @@ fitted to a workload; what the formula holds is measured on this machine:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +36,7 @@ from perfkit.table import FLOP_COLUMNS
 
 NEAR = 0.25  # of the measured time: a prediction as near as that holds
 _EXPLAINED = 1.3  # times the memory roof: an operator that takes no longer is bound by memory
+_BY_MEMORY = 2.0  # times its call: an operator whose bytes take longer is bound by them, and not by its call
 _MORE = 1.3  # times the work of eager's operators
 # Operators of single instructions, at most a root or a division a row: how long they took in eager says nothing of
 # their arithmetic.
@@ -48,6 +53,7 @@ _SIMPLE_BACKWARD = ("aten::sigmoid_backward", "aten::tanh_backward")  # products
 # Elements that PyTorch gives one thread at least (at::internal::GRAIN_SIZE), and those of operators of their own.
 _GRAIN, _OWN_GRAIN = 32_768, {"layer_norm": 1, "softmax": 2048, "embedding": 1024}
 _GELU_FROM = 16_384  # above that many elements, gelu is divided among all threads
+NEXT_TO_NOTHING = 1024.0  # bytes
 _WHOLE = 1024.0  # elements: smaller work no compiler divides
 
 ROOT = "(root)"
@@ -57,23 +63,33 @@ Place = tuple[bool, str, str]  # whether in the backward pass, module, operator
 
 @dataclass
 class Spent:
-    """What eager spent on one operator at one place, ns a step, and how many calls of fused kernels serve it a step."""
+    """What eager spent on one operator at one place, ns a step, and how many calls of fused kernels serve it a step.
+
+    `first` is the row that is the first to read something there; of that one in each step, `reader_ns` is what it takes
+    on all threads and `reader_bytes` what it moves, 0 where it is not bound by memory.
+    """
 
     time_ns: float = 0.0
     arithmetic_ns: float = 0.0
     flop: float = 0.0
     served_by: float = 0.0
+    first: int = -1
+    reader_ns: float = 0.0
+    reader_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
 class Machine:
     """What the formula needs of the machine: `start_ns` of a kernel on a GPU, of a parallel region on a CPU, and of
-    an operator of eager that moves next to nothing; threads."""
+    an operator of eager that moves next to nothing; threads; what one of them reads that others wrote, in bytes/s (0:
+    unknown), and the bytes of the caches that each core has for itself, over all threads."""
 
     start_ns: float
     empty_ns: float
     threads: int
     on_gpu: bool
+    handover: float = 0.0
+    private: float = 0.0
 
 
 @dataclass
@@ -113,9 +129,18 @@ def check(eager: Case, fusible: Booleans, compiled: Case, generated: Booleans, m
 def eager_operators(case: Case, fusible: Booleans, machine: Machine) -> dict[Place, Spent]:
     """What eager's fusible rows took, by place."""
     arithmetic, flop = _arithmetic_ns(case, machine), _flop(case)
+    simple, memory, steps = _simple(case), _memory_ns(case), case.frame["step"].to_numpy(float, na_value=-1.0)
+    reads = case.frame["bytes_read"].to_numpy(float) > NEXT_TO_NOTHING
     found: dict[Place, Spent] = {}
+    begun: set[tuple[Place, float]] = set()
     for row, place in _lines(case, fusible, ROOT):
         one = found.setdefault(place, Spent())
+        if reads[row] and (place, steps[row]) not in begun:
+            begun.add((place, steps[row]))
+            one.first = row if one.first < 0 else one.first
+            if simple[row] and memory[row] > _BY_MEMORY * machine.empty_ns:
+                one.reader_ns += case.per_step(_on_all_threads(case, row, machine))
+                one.reader_bytes += case.per_step(float(case.judged.bytes[row]))
         one.time_ns += case.per_step(float(np.nan_to_num(case.judged.time[row])))
         one.arithmetic_ns += case.per_step(float(arithmetic[row]))
         one.flop += case.per_step(float(flop[row]))
@@ -157,13 +182,20 @@ def _arithmetic_ns(case: Case, machine: Machine) -> Reals:
         if rate and "vector" in column:
             result += np.nan_to_num(case.frame[column].to_numpy(float)) * 2 / rate * 1e9
     own = np.nan_to_num(case.judged.time) - machine.empty_ns
-    functions = ~case.named(lambda name: logical_name(name) in SIMPLE or name in _SIMPLE_BACKWARD) & (
-        own > _EXPLAINED * np.nan_to_num(_memory_ns(case))
-    )
+    functions = ~_simple(case) & (own > _EXPLAINED * np.nan_to_num(_memory_ns(case)))
     for row in np.flatnonzero(functions).tolist():
-        gained = _threads_gained(case.text("name")[row], case.text("shapes")[row], machine.threads)
-        result[row] = max(result[row], own[row] / gained)
+        result[row] = max(result[row], _on_all_threads(case, row, machine))
     return result
+
+
+def _simple(case: Case) -> Booleans:
+    return case.named(lambda name: logical_name(name) in SIMPLE or name in _SIMPLE_BACKWARD)
+
+
+def _on_all_threads(case: Case, row: int, machine: Machine) -> float:
+    """What a row of eager takes beyond the call of its operator, when as many threads work on it as a compiler uses."""
+    own = max(float(np.nan_to_num(case.judged.time[row])) - machine.empty_ns, 0.0)
+    return own / _threads_gained(case.text("name")[row], case.text("shapes")[row], machine.threads)
 
 
 def _threads_gained(name: str, shapes: str, threads: int) -> float:
@@ -183,6 +215,9 @@ def _add(
     known = {place: spent for place, spent in operators.items() if spent is not None}
     arithmetic = sum(spent.arithmetic_ns / spent.served_by for spent in known.values())
     parallel = machine.on_gpu or case.judged.bytes[row] / 4 >= _WHOLE * machine.threads
+    if not machine.on_gpu and np.isfinite(memory):
+        paced = _as_it_lies(float(case.judged.bytes[row]), known.values())
+        memory = max(memory, paced, _handed_over(float(case.frame["bytes_read"].iloc[row]), machine) * parallel)
     start = machine.start_ns if parallel else 0.0
     if not operators:
         one.unknown = "the backend does not say which operators it stands for"
@@ -201,6 +236,17 @@ def _add(
     one.start += case.per_step(start)
     together = memory + arithmetic if machine.on_gpu else max(memory, arithmetic)
     one.predicted += case.per_step(start + together)
+
+
+def _as_it_lies(moved: float, operators: Iterable[Spent]) -> float:
+    """What `moved` bytes take at the pace of the first of `operators`; 0 where that is not bound by memory."""
+    first = min((spent for spent in operators if spent.first >= 0), key=lambda spent: spent.first, default=None)
+    return moved * first.reader_ns / first.reader_bytes if first and first.reader_bytes else 0.0
+
+
+def _handed_over(read: float, machine: Machine) -> float:
+    """What it takes to read so many bytes that all threads wrote; 0 where no core's own caches hold them."""
+    return read / machine.handover * 1e9 if machine.handover and read <= machine.private else 0.0
 
 
 def _kernel(name: str, pass_: str, one: _Sums) -> FusedKernel:

@@ -29,7 +29,6 @@ FUSIBLE = ("elementwise", "activation", "dropout", "normalization", "softmax", "
 _GENERATED_FAMILIES = (*FUSIBLE, "fused", "embedding", "index")
 # Copies inside a product (its bias) are its own; these are operators of their own.
 _COPIES = ("to", "_to_copy", "copy_", "clone", "contiguous", "reshape", "cat", "stack", "flatten", "add", "add_")
-_NEXT_TO_NOTHING = 1024.0  # bytes
 _MOST_GROUPS = 20
 _WORTH_SAYING = 0.01  # of the step
 _ALIKE = 0.25  # bytes that differ by less are the same fusion at another speed
@@ -147,10 +146,14 @@ def _groups(case: Case, found: Sequence[Chain], least: float) -> list[FusionGrou
 def _empty_ns(case: Case) -> float:
     """What an operator on a CPU takes that moves next to nothing; 0 where there is none to tell.
 
-    The lower quartile: an interruption makes some of a µs take many times as long, and none shorter.
+    The lower quartile: an interruption makes some of a µs take many times as long, and none shorter. Copies and fills
+    of a number are mostly parts of other operators, and a fraction of a call: they tell where nothing else does.
     """
-    small = case.is_in("family", ("elementwise", "copy", "fill")) & (case.judged.bytes <= _NEXT_TO_NOTHING)
-    return float(np.quantile(case.judged.time[small], 0.25)) if small.any() else 0.0
+    small = case.judged.bytes <= fused.NEXT_TO_NOTHING
+    for families in (("elementwise",), ("copy", "fill")):
+        if (rows := small & case.is_in("family", families)).any():
+            return float(np.quantile(case.judged.time[rows], 0.25))
+    return 0.0
 
 
 def _alone(case: Case, bytes_: float, least: float) -> float:
@@ -215,8 +218,15 @@ def _check_kernels(said: Fusion, eager: Case, compiled: Case) -> None:
         return
     replaced = eager.is_in("family", _GENERATED_FAMILIES) & ~eager.is_in("pass", ("optimizer",))
     on_gpu = eager.report.device == "cuda"
-    start = _least_ns(eager) if on_gpu else (eager.ceilings.region_s or 0.0) * 1e9
-    machine = fused.Machine(start, _empty_ns(eager), max(eager.ceilings.threads, 1), on_gpu)
+    found = eager.ceilings
+    machine = fused.Machine(
+        start_ns=_least_ns(eager) if on_gpu else (found.region_s or 0.0) * 1e9,
+        empty_ns=_empty_ns(eager),
+        threads=max(found.threads, 1),
+        on_gpu=on_gpu,
+        handover=found.handover or 0.0,
+        private=found.caches.get("L2", 0.0),
+    )
     said.kernels = fused.check(eager, replaced, compiled, _generated(compiled), machine)
     if known := fused.error(said.kernels):
         said.kernels_error, said.kernels_known = known

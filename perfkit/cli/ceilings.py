@@ -36,6 +36,8 @@ def ceilings(
 
 
 def _print(found: Ceilings, console: Console) -> None:
+    from perfkit import units
+
     took = f", {found.duration_s:.0f} s" if found.duration_s else ""
     console.print(f"[bold]{found.device_name or found.device}[/bold], {found.threads} threads")
     console.print(f"measured {found.measured_at}{took}; fingerprint {found.fingerprint}", style="dim")
@@ -44,6 +46,8 @@ def _print(found: Ceilings, console: Console) -> None:
     _print_compute(found, console)
     if found.region_s:
         console.print(f"an empty parallel region of {found.threads} threads takes {found.region_s * 1e6:.2f} µs")
+    if found.handover:
+        console.print(f"what other threads wrote is read at {units.text(found.handover, 'B/s')}")
     for check in found.checks:
         mark = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "[dim]–[/dim]"}[check.ok]
         console.print(f"{mark} {check.name}: {check.text}")

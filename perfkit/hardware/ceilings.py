@@ -74,6 +74,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     load: float | None = None  # share of the CPUs others used when it began, 0 to 1: a busy machine shows too little
     duration_s: float | None = None
     region_s: float | None = None  # an empty parallel region: to begin work on all threads and to wait for them
+    handover: float | None = None  # bytes/s at which threads read what all of them wrote, from each other's caches
     warnings: list[str] = []
     checks: list[SelfCheck] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -63,7 +63,9 @@ def _measure_cpu(threads: int, say: Progress, plan: Plan | None) -> Ceilings:
         software=_software(),
     )
     ceilings = assemble(seen, machine, _now())
-    ceilings.region_s = None if problem else _region(plan, threads, say)
+    if not problem and threads > 1:
+        ceilings.region_s = _between_threads("a parallel region", native_bench.region_s, plan, threads, say)
+        ceilings.handover = _between_threads("what other threads wrote", native_bench.handover, plan, threads, say)
     if problem:
         ceilings.warnings.append(f"{problem} So torch's operators alone set the roofs, which may be too low.")
     return ceilings
@@ -109,13 +111,13 @@ def _native_round(
         return [], error.message
 
 
-def _region(plan: Plan, threads: int, say: Progress) -> float | None:
-    """What an empty parallel region takes; 0 for one thread, None where that could not be measured."""
-    if threads == 1:
-        return 0.0
-    say("a parallel region")
+def _between_threads(
+    name: str, measured: Callable[[Plan, int], float | None], plan: Plan, threads: int, say: Progress
+) -> float | None:
+    """What a compiled program tells of several threads; None where that could not be measured."""
+    say(name)
     try:
-        return native_bench.region_s(plan, threads)
+        return measured(plan, threads)
     except PerfkitError:
         return None
 

@@ -48,9 +48,22 @@ def region_s(plan: Plan, threads: int) -> float | None:
 
     Raises like `bandwidth`.
     """
-    command = [str(build_program(NATIVE / "region.c")), str(plan.vector_s)]
-    [line] = json_lines(command, thread_settings(threads), _limit(0), "The measurement of a parallel region")
-    return 1 / line["median"] if line["ok"] else None
+    rate = _median("region.c", plan, threads, "The measurement of a parallel region")
+    return 1 / rate if rate else None
+
+
+def handover(plan: Plan, threads: int) -> float | None:
+    """Bytes/s at which threads read what all of them wrote in another division, the median; None where it went wrong.
+
+    Raises like `bandwidth`.
+    """
+    return _median("handover.c", plan, threads, "The measurement of what other threads wrote")
+
+
+def _median(source: str, plan: Plan, threads: int, what: str) -> float | None:
+    command = [str(build_program(NATIVE / source)), str(plan.vector_s)]
+    [line] = json_lines(command, thread_settings(threads), _limit(0), what)
+    return line["median"] if line["ok"] else None
 
 
 def _bandwidth(

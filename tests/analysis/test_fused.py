@@ -22,19 +22,19 @@ MB = faults.MB
 EMPTY = [faults.cpu("fill_", 2, "fill", moved=4.0, shapes="fp32[]")] * 4  # what an operator of no work takes
 
 
-def report(eager: list[Any], compiled: list[Any], region_s: float | None = None) -> Report:
-    """A run of both on a machine whose parallel regions take `region_s`."""
+def report(eager: list[Any], compiled: list[Any], region_s: float | None = None, **machine: Any) -> Report:
+    """A run of both on a machine whose parallel regions take `region_s`; `machine` are other fields of its ceilings."""
     tables: dict[str, table.KernelTable] = {
         "eager": faults.made([*eager, *EMPTY], 2000),
         "compile": faults.made(compiled, 1500),
     }
     records = [backend("eager", 2), backend("compile", 1.5)]
-    ceilings = msgspec.structs.replace(faults.CEILINGS, region_s=region_s)
+    ceilings = msgspec.structs.replace(faults.CEILINGS, region_s=region_s, **machine)
     return analyse(run(*records, tables=tables, ceilings=msgspec.to_builtins(ceilings)))
 
 
-def kernels(*given: Any) -> list[FusedKernel]:
-    found = report(*given).backends[0].fusion
+def kernels(*given: Any, **machine: Any) -> list[FusedKernel]:
+    found = report(*given, **machine).backends[0].fusion
     assert found is not None
     return found.kernels
 
@@ -71,9 +71,55 @@ def test_by_memory_what_the_fused_kernel_moves_at_the_measured_bandwidth() -> No
 
 def test_simple_arithmetic_runs_at_half_the_ceiling_of_multiply_adds() -> None:
     """3 × 100 MFLOP at half of 1 TFLOP/s are 600 µs."""
-    rows = [eager(n, 900, flop_vector_fp32=100e6) for n in ("add", "mul", "relu")]
+    rows = [eager(n, 250, flop_vector_fp32=100e6) for n in ("add", "mul", "relu")]
     [kernel] = kernels(rows, [fused(650, 10 * MB, "add", "mul", "relu")])
     assert kernel.predicted_ns == pytest.approx(600e3) and kernel.bound == "arithmetic"
+
+
+def test_no_more_bandwidth_than_the_first_operator_reached_in_eager() -> None:
+    """It took 302 µs for its 10 MB and its call; what the ones behind it read, it had brought into the cache."""
+    rows = [eager("add", 302), eager("mul", 100), eager("relu", 100)]
+    [kernel] = kernels(rows, [fused(310, 10 * MB, "add", "mul", "relu")])
+    assert kernel.predicted_ns == pytest.approx(300e3) and (kernel.bound, kernel.why) == ("memory", "")
+    [kernel] = kernels(rows, [fused(140, 5 * MB, "add", "mul", "relu")])
+    assert kernel.predicted_ns == pytest.approx(150e3)
+    [kernel] = kernels(rows, [fused(110, 10 * MB, "mul", "relu")])
+    assert kernel.predicted_ns == pytest.approx(100e3)
+
+
+def test_the_first_operator_is_that_of_each_step() -> None:
+    """In the mean of two steps it took 200 µs beyond its call. What comes before and reads nothing is no reader."""
+    fill = faults.cpu("fill_", 90, "fill", shapes=faults.BIG, module="h", bytes_read=0.0, bytes_written=5 * MB)
+    rows = [
+        {**row, "step": i} for i, us in enumerate((252, 152)) for row in (fill, eager("add", us), eager("mul", 100))
+    ]
+    calls = [{**fused(210, 10 * MB, "add", "fill_", "mul"), "step": i} for i in range(2)]
+    [kernel] = kernels(rows, calls)
+    assert kernel.predicted_ns == pytest.approx(2 * 200e3)
+
+
+def test_an_operator_that_takes_little_longer_than_its_call_says_nothing_of_memory() -> None:
+    """300 KB are 3 µs at the bandwidth, the call of an operator takes 2 µs: the 10 µs are those of the call."""
+    rows = [eager(n, 10, moved=0.3 * MB) for n in ("add", "mul")]
+    [kernel] = kernels(rows, [fused(3, 0.3 * MB, "add", "mul")])
+    assert kernel.predicted_ns == pytest.approx(3e3)
+
+
+def test_what_other_threads_wrote_is_read_from_their_caches() -> None:
+    """Of 0.3 MB half is read, at 25 GB/s; where the cores' own caches do not hold it, it lies in none of them."""
+    rows = [eager(n, 10, moved=0.3 * MB) for n in ("add", "mul")]
+    [kernel] = kernels(rows, [fused(8, 0.3 * MB, "add", "mul")], 1e-6, handover=25e9, caches={"L2": 1e6})
+    assert kernel.predicted_ns == pytest.approx(1e3 + 6e3) and kernel.bound == "memory"
+    [kernel] = kernels(rows, [fused(8, 0.3 * MB, "add", "mul")], 1e-6, handover=25e9, caches={"L2": 0.1e6})
+    assert kernel.predicted_ns == pytest.approx(1e3 + 3e3)
+
+
+def test_a_call_takes_what_small_elementwise_operators_do() -> None:
+    """A copy of a number is a part of another operator: 0.4 µs; an add of one is a call: 3 µs."""
+    copies = [faults.cpu("copy_", 0.4, "copy", moved=12.0, shapes="fp32[]")] * 8
+    add = faults.cpu("add", 3, moved=12.0, shapes="fp32[]", module="other")
+    [kernel] = kernels([*copies, add, eager("gelu", 403)], [fused(390, 10 * MB, "gelu")])
+    assert kernel.predicted_ns == pytest.approx(400e3)
 
 
 def test_a_function_takes_what_it_took_in_eager_less_the_call() -> None:

@@ -57,6 +57,12 @@ def test_an_empty_parallel_region_takes_some_time():
 
 
 @needs_compiler
+def test_what_other_threads_wrote_is_read_at_some_rate():
+    found = native_bench.handover(SMALL, 2)
+    assert found is not None and 1e6 < found < 1e13
+
+
+@needs_compiler
 @needs_torch
 @pytest.mark.slow
 def test_the_whole_measurement_holds_together():
@@ -68,7 +74,7 @@ def test_the_whole_measurement_holds_together():
     assert found.compute["vector_fp64"] < found.compute["vector_fp32"]
     assert next(c for c in found.checks if c.name == "results").ok
     assert "matrix product, fp32" in said
-    assert found.duration_s is not None and found.region_s
+    assert found.duration_s is not None and found.region_s and found.handover
     assert found.device_name == read_cpu().model
     assert found.software["torch"]
     # Ratio of the largest to the smallest working set: memory is never faster than cache.
