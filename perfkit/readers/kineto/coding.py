@@ -5,8 +5,8 @@ All of it works on whole columns with functions written in C: a million events h
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
@@ -14,47 +14,47 @@ import numpy as np
 
 from perfkit.readers.kineto.events import Booleans, Integers
 
+_CODE = struct.Struct("=i")  # an int32 as numpy holds it
 
-class _Codes(dict[Any, int]):
-    """Gives a value that it does not hold yet the next code."""
 
-    def __missing__(self, value: Any) -> int:
-        code = self[value] = len(self)
+class _Coded(dict[Any, bytes]):
+    """Gives each value a number, worked out when it first comes, and keeps that as the bytes of an int32.
+
+    A column is then one join of bytes, in half the time that an array of Python's numbers takes.
+    """
+
+    def __missing__(self, value: Any) -> bytes:
+        code = self[value] = _CODE.pack(self._number(value))
         return code
 
-
-@dataclass
-class Table:
-    """Distinct values in the order of their first occurrence; `code` gives the place of one, adding it when new."""
-
-    codes: _Codes = field(default_factory=_Codes)
+    def _number(self, value: Any) -> int:
+        raise NotImplementedError
 
     def code(self, value: Any) -> int:
-        return self.codes[value]
+        """The number of `value`."""
+        return int(_CODE.unpack(self[value])[0])
 
-    def column(self, values: Iterable[Any], count: int) -> Integers:
-        """The code of each of `count` values."""
-        return np.fromiter(map(self.codes.__getitem__, values), np.int32, count)
-
-    @property
-    def values(self) -> list[Any]:
-        return list(self.codes)
+    def column(self, values: Iterable[Any]) -> Integers:
+        """The number of each of `values`."""
+        return np.frombuffer(b"".join(map(self.__getitem__, values)), np.int32)
 
 
-class Memo(dict[Any, int]):
+class Table(_Coded):
+    """Distinct values in the order of their first occurrence; the number of one is its place."""
+
+    def _number(self, value: Any) -> int:
+        return len(self)
+
+
+class Memo(_Coded):
     """What `function` gives for a value, worked out once for each."""
 
     def __init__(self, function: Callable[[Any], int]) -> None:
         super().__init__()
         self._function = function
 
-    def __missing__(self, value: Any) -> int:
-        result = self[value] = self._function(value)
-        return result
-
-    def column(self, values: Iterable[Any], count: int) -> Integers:
-        """The result for each of `count` values."""
-        return np.fromiter(map(self.__getitem__, values), np.int32, count)
+    def _number(self, value: Any) -> int:
+        return self._function(value)
 
 
 class Some:
@@ -69,7 +69,7 @@ class Some:
         """Their part of a column: an array of an array, else a sequence."""
         if self._all:
             return values
-        return values[self._mask] if isinstance(values, np.ndarray) else list(compress(values, self._mask.tolist()))
+        return values[self._mask] if isinstance(values, np.ndarray) else list(compress(values, self._mask.tobytes()))
 
     def spread(self, values: Integers) -> Integers:
         """The column of all events that has `values` at these and −1 at the others."""
@@ -86,3 +86,12 @@ def tight(values: Sequence[int]) -> Integers:
         return np.fromiter(values, np.int32, len(values))
     except OverflowError:
         return np.fromiter(values, np.int64, len(values))
+
+
+def distinct(values: Integers) -> tuple[Integers, Integers]:
+    """The distinct values in order, and for each value its place among them: what `np.unique` gives, by hashing, in a
+    fraction of its time."""
+    import pandas as pd
+
+    codes, used = pd.factorize(values, sort=True)
+    return used, codes

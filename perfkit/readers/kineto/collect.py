@@ -6,8 +6,8 @@ What repeats is kept once: names, kinds of calls (`Key`), launch shapes, message
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import compress
-from operator import attrgetter, not_
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from perfkit.readers.kineto.decoding import NOTHING, SEPARATOR, Args, Complete, 
 from perfkit.readers.kineto.events import (
     ANNOTATION,
     COPY,
-    DEVICE_KINDS,
-    HOST_CATEGORIES,
     KERNEL,
+    NEITHER,
+    ON_DEVICE,
     OPERATOR,
     RUNTIME,
+    Category,
     DeviceEvents,
     Flows,
     HostEvents,
@@ -37,18 +38,7 @@ from perfkit.readers.kineto.sparse import TELLING
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
 _SIZES, _RESOURCES = attrgetter("grid", "block"), attrgetter("registers", "shared_memory", "occupancy")
-_NEITHER = -1
-_ON_DEVICE = 1 + max(HOST_CATEGORIES.values())  # from here on codes of a category mean kinds of work on a device
-
-
-class _Categories(dict[str, int]):
-    """The code of a category: that of the host's, a device's kind above them, or `_NEITHER`."""
-
-    def __missing__(self, category: str) -> int:
-        return _NEITHER
-
-
-_CATEGORIES = _Categories(HOST_CATEGORIES | {word: _ON_DEVICE + kind for word, kind in DEVICE_KINDS.items()})
+_ARROWS, _FORWARD_BACKWARD = {FlowStart, FlowEnd}, Category.FORWARD_BACKWARD
 
 
 class Collector:
@@ -59,25 +49,20 @@ class Collector:
         self._names, self._lanes, self._calls = Table(), Table(), Table()
         self._device_names, self._shapes, self._messages, self._hierarchies = Table(), Table(), Table(), Table()
         self._known: list[str] = []  # the names so far, and for each whether its arguments are kept
-        self._keeps: list[bool] = []
+        self._keeps = np.empty(0, bool)
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
         self._call_of, self._shape_of, self._number_of = Memo(self._call), Memo(self._shape), Memo(_small)
+        self._three_of = lru_cache(None)(_three)
+        self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
 
     def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
-        lasting = [type(e) is Complete for e in events]
-        complete = list(compress(events, lasting))
-        if complete:
-            code = np.fromiter(map(_CATEGORIES.__getitem__, [e.cat for e in complete]), np.int8, len(complete))
-            host, device = Some((code > _NEITHER) & (code < _ON_DEVICE)), Some(code >= _ON_DEVICE)
-            if host.count:
-                self._add_host(host.of(complete), host.of(code))
-            if device.count:
-                self._add_device(device.of(complete), device.of(code) - np.int8(_ON_DEVICE))
-        if len(complete) < len(events):
-            others = compress(events, map(not_, lasting))
-            flows = [e for e in others if (type(e) is FlowEnd or type(e) is FlowStart) and e.cat == "fwdbwd"]
+        lasting = [e for e in events if type(e) is Complete]
+        if lasting:
+            self._add_lasting(lasting)
+        if len(lasting) < len(events):
+            flows = [e for e in events if type(e) in _ARROWS and e.cat is _FORWARD_BACKWARD]
             if flows:
                 self._add_flows(flows)
 
@@ -91,35 +76,43 @@ class Collector:
         start, end = _times(columns, origin)
         name, category = columns.taken("name", np.int32), columns.taken("category", np.int8)
         # perfkit's ranges are ranges, although PyTorch shows its cheap ones as operators (`ranges.line_marker`).
-        ours = np.array([*(n.startswith("perfkit:") and n[8:9] != ":" for n in self._names.values), False])
+        ours = np.array([*(n.startswith("perfkit:") and n[8:9] != ":" for n in self._names), False])
         category[ours[name] & (category == OPERATOR)] = ANNOTATION
         host = arrange(
             HostEvents(
-                names=self._names.values,
+                names=list(self._names),
                 name=name,
                 category=category,
                 lane=columns.taken("lane", np.int32),
-                lanes=self._lanes.values,
+                lanes=list(self._lanes),
                 start=start,
                 end=end,
                 sequence=columns.taken("sequence"),
                 forward_thread=columns.taken("forward_thread"),
                 correlation=columns.taken("correlation"),
                 call=columns.taken("call", np.int32),
-                calls=self._calls.values,
+                calls=list(self._calls),
                 hierarchy=columns.taken("hierarchy", np.int32),
-                hierarchies=self._hierarchies.values,
+                hierarchies=list(self._hierarchies),
                 message=columns.taken("message", np.int32),
-                messages=self._messages.values,
+                messages=list(self._messages),
                 flows=flows,
                 launches=self._launches,
             )
         )
         return host, device
 
+    def _add_lasting(self, events: Sequence[Complete]) -> None:
+        code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
+        host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some(code >= ON_DEVICE)
+        if host.count:
+            self._add_host(host.of(events), host.of(code))
+        if device.count:
+            self._add_device(device.of(events), device.of(code) - np.int8(ON_DEVICE))
+
     def _add_host(self, events: list[Complete], category: Integers) -> None:
         count, args = len(events), [e.args for e in events]
-        name = self._names.column([e.name for e in events], count)
+        name = self._names.column([e.name for e in events])
         calls, others = Some(category == RUNTIME), Some(category != RUNTIME)
         of_calls, of_others = calls.of(args), others.of(args)
         self._host.add(
@@ -139,19 +132,23 @@ class Collector:
             self._launches[a.correlation] = (_launch_shape(a), _whole(a.size))  # AMD writes them at the launching call
 
     def _lane_codes(self, processes: list[int | str], threads: list[int | str]) -> Integers:
-        if len(set(processes)) == 1:
-            if len(set(threads)) == 1:
-                return np.full(len(threads), self._lanes.code((processes[0], threads[0])), np.int32)
-            processes = processes[:1] * len(threads)  # to compare an object with itself takes no time
-        return self._lanes.column(zip(processes, threads, strict=True), len(threads))
+        process, thread, count = processes[0], threads[0], len(threads)
+        if processes.count(process) < count:
+            return self._lanes.column(zip(processes, threads, strict=True))
+        if threads.count(thread) == count:
+            return np.full(count, self._lanes.code((process, thread)), np.int32)
+        if process not in self._lane_of:
+            self._lane_of[process] = Memo(lambda thread: self._lanes.code((process, thread)))
+        return self._lane_of[process].column(threads)
 
     def _call_codes(self, name: Integers, args: Sequence[Args]) -> Integers:
-        if len(self._names.codes) > len(self._keeps):
-            self._known = self._names.values
-            self._keeps += [self._wanted(n) for n in self._known[len(self._keeps) :]]
-        kept = Some(np.array(self._keeps, bool)[name])
+        if len(self._names) > len(self._keeps):
+            self._known = list(self._names)
+            new = [self._wanted(n) for n in self._known[len(self._keeps) :]]
+            self._keeps = np.append(self._keeps, np.array(new, bool))
+        kept = Some(self._keeps[name])
         kinds = zip(kept.of(name).tolist(), recorded(kept.of(args)), strict=True)
-        return kept.spread(self._call_of.column(kinds, kept.count))
+        return kept.spread(self._call_of.column(kinds))
 
     def _call(self, kind: tuple[int, bytes]) -> int:
         name, text = kind
@@ -167,13 +164,13 @@ class Collector:
         count, args, moving = len(events), [e.args for e in events], Some(kind != KERNEL)
         shapes = zip(map(SEPARATOR.join, map(_SIZES, args)), map(_RESOURCES, args), strict=True)
         self._device.add(
-            name=self._device_names.column([e.name for e in events], count),
+            name=self._device_names.column([e.name for e in events]),
             kind=kind,
-            device=self._number_of.column([a.device for a in args], count),
-            stream=self._number_of.column([a.stream for a in args], count),
+            device=self._number_of.column([a.device for a in args]),
+            stream=self._number_of.column([a.stream for a in args]),
             correlation=tight([a.correlation for a in args]),
             amount=moving.spread(np.array([_amount(a.bytes) for a in moving.of(args)], np.int64)),
-            shape=self._shape_of.column(shapes, count),
+            shape=self._shape_of.column(shapes),
             message=self._message_codes(args),
             start=np.fromiter([e.ts for e in events], np.float64, count),
             length=np.fromiter([e.dur for e in events], np.float64, count),
@@ -181,7 +178,7 @@ class Collector:
 
     def _shape(self, stated: tuple[bytes, tuple[Any, Any, Any]]) -> int:
         (grid, block), resources = stated[0].split(SEPARATOR, 1), stated[1]
-        return self._shapes.code(LaunchShape(_three(grid), _three(block), *map(_real, resources)))
+        return self._shapes.code(LaunchShape(self._three_of(grid), self._three_of(block), *map(_real, resources)))
 
     def _message_codes(self, args: Sequence[Args]) -> Integers:
         stated = [a.collective for a in args]
@@ -194,7 +191,7 @@ class Collector:
         columns, (start, end) = self._device, times
         order = np.argsort(start, kind="stable")
         device = DeviceEvents(
-            names=self._device_names.values,
+            names=list(self._device_names),
             name=columns.taken("name", np.int32)[order],
             kind=columns.taken("kind", np.int8)[order],
             start=start[order],
@@ -204,9 +201,9 @@ class Collector:
             correlation=columns.taken("correlation")[order],
             amount=columns.taken("amount")[order],
             shape=columns.taken("shape", np.int32)[order],
-            shapes=self._shapes.values,
+            shapes=list(self._shapes),
             message=columns.taken("message", np.int32)[order],
-            messages=self._messages.values,
+            messages=list(self._messages),
         )
         for i in np.flatnonzero((device.kind == COPY) & (device.amount < 0)).tolist() if self._launches else ():
             device.amount[i] = self._launches.get(int(device.correlation[i]), (None, -1))[1]
@@ -215,7 +212,7 @@ class Collector:
     def _add_flows(self, flows: list[Any]) -> None:
         self._flows.add(
             start=np.array([f.ts for f in flows], np.float64),
-            lane=self._lanes.column([(f.pid, f.tid) for f in flows], len(flows)),
+            lane=self._lanes.column((f.pid, f.tid) for f in flows),
             id=np.array([f.id if isinstance(f.id, int) else -1 for f in flows], np.int64),
             begins=np.array([type(f) is FlowStart for f in flows], bool),
         )

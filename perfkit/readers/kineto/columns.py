@@ -68,7 +68,7 @@ class Coded:
         length = np.array([len(w) for w in words], dtype=np.int64)
         ends = np.zeros(len(self.code) + 1, np.int64)
         np.cumsum(length[self.code], out=ends[1:])
-        text = b"".join([words[c] for c in self.code.tolist()])
+        text = b"".join(np.array(words, dtype=object).take(self.code))
         known = np.packbits(self.code >= 0, bitorder="little")
         buffers = [pa.py_buffer(b) for b in (known, ends, text)]
         return pd.array(

@@ -8,39 +8,63 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.readers.kineto.calls import Key
+if TYPE_CHECKING:
+    from perfkit.readers.kineto.calls import Key
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
-HOST_CATEGORIES = {
-    "cpu_op": OPERATOR,
-    "operator": OPERATOR,  # before 2021
-    "user_annotation": ANNOTATION,
-    "cuda_runtime": RUNTIME,
-    "cuda_driver": RUNTIME,
-    "python_function": PYTHON,
-    "overhead": OVERHEAD,
-}
 KERNEL, COPY, FILL = range(3)
 KINDS = ("gpu_kernel", "memcpy", "memset")
-DEVICE_KINDS = {
-    "kernel": KERNEL,
-    "gpu_memcpy": COPY,
-    "gpu_memset": FILL,
-    "Kernel": KERNEL,
-    "Memcpy": COPY,
-    "Memset": FILL,
-}
+ON_DEVICE, NEITHER = 5, -1  # codes of a `Category`: kinds of work on a device count on from those of the host
 _NEVER = 1 << 62  # ns
 _BLOCK = 1 << 14  # events nested at once as lists, which are larger than columns
 _PART, _ROUNDS = 1 << 18, 100  # events nested at once as columns, and how far they climb
 
 Integers = npt.NDArray[Any]
 Booleans = npt.NDArray[np.bool_]
+
+
+class Category(Enum):
+    """What an event is, by its word in the file. No text is made of a word that is a member, and all others are
+    `OTHER`. `code` is the byte that stands for it in a column."""
+
+    code: bytes
+
+    def __new__(cls, word: str, code: int = NEITHER) -> Category:
+        member = object.__new__(cls)
+        member._value_, member.code = word, np.int8(code).tobytes()
+        return member
+
+    CPU_OP = "cpu_op", OPERATOR
+    OP = "operator", OPERATOR  # before 2021
+    USER_ANNOTATION = "user_annotation", ANNOTATION
+    CUDA_RUNTIME = "cuda_runtime", RUNTIME
+    CUDA_DRIVER = "cuda_driver", RUNTIME
+    PYTHON_FUNCTION = "python_function", PYTHON
+    PROFILER = "overhead", OVERHEAD
+    GPU_KERNEL = "kernel", ON_DEVICE + KERNEL
+    GPU_COPY = "gpu_memcpy", ON_DEVICE + COPY
+    GPU_FILL = "gpu_memset", ON_DEVICE + FILL
+    OLD_KERNEL = "Kernel", ON_DEVICE + KERNEL
+    OLD_COPY = "Memcpy", ON_DEVICE + COPY
+    OLD_FILL = "Memset", ON_DEVICE + FILL
+    FORWARD_BACKWARD = "fwdbwd"
+    # What is common and not read.
+    LAUNCH_ARROW = "ac2g"
+    OLD_LAUNCH_ARROW = "async_cpu_to_gpu"
+    GPU_ANNOTATION = "gpu_user_annotation"
+    INSTANT = "cpu_instant_event"
+    WAIT = "cuda_sync"
+    OTHER = ""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Category:
+        return cls.OTHER
 
 
 class LaunchShape(NamedTuple):
@@ -165,15 +189,29 @@ class DeviceEvents:
 
 def arrange(events: HostEvents) -> HostEvents:
     """Sort `events` and fill in the nesting."""
-    # Of two events with the same start and end the later recorded is the inner one; operators nest in ranges.
-    order = np.lexsort((events.category == OPERATOR, -events.end, events.start, events.lane))
+    order = _order(events)
     for column in (
         "name", "category", "lane", "start", "end", "sequence", "forward_thread", "correlation", "call", "hierarchy",
         "message",
     ):  # fmt: skip
-        setattr(events, column, getattr(events, column)[order])
+        setattr(events, column, getattr(events, column).take(order))
     _nest(events)
     return events
+
+
+def _order(events: HostEvents) -> Integers:
+    """By thread, then start, the longer first; an operator nests in a range, else the later recorded is the inner one.
+
+    Few events start together, and only these are sorted by end and category: files are nearly in order of start.
+    """
+    order = np.lexsort((events.start, events.lane))
+    start, lane = events.start.take(order), events.lane.take(order)
+    together = np.zeros(len(order) + 1, bool)  # whether an event starts with the one before it
+    together[1:-1] = (start[1:] == start[:-1]) & (lane[1:] == lane[:-1])
+    tied = np.flatnonzero(together[1:] | together[:-1])
+    chosen, group = order.take(tied), np.cumsum(~together[:-1]).take(tied)
+    order[tied] = chosen[np.lexsort((events.category[chosen] == OPERATOR, -events.end[chosen], group))]
+    return order
 
 
 def _nest(events: HostEvents) -> None:
@@ -195,12 +233,12 @@ def _parents(events: HostEvents) -> Integers | None:
     for first in range(0, len(events), _PART):
         low = np.flatnonzero(parents[first : first + _PART] >= 0) + first
         for _ in range(_ROUNDS):
-            around = parents[low]
-            ended = (around >= 0) & (events.end[around] <= events.start[low])
-            low = low[ended]
+            around = parents.take(low)
+            ended = (around >= 0) & (events.end.take(around) <= events.start.take(low))
+            low = low.compress(ended)
             if not len(low):
                 break
-            parents[low] = parents[around[ended]]
+            parents[low] = parents.take(around.compress(ended))
         else:
             return None
     return parents

@@ -15,6 +15,7 @@ import numpy as np
 from perfkit.readers.kineto import columns as kineto_columns
 from perfkit.readers.kineto import messages as kineto_messages
 from perfkit.readers.kineto import work as kineto_work
+from perfkit.readers.kineto.coding import distinct
 from perfkit.readers.kineto.columns import Coded, integers
 from perfkit.readers.kineto.events import (
     ANNOTATION,
@@ -110,7 +111,7 @@ def _operator_names(host: HostEvents, device: DeviceEvents, places: Place, found
 
 def device_names(device: DeviceEvents) -> Coded:
     """`cuda:0`, or `cuda` where the number is missing."""
-    used, code = np.unique(device.device, return_inverse=True)
+    used, code = distinct(device.device)
     return Coded([f"cuda:{n}" if n >= 0 else "cuda" for n in used.tolist()], code)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,34 +11,47 @@ _BLOCK = 1 << 17  # rows
 
 
 class Columns:
-    """Named columns; `taken` joins one and forgets it. A block's last part may be unused until then."""
+    """Named columns of one length; `taken` joins one and forgets it. A block's last part may be unused until then."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, list[np.ndarray]] = {}
-        self._used: dict[str, int] = {}  # rows of the last block
+        self._used = _BLOCK  # rows of the last block of each column
 
     def add(self, **columns: np.ndarray) -> None:
         """Append to each column; what is wider than the column so far widens it."""
+        count, done = len(next(iter(columns.values()))), 0
+        while done < count:
+            if self._used == _BLOCK:
+                self._open(columns)
+            taken = min(_BLOCK - self._used, count - done)
+            for name, part in columns.items():
+                block = self._blocks[name][-1]
+                if part.dtype != block.dtype:
+                    block = self._widened(name, part.dtype)
+                block[self._used : self._used + taken] = part[done : done + taken]
+            self._used, done = self._used + taken, done + taken
+
+    def _open(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Begin a new block of each column."""
+        self._used = 0
         for name, part in columns.items():
             blocks = self._blocks.setdefault(name, [])
-            if blocks and np.promote_types(blocks[-1].dtype, part.dtype) != blocks[-1].dtype:
-                blocks[:] = [b.astype(part.dtype) for b in blocks]
-            while len(part):
-                if not blocks or self._used[name] == _BLOCK:
-                    blocks.append(np.empty(_BLOCK, part.dtype if not blocks else blocks[-1].dtype))
-                    self._used[name] = 0
-                at = self._used[name]
-                taken = min(_BLOCK - at, len(part))
-                blocks[-1][at : at + taken] = part[:taken]
-                self._used[name] = at + taken
-                part = part[taken:]
+            blocks.append(np.empty(_BLOCK, blocks[-1].dtype if blocks else part.dtype))
+
+    def _widened(self, name: str, dtype: Any) -> np.ndarray:
+        """The last block of a column that can hold `dtype` too."""
+        blocks = self._blocks[name]
+        wide = np.promote_types(blocks[-1].dtype, dtype)
+        if wide != blocks[-1].dtype:
+            blocks[:] = [b.astype(wide) for b in blocks]
+        return blocks[-1]
 
     def taken(self, name: str, dtype: Any = np.int64, change: Callable[[Any], Any] | None = None) -> Any:
         """The whole column, each block put through `change`; in `dtype` where it is empty."""
         blocks = self._blocks.pop(name, [])
         if not blocks:
             return np.empty(0, dtype)
-        blocks[-1] = blocks[-1][: self._used[name]]
+        blocks[-1] = blocks[-1][: self._used]
         if change is not None:
             blocks = [change(b) for b in blocks]
         return np.concatenate(blocks)
@@ -48,4 +61,4 @@ class Columns:
         blocks = self._blocks.get(name, [])
         if not blocks:
             return None
-        return float(min(b[: self._used[name] if b is blocks[-1] else None].min() for b in blocks))
+        return float(min(b[: self._used if b is blocks[-1] else None].min() for b in blocks))

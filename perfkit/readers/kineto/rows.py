@@ -22,6 +22,7 @@ import numpy as np
 from perfkit.cost import Cost, CostModel
 from perfkit.readers.kineto import sparse
 from perfkit.readers.kineto.calls import Key, KindOfCall, call_of, describe, usual_dtype
+from perfkit.readers.kineto.coding import distinct
 from perfkit.readers.kineto.events import OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
 from perfkit.readers.kineto.place import PASS, STEP
 from perfkit.readers.kineto.triton import is_triton, triton_cost
@@ -159,7 +160,7 @@ def _kinds_of_calls(
     matmul_precision: str,
 ) -> tuple[list[KindOfCall], Integers]:
     """The distinct kinds of calls among `working`, and the code of each."""
-    used, codes = np.unique(events.call[working], return_inverse=True)
+    used, codes = distinct(events.call[working])
     keys = [events.calls[c] if c >= 0 else (events.names[0], b"", b"", b"", b"") for c in used.tolist()]
     usual = usual_dtype(keys)
     return [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in keys], codes

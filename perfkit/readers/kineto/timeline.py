@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.kineto import messages as kineto_messages
+from perfkit.readers.kineto.coding import distinct
 from perfkit.readers.kineto.columns import Coded
 from perfkit.readers.kineto.events import (
     ANNOTATION,
@@ -42,15 +43,16 @@ def facts(
     kernel = device.kind == KERNEL
     talks = kineto_messages.collectives(device)
     compute = _cover(device, kernel & ~talks)
+    names = device_names(device)
     return {
-        "devices": _devices(device),
+        "devices": _devices(device, names),
         "ranges": _ranges(host, device, found.call),
         "copies": _copies(device, compute),
         "synchronisation": _calls(host, SYNC_CALL.search, "kind"),
         "api": _calls(host, lambda name: True, "name")[:20],
         "communication": _communication(device, found.messages, compute),
-        "streams": _streams(device),
-        "concurrency": _concurrency(device),
+        "streams": _streams(device, names),
+        "concurrency": _concurrency(device, names),
         "idle": idle(host, device, steps, rows, found.call),
         "launch_delay": _delay(host, device, steps, found),
         "per_step": _per_step(host, device, steps, found, talks),
@@ -86,9 +88,8 @@ def _ratio(part: Any, whole: Any) -> float | None:
     return float(part) / float(whole) if whole else None
 
 
-def _devices(device: DeviceEvents) -> list[dict[str, Any]]:
+def _devices(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
     """For each GPU how long it was busy from its first activity to the end of its last."""
-    names = device_names(device)
     result: list[dict[str, Any]] = []
     for code, name in enumerate(names.words):
         mine = names.code == code
@@ -121,7 +122,7 @@ def _ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[di
     count = np.bincount(host.name[index], minlength=len(host.names))
     total = {int(n): [0, 0] for n in np.flatnonzero(count)}
     mine = np.flatnonzero((launch >= 0) & (device.kind == KERNEL))
-    around, inverse = np.unique(nearest[launch[mine]], return_inverse=True)
+    around, inverse = distinct(nearest[launch[mine]])
     kernels = np.bincount(inverse, minlength=len(around)).tolist()
     kernel_ns = np.bincount(inverse, weights=_length(device)[mine], minlength=len(around)).tolist()
     for event, number, ns in zip(around.tolist(), kernels, kernel_ns, strict=True):
@@ -206,10 +207,9 @@ def _communication(
     return sorted(result, key=lambda entry: -entry["ns"])[:_MOST]
 
 
-def _streams(device: DeviceEvents) -> list[dict[str, Any]]:
+def _streams(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
     """Each stream's activities and busy time, the busiest first."""
-    names = device_names(device)
-    streams, stream = np.unique(device.stream, return_inverse=True)
+    streams, stream = distinct(device.stream)
     pair = names.code * len(streams) + stream
     result: list[dict[str, Any]] = []
     for value in np.unique(pair).tolist()[:_MOST]:
@@ -226,9 +226,8 @@ def _streams(device: DeviceEvents) -> list[dict[str, Any]]:
     return sorted(result, key=lambda entry: -entry["busy_ns"])
 
 
-def _concurrency(device: DeviceEvents) -> dict[str, Any]:
+def _concurrency(device: DeviceEvents, names: Coded) -> dict[str, Any]:
     """Time with at least one activity, with at least two at once on the same GPU, and the most at once."""
-    names: Coded = device_names(device)
     busy = several = most = 0
     for code in range(len(names.words)):
         mine = names.code == code
