@@ -112,6 +112,7 @@ class _Sums:
 def check(eager: Case, fusible: Booleans, compiled: Case, generated: Booleans, machine: Machine) -> list[FusedKernel]:
     """The `generated` kernels of `compiled` with predictions from the `fusible` rows of `eager`, the longest first."""
     spent = eager_operators(eager, fusible, machine)
+    lowered = _products(eager, ROOT) - _products(compiled) - set(spent)
     served: dict[int, list[Place]] = {row: [] for row in np.flatnonzero(generated).tolist()}
     for row, place in _lines(compiled, generated):
         served[row].append(place)
@@ -121,6 +122,8 @@ def check(eager: Case, fusible: Booleans, compiled: Case, generated: Booleans, m
     sums: dict[tuple[str, str], _Sums] = {}
     for row, places_ in served.items():
         one = sums.setdefault((names[row], compiled.text("pass")[row]), _Sums())
+        if not lowered.isdisjoint(places_):
+            one.unknown = "the compiler writes a product as a loop there"
         _add(one, compiled, row, float(memory[row]), {place: spent.get(place) for place in places_}, machine)
     made = [_kernel(name, pass_, one) for (name, pass_), one in sums.items()]
     return sorted(made, key=lambda kernel: -kernel.measured_ns)
@@ -156,6 +159,11 @@ def _lines(case: Case, rows: Booleans, outside: str = "") -> Iterator[tuple[int,
     for row, pass_, module, operator in zip(lines["row"].tolist(), *columns, strict=True):
         if (module or outside) and operator:
             yield int(at[row]), (pass_ == "backward", module or outside, operator)
+
+
+def _products(case: Case, outside: str = "") -> set[Place]:
+    """Where the kernels of libraries multiply matrices."""
+    return {place for _, place in _lines(case, case.is_in("family", ("matmul",)), outside)}
 
 
 def _flop(case: Case) -> Reals:

@@ -164,6 +164,16 @@ def test_without_a_basis_there_is_no_prediction(kernel: Any, why: str) -> None:
     assert found.predicted_ns is None and found.why == why
 
 
+def test_a_product_that_the_compiler_writes_as_a_loop_is_not_judged() -> None:
+    """Where the compiled step has the product too, a fused kernel of that operator holds but its bias."""
+    place = {"module": "h", "operator": "aten::bmm"}
+    rows, kernel = [*CHAIN, {**faults.product(), **place}], fused(900, 10 * MB, "relu", "matmul")
+    [found] = kernels(rows, [kernel])
+    assert (found.predicted_ns, found.why) == (None, "the compiler writes a product as a loop there")
+    [found] = kernels(rows, [kernel, {**faults.product(), **place}])
+    assert found.predicted_ns == pytest.approx(100e3)
+
+
 @pytest.mark.parametrize(
     ("kernel", "why"),
     [
