@@ -147,8 +147,8 @@ def _opened(page: Page, address: str, view: str) -> tuple[Frame, float]:
     """The plugin's frame with `view` drawn, and the seconds since the request."""
     begun = time.perf_counter()
     page.goto(address)
-    page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000)
-    frame = next(f for f in page.frames if "name=perfkit" in f.url)
+    frame = page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000).content_frame()
+    assert frame is not None
     _drawn(frame, view)
     return frame, time.perf_counter() - begun
 

@@ -111,8 +111,8 @@ def _timeline(page: Page) -> bytes:
 
 def _frame(page: Page) -> Frame:
     """The plugin's frame, its view drawn."""
-    page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000)
-    frame = next(f for f in page.frames if "name=perfkit" in f.url)
+    frame = page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000).content_frame()
+    assert frame is not None
     frame.wait_for_selector("html[data-view]", timeout=120_000)
     if frame.locator("#view .banner").count():
         raise SystemExit(frame.locator("#view .banner").first.inner_text())

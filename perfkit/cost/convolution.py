@@ -83,9 +83,17 @@ def convolution_backward(call: Call) -> Cost:
 
     Each wanted gradient of input and weight costs the forward product; the bias gradient one addition an element.
     """
+    return _backward_cost(call, mask_at(call, 10, 3), transposed=bool(number_at(call, 7, 0)))
+
+
+def slow_backward(call: Call) -> Cost:
+    """_slow_conv2d_backward(grad, x, weight, window, stride, padding, output_mask): what a CPU runs without oneDNN."""
+    return _backward_cost(call, mask_at(call, 6, 3), transposed=False)
+
+
+def _backward_cost(call: Call, wanted: tuple[bool, ...], transposed: bool) -> Cost:
     grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
-    wanted = mask_at(call, 10, 3)
-    positions = product((x if number_at(call, 7, 0) else grad).shape[2:])
+    positions = product((x if transposed else grad).shape[2:])
     one = 2.0 * x.shape[0] * positions * weight.numel
     flop = {matrix_unit(x.dtype, call.matmul_precision): one * (wanted[0] + wanted[1])}
     flop[vector_unit(x.dtype)] = float(grad.numel if wanted[2] else 0)
@@ -144,24 +152,24 @@ def pool_backward(call: Call) -> Cost:
 
 _CONV = "2·N·S·O·(I/G)·K + output elements for the bias"
 _IO = "input, weight, bias; output"
+_BACKWARD = "2·N·S·O·(I/G)·K for each of input and weight gradient + output elements for the bias gradient"
+_WANTED = "output gradient, and input or weight where needed; the gradients wanted"
 
 
 def operators() -> list[Operator]:
     """Every convolution and pooling operator."""
     mkldnn, cudnn, slow = direct(2, 4, 3, 5), direct(None, 3, 2, 4), direct(3, 4, 5, None)
-    depthwise = direct(3, 4, 5, 6)
+    depthwise, nnpack = direct(3, 4, 5, 6), direct(2, 4, 3, None)
     return [
         *same("convolution _convolution", "convolution", convolution, _CONV, _IO, kind="dispatch"),
         *same("convolution_overrideable", "convolution", convolution, _CONV, _IO),
         *same("mkldnn_convolution mkldnn::_convolution_pointwise", "convolution", mkldnn, _CONV, _IO),
         *same("cudnn_convolution miopen_convolution", "convolution", cudnn, _CONV, _IO),
         *same("_slow_conv2d_forward slow_conv3d_forward", "convolution", slow, _CONV, _IO),
+        *same("_nnpack_spatial_convolution", "convolution", nnpack, _CONV, _IO),
         *same("_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d", "convolution", depthwise, _CONV, _IO),
-        *same(
-            "convolution_backward", "convolution", convolution_backward,
-            "2·N·S·O·(I/G)·K for each of input and weight gradient + output elements for the bias gradient",
-            "output gradient, and input or weight where needed; the gradients wanted",
-        ),
+        *same("convolution_backward", "convolution", convolution_backward, _BACKWARD, _WANTED),
+        *same("_slow_conv2d_backward", "convolution", slow_backward, _BACKWARD, _WANTED),
         *same("adaptive_max_pool2d adaptive_max_pool3d", "reduction", adaptive_max_pool, "1 an input",
               "input; output and int64 indices"),
         *same("max_pool2d_with_indices max_pool3d_with_indices", "reduction", max_pool, "K an output",

@@ -39,8 +39,9 @@ class TensorSpec:
     @property
     def nbytes(self) -> int:
         """Bytes of distinct storage: dimensions of stride 0 (broadcast by expand) count once."""
-        strides = self.strides or (1,) * len(self.shape)
-        distinct = math.prod(size for size, stride in zip(self.shape, strides, strict=True) if stride != 0)
+        if not self.strides or 0 not in self.strides:
+            return self.numel * ITEM_BYTES[self.dtype]
+        distinct = math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride != 0)
         return distinct * ITEM_BYTES[self.dtype]
 
 

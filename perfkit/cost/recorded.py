@@ -39,12 +39,12 @@ def recorded_call(
     """
     types = _list(arguments, "Input type")
     others = ("Input Dims", "Input Strides", "Concrete Inputs")
-    dims, strides, concrete = (_padded(_list(arguments, key), len(types)) for key in others)
-    found = tuple(
+    dims, strides, concrete = [_padded(_list(arguments, key), len(types)) for key in others]
+    found = [
         _argument(_text(kind), sizes, steps, _text(value), list_dtype)
         for kind, sizes, steps, value in zip(types, dims, strides, concrete, strict=True)
-    )
-    return Call(name, found, matmul_precision)
+    ]
+    return Call(name, tuple(found), matmul_precision)
 
 
 def _list(arguments: Mapping[str, Any], key: str) -> Sequence[Any]:

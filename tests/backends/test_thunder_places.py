@@ -99,7 +99,7 @@ def table(request, tmp_path_factory):
     settings = Settings(workload="net", preset="", batch_size=ROWS)
     folder = tmp_path_factory.mktemp("profile")
     program.train_step([batch])
-    found = profile.capture(program, settings, lambda _: program.train_step([batch]), 1, folder)
+    found = profile.write(profile.record(program, settings, lambda _: program.train_step([batch]), 1), folder)
     table = read_trace(found.trace, costs=CostModel(kernels.costs(())), layers="layers.*")
     return request.param, program, table
 

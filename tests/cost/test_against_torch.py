@@ -39,6 +39,7 @@ _MAY_BE_EMPTY = {
     "broadcast_tensors",
     "contiguous",
     "cudnn_is_acceptable",
+    "_nnpack_available",
 }
 
 

@@ -55,8 +55,9 @@ class Board:
 
     def __init__(self, page: Page, errors: list[str]) -> None:
         self.page, self.errors = page, errors
-        page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000)
-        self.frame: Frame = next(f for f in page.frames if "name=perfkit" in f.url)
+        inside = page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000).content_frame()
+        assert inside is not None
+        self.frame: Frame = inside  # which may be empty still
         self.shown()
 
     def shown(self, view: str = "") -> str:
