@@ -111,7 +111,8 @@ def _timeline(page: Page) -> bytes:
 
 def _frame(page: Page) -> Frame:
     """The plugin's frame, its view drawn."""
-    frame = page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000).content_frame()
+    inside = page.wait_for_selector("iframe[src*='name=perfkit']", timeout=60_000)
+    frame = inside.content_frame() if inside else None
     assert frame is not None
     frame.wait_for_selector("html[data-view]", timeout=120_000)
     if frame.locator("#view .banner").count():

@@ -31,7 +31,8 @@ index_select_backward inner instance_norm is_complex is_floating_point is_pinned
 kl_div kron l1_loss less less_equal _linalg_check_errors linalg_matrix_norm linalg_multi_dot linalg_norm linalg_solve
 linalg_solve_ex linalg_vecdot log_sigmoid lstm max_pool1d max_pool1d_with_indices max_pool2d max_pool3d meshgrid
 multi_head_attention_forward multiply multiply_ _native_multi_head_attention negative negative_
-_nnpack_available new_full new_ones new_zeros nll_loss nll_loss2d nll_loss_nd not_equal numel ones ones_like outer output_nr pad pairwise_distance
+_nnpack_available new_full new_ones new_zeros nll_loss nll_loss2d nll_loss_nd not_equal numel ones ones_like outer
+output_nr pad pairwise_distance
 _pin_memory pin_memory pixel_shuffle pixel_unshuffle poisson_nll_loss promote_types quantile rand rand_like randint
 randint_like randn randn_like record_stream relu6 relu6_ repeat_interleave requires_grad_ reshape result_type
 retain_grad rms_norm rnn_relu rnn_tanh row_stack selu selu_ set_ size softmin sparse_coo_tensor
