@@ -32,7 +32,7 @@ _SAME = {
     "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "truediv": "div", "true_divide": "div",
     "divide": "div", "floordiv": "floor_divide", "multiply": "mul", "subtract": "sub", "negative": "neg",
     "invert": "bitwise_not", "to_copy": "to", "float": "to", "half": "to", "bfloat16": "to", "type_as": "to",
-    "adamw_step": "adamw", "fused_adamw": "adamw", "fused_adam": "adam",
+    "mod": "remainder", "imod": "remainder", "adamw_step": "adamw", "fused_adamw": "adamw", "fused_adam": "adam",
 }  # fmt: skip
 # Kernels and functions of perfkit → the operators of eager, with how many large tensors each reads and writes. What
 # eager moves to split heads it moves in the product that follows, and to merge them in `contiguous`.

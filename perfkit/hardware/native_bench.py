@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from perfkit.hardware.ceilings import IN_PLACE, MEMORY
 from perfkit.hardware.compiler import build_program
@@ -48,22 +49,23 @@ def region_s(plan: Plan, threads: int) -> float | None:
 
     Raises like `bandwidth`.
     """
-    rate = _median("region.c", plan, threads, "The measurement of a parallel region")
-    return 1 / rate if rate else None
+    line = _of_threads("region.c", plan, threads, "The measurement of a parallel region")
+    return 1 / line["median"] if line["ok"] else None
 
 
 def handover(plan: Plan, threads: int) -> float | None:
-    """Bytes/s at which threads read what all of them wrote in another division, the median; None where it went wrong.
+    """Bytes/s at which threads read what all of them wrote in another division, at best; None where it went wrong.
 
     Raises like `bandwidth`.
     """
-    return _median("handover.c", plan, threads, "The measurement of what other threads wrote")
+    line = _of_threads("handover.c", plan, threads, "The measurement of what other threads wrote")
+    return line["best"] if line["ok"] else None
 
 
-def _median(source: str, plan: Plan, threads: int, what: str) -> float | None:
+def _of_threads(source: str, plan: Plan, threads: int, what: str) -> dict[str, Any]:
     command = [str(build_program(NATIVE / source)), str(plan.vector_s)]
     [line] = json_lines(command, thread_settings(threads), _limit(0), what)
-    return line["median"] if line["ok"] else None
+    return line
 
 
 def _bandwidth(

@@ -60,6 +60,7 @@ def test_an_empty_table_has_no_places() -> None:
         ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "scaled_dot_product_attention"),
         ("aten::bmm", "matmul"), ("aten::nll_loss_forward", "cross_entropy"), ("aten::_to_copy", "to"), ("", ""),
         ("NativeLayerNormBackward0", "layer_norm"), ("aten::embedding_dense_backward", "embedding"),
+        ("mod", "remainder"),
     ],
 )  # fmt: skip
 def test_an_operator_has_one_name(name: str, operator: str) -> None:
