@@ -22,6 +22,7 @@ _TYPES = {
     "long unsigned int": "int64", "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
 }  # fmt: skip
 _WHOLE = {int, bool}
+_LISTS = (list, tuple)  # not a union, which each test would make anew
 
 
 def dtype_name(recorded: str) -> str:
@@ -49,7 +50,7 @@ def recorded_call(
 
 def _list(arguments: Mapping[str, Any], key: str) -> Sequence[Any]:
     value = arguments.get(key)
-    return value if isinstance(value, list | tuple) else ()
+    return value if isinstance(value, _LISTS) else ()
 
 
 def _padded(values: Sequence[Any], length: int) -> Sequence[Any]:
@@ -65,9 +66,9 @@ def _argument(kind: str, dims: Any, strides: Any, value: str, list_dtype: str) -
     if kind in ("Scalar", "ScalarList"):
         return _value(value)
     if kind == "TensorList":
-        if not isinstance(dims, list | tuple):
+        if not isinstance(dims, _LISTS):
             return UNRECORDED
-        given = strides if isinstance(strides, list | tuple) and len(strides) == len(dims) else [None] * len(dims)
+        given = strides if isinstance(strides, _LISTS) and len(strides) == len(dims) else [None] * len(dims)
         specs = [_tensor(d, s, list_dtype) for d, s in zip(dims, given, strict=True)]
         return tuple(s for s in specs if s is not None)
     return _tensor(dims, strides, dtype_name(kind)) if kind else None
@@ -81,7 +82,7 @@ def _tensor(dims: Any, strides: Any, dtype: str) -> TensorSpec | None:
 
 
 def _are_sizes(values: Any) -> bool:
-    if not isinstance(values, list | tuple):
+    if not isinstance(values, _LISTS):
         return False
     return not values or (set(map(type, values)) <= _WHOLE and min(values) >= 0)
 

@@ -1,6 +1,7 @@
 """Traces of torch.profiler (Kineto) as kernel tables.
 
 stream, decoding     the file's text in pieces; typed events
+categories           what an event is
 collect, coding, growing     events as columns; what repeats once
 events               host and device events, sorted and nested
 place, modules       step, pass, module and range of each event

@@ -62,8 +62,8 @@ class Some:
 
     def __init__(self, mask: Booleans) -> None:
         self._mask = mask
-        self._all = bool(mask.all())
-        self.count = len(mask) if self._all else int(np.count_nonzero(mask))
+        self.count = int(np.count_nonzero(mask))
+        self._all = self.count == len(mask)
 
     def of(self, values: Any) -> Any:
         """Their part of a column: an array of an array, else a sequence."""

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from perfkit.readers.kineto.calls import decoded, key_of, recorded
+from perfkit.readers.kineto.categories import ARROW, NEITHER, ON_DEVICE
 from perfkit.readers.kineto.coding import Memo, Some, Table, tight
-from perfkit.readers.kineto.decoding import NOTHING, SEPARATOR, Args, Complete, Event, FlowEnd, FlowStart
+from perfkit.readers.kineto.decoding import NOTHING, SEPARATOR, Args, Complete, Event, FlowStart
 from perfkit.readers.kineto.events import (
     ANNOTATION,
     COPY,
     KERNEL,
-    NEITHER,
-    ON_DEVICE,
     OPERATOR,
     RUNTIME,
-    Category,
     DeviceEvents,
     Flows,
     HostEvents,
@@ -37,8 +36,7 @@ from perfkit.readers.kineto.sparse import TELLING
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
-_SIZES, _RESOURCES = attrgetter("grid", "block"), attrgetter("registers", "shared_memory", "occupancy")
-_ARROWS, _FORWARD_BACKWARD = {FlowStart, FlowEnd}, Category.FORWARD_BACKWARD
+_SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
 class Collector:
@@ -48,23 +46,23 @@ class Collector:
         self._wanted = wanted
         self._names, self._lanes, self._calls = Table(), Table(), Table()
         self._device_names, self._shapes, self._messages, self._hierarchies = Table(), Table(), Table(), Table()
-        self._known: list[str] = []  # the names so far, and for each whether its arguments are kept
-        self._keeps = np.empty(0, bool)
+        self._keeps = np.empty(0, bool)  # for each name whether its arguments are kept
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
-        self._call_of, self._shape_of, self._number_of = Memo(self._call), Memo(self._shape), Memo(_small)
-        self._three_of = lru_cache(None)(_three)
+        self._number_of, self._three_of = Memo(_small), lru_cache(None)(_three)
         self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
 
     def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
-        lasting = [e for e in events if type(e) is Complete]
-        if lasting:
-            self._add_lasting(lasting)
-        if len(lasting) < len(events):
-            flows = [e for e in events if type(e) in _ARROWS and e.cat is _FORWARD_BACKWARD]
-            if flows:
-                self._add_flows(flows)
+        code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
+        host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some((code >= ON_DEVICE) & (code < ARROW))
+        arrows = Some(code == ARROW)
+        if host.count:
+            self._add_host(host.of(events), host.of(code))
+        if device.count:
+            self._add_device(device.of(events), device.of(code) - np.int8(ON_DEVICE))
+        if arrows.count:
+            self._add_flows(arrows.of(events))
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
@@ -76,11 +74,12 @@ class Collector:
         start, end = _times(columns, origin)
         name, category = columns.taken("name", np.int32), columns.taken("category", np.int8)
         # perfkit's ranges are ranges, although PyTorch shows its cheap ones as operators (`ranges.line_marker`).
-        ours = np.array([*(n.startswith("perfkit:") and n[8:9] != ":" for n in self._names), False])
+        names = list(self._names)
+        ours = np.array([*(n.startswith("perfkit:") and n[8:9] != ":" for n in names), False])
         category[ours[name] & (category == OPERATOR)] = ANNOTATION
         host = arrange(
             HostEvents(
-                names=list(self._names),
+                names=names,
                 name=name,
                 category=category,
                 lane=columns.taken("lane", np.int32),
@@ -91,7 +90,7 @@ class Collector:
                 forward_thread=columns.taken("forward_thread"),
                 correlation=columns.taken("correlation"),
                 call=columns.taken("call", np.int32),
-                calls=list(self._calls),
+                calls=[key_of(names[code], text) for code, text in self._calls],
                 hierarchy=columns.taken("hierarchy", np.int32),
                 hierarchies=list(self._hierarchies),
                 message=columns.taken("message", np.int32),
@@ -102,16 +101,8 @@ class Collector:
         )
         return host, device
 
-    def _add_lasting(self, events: Sequence[Complete]) -> None:
-        code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
-        host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some(code >= ON_DEVICE)
-        if host.count:
-            self._add_host(host.of(events), host.of(code))
-        if device.count:
-            self._add_device(device.of(events), device.of(code) - np.int8(ON_DEVICE))
-
     def _add_host(self, events: list[Complete], category: Integers) -> None:
-        count, args = len(events), [e.args for e in events]
+        args = [e.args for e in events]
         name = self._names.column([e.name for e in events])
         calls, others = Some(category == RUNTIME), Some(category != RUNTIME)
         of_calls, of_others = calls.of(args), others.of(args)
@@ -125,11 +116,12 @@ class Collector:
             call=self._call_codes(name, args),
             hierarchy=others.spread(self._hierarchy_codes(of_others)),
             message=others.spread(self._message_codes(of_others)),
-            start=np.fromiter([e.ts for e in events], np.float64, count),
-            length=np.fromiter([e.dur for e in events], np.float64, count),
+            start=np.fromiter([e.ts for e in events], np.float64, len(events)),
+            length=np.fromiter([e.dur for e in events], np.float64, len(events)),
         )
+        # AMD writes shapes and sizes at the launching call.
         for a in [a for a in of_calls if a.grid is not NOTHING or a.size is not None]:
-            self._launches[a.correlation] = (_launch_shape(a), _whole(a.size))  # AMD writes them at the launching call
+            self._launches[a.correlation] = (self._launch_shape(SEPARATOR.join(_SHAPE(a))), _whole(a.size))
 
     def _lane_codes(self, processes: list[int | str], threads: list[int | str]) -> Integers:
         process, thread, count = processes[0], threads[0], len(threads)
@@ -143,16 +135,11 @@ class Collector:
 
     def _call_codes(self, name: Integers, args: Sequence[Args]) -> Integers:
         if len(self._names) > len(self._keeps):
-            self._known = list(self._names)
-            new = [self._wanted(n) for n in self._known[len(self._keeps) :]]
+            new = [self._wanted(n) for n in islice(self._names, len(self._keeps), None)]
             self._keeps = np.append(self._keeps, np.array(new, bool))
         kept = Some(self._keeps[name])
         kinds = zip(kept.of(name).tolist(), recorded(kept.of(args)), strict=True)
-        return kept.spread(self._call_of.column(kinds))
-
-    def _call(self, kind: tuple[int, bytes]) -> int:
-        name, text = kind
-        return self._calls.code(key_of(self._known[name], text))
+        return kept.spread(self._calls.column(kinds))
 
     def _hierarchy_codes(self, args: Sequence[Args]) -> Integers:
         stated = [a.hierarchy for a in args]
@@ -161,8 +148,7 @@ class Collector:
         return np.array([self._hierarchies.code(text) if text else -1 for text in stated], np.int32)
 
     def _add_device(self, events: list[Complete], kind: Integers) -> None:
-        count, args, moving = len(events), [e.args for e in events], Some(kind != KERNEL)
-        shapes = zip(map(SEPARATOR.join, map(_SIZES, args)), map(_RESOURCES, args), strict=True)
+        args, moving = [e.args for e in events], Some(kind != KERNEL)
         self._device.add(
             name=self._device_names.column([e.name for e in events]),
             kind=kind,
@@ -170,15 +156,15 @@ class Collector:
             stream=self._number_of.column([a.stream for a in args]),
             correlation=tight([a.correlation for a in args]),
             amount=moving.spread(np.array([_amount(a.bytes) for a in moving.of(args)], np.int64)),
-            shape=self._shape_of.column(shapes),
+            shape=self._shapes.column(map(SEPARATOR.join, map(_SHAPE, args))),
             message=self._message_codes(args),
-            start=np.fromiter([e.ts for e in events], np.float64, count),
-            length=np.fromiter([e.dur for e in events], np.float64, count),
+            start=np.fromiter([e.ts for e in events], np.float64, len(events)),
+            length=np.fromiter([e.dur for e in events], np.float64, len(events)),
         )
 
-    def _shape(self, stated: tuple[bytes, tuple[Any, Any, Any]]) -> int:
-        (grid, block), resources = stated[0].split(SEPARATOR, 1), stated[1]
-        return self._shapes.code(LaunchShape(self._three_of(grid), self._three_of(block), *map(_real, resources)))
+    def _launch_shape(self, text: bytes) -> LaunchShape:
+        grid, block, *resources = text.split(SEPARATOR, 4)
+        return LaunchShape(self._three_of(grid), self._three_of(block), *map(_real, map(decoded, resources)))
 
     def _message_codes(self, args: Sequence[Args]) -> Integers:
         stated = [a.collective for a in args]
@@ -201,7 +187,7 @@ class Collector:
             correlation=columns.taken("correlation")[order],
             amount=columns.taken("amount")[order],
             shape=columns.taken("shape", np.int32)[order],
-            shapes=list(self._shapes),
+            shapes=list(map(self._launch_shape, self._shapes)),
             message=columns.taken("message", np.int32)[order],
             messages=list(self._messages),
         )
@@ -239,7 +225,8 @@ def _times(columns: Columns, origin: float) -> tuple[Integers, Integers]:
 def _nanoseconds(microseconds: Integers) -> Integers:
     """Whole ns; what lies beyond `_LATEST` is damage and is brought there."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.clip(np.rint(microseconds * 1e3), -_LATEST, _LATEST).astype(np.int64)
+        ns = microseconds * 1e3
+        return np.clip(np.rint(ns, out=ns), -_LATEST, _LATEST, out=ns).astype(np.int64)
 
 
 def wanted_operator(names_work: Callable[[str], bool]) -> Callable[[str], bool]:
@@ -247,11 +234,6 @@ def wanted_operator(names_work: Callable[[str], bool]) -> Callable[[str], bool]:
     return lambda name: (
         names_work(name) or name in TELLING or name.startswith("nccl:") or name.endswith("AccumulateGrad")
     )
-
-
-def _launch_shape(args: Args) -> LaunchShape:
-    resources = map(_real, (args.registers, args.shared_memory, args.occupancy))
-    return LaunchShape(_three(bytes(args.grid)), _three(bytes(args.block)), *resources)
 
 
 def _three(text: bytes) -> tuple[int, int, int]:
@@ -264,9 +246,9 @@ def _three(text: bytes) -> tuple[int, int, int]:
     return tuple([*padded, -1, -1, -1][:3])  # type: ignore[return-value]
 
 
-def _real(value: float | None) -> float:
+def _real(value: Any) -> float:
     """A number that is finite and not negative, else −1 for absent."""
-    return float(value) if value is not None and 0 <= value < 1e18 else -1.0
+    return float(value) if type(value) in (int, float) and 0 <= value < 1e18 else -1.0
 
 
 def _small(value: int | str | None) -> int:

@@ -176,8 +176,8 @@ def _plain(values: Any) -> Any:
 def uncosted(columns: Mapping[str, Any], total_ns: float | None = None) -> list[str]:
     """A warning that names the kernels without a cost and their share of the time, if there are any.
 
-    `columns` are of all kernels, or of some where `total_ns` is the time of all. Copies and collectives are left out:
-    links bound them, and the facts hold their bytes.
+    `columns` are of all kernels, or of some where `total_ns` is the time of all; "name" may still be coded. Copies and
+    collectives are left out: links bound them, and the facts hold their bytes.
     """
     time = np.asarray(columns["duration_ns"], dtype=float)
     whole = time.sum() if total_ns is None else total_ns
@@ -185,9 +185,11 @@ def uncosted(columns: Mapping[str, Any], total_ns: float | None = None) -> list[
     unknown &= ~((columns["kind"] == "memcpy") | (columns["family"] == "collective"))
     if time[unknown].sum() < _WORTH_SAYING * whole or not whole:
         return []
-    total: dict[str, float] = {}
-    for name, ns in zip(np.asarray(columns["name"], dtype=object)[unknown], time[unknown], strict=True):
-        total[name] = total.get(name, 0.0) + ns
+    names = Coded.of(columns["name"])
+    code = names.code[unknown]
+    used, first = np.unique(code, return_index=True)
+    of_name = np.bincount(code, weights=time[unknown], minlength=len(names.words))
+    total = {names.words[c]: float(of_name[c]) for c in used[np.argsort(first)].tolist()}
     largest = sorted(total, key=lambda n: -total[n])
     shown = ", ".join(f"{_cropped(n)} ({total[n] / whole:.1%})" for n in largest[:_NAMED])
     more = f" and {len(largest) - _NAMED} more" if len(largest) > _NAMED else ""

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto import stream as kineto_stream
-from perfkit.readers.kineto.events import Category
+from perfkit.readers.kineto.categories import ArrowCategory, Category
 from perfkit.readers.kineto.stream import AGAIN
 
 _RAW_NAMES = {
@@ -61,11 +61,11 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
     device: Whole | str | None = None
     stream: Whole | str | None = None
     correlation: Whole = -1
-    registers: int | float | None = None
-    shared_memory: int | float | None = None
+    registers: msgspec.Raw = NOTHING
+    shared_memory: msgspec.Raw = NOTHING
     grid: msgspec.Raw = NOTHING
     block: msgspec.Raw = NOTHING
-    occupancy: int | float | None = None
+    occupancy: msgspec.Raw = NOTHING
     bytes: int | float | None = None  # of a copy; perfkit's own traces give it for kernels too, as a real number
     size: Whole | str | None = None  # of a copy, on AMD's launching call, as text
     collective: str | None = None
@@ -95,29 +95,33 @@ class Complete(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="X"):
 class FlowStart(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="s"):
     """Where an arrow begins: at a launch, or at a forward operator (category `fwdbwd`)."""
 
-    cat: Category = Category.OTHER
     id: Whole | str = -1
     pid: int | str = 0
     tid: int | str = 0
     ts: float = 0.0
+    cat: ArrowCategory = ArrowCategory.OTHER
 
 
 class FlowEnd(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="f"):
     """Where an arrow ends: at GPU work, or at an autograd node (category `fwdbwd`)."""
 
-    cat: Category = Category.OTHER
     id: Whole | str = -1
     pid: int | str = 0
     tid: int | str = 0
     ts: float = 0.0
+    cat: ArrowCategory = ArrowCategory.OTHER
 
 
-def _passed_over(phase: str) -> type[msgspec.Struct]:
-    return msgspec.defstruct(f"Phase_{phase}", [], tag_field="ph", tag=phase, gc=False)
+class _PassedOver(msgspec.Struct):
+    """Names of threads, instants, counters, begin and end pairs, …: nothing in them is read."""
+
+    cat: ClassVar[Category] = Category.OTHER
 
 
-# Names of threads, instants, counters, begin and end pairs, …: nothing in them is read.
-_OTHERS = tuple(_passed_over(phase) for phase in "MiICBEbentPNODRcvV()")
+_OTHERS = tuple(
+    msgspec.defstruct(f"Phase_{phase}", [], bases=(_PassedOver,), tag_field="ph", tag=phase, gc=False)
+    for phase in "MiICBEbentPNODRcvV()"
+)
 Event = Complete | FlowStart | FlowEnd
 _Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
 
@@ -181,16 +185,12 @@ def decode(path: Path, found: Found) -> Iterator[list[Event]]:
 
 
 def _in_pieces(path: Path, found: Found) -> Iterator[list[Event]]:
-    source = kineto_stream.pieces(path)
-    head = next(source)
-    if head.lstrip()[:1] == b"{":
-        _about(head + b"]}", found)
-    before = next(source)
-    for piece in source:
-        yield _list(before, found)
-        before = piece
-    opening = b"[" if head.lstrip()[:1] == b"[" else b'{"traceEvents":['
-    yield _last(opening + before, found)
+    pieces = kineto_stream.Pieces(path)
+    if pieces.head.lstrip()[:1] == b"{":
+        _about(pieces.head + b"]}", found)
+    for piece in pieces:
+        yield _list(piece, found)
+    yield _last(pieces.ending(), found)
 
 
 def _about(text: bytes, found: Found) -> None:
@@ -200,7 +200,7 @@ def _about(text: bytes, found: Found) -> None:
         return
 
 
-def _list(text: bytes, found: Found) -> list[Event]:
+def _list(text: bytes | memoryview, found: Found) -> list[Event]:
     try:
         events: list[Event] = _events.decode(text)
     except msgspec.ValidationError:
@@ -226,9 +226,9 @@ def _last(text: bytes, found: Found) -> list[Event]:
     return trace.traceEvents
 
 
-def _leniently(items: Iterable[msgspec.Raw], found: Found, text: bytes) -> list[Event]:
+def _leniently(items: Iterable[msgspec.Raw], found: Found, text: bytes | memoryview) -> list[Event]:
     """Decode event by event; those with fields of an unexpected type are counted and left out."""
-    text.decode()  # what is no UTF-8 is damage, also where nobody looks
+    str(text, "utf-8")  # what is no UTF-8 is damage, also where nobody looks
     events: list[Event] = []
     for item in items:
         found.events += 1

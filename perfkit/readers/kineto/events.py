@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,51 +19,12 @@ if TYPE_CHECKING:
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
 KERNEL, COPY, FILL = range(3)
 KINDS = ("gpu_kernel", "memcpy", "memset")
-ON_DEVICE, NEITHER = 5, -1  # codes of a `Category`: kinds of work on a device count on from those of the host
 _NEVER = 1 << 62  # ns
 _BLOCK = 1 << 14  # events nested at once as lists, which are larger than columns
 _PART, _ROUNDS = 1 << 18, 100  # events nested at once as columns, and how far they climb
 
 Integers = npt.NDArray[Any]
 Booleans = npt.NDArray[np.bool_]
-
-
-class Category(Enum):
-    """What an event is, by its word in the file. No text is made of a word that is a member, and all others are
-    `OTHER`. `code` is the byte that stands for it in a column."""
-
-    code: bytes
-
-    def __new__(cls, word: str, code: int = NEITHER) -> Category:
-        member = object.__new__(cls)
-        member._value_, member.code = word, np.int8(code).tobytes()
-        return member
-
-    CPU_OP = "cpu_op", OPERATOR
-    OP = "operator", OPERATOR  # before 2021
-    USER_ANNOTATION = "user_annotation", ANNOTATION
-    CUDA_RUNTIME = "cuda_runtime", RUNTIME
-    CUDA_DRIVER = "cuda_driver", RUNTIME
-    PYTHON_FUNCTION = "python_function", PYTHON
-    PROFILER = "overhead", OVERHEAD
-    GPU_KERNEL = "kernel", ON_DEVICE + KERNEL
-    GPU_COPY = "gpu_memcpy", ON_DEVICE + COPY
-    GPU_FILL = "gpu_memset", ON_DEVICE + FILL
-    OLD_KERNEL = "Kernel", ON_DEVICE + KERNEL
-    OLD_COPY = "Memcpy", ON_DEVICE + COPY
-    OLD_FILL = "Memset", ON_DEVICE + FILL
-    FORWARD_BACKWARD = "fwdbwd"
-    # What is common and not read.
-    LAUNCH_ARROW = "ac2g"
-    OLD_LAUNCH_ARROW = "async_cpu_to_gpu"
-    GPU_ANNOTATION = "gpu_user_annotation"
-    INSTANT = "cpu_instant_event"
-    WAIT = "cuda_sync"
-    OTHER = ""
-
-    @classmethod
-    def _missing_(cls, value: object) -> Category:
-        return cls.OTHER
 
 
 class LaunchShape(NamedTuple):

@@ -54,7 +54,7 @@ class Columns:
         blocks[-1] = blocks[-1][: self._used]
         if change is not None:
             blocks = [change(b) for b in blocks]
-        return np.concatenate(blocks)
+        return np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
 
     def smallest(self, name: str) -> float | None:
         """The smallest value of a column, None where it is empty."""

@@ -123,14 +123,11 @@ def _events(path: Path) -> Iterator[_Event]:
 def _texts(path: Path) -> Iterator[list[msgspec.Raw]]:
     """The events of the file as raw texts, a piece at a time; pieces without memory events are not even split."""
     try:
-        source = kineto_stream.pieces(path)
-        opening = b"[" if next(source).lstrip()[:1] == b"[" else b'{"traceEvents":['
-        before = next(source)
-        for piece in source:
-            if _NAME in before:
-                yield msgspec.json.decode(before, type=list[msgspec.Raw])
-            before = piece
-        yield _last(opening + before)
+        pieces = kineto_stream.Pieces(path)
+        for piece in map(bytes, pieces):
+            if _NAME in piece:
+                yield msgspec.json.decode(piece, type=list[msgspec.Raw])
+        yield _last(pieces.ending())
     except kineto_stream.NoBorder:
         yield _last(kineto_stream.whole(path))
 

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +29,7 @@ except ImportError:
 
 AGAIN = "Capture it again."
 PIECE = 1 << 19  # bytes of text decoded at once; twice as many take more memory and no less time
+_AT_ONCE = 4  # blocks that the thread hands over together, for each handing over makes both threads wait
 WHOLE = 1 << 28  # bytes of text that may be read as a whole, where no border of events is found
 # The largest real traces shrink about 40 times. What shrinks 250 times is no trace but a bomb.
 _MOST_SHRUNK, _UNSUSPICIOUS = 250, 1 << 26
@@ -54,35 +56,55 @@ def whole(path: Path) -> bytes:
     return b"".join(parts)
 
 
-def pieces(path: Path) -> Iterator[bytes]:
-    """The head of the file up to the first event, then the events in pieces, at last what follows the last border.
+class Pieces:
+    """The text of a file: `head` up to the `[` of the list of events, by iteration the events in pieces that are JSON
+    texts of lists, and after that `ending()`.
 
-    The head ends with the `[` of the list; pieces are JSON texts of lists; the last one is the bare rest of the file.
-    Raises `NoBorder` where this layout is not found, `InputError` for a file that cannot be read.
+    A piece takes the memory of the one before, which is gone when the next is asked for: fresh memory for each takes
+    longer than copying. Raises `NoBorder` where this layout is not found, `InputError` for a file that cannot be read.
     """
-    source = blocks(path)
-    rest = next(source, b"")
-    opening = _list_start(rest)
-    border = _BORDER.search(rest, opening) if opening >= 0 else None
-    if border is None:
-        raise NoBorder
-    yield rest[:opening]
-    separator, rest = border.group(), rest[opening:]
-    closing = separator[:1]
-    for block in source:
-        at = block.rfind(separator)
-        if at >= 0:
-            yield b"".join((b"[", rest, memoryview(block)[:at], closing, b"]"))
-            rest = block[at + len(separator) :]
-            continue
-        rest += block  # perhaps the border lies across the two blocks
-        at = rest.rfind(separator)
-        if at >= 0:
-            yield b"".join((b"[", memoryview(rest)[:at], closing, b"]"))
-            rest = rest[at + len(separator) :]
-        elif len(rest) > WHOLE:
+
+    def __init__(self, path: Path) -> None:
+        self._source = blocks(path)
+        text = next(self._source, b"")
+        opening = _list_start(text)
+        border = _BORDER.search(text, opening) if opening >= 0 else None
+        if border is None:
             raise NoBorder
-    yield rest
+        self.head, self._rest = text[:opening], text[opening:]
+        self._separator = border.group()
+        self._memory = memoryview(bytearray(2 * PIECE))
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for block in self._source:
+            at = block.rfind(self._separator)
+            if at >= 0:
+                yield self._list(self._rest, memoryview(block)[:at])
+                self._rest = block[at + len(self._separator) :]
+                continue
+            self._rest += block  # perhaps the border lies across the two blocks
+            at = self._rest.rfind(self._separator)
+            if at >= 0:
+                yield self._list(memoryview(self._rest)[:at])
+                self._rest = self._rest[at + len(self._separator) :]
+            elif len(self._rest) > WHOLE:
+                raise NoBorder
+
+    def ending(self) -> bytes:
+        """What follows the last border, with the opening that makes it a whole text again."""
+        return (b'{"traceEvents":[' if self.head.lstrip()[:1] == b"{" else b"[") + self._rest
+
+    def _list(self, *events: bytes | memoryview) -> memoryview:
+        """The text of `events`, which lack the end of the last one, as a list."""
+        parts = (b"[", *events, self._separator[:1], b"]")
+        size = sum(map(len, parts))
+        if size > len(self._memory):
+            self._memory = memoryview(bytearray(2 * size))
+        at = 0
+        for part in parts:
+            self._memory[at : at + len(part)] = part
+            at += len(part)
+        return self._memory[:size]
 
 
 def _list_start(text: bytes) -> int:
@@ -103,11 +125,11 @@ def blocks(path: Path) -> Iterator[bytes]:
             packed = file.read(2) == _GZIP
             file.seek(0)
             source = _unpacked(file, path) if packed else iter(lambda: file.read(PIECE), b"")
-            step: Callable[[], bytes] = lambda: next(source, b"")  # noqa: E731
+            step: Callable[[], list[bytes]] = lambda: list(islice(source, _AT_ONCE))  # noqa: E731
             ahead = pool.submit(step)
-            while block := ahead.result():
+            while ready := ahead.result():
                 ahead = pool.submit(step)
-                yield block
+                yield from ready
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
     except _BROKEN as error:

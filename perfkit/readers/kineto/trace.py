@@ -54,9 +54,10 @@ def read_trace(
     path, costs, declared = Path(path), costs or CostModel(), declared or {}
     with kineto_json.collector_off():
         columns, facts, warnings = _worked_out(path, costs, declared, matmul_precision, event_cost_ns, call_sites)
+        names = columns["name"]
         # By now the events are gone: of a large trace they take as much memory as the table.
         kineto_columns.finish(columns, costs, declared, passes or {}, layers)
-        warnings += kineto_columns.uncosted(columns)
+        warnings += kineto_columns.uncosted({**columns, "name": names})
         return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
 
 

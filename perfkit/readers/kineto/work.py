@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto.coding import distinct
 from perfkit.readers.kineto.columns import Coded, costed, shapes_of
 from perfkit.readers.kineto.events import COPY, FILL, KERNEL, Booleans, DeviceEvents, HostEvents, Integers
 from perfkit.readers.kineto.messages import collectives
@@ -69,7 +68,7 @@ def shares(device: DeviceEvents, owner: Integers) -> Any:
         return share
     time = (device.end - device.start)[mine].astype(float)
     # One number for each pair of owner and name; the pair that leads stands for the owner.
-    pairs, pair = distinct(owner[mine].astype(np.int64) * len(device.names) + device.name[mine])
+    pairs, pair = np.unique(owner[mine].astype(np.int64) * len(device.names) + device.name[mine], return_inverse=True)
     total = np.bincount(pair, weights=time, minlength=len(pairs))
     rank = _ranks(device)
     of_pair = np.zeros(len(pairs), np.int64)
