@@ -284,7 +284,7 @@ def _why(one: _Sums) -> str:
     if one.arithmetic > one.memory:
         code = "better" if faster else "worse"
         return f"its code computes {code} than eager's operators do"
-    return "its data lies nearer than its working set tells" if faster else "it does not reach the measured bandwidth"
+    return "its data lies nearer than predicted" if faster else "it does not reach the measured bandwidth"
 
 
 def error(kernels: list[FusedKernel]) -> tuple[float, float] | None:

@@ -178,7 +178,7 @@ def test_a_product_that_the_compiler_writes_as_a_loop_is_not_judged() -> None:
     ("kernel", "why"),
     [
         (fused(300, 10 * MB, "add", "mul", "relu"), "it does not reach the measured bandwidth"),
-        (fused(50, 10 * MB, "add", "mul", "relu"), "its data lies nearer than its working set tells"),
+        (fused(50, 10 * MB, "add", "mul", "relu"), "its data lies nearer than predicted"),
         (fused(900, 10 * MB, "add", "gelu"), "its code computes worse than eager's operators do"),
         (fused(200, 10 * MB, "add", "gelu"), "its code computes better than eager's operators do"),
         (
