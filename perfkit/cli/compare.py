@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfkit.cli import options
+
 if TYPE_CHECKING:
     from perfkit.analysis.compare import Rule
     from perfkit.analysis.comparison import Comparison
     from perfkit.analysis.sides import Side
 
-MEASURE, VERDICT, WORK, OUTPUT = "Measured now", "Verdict and gate", "Workload", "Output"
+MEASURE, VERDICT, OUTPUT = "Measured now", "Verdict and gate", "Output"
 REGRESSED, CANNOT_TELL = 1, 3
 _ON_CANNOT_TELL = {"pass": 0, "fail": 1, "3": CANNOT_TELL}
 
@@ -62,25 +64,23 @@ def compare(
         ),
     ] = False,
     tries: Annotated[int, typer.Option(help="Comparisons of the self-test.", rich_help_panel=MEASURE)] = 20,
-    preset: Annotated[str | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
-    variant: Annotated[str | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)] = "cpu",
-    dtype: Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)] = "fp32",
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", "-B", help="As of `perfkit run`.", rich_help_panel=WORK)
-    ] = None,
-    sequence_length: Annotated[
-        int | None, typer.Option("--sequence-length", "-T", help="As of `perfkit run`.", rich_help_panel=WORK)
-    ] = None,
-    grad_accumulation: Annotated[int, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = 1,
-    inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=WORK)] = False,
-    compile_mode: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "default",
-    executors: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "",
-    kernels: Annotated[list[Path] | None, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = None,
-    seed: Annotated[int, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = 1337,
-    weights: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "random",
-    data: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=WORK)] = "synthetic",
+    preset: options.Preset = None,
+    variant: options.Variant = None,
+    dim: options.Dimensions = None,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "fp32",
+    batch_size: options.BatchSize = None,
+    sequence_length: options.SequenceLength = None,
+    grad_accumulation: options.GradAccumulation = 1,
+    recompute: options.Recompute = False,
+    optimizer: options.Optimizer = "default",
+    inference: options.Inference = False,
+    compile_mode: options.CompileMode = "default",
+    executors: options.Executors = "",
+    kernels: options.KernelFolders = None,
+    seed: Annotated[int, typer.Option(help="As of `perfkit run`.", rich_help_panel=options.WORK)] = 1337,
+    weights: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=options.WORK)] = "random",
+    data: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=options.WORK)] = "synthetic",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -141,8 +141,8 @@ def compare(
     asked: dict[str, Any] = {
         "preset": preset, "variant": variant, "dim": dim or [], "device": device, "dtype": dtype,
         "batch_size": batch_size, "sequence_length": sequence_length, "grad_accumulation": grad_accumulation,
-        "training": not inference, "compile_mode": compile_mode, "executors": executors, "kernels": kernels or [],
-        "seed": seed, "weights": weights, "data": data,
+        "recompute": recompute, "optimizer": optimizer, "training": not inference, "compile_mode": compile_mode,
+        "executors": executors, "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
     }  # fmt: skip
     from perfkit.cli import measured
 

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-WORK, MEASURE, NSIGHT, DATA = "Workload", "Measurement", "Under Nsight", "Data and output"
+from perfkit.cli import options
+
+MEASURE, NSIGHT, DATA = "Measurement", "Under Nsight", "Data and output"
 
 
 def run(
@@ -19,44 +21,20 @@ def run(
     backend: Annotated[
         str, typer.Option(help="Backends, separated by commas; eager always runs as the reference.")
     ] = "eager",
-    preset: Annotated[str | None, typer.Option(help="Named dimensions of the model.", rich_help_panel=WORK)] = None,
-    variant: Annotated[str | None, typer.Option(help="Alternative form of the model.", rich_help_panel=WORK)] = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A dimension of the preset as NAME=VALUE (repeatable), such as layers=4.", rich_help_panel=WORK
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)] = "cpu",
-    dtype: Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)] = "fp32",
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", "-B", help="B, samples a batch.", rich_help_panel=WORK)
-    ] = None,
-    sequence_length: Annotated[
-        int | None, typer.Option("--sequence-length", "-T", help="T, tokens a sample.", rich_help_panel=WORK)
-    ] = None,
-    grad_accumulation: Annotated[int, typer.Option(help="Batches a training step.", rich_help_panel=WORK)] = 1,
-    recompute: Annotated[
-        bool, typer.Option(help="Recompute activations of the blocks in the backward.", rich_help_panel=WORK)
-    ] = False,
-    optimizer: Annotated[
-        str,
-        typer.Option(
-            help="How PyTorch runs the optimizer: default (its own choice), foreach or fused.", rich_help_panel=WORK
-        ),
-    ] = "default",
-    inference: Annotated[
-        bool, typer.Option("--inference", help="Forward only, no gradients.", rich_help_panel=WORK)
-    ] = False,
-    compile_mode: Annotated[
-        str, typer.Option(help="Mode of torch.compile: default, reduce-overhead, max-autotune.", rich_help_panel=WORK)
-    ] = "default",
-    executors: Annotated[
-        str, typer.Option(help="Thunder's executors, by priority, separated by commas.", rich_help_panel=WORK)
-    ] = "",
-    kernels: Annotated[
-        list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=WORK)
-    ] = None,
+    preset: options.Preset = None,
+    variant: options.Variant = None,
+    dim: options.Dimensions = None,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "fp32",
+    batch_size: options.BatchSize = None,
+    sequence_length: options.SequenceLength = None,
+    grad_accumulation: options.GradAccumulation = 1,
+    recompute: options.Recompute = False,
+    optimizer: options.Optimizer = "default",
+    inference: options.Inference = False,
+    compile_mode: options.CompileMode = "default",
+    executors: options.Executors = "",
+    kernels: options.KernelFolders = None,
     steps: Annotated[int, typer.Option(help="Timed steps.", rich_help_panel=MEASURE)] = 10,
     warmup: Annotated[
         int, typer.Option(help="Steps before the timed ones, after the ten checked ones.", rich_help_panel=MEASURE)
