@@ -31,7 +31,7 @@ LARGE = {1_000_000: (5.0, 350.0), 5_000_000: (20.0, 900.0)}  # events → second
 PERFKIT = """
 import sys, time, resource
 from pathlib import Path
-import msgspec, numpy, pandas, pyarrow, pyarrow.compute, pyarrow.pandas_compat
+import msgspec, numpy, pandas, pyarrow, pyarrow.compute, pyarrow.pandas_compat, pyarrow.vendored.version
 from perfkit.readers.kineto.trace import read_trace
 start = time.perf_counter()
 table = read_trace(Path(sys.argv[1]))

@@ -104,6 +104,8 @@ class HostEvents:
 
     def nearest(self, chosen: Booleans) -> Integers:
         """The innermost `chosen` event around each event, itself included, or −1."""
+        if not chosen.any():
+            return np.full(len(self), -1, np.int32)
         index = np.arange(len(self), dtype=np.int32)
         found = climb(np.where(chosen | (self.parent < 0), index, self.parent))
         return np.where(chosen.take(found), found, -1)

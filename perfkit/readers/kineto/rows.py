@@ -23,7 +23,16 @@ from perfkit.cost import Cost, CostModel
 from perfkit.readers.kineto import sparse
 from perfkit.readers.kineto.calls import Key, KindOfCall, call_of, describe, usual_dtype
 from perfkit.readers.kineto.coding import distinct
-from perfkit.readers.kineto.events import OPERATOR, OVERHEAD, RUNTIME, Booleans, HostEvents, Integers
+from perfkit.readers.kineto.events import (
+    ANNOTATION,
+    OPERATOR,
+    OVERHEAD,
+    PYTHON,
+    RUNTIME,
+    Booleans,
+    HostEvents,
+    Integers,
+)
 from perfkit.readers.kineto.place import PASS, STEP
 from perfkit.readers.kineto.triton import is_triton, triton_cost
 from perfkit.run_folder import DeclaredKernel
@@ -102,18 +111,12 @@ def classify(
     events: HostEvents, wrapper: Booleans, costs: CostModel, declared: Mapping[str, DeclaredKernel]
 ) -> Integers:
     """Cause of each event's self time, `WORK` for operators that compute or move data."""
-    by_name = np.array([_operator_cause(n, costs, declared) for n in events.names], dtype=np.int8)
-    runtime = np.array([_runtime_cause(n) for n in events.names], dtype=np.int8)
-    ranges = np.array(_range_causes(events.names), dtype=np.int8)
-    if not len(events):
-        return np.empty(0, np.int8)
-    category, name = events.category, events.name
-    cause = np.select(
-        [wrapper, category == OPERATOR, category == RUNTIME, category == OVERHEAD],
-        [AUTOGRAD, by_name[name], runtime[name], PROFILER],
-        default=ranges[name],
-    )
-    return cause.astype(np.int8)
+    operators = [_operator_cause(n, costs, declared) for n in events.names]
+    ranges, runtime = _range_causes(events.names), [_runtime_cause(n) for n in events.names]
+    by_category = {OPERATOR: operators, ANNOTATION: ranges, RUNTIME: runtime, PYTHON: ranges}
+    profiler = [PROFILER] * len(events.names)
+    table = np.array([by_category.get(c, profiler) for c in range(OVERHEAD + 1)], np.int8)
+    return np.where(wrapper, np.int8(AUTOGRAD), table[events.category, events.name])
 
 
 def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> int:

@@ -2,16 +2,17 @@
 
 A piece ends where one event ends and the next begins, found by the layout of the file's first events. A cut that is
 none (the same characters inside a string) leaves a piece that does not decode, and the caller reads the file as a
-whole. While one piece is decoded a thread reads and decompresses the next.
+whole.
+
+A piece is decompressed when it is asked for. A thread that prepared it meanwhile would gain nothing: it needs Python's
+lock between any two calls, and each time both threads wait for as long as isal takes to decompress a piece.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +30,6 @@ except ImportError:
 
 AGAIN = "Capture it again."
 PIECE = 1 << 19  # bytes of text decoded at once; twice as many take more memory and no less time
-_AT_ONCE = 4  # blocks that the thread hands over together, for each handing over makes both threads wait
 WHOLE = 1 << 28  # bytes of text that may be read as a whole, where no border of events is found
 # The largest real traces shrink about 40 times. What shrinks 250 times is no trace but a bomb.
 _MOST_SHRUNK, _UNSUSPICIOUS = 250, 1 << 26
@@ -116,20 +116,15 @@ def _list_start(text: bytes) -> int:
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """The file's text in blocks of about `PIECE` bytes, decompressed; the next is prepared while one is used.
+    """The file's text in blocks of about `PIECE` bytes, decompressed.
 
     Raises `InputError` for a file that cannot be read, is damaged, or grows beyond reason when decompressed.
     """
     try:
-        with path.open("rb") as file, ThreadPoolExecutor(1) as pool:
+        with path.open("rb") as file:
             packed = file.read(2) == _GZIP
             file.seek(0)
-            source = _unpacked(file, path) if packed else iter(lambda: file.read(PIECE), b"")
-            step: Callable[[], list[bytes]] = lambda: list(islice(source, _AT_ONCE))  # noqa: E731
-            ahead = pool.submit(step)
-            while ready := ahead.result():
-                ahead = pool.submit(step)
-                yield from ready
+            yield from _unpacked(file, path) if packed else iter(lambda: file.read(PIECE), b"")
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
     except _BROKEN as error:
