@@ -60,7 +60,7 @@ class CostModel:
         try:
             cost = function(call if name == call.name else Call(name, call.arguments, call.matmul_precision))
             values = (*cost.flop.values(), cost.bytes_read, cost.bytes_written)
-            if all(math.isfinite(v) and v >= 0 for v in values):
+            if all(map(math.isfinite, values)) and min(values) >= 0:
                 return cost
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             pass

@@ -129,7 +129,10 @@ def costed(rows: Rows, chosen: Integers) -> dict[str, Any]:
     kinds = rows.kinds
     code = _at(rows.kind, chosen)
     result: dict[str, Any] = {"shapes": shapes_of(rows, code)}
+    units = {unit for k in kinds if k.cost for unit in k.cost.flop}
     for resource, column in zip(RESOURCES, FLOP_COLUMNS, strict=True):
+        if resource not in units:
+            continue
         values = [k.cost.flop.get(resource, np.nan) if k.cost else np.nan for k in kinds]
         if not np.isnan(values).all():
             result[column] = _numbers(values, code)

@@ -60,6 +60,7 @@ def read_host(path: Path) -> HostTrace:
         collector = Collector(lambda name: False)
         for events in kineto_json.decode(Path(path), found):
             collector.add(events)
+            del events
         host, device = collector.finish()
     return _of(host, device)
 

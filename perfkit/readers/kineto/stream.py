@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from perfkit.errors import InputError
 
 inflating: Any = zlib
@@ -73,7 +75,7 @@ class Pieces:
             raise NoBorder
         self.head, self._rest = text[:opening], text[opening:]
         self._separator = border.group()
-        self._memory = memoryview(bytearray(2 * PIECE))
+        self._memory = np.empty(2 * PIECE, np.uint8).data
 
     def __iter__(self) -> Iterator[memoryview]:
         for block in self._source:
@@ -99,7 +101,7 @@ class Pieces:
         parts = (b"[", *events, self._separator[:1], b"]")
         size = sum(map(len, parts))
         if size > len(self._memory):
-            self._memory = memoryview(bytearray(2 * size))
+            self._memory = np.empty(2 * size, np.uint8).data
         at = 0
         for part in parts:
             self._memory[at : at + len(part)] = part

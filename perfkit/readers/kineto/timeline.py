@@ -43,14 +43,15 @@ def facts(
     kernel = device.kind == KERNEL
     talks = kineto_messages.collectives(device)
     compute = _cover(device, kernel & ~talks)
-    names = device_names(device)
+    covered = _inside(compute, device.start, device.end)
+    names, calls = device_names(device), _calls(host)
     return {
         "devices": _devices(device, names),
         "ranges": _ranges(host, device, found.call),
-        "copies": _copies(device, compute),
-        "synchronisation": _calls(host, SYNC_CALL.search, "kind"),
-        "api": _calls(host, lambda name: True, "name")[:20],
-        "communication": _communication(device, found.messages, compute),
+        "copies": _copies(device, covered),
+        "synchronisation": _entries("kind", [call for call in calls if SYNC_CALL.search(call[0])]),
+        "api": _entries("name", calls[:20]),
+        "communication": _communication(device, found.messages, covered),
         "streams": _streams(device, names),
         "concurrency": _concurrency(device, names),
         "idle": idle(host, device, steps, rows, found.call),
@@ -147,12 +148,12 @@ def _ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[di
     return sorted(entries, key=lambda e: (-e["kernel_ns"], -e["host_ns"], e["name"]))[:_MOST]
 
 
-def _copies(device: DeviceEvents, compute: Cover) -> list[dict[str, Any]]:
+def _copies(device: DeviceEvents, covered: Integers) -> list[dict[str, Any]]:
     """Copies by direction and kind of memory, the longest first: count, bytes (None where unknown), time, and how much
-    of that computing kernels covered."""
+    of that computing kernels `covered`."""
     result: list[dict[str, Any]] = []
     copy = device.kind == COPY
-    time, covered = _length(device), _inside(compute, device.start, device.end)
+    time = _length(device)
     for name in np.unique(device.name[copy]).tolist():
         mine = copy & (device.name == name)
         amount = device.amount[mine]
@@ -170,24 +171,26 @@ def _copies(device: DeviceEvents, compute: Cover) -> list[dict[str, Any]]:
     return sorted(result, key=lambda entry: -entry["ns"])
 
 
-def _calls(host: HostEvents, test: Any, key: str) -> list[dict[str, Any]]:
-    """CUDA or HIP calls by name, of those that pass `test`: count and time on the host, the longest first."""
-    mine = (host.category == RUNTIME) & host.named([bool(test(n)) for n in host.names])
-    count = np.bincount(host.name[mine], minlength=len(host.names))
-    time = np.bincount(host.name[mine], weights=(host.end - host.start)[mine], minlength=len(host.names))
-    entries: list[dict[str, Any]] = [
-        {key: host.names[n][:_LONGEST_NAME], "count": int(count[n]), "ns": int(time[n])}
-        for n in np.flatnonzero(count).tolist()
-    ]
-    return sorted(entries, key=lambda entry: -entry["ns"])[:_MOST]
+def _calls(host: HostEvents) -> list[tuple[str, int, int]]:
+    """CUDA or HIP calls by name with their count and time on the host, the longest first."""
+    mine = np.flatnonzero(host.category == RUNTIME)
+    name = host.name[mine]
+    count = np.bincount(name, minlength=len(host.names))
+    time = np.bincount(name, weights=host.end[mine] - host.start[mine], minlength=len(host.names))
+    found = [(host.names[n], int(count[n]), int(time[n])) for n in np.flatnonzero(count).tolist()]
+    return sorted(found, key=lambda call: -call[2])
+
+
+def _entries(key: str, calls: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    return [{key: name[:_LONGEST_NAME], "count": count, "ns": ns} for name, count, ns in calls[:_MOST]]
 
 
 def _communication(
-    device: DeviceEvents, messages: Sequence[tuple[Message, Integers]], compute: Cover
+    device: DeviceEvents, messages: Sequence[tuple[Message, Integers]], covered: Integers
 ) -> list[dict[str, Any]]:
     """Collectives by message, the longest first: count, bytes of one rank's message times the count (None: unknown),
-    time, and how much of that computing kernels covered."""
-    time, covered = _length(device), _inside(compute, device.start, device.end)
+    time, and how much of that computing kernels `covered`."""
+    time = _length(device)
     result: list[dict[str, Any]] = []
     for message, rows in messages:
         size = kineto_messages.message_bytes(message)

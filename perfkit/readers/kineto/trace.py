@@ -104,6 +104,7 @@ def _collected(path: Path, wanted: Callable[[str], bool]) -> tuple[HostEvents, D
     collector = Collector(wanted_operator(wanted))
     for events in kineto_json.decode(path, found):
         collector.add(events)
+        del events  # the next ones then take their memory, while it is in the cache
     return *collector.finish(), found
 
 
