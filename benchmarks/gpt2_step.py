@@ -2,7 +2,7 @@
 
 Must be reached on a quiet machine: llmc at most 0.75 of eager's time with PyTorch's default AdamW and 0.9 with its
 fused one; thunder-llmc no slower than eager, and 1.5 × as fast as thunder. The last is held against a bound, measured
-in the same process: the step's matrix products, into memory that is there already, and the same optimizer over the same
+beside them: the step's matrix products, into memory that is there already, and the same optimizer over the same
 parameters. Everything else a step does is taken to cost nothing. Where thunder's time over this bound is less than 1.5,
 no kernel can make thunder-llmc 1.5 × as fast as thunder, and the last column says what could be at most.
 
@@ -15,17 +15,18 @@ Correctness and memory are the affair of `perfkit run gpt2 --backend eager,thund
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from perfkit import backends
-from perfkit.backends.interface import Program
+from perfkit import allocator, backends
 from perfkit.run_folder import Settings
 from perfkit.workloads import Workload, find, resolve_settings
 
@@ -81,44 +82,83 @@ def batched(count: int, m: int, n: int, k: int) -> Callable[[], None]:
     return run
 
 
-def programs(workload: Workload, settings: Settings) -> Iterator[tuple[str, Program]]:
-    for name in NAMES:
-        backend = backends.get(name)
-        reason = backend.unavailable(settings)
-        if reason:
-            sys.exit(f"{name} cannot run here: {reason}")
-        yield name, backend.prepare(workload, workload.build(settings), settings)
+def step_of(name: str, form: str, preset: str) -> Callable[[], Any]:
+    """A training step of a backend, the same batch each time."""
+    workload, settings = chosen(form, preset)
+    backend = backends.get(name)
+    if reason := backend.unavailable(settings):
+        sys.exit(f"{name} cannot run here: {reason}")
+    program = backend.prepare(workload, workload.build(settings), settings)
+    program.outputs_wanted = False
+    batch = [workload.batch(settings, 0)]
+    return lambda: program.train_step(batch)
 
 
-def medians_s(calls: dict[str, Callable[[], Any]], turns: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Median seconds of each call, in turn (A B C C B A …)."""
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(turns + 1):
-        for name in list(calls) if turn % 2 else list(calls)[::-1]:
+def products_of(name: str, form: str, preset: str) -> Callable[[], Any]:
+    """The products of a step."""
+    workload, settings = chosen(form, preset)
+    assert settings.sequence_length is not None
+    return products(workload.dimensions(settings), settings.batch_size, settings.sequence_length)
+
+
+def optimizer_of(name: str, form: str, preset: str) -> Callable[[], Any]:
+    """The optimizer of a step by itself, in a process that keeps what is freed, as thunder-llmc's does."""
+    allocator.keep_freed()
+    workload, settings = chosen(form, preset)
+    program: Any = backends.get(EAGER).prepare(workload, workload.build(settings), settings)
+    program.train_step([workload.batch(settings, 0)])  # leaves gradients
+    for parameter in program.model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    return program.optimizer.step
+
+
+def chosen(form: str, preset: str) -> tuple[Workload, Settings]:
+    workload = find("gpt2")
+    return workload, resolve_settings(workload, preset=preset, optimizer=form)
+
+
+MAKERS = {**dict.fromkeys(NAMES, step_of), PRODUCTS: products_of, OPTIMIZER: optimizer_of}
+
+
+def serve(pipe: Connection, name: str, form: str, preset: str, cpu_time: bool) -> None:
+    """The child's side: answer each message with the seconds of one call; None ends it."""
+    call = MAKERS[name](name, form, preset)
+    clock = time.process_time if cpu_time else time.perf_counter
+    with torch.set_grad_enabled(name != PRODUCTS):
+        while pipe.recv() is not None:
             start = clock()
-            calls[name]()
-            if turn:  # the first turn builds and warms up
-                samples[name].append(clock() - start)
+            call()
+            pipe.send(clock() - start)
+
+
+def medians_s(form: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """Median seconds of each call, in turn (A B C C B A …), each in a process of its own: how one uses memory is
+    nothing to the others. The first two calls build and warm up, and one before each that counts finds cold caches."""
+    context = multiprocessing.get_context("spawn")
+    pipes = {}
+    for name in MAKERS:
+        pipes[name], theirs = context.Pipe()
+        given = (theirs, name, form, arguments.preset, arguments.cpu_time)
+        context.Process(target=serve, args=given, daemon=True).start()
+        theirs.close()
+    samples: dict[str, list[float]] = {name: [] for name in MAKERS}
+    for turn in range(arguments.turns + 1):
+        for name in list(MAKERS) if turn % 2 else list(MAKERS)[::-1]:
+            taken = [_one(pipes[name]) for _ in range(2)]
+            samples[name] += taken[1:] if turn else []
+    for pipe in pipes.values():
+        pipe.send(None)
     return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def _one(pipe: Any) -> float:
+    pipe.send("call")
+    return float(pipe.recv())
 
 
 def measure(form: str, arguments: argparse.Namespace) -> list[tuple[str, str, bool]]:
     """Measure and print one form of the optimizer; each figure to be reached, what it is, and whether it is."""
-    workload = find("gpt2")
-    settings = resolve_settings(workload, preset=arguments.preset, optimizer=form)
-    batch = [workload.batch(settings, 0)]
-    ready = dict(programs(workload, settings))
-    for program in ready.values():
-        program.outputs_wanted = False
-    calls: dict[str, Callable[[], Any]] = {n: lambda p=p: p.train_step(batch) for n, p in ready.items()}
-    assert settings.sequence_length is not None
-    calls[PRODUCTS] = products(workload.dimensions(settings), settings.batch_size, settings.sequence_length)
-    calls[OPTIMIZER] = ready[EAGER].optimizer.step  # type: ignore[attr-defined]  # its gradients are those of a step
-    # Backwards in the first turn, so a step of eager has to leave gradients before the optimizer runs.
-    ready[EAGER].train_step(batch)
-    with torch.no_grad():
-        calls[PRODUCTS]()
-    took = medians_s(calls, arguments.turns, time.process_time if arguments.cpu_time else time.perf_counter)
+    took = medians_s(form, arguments)
     print(f"\nAdamW: {form}\n{'':16} {'ms':>8} {'of eager':>9} {'× thunder':>10}")
     for name, seconds in took.items():
         shares = f"{seconds / took[EAGER]:9.2f} {took[THUNDER] / seconds:10.2f}" if name in NAMES else ""
