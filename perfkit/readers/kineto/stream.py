@@ -80,17 +80,17 @@ class Pieces:
     def __iter__(self) -> Iterator[memoryview]:
         for block in self._source:
             at = block.rfind(self._separator)
+            if at < 0:  # perhaps the border lies across the two blocks
+                block, self._rest = self._rest + block, b""
+                at = block.rfind(self._separator)
             if at >= 0:
                 yield self._list(self._rest, memoryview(block)[:at])
                 self._rest = block[at + len(self._separator) :]
-                continue
-            self._rest += block  # perhaps the border lies across the two blocks
-            at = self._rest.rfind(self._separator)
-            if at >= 0:
-                yield self._list(memoryview(self._rest)[:at])
-                self._rest = self._rest[at + len(self._separator) :]
-            elif len(self._rest) > WHOLE:
+            else:
+                self._rest = block
+            if len(self._rest) > WHOLE:
                 raise NoBorder
+            del block  # the next one takes its memory, which is in the cache
 
     def ending(self) -> bytes:
         """What follows the last border, with the opening that makes it a whole text again."""
@@ -162,3 +162,4 @@ def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
             )
         if text:
             yield text
+        del text  # the next block takes its memory
