@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from perfkit.errors import InputError, PerfkitError
@@ -252,3 +253,44 @@ def test_a_missing_file_gets_a_sentence(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="does not exist"):
         read_trace(tmp_path / "nothing.json")
+
+
+def launch(kernel: dict[str, Any]) -> list[dict[str, Any]]:
+    """A runtime call inside an operator, and the kernel that it launches with these further arguments."""
+    return [
+        op("aten::relu", 0, 10, [[4, 4]]),
+        event("cuda_runtime", "cudaLaunchKernel", 2, 4, correlation=7),
+        event("kernel", "relu", 5, 9, pid=0, tid=7, **{"correlation": 7, "stream": 7, **kernel}),
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["x", [], {}, True, None, -1])
+def test_a_wrong_registers_leaves_the_kernel(tmp_path: Path, wrong: Any) -> None:
+    shape = {"grid": [8, 1, 1], "block": [128, 1, 1], "registers per thread": wrong, "shared memory": 16}
+    table = read(write(tmp_path / "t.json", launch({"device": 0, **shape})))
+    assert isinstance(table, KernelTable)
+    row = table.frame.iloc[0]
+    assert (row["grid_x"], row["block_x"], row["shared_bytes"], row["operator"]) == (8, 128, 16.0, "aten::relu")
+    assert row["registers"] is pd.NA
+
+
+@pytest.mark.parametrize("wrong", ["x", [], [[1]], {}, {"a": 1}, True, None, -1, 0.5, 2**64])
+def test_a_gpu_of_any_id_is_described_or_passed_over(tmp_path: Path, wrong: Any) -> None:
+    properties = [{"id": wrong, "name": "lost"}, {"id": 0, "name": "NVIDIA T4", "numSms": 40}]
+    table = read(write(tmp_path / "t.json", launch({"device": 0}), deviceProperties=properties))
+    assert isinstance(table, KernelTable)
+    assert "NVIDIA T4" in [gpu["name"] for gpu in table.facts["gpus"]]
+
+
+def test_only_events_that_last_are_what_their_category_says(tmp_path: Path) -> None:
+    others = [
+        {"ph": "s", "cat": "cpu_op", "name": "aten::mm", "id": 1, "pid": 1, "tid": 1, "ts": 1e6},
+        {"ph": "f", "cat": "kernel", "name": "gemm", "id": 1, "pid": 1, "tid": 1, "ts": 1e6},
+        {"ph": "i", "cat": "cpu_op", "name": "aten::mm", "s": "g", "ts": 1e6},
+        event("fwdbwd", "aten::mm", 0, 10),
+        event("never heard of", "aten::mm", 0, 10),
+    ]
+    table = read(write(tmp_path / "t.json", [*launch({"device": 0}), *others]))
+    assert isinstance(table, KernelTable)
+    assert table.frame["name"].tolist() == ["relu"]
+    assert not [w for w in table.warnings if "could not be read" in w]

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfkit.readers.kineto.calls import decoded, key_of, recorded
 from perfkit.readers.kineto.categories import ARROW, NEITHER, ON_DEVICE
-from perfkit.readers.kineto.coding import Memo, Some, Table, tight
+from perfkit.readers.kineto.coding import Memo, Some, Table, reals, tight
 from perfkit.readers.kineto.decoding import NOTHING, SEPARATOR, Args, Complete, Event, FlowStart
 from perfkit.readers.kineto.events import (
     ANNOTATION,
@@ -116,8 +116,8 @@ class Collector:
             call=self._call_codes(name, args),
             hierarchy=others.spread(self._hierarchy_codes(of_others)),
             message=others.spread(self._message_codes(of_others)),
-            start=np.fromiter([e.ts for e in events], np.float64, len(events)),
-            length=np.fromiter([e.dur for e in events], np.float64, len(events)),
+            start=reals([e.ts for e in events]),
+            length=reals([e.dur for e in events]),
         )
         # AMD writes shapes and sizes at the launching call.
         for a in [a for a in of_calls if a.grid is not NOTHING or a.size is not None]:
@@ -158,8 +158,8 @@ class Collector:
             amount=moving.spread(np.array([_amount(a.bytes) for a in moving.of(args)], np.int64)),
             shape=self._shapes.column(map(SEPARATOR.join, map(_SHAPE, args))),
             message=self._message_codes(args),
-            start=np.fromiter([e.ts for e in events], np.float64, len(events)),
-            length=np.fromiter([e.dur for e in events], np.float64, len(events)),
+            start=reals([e.ts for e in events]),
+            length=reals([e.dur for e in events]),
         )
 
     def _launch_shape(self, text: bytes) -> LaunchShape:
