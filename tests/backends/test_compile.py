@@ -6,7 +6,7 @@ import pytest
 
 from perfkit import backends
 from perfkit.backends import compile as compile_backend
-from perfkit.backends.compile import CompiledProgram, mode_options
+from perfkit.backends.compile import DESCRIBED, CompiledProgram, mode_options
 from perfkit.backends.inductor import recording as inductor
 from perfkit.errors import UsageError
 from tests.backends.conftest import errors, worst
@@ -95,7 +95,7 @@ def test_a_reduction_of_several_results_counts_once():
     """Welford's mean and squares are two loop nests of one reduction; rows this long are reduced so on a CPU too."""
     into = inductor.Recording()
     with inductor.recording(into):
-        torch.compile(lambda x: sum(torch.var_mean(x, -1)), dynamic=False)(torch.ones(8, 65536))
+        torch.compile(lambda x: sum(torch.var_mean(x, -1)), dynamic=False, options=DESCRIBED)(torch.ones(8, 65536))
 
     calls = [call.name for kernel in into.kernels.values() for call in kernel.calls]
     assert calls.count("aten::var_mean") == 1
