@@ -7,9 +7,9 @@ the lookup dominates. Must be reached:
 - Each mended step is shorter by what the findings of the one before said, within 30 %.
 - `--preset main` spends its step in the prediction MLP.
 
-About 2 minutes on two idle cores. Each variant runs `--repeats` times (3), in turns; medians count. Glibc is told to keep
-what is freed (`KEPT`): otherwise the results of the comparisons land on fresh pages in some processes and not in others,
-of which the finding `fresh-pages` tells and no other.
+About 2 minutes on two idle cores. Each variant runs `--repeats` times (3), in turns; medians count. Glibc is told to
+keep what is freed (`KEPT`): otherwise the results of the comparisons land on fresh pages in some processes and not in
+others, of which the finding `fresh-pages` tells and no other.
 """
 
 from __future__ import annotations
