@@ -16,6 +16,9 @@ attention is left out: its C form is a reference, not a fast kernel.
 A share above 100 % is no error: PyTorch's triad reads the lines that it then overwrites, which in-place kernels and
 stores past the caches do not, and what fits a last-level cache is faster than memory.
 
+With --keep-freed the C library keeps what is freed (glibc), as thunder-llmc's process has it: neither side pays for
+pages, and what is left is the kernels.
+
 With --cpu-time a thread's own time is taken in the place of the clock's, for a busy machine: with --threads 1 its
 ratios are fair, those of several threads are not.
 """
@@ -38,7 +41,7 @@ import torch
 from torch.nn import functional as F
 
 import perfkit.kernels
-from perfkit import functional
+from perfkit import allocator, functional
 from perfkit.cost.model import Call, TensorSpec
 from perfkit.kernels.c import calls
 from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
@@ -350,11 +353,14 @@ def main() -> int:
     parser.add_argument("--threads", type=int, help="threads of both sides (default: PyTorch's)")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each case is measured at least")
     parser.add_argument("--cpu-time", action="store_true", help="a thread's own time, on a busy machine")
+    parser.add_argument("--keep-freed", action="store_true", help="no fresh pages for either side")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="operations whose name contains one of these")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    if arguments.keep_freed and not allocator.keep_freed():
+        sys.exit("The C library of this machine is not glibc: leave --keep-freed out.")
     perfkit.kernels.load()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
     how = "without Python" if calls.available() else "by way of Python"
