@@ -158,9 +158,12 @@ class Worker:
             self._measure(settle)
         return self._measure(steps, self._timed)
 
-    def paging(self) -> tuple[float, float]:
-        """Fresh pages (bytes) and CPU time in the kernel (ns) of a timed step, on average since the last reset."""
-        steps = max(1, self._timed.steps)
+    def paging(self) -> tuple[float | None, float | None]:
+        """Fresh pages (bytes) and CPU time in the kernel (ns) of a timed step, on average since the last reset; None
+        where none was timed."""
+        steps = self._timed.steps
+        if not steps:
+            return None, None
         return self._timed.fresh_bytes / steps, self._timed.system_ns / steps
 
     def _measure(self, steps: int, timed: Timed | None = None) -> list[float]:
