@@ -5,7 +5,8 @@ gradients of the first step into a folder; every backend, eager included, measur
 the relative error ‖a − r‖ / ‖r‖ in the Euclidean norm, computed in fp64.
 
 A backend may err as much as rounding makes eager err in the same precision, times `SLACK`; below `FLOOR`, the rounding
-unit of that precision, an error is no error. A value that is not finite never passes.
+unit of that precision, an error is no error, and in a sum over the samples neither is what adding them up in another
+order does (`rounding_of_a_sum`). A value that is not finite never passes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ SLACK = 3.0
 # The unit roundoff of the arithmetic: what a single correctly rounded result may be off by.
 FLOOR = {"fp32": 2.0**-23, "tf32": 2.0**-10, "bf16": 2.0**-8}
 
+# Sums are accumulated in fp32 whatever they are sums of: each addition is off by at most this, of the partial sum.
+_ADDITION = 2.0**-24
+
 # When the reference is no more precise than the run, its own rounding is in every difference.
 COARSE_FLOOR = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 2.0**-7}
 
@@ -36,6 +40,7 @@ COARSE_FLOOR = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 2.0**-7}
 LOSS_FLOOR = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
 
 CHECKED_STEPS = 10
+OUTPUTS = "outputs"
 
 _INDEX = "reference.json"
 _CHUNK = 1 << 24  # elements compared at a time, to bound memory
@@ -98,13 +103,19 @@ def judge(
     eager_losses: Sequence[float],
     reference_losses: Sequence[float],
     problems: Sequence[str] = (),
+    samples: int = 1,
 ) -> Correctness:
     """The verdict on one backend from its errors and eager's, and from the losses of the first steps.
 
-    `reference` is the precision of the reference, "fp64" or "fp32"; `problems` are the backend's own complaints.
+    `reference` is the precision of the reference, "fp64" or "fp32"; `problems` are the backend's own complaints;
+    loss and gradients are sums over `samples`.
     """
     floor = FLOOR[dtype] if reference == "fp64" else COARSE_FLOOR[dtype]
-    checks = [_check(name, error, eager_errors.get(name), floor) for name, error in errors.items()]
+    summed = floor + rounding_of_a_sum(samples)
+    checks = [
+        _check(name, error, eager_errors.get(name), floor if name == OUTPUTS else summed)
+        for name, error in errors.items()
+    ]
     if reference_losses:
         checks.append(_loss_check(dtype, losses, eager_losses, reference_losses))
     wrong = [c for c in checks if not c.ok]
@@ -115,6 +126,18 @@ def judge(
         reference_losses=list(reference_losses),
         problems=[*problems, *_in_words(wrong)],
     )
+
+
+def rounding_of_a_sum(terms: int) -> float:
+    """What adding `terms` numbers one after the other in fp32 is off by, relative to the sum: √(n / 6) · 2⁻²⁴.
+
+    Each addition is off by up to 2⁻²⁴ of the partial sum, evenly spread: 1/√3 of that in the root mean square. Partial
+    sums grow as √k where signs are mixed, so that their squares add up to n/2 times that of the last: √(n / 2) · 1/√3.
+    PyTorch's own sums add in a tree and are better; a compiled loop adds in order and is no less right. Errors of
+    independent roundings grow as their root mean square: Higham and Mary, A New Approach to Probabilistic Rounding
+    Error Analysis, 2019.
+    """
+    return math.sqrt(terms / 6) * _ADDITION if terms > 1 else 0.0
 
 
 def _check(name: str, error: float | None, eager_error: float | None, floor: float) -> Check:

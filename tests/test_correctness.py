@@ -1,13 +1,14 @@
 """The gate: what counts as right, and what never passes."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from perfkit import correctness
-from perfkit.correctness import errors_against, judge, relative_error, write_reference
+from perfkit.correctness import errors_against, judge, relative_error, rounding_of_a_sum, write_reference
 
 
 def test_relative_error_is_the_ratio_of_norms():
@@ -40,9 +41,9 @@ def test_reference_round_trip_keeps_fp64_and_names_what_is_missing(tmp_path):
     assert set(json.loads((tmp_path / "reference.json").read_text())) == {"outputs", "gradient of w"}
 
 
-def verdict(errors, eager=None, losses=(1.0,), dtype="fp32", problems=()):
+def verdict(errors, eager=None, losses=(1.0,), dtype="fp32", problems=(), samples=1):
     eager = errors if eager is None else eager
-    return judge(dtype, "fp64", errors, eager, losses, [1.0], [1.0], problems)
+    return judge(dtype, "fp64", errors, eager, losses, [1.0], [1.0], problems, samples)
 
 
 def test_three_times_eagers_error_passes_and_more_does_not():
@@ -55,6 +56,27 @@ def test_three_times_eagers_error_passes_and_more_does_not():
 def test_an_error_below_the_rounding_unit_is_no_error_even_when_eager_was_lucky():
     assert verdict({"loss": 2.0**-23}, {"loss": 0.0}).ok
     assert not verdict({"loss": 1e-3}, {"loss": 0.0}).ok
+
+
+def test_a_sum_over_many_samples_may_be_added_in_another_order():
+    """The gradient of a bias: adding 4096 rows one after the other errs by what is allowed, and eager by far less."""
+    rows = np.random.default_rng(0).standard_normal((4096, 64)).astype(np.float32)
+    exact = rows.astype(np.float64).sum(0)
+    in_order = relative_error(torch.from_numpy(np.cumsum(rows, 0, dtype=np.float32)[-1]), exact)
+    in_a_tree = relative_error(torch.from_numpy(rows).sum(0), exact)
+    assert in_order > correctness.SLACK * max(in_a_tree, correctness.FLOOR["fp32"])
+    assert rounding_of_a_sum(4096) / 3 < in_order < 3 * rounding_of_a_sum(4096)
+    found = partial(judge, "fp32", "fp64", {"gradient of b": in_order}, {"gradient of b": in_a_tree}, [], [], [])
+    assert found(samples=4096).ok and not found(samples=1).ok
+
+
+@pytest.mark.parametrize("samples", [1, 256, 2048, 16384])
+def test_a_dropped_row_is_wrong_however_many_there_are(samples):
+    assert not verdict({"gradient of b": 1 / samples}, {"gradient of b": 0.0}, samples=samples).ok
+
+
+def test_the_outputs_are_no_sum_over_samples():
+    assert not verdict({"outputs": 1e-6}, {"outputs": 0.0}, samples=4096).ok
 
 
 def test_nan_never_passes_though_eager_is_nan_too():

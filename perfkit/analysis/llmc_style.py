@@ -3,12 +3,15 @@
 The profiled model has one layer; kernels of the blocks stand for `layers` of them. Each kernel, numbered from 0 in
 launch order, gets a pass by the first test that holds: (1) an embedding kernel, by name: enc × 1; (2) one of six around
 the last fused classifier: cls × 1; (3) the optimizer or the gradient norm, by name: opt × 1; (4) after the embedding's
-backward: init × 0; (5) else a block, forward before the classifier and backward after it: × layers. Time, bytes and
-instructions are multiplied, rates and shares are not; totals leave init out.
+backward: init × 0; (5) else a block, forward before the classifier and backward after it: × layers. Where each kernel
+knows its pass, as in a report that perfkit captured, places decide and no name: kernels of a block are those from the
+first to the last whose module has a number in its path. Time, bytes and instructions are multiplied, rates and shares
+are not; totals leave init out.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +28,7 @@ ENCODER, FORWARD, CLASSIFIER, BACKWARD, OPTIMIZER, INIT = PASSES = ("enc", "fwd"
 LAYERS = 12
 _CLASSIFIER_SPAN = (-2, 4)  # around the fused classifier: layernorm and matmul before it, their backwards after it
 _COLLAPSED = ("ampere_bf16", "cudnn_generated_fort_native_sdpa")  # generated names that differ by tile sizes
+_BLOCK = re.compile(r"(?:^|\.)\d+(?:\.|$)")  # a module of a repeated layer, such as transformer.h.0.mlp
 _NOT_KERNELS = ("cpu_op", "memcpy", "memset", "graph")
 
 # What the summary needs: column of the kernel table → in words, and ncu's metrics.
@@ -189,7 +193,7 @@ def _calls(frame: pd.DataFrame, layers: int) -> list[Call]:
     columns = [frame[name].to_numpy(float).tolist() for name in _NEEDED]
     calls = []
     for number, (pass_, (name, *values)) in enumerate(
-        zip(_passes(names), zip(names, *columns, strict=True), strict=True)
+        zip(_passes(frame), zip(names, *columns, strict=True), strict=True)
     ):
         time, read, write, l2_read, l2_write, tensor, instructions = values
         multiplier = {FORWARD: layers, BACKWARD: layers, INIT: 0}.get(pass_, 1)
@@ -213,13 +217,40 @@ def _calls(frame: pd.DataFrame, layers: int) -> list[Call]:
     return calls
 
 
-def _passes(names: list[str]) -> list[str]:
+def _passes(frame: pd.DataFrame) -> list[str]:
+    """The pass of each kernel: by its place where all know theirs, else by name."""
+    places = [(str(p), bool(_BLOCK.search(str(m)))) for p, m in zip(frame["pass"], frame["module"], strict=True)]
+    if frame["pass"].notna().all() and any(in_block for _, in_block in places):
+        return _passes_by_place(places)
+    return _passes_by_name(frame["name"].tolist())
+
+
+def _passes_by_place(places: list[tuple[str, bool]]) -> list[str]:
+    """The pass of each kernel from (pass, whether in a block): what precedes the blocks in the forward embeds.
+
+    What follows them there, and precedes them in the backward, is the classifier, the loss included.
+    """
+    blocks = {p: [i for i, (q, in_block) in enumerate(places) if in_block and q == p] for p in ("forward", "backward")}
+    passes = []
+    for number, (pass_, _) in enumerate(places):
+        block, inside = blocks.get(pass_), BACKWARD if pass_ == "backward" else FORWARD
+        if not block:
+            passes.append(OPTIMIZER if pass_ == "optimizer" else CLASSIFIER)
+        elif block[0] <= number <= block[-1]:
+            passes.append(inside)
+        else:
+            passes.append(ENCODER if (number < block[0]) == (inside == FORWARD) else CLASSIFIER)
+    return passes
+
+
+def _passes_by_name(names: list[str]) -> list[str]:
     """The pass of each kernel, by the five tests in their order."""
     last = max((i for i, name in enumerate(names) if "fused_classifier" in name), default=None)
     if last is None:
         raise InputError(
-            "No kernel has fused_classifier in its name, so this is no training step of llm.c.",
-            "Leave --style out, or give a report of llm.c's profile_gpt2cu.",
+            "No kernel has fused_classifier in its name, so this is no training step of llm.c, and its kernels have no "
+            "ranges that tell pass and module.",
+            "Leave --style out, or give a report of llm.c's profile_gpt2cu or of perfkit run --profiler ncu.",
         )
     classifier = range(last + _CLASSIFIER_SPAN[0], last + _CLASSIFIER_SPAN[1])
     passes, phase = [], FORWARD

@@ -67,6 +67,15 @@ class _Member:
         return self.child is not None and self.record.status != "failed"
 
 
+@dataclass(frozen=True)
+class _Reference:
+    """What the others are held against: the precision it ran in, and the losses of its first steps."""
+
+    facts: WorkloadFacts
+    precision: str
+    losses: list[float]
+
+
 @dataclass
 class Session:
     """One run of `settings` on `backends`: name → what `perfkit.backends.get` finds it by, its name or its file's path.
@@ -135,8 +144,8 @@ class Session:
 
     def _capture(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, list[BackendRun]]:
         members = [_Member(self._record(name), folder / name) for name in self._order()]
-        facts, precision, reference_losses = self._reference(members[0].folder, scratch)
-        groups = self._groups([m for m in members if m.record.status != "unavailable"], facts)
+        reference = self._reference(members[0].folder, scratch)
+        groups = self._groups([m for m in members if m.record.status != "unavailable"], reference.facts)
         while groups:
             group = groups.pop(0)
             with contextlib.ExitStack() as stack:
@@ -146,12 +155,12 @@ class Session:
                         group.remove(member)
                         groups.append([self._again(member)])
                         continue
-                    self._judge(member, members[0], precision, reference_losses)
+                    self._judge(member, members[0], reference)
                 self._time([m for m in group if m.alive and m.record.timed])
                 for member in group:
                     self._finish(member)
         self._add_nsight(members)
-        return facts, [m.record for m in members]
+        return reference.facts, [m.record for m in members]
 
     def _again(self, member: _Member) -> _Member:
         """Make a member that found too little memory beside the others as it was before it started."""
@@ -179,8 +188,8 @@ class Session:
     def _checked_steps(self) -> int:
         return correctness.CHECKED_STEPS if self.settings.training else 1
 
-    def _reference(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, str, list[float]]:
-        """Run the reference. Returns the workload's facts, the reference's precision and its losses."""
+    def _reference(self, folder: Path, scratch: Path) -> _Reference:
+        """Run the reference, which leaves its outputs and gradients in `scratch`."""
         with self._child("reference", folder) as child:
             facts, precision = child.call("prepare", settings=self.settings, backend=REFERENCE, reference=True)
             first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
@@ -189,7 +198,7 @@ class Session:
         losses = first["losses"]
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
-        return facts, precision, losses
+        return _Reference(facts, precision, losses)
 
     def _groups(self, members: Sequence[_Member], facts: WorkloadFacts) -> list[list[_Member]]:
         """All in one group, alive together and interleaved, where memory allows; else each alone."""
@@ -214,20 +223,21 @@ class Session:
 
         self._guarded(member, start)
 
-    def _judge(self, member: _Member, eager: _Member, precision: str, reference_losses: Sequence[float]) -> None:
+    def _judge(self, member: _Member, eager: _Member, reference: _Reference) -> None:
         if not member.alive:
             if member is eager:
                 raise RunFailed(f"eager, the reference, failed: {member.record.reason}")
             return
         verdict = correctness.judge(
             self.settings.dtype,
-            precision,
+            reference.precision,
             member.first["errors"],
             eager.first["errors"],
             member.first["losses"],
             eager.first["losses"],
-            reference_losses,
+            reference.losses,
             member.first["problems"],
+            reference.facts.samples_per_step,
         )
         member.record.correctness = verdict
         if not verdict.ok:

@@ -147,6 +147,29 @@ def test_the_last_fused_classifier_counts() -> None:
     assert made.calls[1].pass_ == "fwd"
 
 
+def test_places_decide_where_each_kernel_knows_its_own() -> None:
+    places = [
+        ("forward", "wte"), ("forward", "h.0.ln_1"), ("forward", None), ("forward", "h.0.mlp"), ("forward", "ln_f"),
+        ("forward", "lm_head"), ("loss", None), ("backward", "lm_head"), ("backward", "ln_f"), ("backward", "h.0.mlp"),
+        ("backward", "h.0.ln_1"), ("backward", "wte"), ("optimizer", None),
+    ]  # fmt: skip
+    passes, modules = zip(*places, strict=True)
+    rows = [("kernel", 1.0, 0.5, 0.5, 1.0, 1.0, 50.0, 1.0)] * len(places)
+    made = summarize(step(rows, **{"pass": list(passes)}, module=list(modules)), Settings(layers=3))
+    assert [c.pass_ for c in made.calls] == [
+        "enc", "fwd", "fwd", "fwd", "cls", "cls", "cls", "cls", "cls", "bwd", "bwd", "enc", "opt",
+    ]  # fmt: skip
+    assert [c.multiplier for c in made.calls] == [1, 3, 3, 3, 1, 1, 1, 1, 1, 3, 3, 1, 1]
+    assert made.time_ns == about((5 * 3 + 8) * 1e6)
+
+
+def test_places_of_some_kernels_only_decide_nothing() -> None:
+    passes = ["forward", *[None] * (len(STEP) - 1)]
+    modules = ["h.0.mlp", *[None] * (len(STEP) - 1)]
+    made = summarize(step(**{"pass": passes}, module=modules))
+    assert [f"{c.pass_}×{c.multiplier}" for c in made.calls] == PASSES
+
+
 def test_launch_order_counts_not_the_order_of_rows() -> None:
     made = summarize(step(STEP[::-1], order=list(range(len(STEP)))[::-1]))
     assert made == summarize(step())
