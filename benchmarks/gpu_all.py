@@ -39,6 +39,7 @@ class Job:
     code: int = 0
     needs: str = ""  # a program that must be on the PATH
     keep: tuple[str, ...] = field(default=())
+    after: str = ""  # the job whose folder of work it reads
 
 
 def run(name: str, minutes: float, *arguments: str, code: int = 0, needs: str = "") -> Job:
@@ -73,8 +74,19 @@ JOBS = [
     gpt2("bf16", 4, "--compile-mode", "reduce-overhead", backends="compile", suffix="-graphs", minutes=2),
     run("dlrm-main", 2.5, "dlrm", "--preset", "main", "-B", "2048",
         "--backend", "eager,compile,thunder,triton,kernels"),
+    run("dlrm-index", 0.7, "dlrm", "--preset", "small", "--variant", "index-hash-list", "-B", "2048", "--backend",
+        "eager"),
+    run("lora", 1.2, "lora", "--preset", "main", "--backend", "eager,compile,thunder,triton", "--skip-unavailable"),
+    Job("sweep", [*PERFKIT, "sweep", "mlp", "--dim", "width=1024,2048,4096,8192", "--backend", "eager,compile",
+                  "--device", "cuda", "--out", "{work}/sweep"], 2.5),
+    Job("compare", [*PERFKIT, "compare", "gpt2", "--dtype", "bf16", "-B", "4", "-T", "1024", "--backend",
+                    "eager,compile,thunder-llmc,llmc", "--device", "cuda", "--launches", "6", "--time-limit", "300",
+                    "--out", "{work}/compare", "--overwrite"], 7),
+    Job("placement", [sys.executable, str(HERE / "placement.py"), "--device", "cuda"], 3),
     run("counters", 4, "gpt2", "--dtype", "bf16", "-B", "4", "-T", "256", "--one-layer", "--profiler", "ncu",
         "--backend", "eager,llmc", needs="ncu"),
+    Job("llmc-style", [*PERFKIT, "report", "{work}/counters/llmc/counters.ncu-rep", "--style", "llmc"], 0.2,
+        after="counters"),
     run("out-of-memory", 1.5, "gpt2", "--dtype", "bf16", "-B", "1024", "-T", "1024", "--steps", "1", code=1),
 ]  # fmt: skip
 
@@ -97,8 +109,9 @@ def main() -> int:
     if arguments.show:
         print(results.markdown())
         return 0
+    work = arguments.work or arguments.out / "runs"
     jobs = [j for j in JOBS if named(j, arguments.only) and (results.due(j) or named(j, arguments.again, False))]
-    return work_through(jobs, results, arguments.budget, arguments.work or arguments.out / "runs")
+    return work_through(jobs, results, arguments.budget, work)
 
 
 def named(job: Job, wanted: str | None, otherwise: bool = True) -> bool:
@@ -111,6 +124,8 @@ def work_through(jobs: list[Job], results: Results, budget: float, work: Path) -
         left = budget - (time.monotonic() - began) / 60
         if job.needs and shutil.which(job.needs) is None:
             print(f"{job.name}: left out, there is no {job.needs} here", flush=True)
+        elif job.after and not (work / job.after).is_dir():
+            print(f"{job.name}: left out, it reads what {job.after} made (--again {job.after})", flush=True)
         elif job.minutes > left:
             print(f"{job.name}: left for later, {job.minutes:.1f} minutes do not fit in {left:.1f}", flush=True)
         else:
