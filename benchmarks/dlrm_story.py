@@ -9,9 +9,9 @@ the lookup dominates. Must be reached:
 
 About 2 minutes on two idle cores. Each variant runs `--repeats` times (3), in turns; medians count. Glibc is told to
 keep what is freed (`KEPT`): otherwise the results of the comparisons land on fresh pages in some processes and not in
-others, of which the finding `fresh-pages` tells and no other. With --ordinary it is not told, and the sum is judged: from
-`index-hash-list` to `modulus-hash` a step gets shorter by what both findings of the index and `fresh-pages` said, less
-what `fresh-pages` still says at the end.
+others, of which the finding `fresh-pages` tells and no other. With --ordinary it is not told, and the sum is judged:
+from `index-hash-list` to `modulus-hash` a step gets shorter by what both findings of the index and `fresh-pages` said,
+less what `fresh-pages` still says at the end.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def main() -> int:
             if variant == variants[0]:
                 ok = first_is_the_index(runs[variant][-1])
         print()
-        ok &= together(runs) if chosen.ordinary else all([as_promised(variant, runs) for variant in MENDED])
+        promises = [together(runs)] if chosen.ordinary else [as_promised(variant, runs) for variant in MENDED]
+        ok &= all(promises)
         ok &= main_is_prediction(Path(folder) / "run")
     return int(not ok)
 

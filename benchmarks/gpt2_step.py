@@ -8,6 +8,7 @@ no kernel can make thunder-llmc 1.5 × as fast as thunder, and the last column s
 
     python benchmarks/gpt2_step.py        # default AdamW, then fused; about three minutes, 10 GB of memory
     python benchmarks/gpt2_step.py --optimizer fused --turns 20
+    python benchmarks/gpt2_step.py -B 1 -T 1024 --turns 4
 
 Correctness and memory are the affair of `perfkit run gpt2 --backend eager,thunder,thunder-llmc,llmc`.
 """
@@ -34,6 +35,8 @@ EAGER, THUNDER, THUNDER_LLMC, LLMC = NAMES = ("eager", "thunder", "thunder-llmc"
 LLMC_OF_EAGER = {"default": 0.75, "fused": 0.9}
 SPEEDUP = 1.5
 PRODUCTS, OPTIMIZER = "matrix products", "optimizer"
+
+Size = dict[str, Any]  # preset, batch_size and sequence_length, as of `resolve_settings`
 
 
 def products(sizes: dict[str, Any], batch: int, length: int) -> Callable[[], None]:
@@ -82,9 +85,9 @@ def batched(count: int, m: int, n: int, k: int) -> Callable[[], None]:
     return run
 
 
-def step_of(name: str, form: str, preset: str) -> Callable[[], Any]:
+def step_of(name: str, form: str, size: Size) -> Callable[[], Any]:
     """A training step of a backend, the same batch each time."""
-    workload, settings = chosen(form, preset)
+    workload, settings = chosen(form, size)
     backend = backends.get(name)
     if reason := backend.unavailable(settings):
         sys.exit(f"{name} cannot run here: {reason}")
@@ -94,17 +97,17 @@ def step_of(name: str, form: str, preset: str) -> Callable[[], Any]:
     return lambda: program.train_step(batch)
 
 
-def products_of(name: str, form: str, preset: str) -> Callable[[], Any]:
+def products_of(name: str, form: str, size: Size) -> Callable[[], Any]:
     """The products of a step."""
-    workload, settings = chosen(form, preset)
+    workload, settings = chosen(form, size)
     assert settings.sequence_length is not None
     return products(workload.dimensions(settings), settings.batch_size, settings.sequence_length)
 
 
-def optimizer_of(name: str, form: str, preset: str) -> Callable[[], Any]:
+def optimizer_of(name: str, form: str, size: Size) -> Callable[[], Any]:
     """The optimizer of a step by itself, in a process that keeps what is freed, as thunder-llmc's does."""
     allocator.keep_freed()
-    workload, settings = chosen(form, preset)
+    workload, settings = chosen(form, size)
     program: Any = backends.get(EAGER).prepare(workload, workload.build(settings), settings)
     program.train_step([workload.batch(settings, 0)])  # leaves gradients
     for parameter in program.model.parameters():
@@ -112,17 +115,21 @@ def optimizer_of(name: str, form: str, preset: str) -> Callable[[], Any]:
     return program.optimizer.step
 
 
-def chosen(form: str, preset: str) -> tuple[Workload, Settings]:
+def chosen(form: str, size: Size) -> tuple[Workload, Settings]:
     workload = find("gpt2")
-    return workload, resolve_settings(workload, preset=preset, optimizer=form)
+    return workload, resolve_settings(workload, optimizer=form, **size)
+
+
+def size_of(arguments: argparse.Namespace) -> Size:
+    return {"preset": arguments.preset, "batch_size": arguments.batch, "sequence_length": arguments.length}
 
 
 MAKERS = {**dict.fromkeys(NAMES, step_of), PRODUCTS: products_of, OPTIMIZER: optimizer_of}
 
 
-def serve(pipe: Connection, name: str, form: str, preset: str, cpu_time: bool) -> None:
+def serve(pipe: Connection, name: str, form: str, size: Size, cpu_time: bool) -> None:
     """The child's side: answer each message with the seconds of one call; None ends it."""
-    call = MAKERS[name](name, form, preset)
+    call = MAKERS[name](name, form, size)
     clock = time.process_time if cpu_time else time.perf_counter
     with torch.set_grad_enabled(name != PRODUCTS):
         while pipe.recv() is not None:
@@ -138,7 +145,7 @@ def medians_s(form: str, arguments: argparse.Namespace) -> dict[str, float]:
     pipes = {}
     for name in MAKERS:
         pipes[name], theirs = context.Pipe()
-        given = (theirs, name, form, arguments.preset, arguments.cpu_time)
+        given = (theirs, name, form, size_of(arguments), arguments.cpu_time)
         context.Process(target=serve, args=given, daemon=True).start()
         theirs.close()
     samples: dict[str, list[float]] = {name: [] for name in MAKERS}
@@ -185,13 +192,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--optimizer", choices=list(LLMC_OF_EAGER), action="append", help="one form (both by default)")
     parser.add_argument("--preset", default="gpt2", help="another size of the model, to try the script")
+    parser.add_argument("-B", "--batch", type=int, default=4)
+    parser.add_argument("-T", "--length", type=int, default=64)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument(
         "--cpu-time", action="store_true", help="the process's own time: for a busy machine, one thread"
     )
     arguments = parser.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.preset}, load {load:.1f}")
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.preset}, "
+          f"B = {arguments.batch}, T = {arguments.length}, load {load:.1f}")  # fmt: skip
     wanted = [figure for form in arguments.optimizer or LLMC_OF_EAGER for figure in measure(form, arguments)]
     print()
     for name, measured, reached in wanted:
