@@ -9,7 +9,6 @@ some.
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
 import random
 import resource
@@ -28,14 +27,10 @@ from perfkit.errors import PerfkitError  # noqa: E402
 from perfkit.readers import read  # noqa: E402
 from perfkit.readers.ncu import container  # noqa: E402
 from perfkit.table import COLUMNS, REAL, TEXT, KernelTable  # noqa: E402
+from tests.packed import ncu_file  # noqa: E402
 from tests.readers import mutations, nsys_exports  # noqa: E402
 
-FIXTURES = ROOT / "tests" / "fixtures" / "ncu"
 NAMES = {"name", "short_name", "family", "range", "operator", "module", "shapes"}
-
-
-def fixture(name: str) -> bytes:
-    return gzip.decompress((FIXTURES / f"{name}.gz").read_bytes())
 
 
 def export(folder: Path) -> bytes:
@@ -112,7 +107,7 @@ def run(name: str, count: int, seed: int, keep: Path | None) -> None:
         path = Path(folder) / f"profile{suffix}"
         good: dict[str, tuple[bytes, KernelTable]] = {}
         for source in dict.fromkeys(sources):
-            data = export(Path(folder)) if source == "nsys" else fixture(source)
+            data = export(Path(folder)) if source == "nsys" else ncu_file(source)
             path.write_bytes(data)
             good[source] = data, read(path)  # type: ignore[assignment]
         for index in range(count):

@@ -9,7 +9,6 @@ a minute on an idle machine. `--runs N`; with PERFKIT_SAMPLES set, the report an
 from __future__ import annotations
 
 import argparse
-import gzip
 import os
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
+from tests.packed import ncu_file  # noqa: E402
 from tests.readers import mutations, nsys_exports  # noqa: E402
 
 GH200 = "ncu/gh200-full-2025.1-3kernels.ncu-rep"
@@ -59,7 +59,7 @@ def export(path: Path, kernels: int) -> None:
 
 def files(folder: Path) -> dict[str, Path]:
     samples = Path(os.environ.get("PERFKIT_SAMPLES", "/nonexistent"))
-    fixture = gzip.decompress((ROOT / "tests/fixtures/ncu/kernels-full.ncu-rep.gz").read_bytes())
+    fixture = ncu_file("kernels-full.ncu-rep")
     data = (samples / GH200).read_bytes() if (samples / GH200).exists() else fixture
     found = {"ncu, 3 kernels": folder / "three.ncu-rep", "ncu, 200 kernels": folder / "many.ncu-rep"}
     found["ncu, 3 kernels"].write_bytes(results_of(data, 3))

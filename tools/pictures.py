@@ -11,7 +11,6 @@ view changes. Chromium draws them without a network; a page that complains on it
 from __future__ import annotations
 
 import argparse
-import gzip
 import re
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from tests.conftest import find_chromium  # noqa: E402
+from tests.packed import ncu_file  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Frame, Page
@@ -150,7 +150,7 @@ def main() -> None:
         shutil.copytree(options.run, folder / RUN)
         trace = options.timeline or FIXTURES / "kineto" / "eager.json.gz"
         shutil.copytree(trace, folder / TRACE) if trace.is_dir() else shutil.copy(trace, folder / TRACE)
-        (folder / NCU).write_bytes(gzip.decompress((FIXTURES / "ncu" / "kernels-full.ncu-rep.gz").read_bytes()))
+        (folder / NCU).write_bytes(ncu_file("kernels-full.ncu-rep"))
         command = [sys.executable, "-m", "perfkit", "report", str(folder / RUN), "--format", "html"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
         with tensorboard(folder) as address:

@@ -6,7 +6,6 @@ python -m tests.analysis.profiles kernels-full.ncu-rep profile.ncu-rep     unpac
 from __future__ import annotations
 
 import functools
-import gzip
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from perfkit.analysis.report import analyse_any
 from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.readers import read
 from tests.conftest import ROOT
+from tests.packed import ncu_file
 
 FIXTURES = ROOT / "tests" / "fixtures"
 
@@ -41,7 +41,7 @@ def kineto(name: str) -> Report:
 
 def unpack(name: str, path: Path) -> None:
     """Write the fixture `tests/fixtures/ncu/NAME` to `path`."""
-    path.write_bytes(gzip.decompress((FIXTURES / "ncu" / f"{name}.gz").read_bytes()))
+    path.write_bytes(ncu_file(name))
 
 
 def _named(report: Report, name: str) -> Report:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
 import stat
@@ -15,6 +14,7 @@ from perfkit.errors import InputError, Unavailable
 from perfkit.readers import read
 from perfkit.readers.ncu import child, labels, pages
 from perfkit.table import KernelTable
+from tests.packed import ncu_file
 from tests.readers.ncu_reports import whole
 
 KERNEL = "void at::native::add<float, (int)4>(int, T2)"
@@ -182,8 +182,7 @@ def test_a_redirected_page_may_have_a_byte_order_mark(tmp_path: Path, encoding: 
 
 def _details(change: str) -> str:
     """The details page of seven kernels of an H200 with one damage."""
-    path = Path(__file__).parents[1] / "fixtures" / "ncu" / "kernels-full.details.csv.gz"
-    rows = list(csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))
+    rows = list(csv.reader(io.StringIO(ncu_file("kernels-full.details.csv").decode())))
     if change.startswith("without "):
         column = rows[0].index(change.removeprefix("without "))
         rows = [line[:column] + line[column + 1 :] for line in rows]

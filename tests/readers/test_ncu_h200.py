@@ -7,7 +7,6 @@ in ranges "step 0" and in it "forward" or "backward".
 from __future__ import annotations
 
 import functools
-import gzip
 import math
 
 import pandas as pd
@@ -15,7 +14,7 @@ import pytest
 
 from perfkit.readers import read
 from perfkit.table import KernelTable
-from tests.conftest import ROOT
+from tests.packed import ncu_file
 
 SETS = ("full", "basic", "roofline", "metrics")
 ELEMENTS, THREADS = 2**24, 132 * 16 * 256
@@ -33,7 +32,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory):
         if name.endswith(".ncu-rep"):
             pytest.importorskip("ncu_report", reason="ncu-report is not installed")
         path = folder / name
-        path.write_bytes(gzip.decompress((ROOT / "tests/fixtures/ncu" / f"kernels-{name}.gz").read_bytes()))
+        path.write_bytes(ncu_file(f"kernels-{name}"))
         found = read(path)
         assert isinstance(found, KernelTable)
         return found

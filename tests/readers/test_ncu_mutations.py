@@ -6,7 +6,6 @@ Some hundred of each here; `benchmarks/damaged_profiles.py` takes 2000 of every 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import random
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from perfkit.readers.ncu import container, plausible
 from perfkit.readers.ncu.results import Result
 from perfkit.render import html, terminal
 from perfkit.table import KernelTable
-from tests.conftest import ROOT
+from tests.packed import ncu_file
 from tests.readers import mutations
 from tests.readers.ncu_reports import result
 
@@ -27,7 +26,7 @@ LOOKED_INTO, READ, PAGES = 400, 40, 80
 
 
 def fixture(name: str) -> bytes:
-    return gzip.decompress((ROOT / f"tests/fixtures/ncu/kernels-{name}.gz").read_bytes())
+    return ncu_file(f"kernels-{name}")
 
 
 @pytest.fixture(scope="module")

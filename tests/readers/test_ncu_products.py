@@ -6,7 +6,6 @@ A warp of `mma_bf16` does 4096 products of 4096 FLOP, one of `mma_tf32` 4096 of 
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from perfkit.analysis.judging import UNCOUNTED
 from perfkit.analysis.report import analyse_table
 from perfkit.readers import read
 from perfkit.table import KernelTable
-from tests.conftest import ROOT
+from tests.packed import ncu_file
 
 WARPS, TIMES, ARRAY = 1056 * 8, 4096, 4 * 2**24
 
@@ -24,7 +23,7 @@ def opened(folder: Path, name: str) -> KernelTable:
     if name.endswith(".ncu-rep"):
         pytest.importorskip("ncu_report", reason="ncu-report is not installed")
     path = folder / name
-    path.write_bytes(gzip.decompress((ROOT / "tests/fixtures/ncu" / f"{name}.gz").read_bytes()))
+    path.write_bytes(ncu_file(name))
     found = read(path)
     assert isinstance(found, KernelTable)
     return found

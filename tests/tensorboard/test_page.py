@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ import pytest
 
 from perfkit.table import build
 from tests.conftest import ROOT
+from tests.packed import ncu_file
 from tests.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
 from tools import pictures
 
@@ -39,7 +39,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(folder / "toy", "eager", "compile", memory=True)
     (folder / "plain").mkdir()
     (folder / TRACE).write_bytes((FIXTURES / "kineto" / "eager-stack.json.gz").read_bytes())
-    (folder / NCU).write_bytes(gzip.decompress((FIXTURES / "ncu" / f"{NCU}.gz").read_bytes()))
+    (folder / NCU).write_bytes(ncu_file(NCU))
     (folder / "cut.pt.trace.json.gz").write_bytes((folder / TRACE).read_bytes()[:5000])
     write_trace(folder / f"{HOSTILE.replace('/', '')}.pt.trace.json", names=[f"aten::{HOSTILE}"] * 3)
     return folder
