@@ -209,3 +209,10 @@ def test_a_gpu_bound_step_has_none(tmp_path: Path) -> None:
 def test_an_optimizer_of_sparse_gradients_is_not_told_to_fuse_them() -> None:
     found = named(faults._adam(("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "_coalesced_"), 4, "elementwise"))
     assert "sparse gradients, for which no optimizer of PyTorch has a fused form" in found["unfused-optimizer"].evidence
+
+
+def test_counts_of_steps_are_no_unfused_optimizer_however_long_they_were_held_up() -> None:
+    """A fused optimizer adds one to the count of steps of each parameter; a busy machine may interrupt any of them."""
+    fused = faults.cpu("_fused_adam_", 100, "optimizer", **{"pass": "optimizer"})
+    counts = [faults.cpu("add_", 50, "elementwise", moved=8, **{"pass": "optimizer"}) for _ in range(40)]
+    assert "unfused-optimizer" not in named(faults.report([faults.product(4000), fused, *counts], 6100))
