@@ -132,14 +132,14 @@ def _pair(first: Side, second: Side, rule: Rule, one: object, other: object) -> 
     changes = difference.difference(first.report, second.report, (first.backend.name, second.backend.name))
     profiled = first.table is not None and second.table is not None
     steps = _centre(first), _centre(second)
-    parts = judging.correct([t.judgement for t in _parts(first, second, rule)], rule.resolution) if profiled else []
-    named = list(_parts(first, second, rule)) if profiled else []
-    corrected = [msgspec.structs.replace(t, judgement=j) for t, j in zip(named, parts, strict=True)]
+    tested = [*(_parts(first, second, rule) if profiled else ()), *_others(first, second, rule)]
+    gains = {i for i, one in enumerate(tested) if one.metric == "efficiency"}
+    judged = judging.correct([one.judgement for one in tested], rule.resolution, gains)
     return Pair(
         first=first.label,
         second=second.label,
         step=step,
-        tested=[*corrected, *_others(first, second, rule)],
+        tested=[msgspec.structs.replace(one, judgement=found) for one, found in zip(tested, judged, strict=True)],
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
         exchanges=logical_tree.exchanges(one, other) if profiled else [],  # type: ignore[arg-type]
         operators=changes.operators,

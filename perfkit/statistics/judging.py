@@ -17,7 +17,7 @@ five false verdicts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -115,11 +115,15 @@ def decide(
 
 
 def correct(
-    found: Sequence[Judgement], resolution: float = RESOLUTION, higher_is_better: bool = False
+    found: Sequence[Judgement], resolution: float = RESOLUTION, higher_is_better: Collection[int] = ()
 ) -> list[Judgement]:
-    """The judgements of one family of tests with their p values corrected by Holm's method, and the verdicts anew."""
+    """The judgements of one family of tests with their p values corrected by Holm's method, and the verdicts anew.
+
+    `higher_is_better` holds the places in `found` of what gains by growing.
+    """
     tested = [i for i, one in enumerate(found) if one.p is not None]
     adjusted = dict(zip(tested, holm([found[i].p or 0.0 for i in tested]), strict=True))
     return [
-        decide(one, adjusted[i], resolution, higher_is_better) if i in adjusted else one for i, one in enumerate(found)
+        decide(one, adjusted[i], resolution, i in higher_is_better) if i in adjusted else one
+        for i, one in enumerate(found)
     ]

@@ -126,6 +126,19 @@ def test_launches_are_pairs_and_need_no_allowance() -> None:
     assert apart.verdict == UNKNOWN and apart.allowance == 0.05 and apart.method == "rank sum"
 
 
+def test_memory_is_corrected_together_with_passes_and_families() -> None:
+    """Every one of them may call equals different, so each more that is tested needs more to be shown."""
+    one, other = pair()
+    one.memory = Values([1e9 + 1e6 * i for i in range(12)], LAUNCH, True, "here")
+    other.memory = Values([1.01 * v for v in one.memory.values], LAUNCH, True, "here")
+    tested = {t.metric: t.judgement for t in compare([one, other]).pairs[0].tested}
+    counted = [j.p for j in tested.values() if j.p is not None]
+    assert len(counted) > 1 and tested["memory"].verdict == WORSE
+    assert tested["memory"].p == min(counted) and tested["memory"].adjusted_p == pytest.approx(
+        len(counted) * tested["memory"].p
+    )
+
+
 def msgspec_replace(values: Values, **changes: Any) -> Values:
     import dataclasses
 

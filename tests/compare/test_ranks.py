@@ -99,6 +99,8 @@ def test_a_correction_takes_a_verdict_away_and_says_so():
     assert one.verdict == WORSE and one.p == pytest.approx(2 / 256)
     corrected = correct([one, one, one])
     assert {c.verdict for c in corrected} == {UNKNOWN} and "correction for many tests" in corrected[0].why
+    many = judge([1.0 + 0.001 * i for i in range(12)], [1.1 + 0.001 * i for i in range(12)], pairs=True, unit="launch")
+    assert [c.verdict for c in correct([many, many], higher_is_better={1})] == [WORSE, BETTER]
     few = judge(first[:6], [v * 1.1 for v in first[:6]], pairs=True, unit="launch")
     assert few.verdict == UNKNOWN and few.why == "p is 0.031, and a verdict needs 2%"
     guarded = judge(first[:6], [v * 1.1 for v in first[:6]], pairs=True, unit="round", allowance=0.03)
