@@ -30,19 +30,23 @@ def measure(
     steps: int,
     clock: Clock = time.perf_counter_ns,
     synchronize: Callable[[], object] | None = None,
+    before: Callable[[int], object] | None = None,
     after: Callable[[int], object] | None = None,
 ) -> Samples:
     """Run `step` `warmup` + `steps` times and time each run.
 
     `synchronize` waits for the device (`synchronizer(device)` makes it) and is called before the clock is read, so that
-    work still queued counts. `after(i)` is called outside the timed span after each step, i counting from 0 with the
-    warm-up included: progress, or keeping a loss. Raises `ValueError` for a negative count; errors of `step` escape.
+    work still queued counts. `before(i)` and `after(i)` are called outside the timed span around each step, i counting
+    from 0 with the warm-up included: making its data, or keeping a loss. Raises `ValueError` for a negative count;
+    errors of `step` escape.
     """
     if warmup < 0 or steps < 0:
         raise ValueError("the number of steps cannot be negative")
     times: list[float] = []
     with collector_off():
         for index in range(warmup + steps):
+            if before is not None:
+                before(index)
             times.append(_time_one(step, clock, synchronize))
             if after is not None:
                 after(index)

@@ -44,17 +44,22 @@ def test_device_work_still_queued_counts():
     assert samples.ns == [105.0, 105.0]
 
 
-def test_what_happens_after_a_step_is_not_timed():
+def test_what_happens_before_and_after_a_step_is_not_timed():
     clock = FakeClock()
     seen = []
 
-    def after(index: int) -> None:
-        seen.append(index)
-        clock.pass_ns(1_000_000)
+    def beside(what: str):
+        def happen(index: int) -> None:
+            seen.append((what, index))
+            clock.pass_ns(1_000_000)
 
-    samples = measure(lambda: clock.pass_ns(7), warmup=1, steps=2, clock=clock, after=after)
+        return happen
+
+    samples = measure(
+        lambda: clock.pass_ns(7), warmup=1, steps=2, clock=clock, before=beside("before"), after=beside("after")
+    )
     assert samples == Samples([7.0, 7.0], [7.0])
-    assert seen == [0, 1, 2]
+    assert seen == [(what, index) for index in range(3) for what in ("before", "after")]
 
 
 def test_collector_is_off_while_timing_and_restored_even_after_an_error():

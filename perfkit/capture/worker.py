@@ -44,6 +44,12 @@ class Timed:
     fresh_bytes: float = 0.0
     system_ns: float = 0.0
 
+    def add(self, before: tuple[float, float], after: tuple[float, float]) -> None:
+        """One step more, of `memory.paging()` before and after it."""
+        self.steps += 1
+        self.fresh_bytes += after[0] - before[0]
+        self.system_ns += after[1] - before[1]
+
 
 class Worker:
     """Holds a workload made executable by one backend; each public method is a command of the parent."""
@@ -167,24 +173,31 @@ class Worker:
         return self._timed.fresh_bytes / steps, self._timed.system_ns / steps
 
     def _measure(self, steps: int, timed: Timed | None = None) -> list[float]:
-        """Run and time `steps` steps; what they took from the kernel is added to `timed`."""
-        first = self._next_step
-        self._next_step += steps
-        prepared = iter([(first + i, self._batches(first + i)) for i in range(steps)])
+        """Run and time `steps` steps; what they took from the kernel is added to `timed`.
+
+        A step's data is made right before it, outside its time, and goes with it: the peak of memory holds one batch,
+        however many steps are measured.
+        """
+        batches: list[Batch] = []
+        started = (0.0, 0.0)
+
+        def prepare(_: int) -> None:
+            nonlocal started
+            batches[:] = self._batches(self._next_step)
+            started = memory.paging()
 
         def step() -> None:
-            index, batches = next(prepared)
-            with ranges.step(index):
+            with ranges.step(self._next_step):
                 self._run(batches)
 
-        before = memory.paging()
-        samples = timing.measure(step, 0, steps, synchronize=timing.synchronizer(self.settings.device))
-        if timed is not None:
-            after = memory.paging()
-            timed.steps += steps
-            timed.fresh_bytes += after[0] - before[0]
-            timed.system_ns += after[1] - before[1]
-        return list(samples.ns)
+        def finish(_: int) -> None:
+            if timed is not None:
+                timed.add(started, memory.paging())
+            batches.clear()
+            self._next_step += 1
+
+        synchronize = timing.synchronizer(self.settings.device)
+        return timing.measure(step, 0, steps, synchronize=synchronize, before=prepare, after=finish).ns
 
     def _step(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         batches = self._batches(self._next_step)

@@ -153,7 +153,9 @@ class _NamedTarget:
         return self._target
 
     def get_current_device(self) -> int:
-        return 0
+        return int(
+            self._target.arch
+        )  # a device for each: Triton keeps what it compiled by device
 
     def get_current_stream(self, device: int | None = None) -> int:
         return 0

@@ -1,12 +1,17 @@
-"""What a worker says of an exception of somebody else's code."""
+"""The worker's measuring loop, and what it says of an exception of somebody else's code."""
 
 from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from perfkit.capture.worker import SMALLER, explained
+from perfkit.capture.worker import SMALLER, Worker, explained
 from perfkit.errors import OutOfMemory, RunFailed
+from perfkit.workloads import find, resolve_settings
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,22 @@ def test_any_other_error_is_its_own_sentence() -> None:
     found = explained(ValueError("wrong shape\nsecond line"))
 
     assert type(found) is RunFailed and str(found) == "ValueError: wrong shape"
+
+
+def test_one_batch_is_alive_however_many_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches made ahead would be part of the peak of memory, and of one side's more than of another's."""
+    worker = Worker(lambda text: None)
+    worker.prepare(resolve_settings(find(str(Path(__file__).with_name("small.py")))), "eager")
+    made: list[tuple[int, weakref.ref[torch.Tensor]]] = []
+    alive: list[int] = []
+    batch = worker.workload.batch
+
+    def counted(settings: Any, step: int) -> tuple[torch.Tensor, ...]:
+        tensors: tuple[torch.Tensor, ...] = batch(settings, step)
+        made.append((step, weakref.ref(tensors[0])))
+        alive.append(sum(one() is not None for _, one in made))
+        return tensors
+
+    monkeypatch.setattr(worker.workload, "batch", counted)
+    assert len(worker.time(6, settle=1)) == 6 and worker.paging()[0] is not None
+    assert alive == [1] * 7 and [step for step, _ in made] == list(range(made[0][0], made[0][0] + 7))

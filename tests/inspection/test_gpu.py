@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.errors import Unavailable
 from perfkit.inspection import gpu, kernels, ptx
+from perfkit.kernels.cuda.resources import read_resources
 
 PTX = """
 .visible .entry kernel_a(.param .u64 p)
@@ -88,19 +89,25 @@ def test_sass_shows_what_the_hardware_loads(nvrtc):
     assert "FFMA" in found["SASS"]
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_a_triton_kernel_without_a_gpu(arch):
+def test_a_triton_kernel_without_a_gpu():
+    """For one architecture after the other in one process: each is compiled anew."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed")
     from triton.runtime import driver
 
     before = driver._active
-    ((one, found),) = facts("gelu_forward", "triton", arch=arch)
-    assert one.title.startswith(f"gelu_forward triton:1 fp32 for {arch}: ")
-    assert found["global loads a thread"].startswith("16 B ×")
-    assert "threads a block" in found["launch"]
-    assert f".target {arch}" in one.listing or ".entry" in one.listing
+    for arch, target in (("sm_90", ".target sm_90a"), ("sm_80", ".target sm_80"), ("sm_90", ".target sm_90a")):
+        ((one, found),) = facts("gelu_forward", "triton", arch=arch)
+        assert one.title.startswith(f"gelu_forward triton:1 fp32 for {arch}: ")
+        assert found["global loads a thread"].startswith("16 B ×")
+        assert "threads a block" in found["launch"]
+        assert target in one.listing
     assert driver._active is before
+
+
+def test_a_log_without_kernels_tells_no_resources():
+    """As where no assembler is that knows the architecture."""
+    assert read_resources("") == {} and read_resources("ptxas fatal : nothing\n") == {}
 
 
 def test_without_the_tools_the_rest_is_still_told(nvrtc, monkeypatch):

@@ -264,6 +264,7 @@ def test_findings(board: Board) -> None:
 
 def test_the_difference_of_backends_and_of_runs(board: Board) -> None:
     board.pick("toy")
+    board.frame.click("#backends-choice >> text=eager")
     text = board.view("diff")
     assert "toy · eager" in text and "toy · compile" in text and "0.50×" in text
     board.frame.click("text=By kernel >> nth=-1")

@@ -26,9 +26,9 @@ def read_resources(log: str) -> dict[str, Resources]:
     """Resources by symbol, from a log that may cover several kernels. A kernel without figures is left out."""
     found = {}
     entries = list(_ENTRY.finditer(log))
-    ends = [entry.start() for entry in entries[1:]] + [len(log)]
-    for entry, end in zip(entries, ends, strict=True):
-        text = log[entry.end() : end]
+    starts = [entry.start() for entry in entries]
+    for entry, following in zip(entries, [*starts[1:], len(log)], strict=False):  # an empty log has none
+        text = log[entry.end() : following]
         frame, used, shared = _FRAME.search(text), _USED.search(text), _SHARED.search(text)
         if frame and used:
             local, stores, loads = map(int, frame.groups())
