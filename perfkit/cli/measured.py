@@ -169,10 +169,10 @@ def _report(program: Program, found: Sequence[dict[str, Any]], as_json: bool) ->
     from perfkit.statistics.judging import BETTER, WORSE
 
     tries = len(found)
-    parts = [[j["verdict"] for metric, j in one.items() if ":" in metric] for one in found]
+    parts = [[j["verdict"] for metric, j in one.items() if metric != "step"] for one in found]
     wrong = (BETTER, WORSE)
     false = [sum(one["step"]["verdict"] in wrong for one in found), sum(not set(v).isdisjoint(wrong) for v in parts)]
-    rates = {"step": false[0] / tries, "passes and families": false[1] / tries}
+    rates = {"step": false[0] / tries, "parts": false[1] / tries}
     if as_json:
         record = {"workload": program.settings.workload, "tries": tries, "false_alarms": rates, "comparisons": found}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
@@ -180,6 +180,6 @@ def _report(program: Program, found: Sequence[dict[str, Any]], as_json: bool) ->
         verdicts = [one["step"]["verdict"] for one in found]
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
         print(f"{program.settings.workload} against itself, {tries} comparisons: {counts}.")
-        print(f"False alarms: {false[0]} in the step ({rates['step']:.1%}), {false[1]} in any pass or family "
-              f"({rates['passes and families']:.1%}); at most {ALARMS:.0%} are allowed.")  # fmt: skip
+        print(f"False alarms: {false[0]} in the step ({rates['step']:.1%}), {false[1]} in any part, memory or efficiency "
+              f"({rates['parts']:.1%}); at most {ALARMS:.0%} are allowed.")  # fmt: skip
     return 1 if max(rates.values()) > ALARMS else 0

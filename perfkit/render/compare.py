@@ -192,7 +192,7 @@ def _tested(rows: Sequence[Tested], about: str) -> Table:
         Column("would show", tuple(Cell(_share(j.detectable)) for j in judged), priority=3),
         Column("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) for j in judged), numeric=False),
         words("", [j.why for j in judged], ["dim"] * len(rows), priority=4, least=12),
-        notes=["p after Holm's correction over passes and families; \"would show\": the least change that would have "
+        notes=["p after Holm's correction over all these lines; \"would show\": the least change that would have "
                "been shown four times out of five."],
     )  # fmt: skip
 
