@@ -1,4 +1,4 @@
-"""Measuring several sides in turns: launches of fresh processes, each side's steps timed A B B A, then profiled.
+"""Measuring several sides in turns: launches of fresh processes, each side's steps timed A B B A, then profiled so.
 
     launch    a fresh process for each side, all alive together: what a process keeps for its whole life (where its
               memory lies, what its compiler chose) is drawn anew, and so becomes part of the spread
@@ -34,6 +34,7 @@ Progress = Callable[[str, str], None]
 FIRST_LAUNCHES = 12  # enough for the corrected tests of a dozen passes and families to show something
 WARMUP_STEPS = 60  # at most
 _MOST_PROFILED = 24  # steps: where they are short, so that a burst is not most of them
+_PARTS = 6  # of a side's profiled steps, between which the others record theirs
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,8 @@ def _launch(
         peaks = [child.call("peak_memory")[0] for child in children]
         tables = [""] * len(programs)
         if plan.profiled_steps:
-            for side in order:
-                say(f"profiling {programs[side].label}")
-                children[side].call("record", steps=max(plan.profiled_steps, min(_MOST_PROFILED, sizes[side])))
+            say("profiling")
+            _profile(children, order, [max(plan.profiled_steps, min(_MOST_PROFILED, size)) for size in sizes])
             say("reading the traces")
             tables = _read(children, target, folder)
         return Launch(
@@ -193,6 +193,20 @@ def _warm_up(child: Child, plan: Plan) -> list[float]:
 def _turn_steps(warmup: Sequence[float], plan: Plan) -> int:
     step = float(np.median(warmup[len(warmup) // 2 :]))
     return max(1, min(100, round(plan.turn_seconds * 1e9 / step)))
+
+
+def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[int]) -> None:
+    """Record `steps` of each side, in parts that take turns, there and back: what slows the machine for a while then
+    falls on a part of every side's steps, and not on all steps of one."""
+    for side in order:
+        children[side].call("start_recording", steps=steps[side])
+    for part in range(_PARTS):
+        for side in order if part % 2 == 0 else reversed(order):
+            count = steps[side] * (part + 1) // _PARTS - steps[side] * part // _PARTS
+            if count:
+                children[side].call("record_steps", steps=count)
+    for child in children:
+        child.call("finish_recording")
 
 
 def _read(children: Sequence[Child], target: Path, folder: Path) -> list[str]:

@@ -48,24 +48,58 @@ class Profile:
     event_cost_ns: float
 
 
+class Recorder:
+    """A profiler that records steps, in several parts where others run between them.
+
+    `start` makes room and starts the profiler after one unrecorded `run(0)`; `steps` records `run(1)`, `run(2)`, …;
+    `finish` ends it. What happens between the steps is outside of them.
+    """
+
+    def __init__(self, program: Program, settings: Settings, run: Callable[[int], object]) -> None:
+        self._program, self._settings, self._run = program, settings, run
+        self._synchronize = timing.synchronizer(settings.device) or (lambda: None)
+        self._step_ns: list[float] = []
+
+    def start(self) -> None:
+        """Start recording. Where it fails nothing stays switched on."""
+        self._event_cost_ns = event_cost_ns()
+        marked = self._program.keeps_modules
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(heap.with_room(self._settings.device))
+            self._profiler = stack.enter_context(_profiler(self._settings))
+            stack.enter_context(ranges.modules_marked(self._program.model) if marked else contextlib.nullcontext())
+            stack.enter_context(timing.collector_off())
+            self._run(0)  # the profiler's own first events are slow: let them fall into a step that is not recorded
+            self._synchronize()
+            self._profiler.step()
+            self._open = stack.pop_all()
+
+    def steps(self, count: int) -> None:
+        """Record the next `count` steps."""
+        with contextlib.ExitStack() as stack:
+            stack.push(self._open)
+            for _ in range(count):
+                index = len(self._step_ns)
+                started = time.perf_counter_ns()
+                with ranges.step(index):
+                    self._run(index + 1)
+                    self._synchronize()
+                self._step_ns.append(float(time.perf_counter_ns() - started))
+            self._open = stack.pop_all()
+
+    def finish(self) -> Recording:
+        """Stop, and give what was recorded."""
+        # No step() since the last recorded step: it would arm a new window, and the export would be empty.
+        self._open.close()
+        return Recording(self._profiler, self._step_ns, self._event_cost_ns)
+
+
 def record(program: Program, settings: Settings, run: Callable[[int], object], steps: int) -> Recording:
     """Profile `run(1)` … `run(steps)` after one unrecorded `run(0)`."""
-    event_cost = event_cost_ns()
-    synchronize = timing.synchronizer(settings.device) or (lambda: None)
-    marked = ranges.modules_marked(program.model) if program.keeps_modules else contextlib.nullcontext()
-    step_ns: list[float] = []
-    with heap.with_room(settings.device), _profiler(settings) as profiler, marked, timing.collector_off():
-        run(0)  # the profiler's own first events are slow: let them fall into a step that is not recorded
-        synchronize()
-        profiler.step()
-        for index in range(1, steps + 1):
-            started = time.perf_counter_ns()
-            with ranges.step(index - 1):
-                run(index)
-                synchronize()
-            step_ns.append(float(time.perf_counter_ns() - started))
-    # No step() since the last recorded step: it would arm a new window, and the export would be empty.
-    return Recording(profiler, step_ns, event_cost)
+    recorder = Recorder(program, settings, run)
+    recorder.start()
+    recorder.steps(steps)
+    return recorder.finish()
 
 
 def write(recording: Recording, folder: Path) -> Profile:

@@ -58,6 +58,7 @@ class Worker:
     settings: Settings
     program: Program
     _dtype: torch.dtype
+    _recorder: profile.Recorder
     _recording: profile.Recording
     _beside_ns: list[float]
 
@@ -240,7 +241,13 @@ class Worker:
         return self.read_recording(folder)
 
     def record(self, steps: int) -> None:
-        """Profile `steps` steps, and keep what was recorded for `read_recording`.
+        """Profile `steps` steps, and keep what was recorded for `read_recording`."""
+        self.start_recording(steps)
+        self.record_steps(steps)
+        self.finish_recording()
+
+    def start_recording(self, steps: int) -> None:
+        """Start a profile of `steps` steps.
 
         What the profiler adds is told by steps right before: the timed ones may be minutes old, and other backends'
         processes had the caches and the machine since.
@@ -249,7 +256,17 @@ class Worker:
         self._beside_ns = self._measure(BESIDE + 1)[1:]  # the first finds cold caches
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
-        self._recording = profile.record(self.program, self.settings, lambda i: self._run(batches[i]), steps)
+        self._recorder = profile.Recorder(self.program, self.settings, lambda i: self._run(batches[i]))
+        self._recorder.start()
+
+    def record_steps(self, steps: int) -> None:
+        """Record the next `steps` of the steps that `start_recording` was told of."""
+        self._recorder.steps(steps)
+
+    def finish_recording(self) -> None:
+        """End the profile, and keep what was recorded for `read_recording`."""
+        self._recording = self._recorder.finish()
+        del self._recorder
 
     def read_recording(self, folder: str) -> dict[str, Any]:
         """Write the recorded steps' trace and kernel table into `folder`. Returns what the manifest keeps of it."""

@@ -180,6 +180,6 @@ def _report(program: Program, found: Sequence[dict[str, Any]], as_json: bool) ->
         verdicts = [one["step"]["verdict"] for one in found]
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
         print(f"{program.settings.workload} against itself, {tries} comparisons: {counts}.")
-        print(f"False alarms: {false[0]} in the step ({rates['step']:.1%}), {false[1]} in any part, memory or efficiency "
+        print(f"False alarms: {false[0]} in the step ({rates['step']:.1%}), {false[1]} in a part, memory or efficiency "
               f"({rates['parts']:.1%}); at most {ALARMS:.0%} are allowed.")  # fmt: skip
     return 1 if max(rates.values()) > ALARMS else 0

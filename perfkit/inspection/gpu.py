@@ -153,9 +153,7 @@ class _NamedTarget:
         return self._target
 
     def get_current_device(self) -> int:
-        return int(
-            self._target.arch
-        )  # a device for each: Triton keeps what it compiled by device
+        return int(self._target.arch)  # a device for each: Triton keeps what it compiled by device
 
     def get_current_stream(self, device: int | None = None) -> int:
         return 0
