@@ -5,7 +5,8 @@
     python3 benchmarks/compare_false_alarms.py --tries 5            a look
 
 Must be reached: at most 5 % of the comparisons with a verdict better or worse, in the step, and as many in any pass or
-family, memory or efficiency. A busy machine is what this is for: let something else run beside it, a second one of these for instance.
+family, memory or efficiency. A busy machine is what this is for: let something else run beside it, a second one of
+these for instance.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def main() -> int:
     parts = sum(any(verdict in WRONG for metric, verdict in one.items() if metric != "step") for one in found)
     alarms = sum(steps[verdict] for verdict in WRONG)
     print(f"{len(found)} comparisons: " + ", ".join(f"{count} {verdict}" for verdict, count in steps.most_common()))
-    print(f"false alarms: {alarms} in the step, {parts} in a part, memory or efficiency; at most {MOST:.0%} are allowed")
+    print(
+        f"false alarms: {alarms} in the step, {parts} in a part, memory or efficiency; at most {MOST:.0%} are allowed"
+    )
     return int(max(alarms, parts) > MOST * len(found))
 
 

@@ -1,0 +1,80 @@
+"""Profiles recorded in parts, and the turns in which a comparison records them."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from perfkit.capture import launching, profile
+from perfkit.cost import CostModel
+from perfkit.readers.kineto.trace import read_trace
+
+
+def recorder(run: Any) -> profile.Recorder:
+    program: Any = SimpleNamespace(model=torch.nn.Tanh(), keeps_modules=True)
+    settings: Any = SimpleNamespace(device="cpu", profile_memory=False)
+    return profile.Recorder(program, settings, run)
+
+
+def test_parts_are_one_profile_and_what_happens_between_them_is_no_step(tmp_path: Path) -> None:
+    ran: list[int] = []
+    x = torch.ones(1000)
+
+    def run(index: int) -> None:
+        ran.append(index)
+        torch.tanh(x)
+
+    one = recorder(run)
+    one.start()
+    one.steps(2)
+    torch.exp(x)
+    one.steps(1)
+    recorded = one.finish()
+    assert ran == [0, 1, 2, 3] and len(recorded.step_ns) == 3
+    table = read_trace(profile.write(recorded, tmp_path).trace, costs=CostModel())
+    frame = table.frame
+    assert frame[frame["step"].notna()]["name"].tolist() == ["aten::tanh"] * 3
+    assert frame["step"].dropna().tolist() == [0, 1, 2] and "aten::exp" in frame[frame["step"].isna()]["name"].tolist()
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_step_that_fails_leaves_nothing_switched_on(at: int) -> None:
+    def run(index: int) -> None:
+        if index == at:
+            raise ValueError("this step fails")
+
+    one = recorder(run)
+    assert gc.isenabled()
+
+    def record() -> None:
+        one.start()
+        one.steps(3)
+
+    with pytest.raises(ValueError, match="this step fails"):
+        record()
+    assert gc.isenabled() and not torch.autograd._profiler_enabled()
+
+
+def test_sides_are_profiled_there_and_back_in_parts() -> None:
+    """A burst on the machine falls on a part of every side's steps."""
+    called: list[tuple[int, str, int | None]] = []
+
+    class Told:
+        def __init__(self, side: int) -> None:
+            self.side = side
+
+        def call(self, command: str, steps: int | None = None) -> None:
+            called.append((self.side, command, steps))
+
+    children: Any = [Told(0), Told(1)]
+    launching._profile(children, [1, 0], [24, 4])
+    turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
+    assert [s for side, s in turns if side == 0] == [4] * 6 and sum(s for side, s in turns if side == 1) == 4
+    assert [side for side, _ in turns] == [0, 0, 1, 1, 0, 0, 1, 0, 0, 1]
+    assert called[:2] == [(1, "start_recording", 4), (0, "start_recording", 24)]
+    assert called[-2:] == [(0, "finish_recording", None), (1, "finish_recording", None)]
