@@ -45,6 +45,7 @@ def facts(
     compute = _cover(device, kernel & ~talks)
     covered = _inside(compute, device.start, device.end)
     names, calls = device_names(device), _calls(host)
+    delays = _delays(host, device, steps, found)
     return {
         "devices": _devices(device, names),
         "ranges": _ranges(host, device, found.call),
@@ -55,8 +56,8 @@ def facts(
         "streams": _streams(device, names),
         "concurrency": _concurrency(device, names),
         "idle": idle(host, device, steps, rows, found.call),
-        "launch_delay": _delay(host, device, steps, found),
-        "per_step": _per_step(host, device, steps, found, talks),
+        "launch_delay": _delay(*delays),
+        "per_step": _per_step(device, steps, delays, talks),
         "unattributed": _part(device, found.call < 0),
         "graphs": {
             "launches": len(np.unique(found.call[found.replayed])),
@@ -245,13 +246,12 @@ def _concurrency(device: DeviceEvents, names: Coded) -> dict[str, Any]:
     return {"busy_ns": busy, "several_ns": several, "most": most}
 
 
-def _delay(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> dict[str, Any]:
+def _delay(delay: Integers, step: Integers) -> dict[str, Any]:
     """How far the host runs ahead: from the start of a kernel's launch call to the kernel's start.
 
     `growth_ns`: by how much the median of the last quarter of a step's launches exceeds that of the first, the median
     over the steps; it grows where the host launches faster than the GPU works. Graph replays count with one kernel.
     """
-    delay, step = _delays(host, device, steps, found)
     if not len(delay):
         return {"median_ns": None, "p90_ns": None, "growth_ns": None}
     growth = []
@@ -278,7 +278,7 @@ def _delays(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launche
 
 
 def _per_step(
-    host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches, talks: Booleans
+    device: DeviceEvents, steps: Steps, delays: tuple[Integers, Integers], talks: Booleans
 ) -> list[dict[str, Any]]:
     """For each step its wall time, and of that the GPU's busy time, computing, copying and talking (unions each)."""
     kernel = device.kind == KERNEL
@@ -289,7 +289,7 @@ def _per_step(
         "copy_ns": _cover(device, device.kind == COPY),
     }
     parts = {name: _inside(cover, steps.start, steps.end) for name, cover in covers.items()}
-    delay, step = _delays(host, device, steps, found)
+    delay, step = delays
     result: list[dict[str, Any]] = []
     for i, length in enumerate((steps.end - steps.start).tolist()):
         mine = delay[step == i]
