@@ -19,7 +19,7 @@ TIMED, PROFILED, KERNELS = "timed", "profiled", "kernels"
 OVERLAP = "kernels at the same time"
 GAPS = "no kernel running"
 UNEXPLAINED = "not explained"
-PROFILER = "timed steps less the profiled ones"
+PROFILER = "timed steps minus the profiled ones"
 _LEAST = 1e-9  # of the step: rounding
 
 

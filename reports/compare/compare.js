@@ -35,7 +35,7 @@ function waterfallChart(pair) {
       marker: { color: places.map(color) }, hovertext: hover, hoverinfo: "text", showlegend: false,
     }],
     layout: {
-      xaxis: { tickvals: places, ticktext: names.map((n) => plotText(n, 34)), tickangle: names.length > 6 ? -35 : 0 },
+      xaxis: { tickvals: places, ticktext: names.map((n) => plotText(n, 36)), tickangle: names.length > 6 ? -35 : 0 },
       yaxis: { title: { text: `${scale.suffix}${cut > 0 ? ", axis cut" : ""}` }, range: [scaled(cut), scaled(high + SHARE_OF_AXIS * span)] },
       bargap: 0.35,
     },

@@ -65,7 +65,7 @@ def test_the_waterfall_says_what_it_sums() -> None:
     assert (timed.basis, timed.difference_ns) == ("timed", -56.0)
     named = {line.name: line.difference_ns for line in timed.lines if line.level == 0}
     assert named == {
-        "forward": -50.0, "no kernel running": -20.0, "not explained": 5.0, "timed steps less the profiled ones": 9.0,
+        "forward": -50.0, "no kernel running": -20.0, "not explained": 5.0, "timed steps minus the profiled ones": 9.0,
     }  # fmt: skip
     assert waterfall(one, other, (60.0, None)).basis == "profiled"
     one.accounting = None
