@@ -56,7 +56,7 @@ def facts(
         "streams": _streams(device, names),
         "concurrency": _concurrency(device, names),
         "idle": idle(host, device, steps, rows, found.call),
-        "launch_delay": _delay(*delays),
+        "launch_delay": _delay(delays),
         "per_step": _per_step(device, steps, delays, talks),
         "unattributed": _part(device, found.call < 0),
         "graphs": {
@@ -246,12 +246,13 @@ def _concurrency(device: DeviceEvents, names: Coded) -> dict[str, Any]:
     return {"busy_ns": busy, "several_ns": several, "most": most}
 
 
-def _delay(delay: Integers, step: Integers) -> dict[str, Any]:
+def _delay(delays: tuple[Integers, Integers]) -> dict[str, Any]:
     """How far the host runs ahead: from the start of a kernel's launch call to the kernel's start.
 
     `growth_ns`: by how much the median of the last quarter of a step's launches exceeds that of the first, the median
     over the steps; it grows where the host launches faster than the GPU works. Graph replays count with one kernel.
     """
+    delay, step = delays
     if not len(delay):
         return {"median_ns": None, "p90_ns": None, "growth_ns": None}
     growth = []
