@@ -4,7 +4,7 @@ What must run on a kernel is not a list in this file: it follows from the model.
 captured, before any executor saw it, that the executor's checkers accept is expected once forward and, where its
 gradient is needed, once backward; `problems` names each kernel that the executed traces call less often.
 
-On the CPU the process keeps freed memory (`perfkit.allocator`): what a step frees is what the next one allocates.
+On the CPU the process keeps freed memory (`perfkit.kernels.c.keeping`): what a step frees, the next one allocates.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perfkit import allocator, kernels
+from perfkit import kernels
 from perfkit.backends import thunder_support
 from perfkit.backends.interface import Backend
 from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
+from perfkit.kernels.c import keeping
 from perfkit.kernels.languages import candidates
 from perfkit.run_folder import Settings, Symbol
 
@@ -138,7 +139,7 @@ class ThunderLlmc(Backend):
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
         if settings.device == "cpu":
-            allocator.keep_freed()
+            keeping.keep_freed()
         thunder = thunder_support.load()
         kernels.load(settings.kernel_dirs)
         from perfkit.backends.llmc.executor import executor, use_catalog

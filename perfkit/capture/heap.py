@@ -5,21 +5,24 @@ tensor left, the next tensor of that size no longer fits there, and the heap gro
 must clear while the step runs. Seen with a model whose logits take 8.4 MB: 1.5 MB of records, but 33.5 MB and 8200 new
 pages a profiled step, against some 3000 pages before; with room on the heap none.
 
-So the heap is grown before, its pages are touched, and glibc is told to keep them. Only glibc's heap is known to do so.
+So the heap is grown before, its pages are touched, and glibc is told to keep them. Only glibc's heap is known to do so;
+and where tensors do not lie on the heap (`perfkit.kernels.c.keeping`) there is nothing to protect.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 from collections.abc import Iterator
+from typing import Any
 
-from perfkit import allocator
 from perfkit.capture import memory
 
 MOST = 1.5e9  # bytes: glibc compares the free end of its heap with a 32-bit threshold
 SHARE = 1 / 8  # of the memory that is available
 _BLOCK = 64 * 1024  # below the least size that malloc maps apart from the heap
+_TRIM_THRESHOLD = -1  # malloc.h
 _NEVER = 2**31 - 1
 _USUAL = 64 * 1024 * 1024  # where glibc's own threshold ends up once large tensors have been freed
 
@@ -34,15 +37,19 @@ def room(available: float | None, resident: float | None) -> int:
 
 @contextlib.contextmanager
 def with_room(device: str) -> Iterator[int]:
-    """Room on the heap while the block runs; gives its bytes, 0 where nothing is made (a GPU, another C library)."""
-    size = room(memory.available_bytes(), memory.resident_bytes()) if device == "cpu" else 0
-    library = allocator.glibc() if size else None
+    """Room on the heap while the block runs; gives its bytes, 0 where none is made.
+
+    None is made for a GPU, with another C library, and where tensors keep their memory apart from the heap.
+    """
+    from perfkit.kernels.c import keeping
+
+    wanted = device == "cpu" and not keeping.keeps_freed()
+    size = room(memory.available_bytes(), memory.resident_bytes()) if wanted else 0
+    library = glibc() if size else None
     if library is None:
         yield 0
         return
-    for_good = allocator.keeps_freed()
-    if not for_good:
-        library.mallopt(allocator.TRIM_THRESHOLD, _NEVER)
+    library.mallopt(_TRIM_THRESHOLD, _NEVER)
     blocks = [library.malloc(_BLOCK) for _ in range(size // _BLOCK)]
     for block in blocks:
         if block:
@@ -52,6 +59,18 @@ def with_room(device: str) -> Iterator[int]:
     try:
         yield size
     finally:
-        if not for_good:
-            library.mallopt(allocator.TRIM_THRESHOLD, _USUAL)
-            library.malloc_trim(0)
+        library.mallopt(_TRIM_THRESHOLD, _USUAL)
+        library.malloc_trim(0)
+
+
+def glibc() -> Any:
+    """The C library of this process where it is glibc, else None."""
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gnu_get_libc_version"):
+        return None
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.restype, library.free.argtypes = None, [ctypes.c_void_p]
+    library.mallopt.argtypes, library.malloc_trim.argtypes = [ctypes.c_int, ctypes.c_int], [ctypes.c_size_t]
+    return library

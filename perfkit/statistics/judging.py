@@ -90,7 +90,7 @@ def judge(
 
 
 def _counted(n: int, unit: str) -> str:
-    return f"1 {unit} is" if n == 1 else f"{n} {unit}{'es' if unit.endswith('ch') else 's'} are"
+    return f"1 {unit} is" if n == 1 else f"{n} {plural(unit)} are"
 
 
 def decide(
@@ -106,12 +106,28 @@ def decide(
         verdict = BETTER if (found.high < 1) != higher_is_better else WORSE
     elif beyond:
         many = " after the correction for many tests" if found.p is not None and found.p <= needed else ""
-        why = f"p is {adjusted_p:.3f}{many}, and a verdict needs {needed:.0%}"
+        why = f"p is {adjusted_p:.3f}{many}, and a verdict needs {needed:.0%}{_more(found, adjusted_p, needed)}"
     elif found.detectable <= resolution:
         verdict = SAME
     else:
         why = f"a change under {found.detectable:.1%} could have stayed hidden"
     return msgspec.structs.replace(found, verdict=verdict, why=why, adjusted_p=adjusted_p)
+
+
+def _more(found: Judgement, adjusted_p: float, needed: float) -> str:
+    """How many units it takes, where so few could not have shown even the clearest difference.
+
+    The least p of n signed ranks is 2^(1 − n); the correction multiplies it.
+    """
+    if found.method != ranks.SIGNED_RANK or not found.p or found.p > 2.0 ** (1 - found.n) * (1 + 1e-9):
+        return ""
+    least = 1 + math.ceil(math.log2(adjusted_p / found.p / needed) - 1e-9)
+    return f", for which {least} {plural(found.unit)} are the fewest" if least > found.n else ""
+
+
+def plural(unit: str) -> str:
+    """`unit` in the plural: launches, rounds."""
+    return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 
 
 def correct(

@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
-from perfkit import allocator
 from perfkit.capture import heap, memory
+from perfkit.kernels.c import keeping
 
 
 def test_room_is_a_part_of_what_is_available():
@@ -20,20 +20,23 @@ def test_room_is_a_part_of_what_is_available():
     assert heap.room(1e12, 4e9) == heap.MOST
 
 
-def test_a_gpu_and_another_library_get_none(monkeypatch):
+def test_a_gpu_another_library_and_kept_tensors_get_none(monkeypatch):
     with heap.with_room("cuda") as size:
         assert size == 0
-    monkeypatch.setattr(allocator.sys, "platform", "darwin")
+    with monkeypatch.context() as patched:
+        patched.setattr(heap.sys, "platform", "darwin")
+        with heap.with_room("cpu") as size:
+            assert size == 0
+    monkeypatch.setattr(keeping, "_kept", True)
     with heap.with_room("cpu") as size:
         assert size == 0
 
 
-@pytest.mark.skipif(allocator.glibc() is None or memory.available_bytes() is None, reason="the C library is not glibc")
+@pytest.mark.skipif(heap.glibc() is None or memory.available_bytes() is None, reason="the C library is not glibc")
 def test_what_is_allocated_then_lands_on_pages_that_were_touched():
     """In a process of its own: the heap of this one is in no known state."""
     script = """
         import resource
-        from perfkit import allocator
         from perfkit.capture import heap
         heap.room = lambda available, resident: 64_000_000
 
@@ -50,7 +53,7 @@ def test_what_is_allocated_then_lands_on_pages_that_were_touched():
                 library.free(block)
             return found
 
-        library = allocator.glibc()
+        library = heap.glibc()
         without = touch(library)
         library.malloc_trim(0)
         with heap.with_room("cpu") as size:

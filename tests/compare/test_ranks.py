@@ -99,10 +99,18 @@ def test_a_correction_takes_a_verdict_away_and_says_so():
     assert one.verdict == WORSE and one.p == pytest.approx(2 / 256)
     corrected = correct([one, one, one])
     assert {c.verdict for c in corrected} == {UNKNOWN} and "correction for many tests" in corrected[0].why
+    assert corrected[0].why.endswith("a verdict needs 2%, for which 9 launches are the fewest")
+    nine = [1.0 + 0.001 * i for i in range(9)]
+    enough = correct([judge(nine, [v * 1.1 for v in nine], pairs=True, unit="launch")] * 3)
+    assert {c.verdict for c in enough} == {WORSE}
+    mixed = judge(first, [v * 1.1 for v in first[:7]] + [0.9], pairs=True, unit="launch")
+    assert "fewest" not in mixed.why
     many = judge([1.0 + 0.001 * i for i in range(12)], [1.1 + 0.001 * i for i in range(12)], pairs=True, unit="launch")
     assert [c.verdict for c in correct([many, many], higher_is_better={1})] == [WORSE, BETTER]
     few = judge(first[:6], [v * 1.1 for v in first[:6]], pairs=True, unit="launch")
-    assert few.verdict == UNKNOWN and few.why == "p is 0.031, and a verdict needs 2%"
+    assert (
+        few.verdict == UNKNOWN and few.why == "p is 0.031, and a verdict needs 2%, for which 7 launches are the fewest"
+    )
     guarded = judge(first[:6], [v * 1.1 for v in first[:6]], pairs=True, unit="round", allowance=0.03)
     assert guarded.verdict == WORSE, "an allowance guards it"
 

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
-import shlex
 import struct
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from perfkit.errors import RunFailed, UsageError
-from perfkit.kernels.c import build
+from perfkit.kernels.c import native
 
 if TYPE_CHECKING:
     from perfkit.kernels.dispatch import Plan
@@ -31,8 +27,6 @@ NAMESPACE = "perfkit_python"  # the operators that Python serves, of the same na
 SOURCE = Path(__file__).with_name("calls.cpp")
 # In the order of TYPES in calls.cpp.
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.float64, torch.float16]
-_STANDARDS = ("-std=c++20", "-std=c++17")  # PyTorch's headers want the one or the other
-_TIMEOUT_S = 180
 
 
 def available() -> bool:
@@ -95,12 +89,8 @@ def _bits(number: int | float) -> int:
 @functools.cache
 def _library() -> Any:
     """`calls.cpp`, built and loaded; None where that is not possible."""
-    path = _built()
-    if path is None:
-        return None
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError:
+    library = native.load(SOURCE)
+    if library is None:
         return None
     library.perfkit_take_over.argtypes = [ctypes.c_char_p, ctypes.c_int]
     library.perfkit_take_over.restype = ctypes.c_void_p
@@ -108,44 +98,3 @@ def _library() -> Any:
     library.perfkit_remember.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)]
     library.perfkit_forget.argtypes = [ctypes.c_void_p]
     return library
-
-
-def _built() -> Path | None:
-    """The library in the cache, built now if need be; None where there is nothing to build it with."""
-    root = Path(torch.__file__).parent
-    compiler = _compiler()
-    if compiler is None or not (root / "include/ATen/core/dispatch/Dispatcher.h").is_file():
-        return None
-    digest = hashlib.sha256(SOURCE.read_bytes())
-    for text in (torch.__version__, str(torch.version.git_version), *compiler):
-        digest.update(text.encode() + b"\0")
-    path = build.kernel_cache() / f"calls-{digest.hexdigest()[:20]}.so"
-    if path.is_file():
-        return path
-    options = ["-O2", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".calls-", dir=path.parent) as folder:
-            made = Path(folder) / path.name
-            for standard in _STANDARDS:
-                command = [*compiler[:-1], standard, *options, f"-I{root / 'include'}", str(SOURCE), "-o", str(made)]
-                done = subprocess.run([*command, *libraries], capture_output=True, timeout=_TIMEOUT_S)
-                if done.returncode == 0:
-                    made.replace(path)
-                    return path
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return None
-
-
-def _compiler() -> tuple[str, ...] | None:
-    """The command of a C++ compiler, `$CXX` or the first of c++, g++ and clang++ that runs, and its version."""
-    named = os.environ.get("CXX", "")
-    for command in [shlex.split(named)] if named else [["c++"], ["g++"], ["clang++"]]:
-        try:
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=True)
-        except (OSError, subprocess.SubprocessError):
-            continue
-        return (*command, done.stdout.partition("\n")[0])
-    return None

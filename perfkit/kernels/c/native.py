@@ -1,0 +1,71 @@
+"""C++ sources compiled against the headers of the installed PyTorch: built once, kept by content and version."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from perfkit.kernels.c import build
+
+_STANDARDS = ("-std=c++20", "-std=c++17")  # PyTorch's headers want the one or the other
+_TIMEOUT_S = 180
+
+
+def load(source: Path) -> Any:
+    """The library of `source`, built now if need be; None where it cannot be built or loaded."""
+    path = _built(source)
+    if path is None:
+        return None
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        return None
+
+
+def _built(source: Path) -> Path | None:
+    """The library in the cache, built now if need be; None where there is nothing to build it with."""
+    root = Path(torch.__file__).parent
+    compiler = _compiler()
+    if compiler is None or not (root / "include/ATen/core/dispatch/Dispatcher.h").is_file():
+        return None
+    digest = hashlib.sha256(source.read_bytes())
+    for text in (torch.__version__, str(torch.version.git_version), *compiler):
+        digest.update(text.encode() + b"\0")
+    path = build.kernel_cache() / f"{source.stem}-{digest.hexdigest()[:20]}.so"
+    if path.is_file():
+        return path
+    options = ["-O2", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{source.stem}-", dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            for standard in _STANDARDS:
+                command = [*compiler[:-1], standard, *options, f"-I{root / 'include'}", str(source), "-o", str(made)]
+                done = subprocess.run([*command, *libraries], capture_output=True, timeout=_TIMEOUT_S)
+                if done.returncode == 0:
+                    made.replace(path)
+                    return path
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return None
+
+
+def _compiler() -> tuple[str, ...] | None:
+    """The command of a C++ compiler, `$CXX` or the first of c++, g++ and clang++ that runs, and its version."""
+    named = os.environ.get("CXX", "")
+    for command in [shlex.split(named)] if named else [["c++"], ["g++"], ["clang++"]]:
+        try:
+            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return (*command, done.stdout.partition("\n")[0])
+    return None
