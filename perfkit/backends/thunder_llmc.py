@@ -19,7 +19,6 @@ from perfkit import kernels
 from perfkit.backends import thunder_support
 from perfkit.backends.interface import Backend
 from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
-from perfkit.kernels.c import keeping
 from perfkit.kernels.languages import candidates
 from perfkit.run_folder import Settings, Symbol
 
@@ -138,6 +137,8 @@ class ThunderLlmc(Backend):
         return kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
+        from perfkit.kernels.c import keeping
+
         if settings.device == "cpu":
             keeping.keep_freed()
         thunder = thunder_support.load()

@@ -81,6 +81,30 @@ def test_blocks_are_told_apart():
     assert found == [True, True, False, 270_000.0, 60_000.0]
 
 
+def test_who_allocates_without_a_tensor_is_served():
+    """oneDNN asks PyTorch's allocator for plain addresses, and gives them back as such."""
+    found = run("""
+        import torch.nn.functional as F
+        wrong = []
+
+        def multiply(dtype):
+            for rows in (3, 64, 512, 2048):
+                x, w = torch.ones(rows, 512, dtype=dtype), torch.ones(768, 512, dtype=dtype)
+                y = F.linear(x, w)
+                y += F.conv1d(x[None].transpose(1, 2), w[..., None])[0].T
+                if not bool((y == 1024).all()):
+                    wrong.append([rows, str(dtype)])
+
+        multiply(torch.bfloat16)
+        assert keeping.keep_freed()
+        for _ in range(3):
+            multiply(torch.bfloat16)
+            multiply(torch.float32)
+        print(json.dumps(wrong))
+    """)
+    assert found == []
+
+
 def test_threads_and_the_profiler_see_it():
     found = run("""
         import threading

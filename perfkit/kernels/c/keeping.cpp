@@ -86,6 +86,17 @@ void release(void *block) {
     all.unused.emplace(all.sizes.at(block), block);
 }
 
+/* For who has an address alone (oneDNN): the block may be of either allocator, and older than this one. */
+void release_either(void *block) {
+    Blocks &all = blocks();
+    bool ours;
+    {
+        const std::lock_guard<std::mutex> held(all.lock);
+        ours = all.sizes.count(block) != 0;
+    }
+    ours ? release(block) : usual->raw_deleter()(block);
+}
+
 struct Keeping final : c10::Allocator {
     c10::DataPtr allocate(size_t bytes) override {
         void *block = bytes < LEAST ? nullptr : take(bytes);
@@ -94,6 +105,8 @@ struct Keeping final : c10::Allocator {
         c10::profiledCPUMemoryReporter().New(block, bytes);
         return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
     }
+
+    c10::DeleterFnPtr raw_deleter() const override { return usual->raw_deleter() == nullptr ? nullptr : &release_either; }
 
     void copy_data(void *to, const void *from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
