@@ -92,6 +92,7 @@ JOBS = [
 
 
 def main() -> int:
+    """Run what is due, or show what is there; 1 when a job ended otherwise than it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=60.0, metavar="MINUTES", help="60 by default")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-all"), help="where results are kept; resumes there")
@@ -119,6 +120,7 @@ def named(job: Job, wanted: str | None, otherwise: bool = True) -> bool:
 
 
 def work_through(jobs: list[Job], results: Results, budget: float, work: Path) -> int:
+    """Run `jobs` in their order as far as `budget` (minutes) reaches; 1 when one ended otherwise than it should."""
     began, failed = time.monotonic(), False
     for job in jobs:
         left = budget - (time.monotonic() - began) / 60
@@ -211,6 +213,7 @@ def section(file: Path, entry: dict[str, Any]) -> str:
 
 
 def cells(backend: dict[str, Any]) -> list[str]:
+    """A backend's row of `section`: times in ms, memory in GiB, MFU and efficiency in percent, – where unknown."""
     step, speedup = backend.get("step"), backend.get("speedup")
     if not step:
         return [backend["name"], backend["status"], backend.get("reason") or "–", *["–"] * 5]

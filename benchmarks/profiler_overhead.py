@@ -30,6 +30,7 @@ from perfkit.workloads import find, resolve_settings
 
 LIMIT, PROCESSES, STEPS = 0.15, 4, 4
 AS_RUN, NO_ROOM = "as perfkit run", "no room"
+AVERAGED = ("plain_pages", "profiled_pages", "grown_mb", "events", "events_ns")
 MARK = "measured: "
 
 
@@ -90,8 +91,7 @@ def report(backend: str, setting: str, found: list[dict[str, Any]]) -> statistic
     plain = [ns for one in found for ns in one["plain_ns"]]
     overhead = statistics.ratio_of_medians([ns for one in found for ns in one["profiled_ns"]], plain)
     step = statistics.median(plain).value
-    mean = {key: sum(one[key] for one in found) / len(found) for key in found[0] if not key.endswith("d_ns")
-            and key != "plain_ns"}  # fmt: skip
+    mean = {name: sum(one[name] for one in found) / len(found) for name in AVERAGED}
     print(
         f"{backend}, {setting}: step {step / 1e6:.0f} ms, profiled {overhead.value - 1:+.1%} (95 % interval "
         f"{overhead.low - 1:+.1%} to {overhead.high - 1:+.1%}); {mean['events']:.0f} events a step, which account for "

@@ -7,7 +7,6 @@ which the kernel clears: 1.2 GB and 15 % of the CPU time of a step of GPT-2 124M
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 
@@ -24,16 +23,12 @@ def keep_freed() -> bool:
     It is on Linux with a C++ compiler. Peak memory may be higher: a block serves tensors of its size or a little less.
     """
     global _kept
-    _kept = _asked()
+    if not _kept and sys.platform.startswith("linux"):
+        library = native.load(SOURCE)
+        _kept = library is not None and library.perfkit_keep_freed() == 1
     return _kept
 
 
 def keeps_freed() -> bool:
     """Whether `keep_freed` was called and could."""
     return _kept
-
-
-@functools.cache
-def _asked() -> bool:
-    library = native.load(SOURCE) if sys.platform.startswith("linux") else None
-    return library is not None and library.perfkit_keep_freed() == 1
