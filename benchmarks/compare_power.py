@@ -14,6 +14,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from perfkit.analysis.compare import compare
 from perfkit.capture import comparison
@@ -69,7 +70,7 @@ def program(folder: Path, name: str, products: int) -> Program:
     return Program(name, settings, "eager")
 
 
-def one_try(folder: Path, seed: int, launches: int) -> dict[str, object]:
+def one_try(folder: Path, seed: int, launches: int) -> dict[str, Any]:
     """Compare the two; what was said of the step and of the families."""
     sides = [program(folder, "plain", PRODUCTS), program(folder, "slowed", PRODUCTS + 1)]
     target = folder / "pair"

@@ -16,8 +16,8 @@ attention is left out: its C form is a reference, not a fast kernel.
 A share above 100 % is no error: PyTorch's triad reads the lines that it then overwrites, which in-place kernels and
 stores past the caches do not, and what fits a last-level cache is faster than memory.
 
-With --keep-freed the C library keeps what is freed (glibc), as thunder-llmc's process has it: neither side pays for
-pages, and what is left is the kernels.
+With --keep-freed the memory of freed tensors is kept, as thunder-llmc's process has it: neither side pays for pages,
+and what is left is the kernels.
 
 With --cpu-time a thread's own time is taken in the place of the clock's, for a busy machine: with --threads 1 its
 ratios are fair, those of several threads are not.
@@ -41,9 +41,9 @@ import torch
 from torch.nn import functional as F
 
 import perfkit.kernels
-from perfkit import allocator, functional
+from perfkit import functional
 from perfkit.cost.model import Call, TensorSpec
-from perfkit.kernels.c import calls
+from perfkit.kernels.c import calls, keeping
 from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
 
 BATCH, HEADS, CHANNELS, VOCABULARY, POSITIONS = 4, 12, 768, 50257, 1024
@@ -215,12 +215,13 @@ def optimizer_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[
     m, v = torch.zeros(PARAMETERS), torch.zeros(PARAMETERS)
     theirs = [[t.clone()] for t in (param, grad, m.to(param.dtype), v.to(param.dtype))]
     step = [torch.ones(())]
-    numbers = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8}
-    flags = {"amsgrad": False, "maximize": False}
+    options: dict[str, Any] = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8}
+    options |= {"amsgrad": False, "maximize": False}
+    adamw: Any = torch._fused_adamw_
     yield Case(
         "adamw_step",
         (param, grad, m, v, 1e-4, 0.9, 0.999, 1e-8, 0.01, 1, 1.0),
-        lambda: torch._fused_adamw_(*theirs, [], step, **numbers, **flags),
+        lambda: adamw(*theirs, [], step, **options),
     )
     yield Case("global_norm", (grad,), lambda: torch.linalg.vector_norm(grad))
 
@@ -266,7 +267,7 @@ class Meter:
         outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
         bound = perfkit.kernels.bind(operation, case.arguments, outputs)
         operator = getattr(torch.ops.perfkit, case.name).default
-        ways = [lambda: operator(*case.arguments), case.theirs, bound]
+        ways: list[Callable[[], Any]] = [lambda: operator(*case.arguments), case.theirs, bound]
         ours, theirs, kernel = medians_us(ways, self.seconds, self.clock)
         (reference,) = medians_us([self.triad], self.seconds / 4, self.clock)
         share = least_bytes(case) / kernel / (self.triad_bytes / reference)
@@ -359,8 +360,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    if arguments.keep_freed and not allocator.keep_freed():
-        sys.exit("The C library of this machine is not glibc: leave --keep-freed out.")
+    if arguments.keep_freed and not keeping.keep_freed():
+        sys.exit("Keeping freed tensors needs Linux and a C++ compiler: leave --keep-freed out.")
     perfkit.kernels.load()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
     how = "without Python" if calls.available() else "by way of Python"

@@ -250,7 +250,7 @@ def time_all(
     count = max(1, min(64, math.ceil(COLD_BYTES * l2_bytes() / moved)))
     sets = [arguments, *(operation.inputs(Inputs(dtype, 2 + i), **sizes) for i in range(count - 1))]
     theirs = pytorch_ns(operation, sets)
-    rows = [("pytorch", theirs, None)] if theirs else []
+    rows: list[tuple[str, float, float | None]] = [("pytorch", theirs, None)] if theirs else []
     for implementation in implementations(operation, dtype):
         check = checked[label(implementation)]
         if check.problem:
@@ -282,7 +282,7 @@ def pytorch_ns(operation: Operation, sets: Sequence[Sequence[Any]]) -> float | N
     """PyTorch's own way, or None where it has none for these arguments."""
     own = OWN.get(operation.name)
     try:
-        calls = [own(*a) if own else (lambda a=a: operation.reference(*a)) for a in sets]
+        calls = [own(*a) if own else partial(operation.reference, *a) for a in sets]
         return median_ns(calls)
     except (PerfkitError, RuntimeError) as error:
         print(f"# PyTorch has no {operation.name}: {str(error).splitlines()[0]}", flush=True)

@@ -48,7 +48,7 @@ def resident_mb() -> float:
 def measure_once(preset: str, backend: str, setting: str) -> dict[str, Any]:
     """Steps without the profiler, then steps under it, in this process: ns and new pages of both."""
     if setting == NO_ROOM:
-        heap.with_room = lambda device: contextlib.nullcontext(0)  # type: ignore[assignment,misc]
+        heap.with_room = lambda device: contextlib.nullcontext(0)  # type: ignore[assignment,misc,return-value]
     workload = find("gpt2")
     settings = resolve_settings(workload, preset=preset)
     program = backends.get(backend).prepare(workload, workload.build(settings), settings)

@@ -1,4 +1,4 @@
-"""Huge pages for large results.
+"""Huge pages for large results, and rows on cache lines.
 
 A large result on the CPU is fresh memory from the system. Touching it for the first time, 4 KiB page by page, can take
 several times as long as computing it; with 2 MiB pages, where the system grants them on request, it takes a fraction.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WORTH_HUGE_PAGES = 16 << 20
 
 _PAGE = 2 << 20
+_LINE = 64  # bytes of a cache line
 _MADV_HUGEPAGE = 14
 
 
@@ -32,6 +33,19 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
     if tensor.device.type == "cpu" and tensor.nbytes >= WORTH_HUGE_PAGES:
         advise_huge_pages(tensor)
     return tensor
+
+
+def on_cache_lines(rows: Tensor) -> Tensor:
+    """Where to write a product that is meant for the CPU tensor `rows` (N, M): there; where it is large and its rows
+    begin between cache lines, a new tensor (N, M) whose rows do not.
+
+    MKL's product writes to such rows a quarter slower: 256 rows of 50257 fp32 numbers, 173 ms against 131 ms.
+    """
+    width = rows.shape[1] * rows.element_size()
+    if rows.nbytes < WORTH_HUGE_PAGES or width % _LINE == 0:
+        return rows
+    padded = -(-width // _LINE) * _LINE // rows.element_size()
+    return empty((rows.shape[0], padded), rows.dtype, rows.device)[:, : rows.shape[1]]
 
 
 def advise_huge_pages(tensor: Tensor) -> None:

@@ -256,6 +256,21 @@ def test_linear_layers(jit):
     assert_same(jit, lambda x, w: F.linear(x, w), [x.double(), weight.double()], [], tolerance=1e-12)
 
 
+def test_a_large_product_goes_into_rows_on_cache_lines(jit, monkeypatch):
+    """As GPT-2's logits do, whose rows begin between two; the result is dense all the same."""
+    from perfkit.backends.llmc import products
+    from perfkit.kernels import memory
+
+    monkeypatch.setattr(memory, "WORTH_HUGE_PAGES", 1)
+    dense, aligned = torch.empty(6, 21), torch.empty(6, 32)
+    assert memory.on_cache_lines(dense).stride() == (32, 1)
+    assert memory.on_cache_lines(aligned) is aligned
+    x, weight, bias = random(2, 3, 7), random(21, 7), random(21)
+    assert products.linear_forward(x, weight, bias).is_contiguous()
+    assert_same(jit, lambda x, w, b: F.linear(x, w, b), [x, weight, bias], [*LINEAR, "bias_gradient"])
+    assert_same(jit, lambda x, w: F.linear(x, w), [x, weight], LINEAR)
+
+
 def test_the_gradient_of_an_embedding(jit):
     idx, weight = torch.tensor([[3, 0, 3], [1, 3, 0]]), random(5, 7)
     assert_same(jit, lambda idx, w: F.embedding(idx, w), [idx, weight], ["embedding_gradient"])

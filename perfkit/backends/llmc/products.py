@@ -2,8 +2,10 @@
 
 Thunder's own executors let each product make its result. A large one (logits, the gradient of a head's or an
 embedding's weight) is then fresh memory at every step, and touching it page by page costs more than a pass over it.
-Here the same product (`out=`) writes to memory on huge pages (`perfkit.kernels.memory`). A layer's gradients are three
-symbols, so that one that nobody asks for is not computed; that of the bias is the kernel `perfkit::bias_gradient`.
+Here the same product (`out=`) writes to memory on huge pages (`perfkit.kernels.memory`), in rows that begin on cache
+lines: those of GPT-2's logits do not, and their product takes a quarter longer than into rows that do, and a copy. A
+layer's gradients are three symbols, so that one that nobody asks for is not computed; that of the bias is the kernel
+`perfkit::bias_gradient`.
 
 Legend: K features in, M features out, V rows of an embedding, C channels.
 """
@@ -17,16 +19,20 @@ from thunder.core.proxies import TensorProxy
 from torch import Tensor
 
 from perfkit.backends.llmc.shapes import like
-from perfkit.kernels.memory import empty
+from perfkit.kernels.memory import empty, on_cache_lines
 
 
 def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (…, K) · Wᵀ + b, W (M, K) → (…, M)."""
     y = empty((*x.shape[:-1], weight.shape[0]), x.dtype, x.device)
+    rows = y.flatten(0, -2)
+    written = on_cache_lines(rows)
     if bias is None:
-        torch.mm(x.flatten(0, -2), weight.t(), out=y.flatten(0, -2))
+        torch.mm(x.flatten(0, -2), weight.t(), out=written)
     else:
-        torch.addmm(bias, x.flatten(0, -2), weight.t(), out=y.flatten(0, -2))
+        torch.addmm(bias, x.flatten(0, -2), weight.t(), out=written)
+    if written is not rows:
+        rows.copy_(written)
     return y
 
 
