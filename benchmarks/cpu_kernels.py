@@ -348,6 +348,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
 
 
 def main() -> int:
+    """Measure the kernels and print each beside PyTorch (µs, ratio, share of triad); 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--time", type=int, nargs="+", default=[64, 1024], help="sequence lengths")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")

@@ -163,6 +163,7 @@ def _drawn(frame: Frame, view: str) -> None:
 
 
 def main() -> int:
+    """Time the views of the plugin over a large trace (s); 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--trace", type=Path)

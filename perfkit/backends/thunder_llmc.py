@@ -45,6 +45,7 @@ class LlmcProgram(ThunderProgram):
         return hand_written + [s for s in others if (s.trace, s.kernel) not in listed]
 
     def problems(self) -> list[str]:
+        """A sentence for each kernel that the executed traces call less often than the model's symbols ask for."""
         if self.traces is None:
             return ["The program has not run yet, so nothing is known of its kernels."]
         ran = called_kernels(self.traces)
@@ -137,6 +138,10 @@ class ThunderLlmc(Backend):
         return kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
+        """The model under `thunder.jit` with perfkit's executor first; from here on this process keeps CPU tensors.
+
+        Raises `UsageError` for an unknown executor in `settings`.
+        """
         from perfkit.kernels.c import keeping
 
         if settings.device == "cpu":

@@ -265,6 +265,7 @@ def test_a_large_product_goes_into_rows_on_cache_lines(jit, monkeypatch):
     dense, aligned = torch.empty(6, 21), torch.empty(6, 32)
     assert memory.on_cache_lines(dense).stride() == (32, 1)
     assert memory.on_cache_lines(aligned) is aligned
+    assert memory.on_cache_lines(double := dense.double()) is double, "only fp32 gains"
     x, weight, bias = random(2, 3, 7), random(21, 7), random(21)
     assert products.linear_forward(x, weight, bias).is_contiguous()
     assert_same(jit, lambda x, w, b: F.linear(x, w, b), [x, weight, bias], [*LINEAR, "bias_gradient"])

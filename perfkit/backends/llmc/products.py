@@ -2,8 +2,8 @@
 
 Thunder's own executors let each product make its result. A large one (logits, the gradient of a head's or an
 embedding's weight) is then fresh memory at every step, and touching it page by page costs more than a pass over it.
-Here the same product (`out=`) writes to memory on huge pages (`perfkit.kernels.memory`), in rows that begin on cache
-lines: those of GPT-2's logits do not, and their product takes a quarter longer than into rows that do, and a copy. A
+Here the same product (`out=`) writes to memory on huge pages (`perfkit.kernels.memory`), in fp32 in rows that begin on
+cache lines: those of GPT-2's logits do not, so their product goes into rows that do, and is copied. A
 layer's gradients are three symbols, so that one that nobody asks for is not computed; that of the bias is the kernel
 `perfkit::bias_gradient`.
 
