@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -37,6 +39,19 @@ def find_compiler() -> Compiler | None:
     return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
 
+def build_library(source: Path) -> Path:
+    """Compile a shared library that runs on any processor of this kind, once: cached by source and compiler.
+
+    Raises `Unavailable` without a compiler, `RunFailed` when it cannot compile the source or write to the cache.
+    """
+    compiler = _compiler()
+    key = _key(source.read_text(encoding="utf-8"), *compiler.command, compiler.version, platform.machine())
+    library = cache_dir() / "programs" / f"{source.stem}-{key}.so"
+    if not os.access(library, os.R_OK):
+        _compile(compiler, source, library, _as_library)
+    return library
+
+
 def build_program(source: Path) -> Path:
     """Compile an OpenMP program for this processor, once: the executable is cached by sources, compiler and processor.
 
@@ -44,18 +59,26 @@ def build_program(source: Path) -> Path:
 
     Raises `Unavailable` without a compiler, `RunFailed` when it cannot compile the source or write to the cache.
     """
-    compiler = find_compiler()
-    if compiler is None:
-        raise Unavailable("There is no C compiler on this machine.", HOW_TO_GET)
+    compiler = _compiler()
     sources = [path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.h")))]
     # The processor belongs to the key because the code is made for it, and a home folder may serve several machines.
     cpu = read_cpu()
-    parts = (*sources, *compiler.command, compiler.version, cpu.model, cpu.stepping or "", *cpu.simd)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    key = _key(*sources, *compiler.command, compiler.version, cpu.model, cpu.stepping or "", *cpu.simd)
     program = cache_dir() / "programs" / f"{source.stem}-{key}"
     if not os.access(program, os.X_OK):
-        _compile(compiler, source, program)
+        _compile(compiler, source, program, _first_that_compiles)
     return program
+
+
+def _compiler() -> Compiler:
+    compiler = find_compiler()
+    if compiler is None:
+        raise Unavailable("There is no C compiler on this machine.", HOW_TO_GET)
+    return compiler
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def has_openmp(compiler: Compiler) -> bool:
@@ -90,16 +113,28 @@ def _version(command: tuple[str, ...]) -> str:
     return done.stdout.partition("\n")[0].strip()
 
 
-def _compile(compiler: Compiler, source: Path, program: Path) -> None:
+def _compile(compiler: Compiler, source: Path, program: Path, compiled: Callable[[Compiler, Path, Path], Path]) -> None:
+    """Let `compiled` make `program` under another name, then rename: a program is there whole or not at all."""
     try:
         program.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            made = _first_that_compiles(compiler, source, Path(folder) / program.name)
+            made = compiled(compiler, source, Path(folder) / program.name)
             made.replace(program)
     except OSError as error:
         raise RunFailed(
             f"{program.parent} could not be written: {error.strerror}.", "Set PERFKIT_CACHE to another folder."
         ) from error
+
+
+def _as_library(compiler: Compiler, source: Path, library: Path) -> Path:
+    command = [*compiler.command, "-O3", "-std=gnu11", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"{compiler.version} did not finish compiling {source.name} in 120 s.") from None
+    if done.returncode:
+        raise RunFailed(f"{compiler.version} could not compile {source.name}: {done.stderr.strip()[:200]}")
+    return library
 
 
 def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> Path:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from perfkit.cost import Argument, Call, Cost, TensorSpec, recorded_call
-from perfkit.readers.kineto.decoding import SEPARATOR, Args
+from perfkit.readers.kineto.coding import SEPARATOR
+from perfkit.readers.kineto.decoding import Args
 
 _REAL = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
 _SHOWN = 4  # tensors of a list that the description names

@@ -14,6 +14,7 @@ import numpy as np
 
 from perfkit.readers.kineto.events import Booleans, Integers
 
+SEPARATOR = b"\0"  # between texts of the file that are joined; no JSON holds it
 _CODE = struct.Struct("=i")  # an int32 as numpy holds it
 
 
@@ -61,7 +62,7 @@ class Some:
     """Some of the events, those where `mask` holds."""
 
     def __init__(self, mask: Booleans) -> None:
-        self._mask = mask
+        self.mask = mask
         self.count = int(np.count_nonzero(mask))
         self._all = self.count == len(mask)
 
@@ -69,14 +70,14 @@ class Some:
         """Their part of a column: an array of an array, else a sequence."""
         if self._all:
             return values
-        return values[self._mask] if isinstance(values, np.ndarray) else list(compress(values, self._mask.tobytes()))
+        return values[self.mask] if isinstance(values, np.ndarray) else list(compress(values, self.mask.tobytes()))
 
     def spread(self, values: Integers) -> Integers:
         """The column of all events that has `values` at these and −1 at the others."""
         if self._all:
             return values
-        column = np.full(len(self._mask), -1, values.dtype)
-        column[self._mask] = values
+        column = np.full(len(self.mask), -1, values.dtype)
+        column[self.mask] = values
         return column
 
 
@@ -91,6 +92,12 @@ def tight(values: Sequence[int]) -> Integers:
         return np.frombuffer(struct.pack(f"={len(values)}i", *values), np.int32)
     except struct.error:
         return np.frombuffer(struct.pack(f"={len(values)}q", *values), np.int64)
+
+
+def narrow(values: Integers) -> Integers:
+    """An int64 column in 32 bits where all of it fits, as `tight` has it."""
+    fits = not len(values) or (values.min() >= -(2**31) and values.max() < 2**31)
+    return values.astype(np.int32) if fits else values
 
 
 def distinct(values: Integers) -> tuple[Integers, Integers]:

@@ -15,14 +15,15 @@ import numpy as np
 
 from perfkit.readers.kineto.calls import decoded, key_of, recorded
 from perfkit.readers.kineto.categories import ARROW, NEITHER, ON_DEVICE
-from perfkit.readers.kineto.coding import Memo, Some, Table, reals, tight
-from perfkit.readers.kineto.decoding import NOTHING, SEPARATOR, Args, Complete, Event, FlowStart
+from perfkit.readers.kineto.coding import SEPARATOR, Memo, Some, Table, narrow, reals, tight
+from perfkit.readers.kineto.decoding import NOTHING, Args, Complete, Event, FlowStart
 from perfkit.readers.kineto.events import (
     ANNOTATION,
     COPY,
     KERNEL,
     OPERATOR,
     RUNTIME,
+    Booleans,
     DeviceEvents,
     Flows,
     HostEvents,
@@ -32,6 +33,7 @@ from perfkit.readers.kineto.events import (
     arrange,
 )
 from perfkit.readers.kineto.growing import Columns
+from perfkit.readers.kineto.scanning import Scanned
 from perfkit.readers.kineto.sparse import TELLING
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
@@ -52,8 +54,11 @@ class Collector:
         self._number_of, self._three_of = Memo(_small), lru_cache(None)(_three)
         self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, events: Sequence[Event] | Scanned) -> None:
         """Take over what the table needs of `events`."""
+        if isinstance(events, Scanned):
+            self._add_scanned(events)
+            return
         code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
         host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some((code >= ON_DEVICE) & (code < ARROW))
         arrows = Some(code == ARROW)
@@ -63,6 +68,57 @@ class Collector:
             self._add_device(device.of(events), device.of(code) - np.int8(ON_DEVICE))
         if arrows.count:
             self._add_flows(arrows.of(events))
+
+    def _add_scanned(self, piece: Scanned) -> None:
+        """What `add` does with the events of the same piece."""
+        if len(piece.host["name"]):
+            self._add_scanned_host(piece)
+        if len(piece.device["kind"]):
+            self._add_scanned_device(piece)
+        if len(piece.arrows["begins"]):
+            arrows = piece.arrows
+            self._flows.add(
+                start=arrows["arrow_start"],
+                lane=self._lanes.column(piece.arrow_lanes())[arrows["arrow_lane"]],
+                id=arrows["arrow_id"],
+                begins=arrows["begins"].astype(bool),
+            )
+
+    def _add_scanned_host(self, piece: Scanned) -> None:
+        host = piece.host
+        name = self._names.column(piece.names())[host["name"]]
+        none = np.full(len(name), -1, np.int32)
+        kept = Some(self._kept(name))
+        kinds, kind = piece.recorded(name, np.flatnonzero(kept.mask))
+        self._host.add(
+            name=name,
+            category=host["category"],
+            lane=self._lanes.column(piece.lanes())[host["lane"]],
+            sequence=narrow(host["sequence"]),
+            forward_thread=narrow(host["forward_thread"]),
+            correlation=narrow(host["correlation"]),
+            call=kept.spread(self._calls.column(kinds)[kind]),
+            hierarchy=none,
+            message=none,
+            start=host["start"],
+            length=host["length"],
+        )
+
+    def _add_scanned_device(self, piece: Scanned) -> None:
+        device = piece.device
+        shapes, shape = piece.shapes()
+        self._device.add(
+            name=self._device_names.column(piece.device_names())[device["device_name"]],
+            kind=device["kind"],
+            device=device["device"],
+            stream=device["stream"],
+            correlation=narrow(device["launched_by"]),
+            amount=device["amount"],
+            shape=self._shapes.column(shapes)[shape],
+            message=np.full(len(shape), -1, np.int32),
+            start=device["device_start"],
+            length=device["device_length"],
+        )
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
@@ -134,12 +190,16 @@ class Collector:
         return self._lane_of[process].column(threads)
 
     def _call_codes(self, name: Integers, args: Sequence[Args]) -> Integers:
+        kept = Some(self._kept(name))
+        kinds = zip(kept.of(name).tolist(), recorded(kept.of(args)), strict=True)
+        return kept.spread(self._calls.column(kinds))
+
+    def _kept(self, name: Integers) -> Booleans:
+        """For each event whether its arguments are kept."""
         if len(self._names) > len(self._keeps):
             new = [self._wanted(n) for n in islice(self._names, len(self._keeps), None)]
             self._keeps = np.append(self._keeps, np.array(new, bool))
-        kept = Some(self._keeps[name])
-        kinds = zip(kept.of(name).tolist(), recorded(kept.of(args)), strict=True)
-        return kept.spread(self._calls.column(kinds))
+        return self._keeps[name]
 
     def _hierarchy_codes(self, args: Sequence[Args]) -> Integers:
         stated = [a.hierarchy for a in args]

@@ -20,6 +20,7 @@ import msgspec
 from perfkit.errors import InputError
 from perfkit.readers.kineto import stream as kineto_stream
 from perfkit.readers.kineto.categories import ArrowCategory, Category
+from perfkit.readers.kineto.scanning import Scanned, scanner_for
 from perfkit.readers.kineto.stream import AGAIN
 
 _RAW_NAMES = {
@@ -41,7 +42,6 @@ _RAW_NAMES = {
     "group_text": "Process Group Description",
 }
 NOTHING = cast(msgspec.Raw, b"")  # a `bytes` of its own kind is joined faster than a `Raw`
-SEPARATOR = b"\0"  # between texts of the file that are joined; no JSON holds it
 
 # Whole numbers beyond these are damage: numpy and the table hold 64 bits.
 Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
@@ -167,8 +167,9 @@ class Found:
         return [f"{self.lost} of {self.events} events in the trace could not be read"] if self.lost else []
 
 
-def decode(path: Path, found: Found) -> Iterator[list[Event]]:
-    """The events of the trace at `path` in lists, and into `found` what else it says.
+def decode(path: Path, found: Found) -> Iterator[list[Event] | Scanned]:
+    """The events of the trace at `path` in lists, or as columns where they could be scanned, and into `found` what else
+    it says.
 
     A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
     or is no trace; then nothing that came before counts.
@@ -184,12 +185,18 @@ def decode(path: Path, found: Found) -> Iterator[list[Event]]:
         raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
 
 
-def _in_pieces(path: Path, found: Found) -> Iterator[list[Event]]:
-    pieces = kineto_stream.Pieces(path)
+def _in_pieces(path: Path, found: Found) -> Iterator[list[Event] | Scanned]:
+    pieces, scanner = kineto_stream.Pieces(path), scanner_for(path)
     if pieces.head.lstrip()[:1] == b"{":
         _about(pieces.head + b"]}", found)
     for piece in pieces:
-        yield _list(piece, found)
+        scanned = scanner.scan(piece) if scanner else None
+        if scanned is None:
+            yield _list(piece, found)
+        else:
+            found.events += scanned.events
+            yield scanned
+        del scanned  # its memory is for the next piece
     yield _last(pieces.ending(), found)
 
 

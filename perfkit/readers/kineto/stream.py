@@ -97,8 +97,8 @@ class Pieces:
         return (b'{"traceEvents":[' if self.head.lstrip()[:1] == b"{" else b"[") + self._rest
 
     def _list(self, *events: bytes | memoryview) -> memoryview:
-        """The text of `events`, which lack the end of the last one, as a list."""
-        parts = (b"[", *events, self._separator[:1], b"]")
+        """The text of `events`, which lack the end of the last one, as a list; a zero follows it in memory."""
+        parts = (b"[", *events, self._separator[:1], b"]\0")
         size = sum(map(len, parts))
         if size > len(self._memory):
             self._memory = np.empty(2 * size, np.uint8).data
@@ -106,7 +106,7 @@ class Pieces:
         for part in parts:
             self._memory[at : at + len(part)] = part
             at += len(part)
-        return self._memory[:size]
+        return self._memory[: size - 1]
 
 
 def _list_start(text: bytes) -> int:
