@@ -4,10 +4,11 @@
     python benchmarks/gpu_all.py --show [--out DIR]
 
 Ceilings, every CUDA and Triton kernel against fp64 and against PyTorch's own, compute-sanitizer, GPT-2 and DLRM on
-every backend and in each precision, CUDA graphs, hardware counters, and what happens when memory runs out. A job's
-output and report are kept in --out; a job that ended as it should is not run again. --budget starts no job that is
-expected to end later than that (a job knows roughly how long it takes on an H200). --show prints what is there as
-Markdown tables: they are those of docs/benchmarks.md. Exit code 1 when a job ended otherwise than it should.
+every backend and in each precision, CUDA graphs, hardware counters, and what happens when memory runs out or a user
+lacks rights (this last job needs root). A job's output and report are kept in --out; a job that ended as it should is
+not run again. --budget starts no job that is expected to end later than that (a job knows roughly how long it takes on
+an H200). --show prints what is there as Markdown tables: they are those of docs/benchmarks.md. Exit code 1 when a job
+ended otherwise than it should.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ JOBS = [
         "--backend", "eager,llmc", needs="ncu"),
     Job("llmc-style", [*PERFKIT, "report", "{work}/counters/llmc/counters.ncu-rep", "--style", "llmc"], 0.2,
         after="counters"),
+    Job("permissions", [sys.executable, str(HERE / "gpu_permissions.py")], 2, needs="ncu"),
     run("out-of-memory", 1.5, "gpt2", "--dtype", "bf16", "-B", "1024", "-T", "1024", "--steps", "1", code=1),
 ]  # fmt: skip
 

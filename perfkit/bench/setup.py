@@ -14,6 +14,7 @@ from perfkit.bench.run import Options, Progress, bench, chosen_ways, fit
 from perfkit.bench.subject import Subject, Way
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware import Ceilings
+from perfkit.hardware.access import no_gpu
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.measure import BUSY, check_device, load_a_core
 from perfkit.kernels import catalog
@@ -46,7 +47,9 @@ def options(device: str, seconds: float, cache: str, seed: int | None) -> Option
     if full != "cpu":
         import torch
 
-        if not torch.cuda.is_available() or int(full.split(":")[1]) >= torch.cuda.device_count():
+        if not torch.cuda.is_available():
+            raise no_gpu(f"--device {device}")
+        if int(full.split(":")[1]) >= torch.cuda.device_count():
             raise Unavailable(f"--device {device}: there is no such GPU.", "`perfkit doctor` says more.")
         torch.cuda.set_device(full)
     return Options(full, seconds, CACHES[cache], secrets.randbits(31) if seed is None else seed)

@@ -14,6 +14,7 @@ from perfkit.capture.counters import lost_kernels
 from perfkit.capture.nsight import messages, ncu, nsys
 from perfkit.capture.nsight.process import follow
 from perfkit.errors import PerfkitError, RunFailed, UsageError
+from perfkit.hardware import access
 
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
@@ -49,6 +50,8 @@ def capture(
         raise problem
     _check_program(program)
     _check_folder(out)
+    if isinstance(options, ncu.Options) and access.closed_devices():
+        raise access.no_gpu(f"--tool {tool}")
     show(f"starting {tool}")
     if isinstance(options, ncu.Options):
         return _by_ncu(options, program, out, show, output, limit_s)
@@ -143,3 +146,5 @@ def _check_folder(out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{out.parent} cannot be made: {error.strerror}.", "Choose another --out.") from error
+    if not os.access(out.parent, os.W_OK | os.X_OK):  # before the program runs, not hours later
+        raise UsageError(f"This user may not write into {out.parent}.", "Choose another --out.")

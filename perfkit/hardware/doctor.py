@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 import perfkit
+from perfkit.hardware import access
 from perfkit.hardware.compiler import HOW_TO_GET, find_compiler, has_openmp
 from perfkit.hardware.cpu import ROOT, read_cpu
 from perfkit.hardware.gpu import counters_need_admin, driver_version, is_admin, read_gpus
@@ -206,15 +207,18 @@ def _gpu(root: Path) -> list[Finding]:
     purpose = "CUDA workloads, their traces and counters"
     names = ", ".join(gpu.name for gpu in gpus)
     throttled = sorted({reason for gpu in gpus for reason in gpu.throttling or ()})
-    state = MISSING if not gpus else LIMITED if throttled else OK
+    closed = access.closed_devices(root)
+    state = MISSING if closed or not gpus else LIMITED if throttled else OK
     slowed = f" (slowed down now: {', '.join(throttled)})" if throttled else ""
+    shut = f" (this user may not open {access.named(closed)})" if closed else ""
+    none = "" if gpus else "None is needed to read reports or to run on the CPU."
     return [
         Finding(
             name="GPU",
             state=state,
-            detail=names + slowed,
+            detail=names + slowed + shut,
             purpose=purpose,
-            remedy="" if gpus else "None is needed to read reports or to run on the CPU.",
+            remedy=access.ASK_FOR_ACCESS if closed else none,
         ),
         Finding(
             name="driver",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.errors import Unavailable, UsageError
+from perfkit.hardware.access import no_gpu
 from perfkit.run_folder import DTYPES, Settings
 from perfkit.workloads import loader
 from perfkit.workloads.choices import unknown
@@ -118,7 +119,7 @@ def _check_gpu(index: int, dtype: str) -> None:
     if torch.version.cuda is None:
         raise Unavailable("--device cuda: this PyTorch is built without CUDA.", "Install a CUDA build, or use the CPU.")
     if not torch.cuda.is_available():
-        raise Unavailable("--device cuda: no usable CUDA GPU was found.", "`perfkit doctor` says more.")
+        raise no_gpu("--device cuda")
     count = torch.cuda.device_count()
     if index >= count:
         raise Unavailable(f"--device cuda:{index}: the last CUDA GPU of this machine is cuda:{count - 1}.")

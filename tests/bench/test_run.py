@@ -258,5 +258,5 @@ def test_sizes_that_do_not_fit():
 def test_a_gpu_that_is_not_there():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(Unavailable, match="--device cuda: there is no such GPU"):
+    with pytest.raises(Unavailable, match="--device cuda: no usable CUDA GPU was found"):
         setup.options("cuda", 0.5, "both", None)

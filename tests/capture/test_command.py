@@ -1,6 +1,7 @@
 """Capturing a program under the stand-ins for ncu and nsys: the report, and every way in which it can fail."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from perfkit.capture import command
 from perfkit.capture.nsight import ncu, nsys
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
+from perfkit.hardware import access
 from tests.capture.tools import PAIR, stage
 
 PROGRAM = [sys.executable, "-c", "print('hello')"]
@@ -118,6 +120,21 @@ def test_no_program_and_no_folder(tools, tmp_path):
         run(tmp_path / "out")
     with pytest.raises(UsageError, match="cannot be made"):
         run(tmp_path / "captured.ncu-rep" / "p.ncu-rep")
+
+
+def test_a_folder_that_may_not_be_written_is_found_out_before_the_program_runs(tools, tmp_path, monkeypatch):
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **how: not mode & os.W_OK and real(path, mode, **how))
+    with pytest.raises(UsageError, match=r"may not write into .*closed"):
+        run(tmp_path / "closed" / "p.ncu-rep", ["touch", str(tmp_path / "ran")])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_gpu_that_this_user_may_not_open(tools, tmp_path, monkeypatch):
+    monkeypatch.setattr(access, "closed_devices", lambda root=None: [Path("/dev/nvidia0")])
+    with pytest.raises(Unavailable, match=r"--tool ncu: this user may not open .*: /dev/nvidia0\."):
+        run(tmp_path / "p.ncu-rep", ["touch", str(tmp_path / "ran")])
+    assert not (tmp_path / "ran").exists()
 
 
 def test_nsys_is_captured_and_its_export_read(tools, tmp_path):

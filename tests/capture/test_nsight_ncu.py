@@ -128,6 +128,12 @@ def failure(*said: str, code: int = 1, options: ncu.Options | None = None, **how
             Unavailable,
             ["WSL"],
         ),
+        (
+            "==ERROR== Failed to parse options: filesystem error: status: Permission denied [/home/ada/.config/NVIDIA "
+            "Corporation/ncu-kernel-renames.yaml]",
+            Unavailable,
+            ["settings", "HOME="],
+        ),
         ("==ERROR== Cuda driver is not compatible with Nsight Compute.", Unavailable, ["driver"]),
         ("==ERROR== Cannot lock GPU clock frequencies on MIG!", RunFailed, ["--clock-control none"]),
         (

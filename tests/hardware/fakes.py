@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perfkit.hardware.ceilings import Ceiling, Ceilings
-from perfkit.hardware.observation import KIB, MIB
+from perfkit.hardware.observation import KIB, METHOD, MIB
 
 XEON_CPUINFO = """\
 processor\t: {cpu}
@@ -30,6 +32,18 @@ def write(root: Path, files: Mapping[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return root
+
+
+def refuse(monkeypatch: Any, *paths: Path) -> None:
+    """Let opening `paths` fail for want of permission, which a test that runs as root cannot have."""
+    real = os.open
+
+    def opened(path: Any, flags: int, *more: Any, **given: Any) -> int:
+        if Path(path) in paths:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, flags, *more, **given)
+
+    monkeypatch.setattr(os, "open", opened)
 
 
 def xeon(root: Path) -> Path:
@@ -141,7 +155,7 @@ def made_ceilings(**changes: Any) -> Ceilings:
         "compute": units,
         "details": details,
         "caches": {"L1d": 64.0 * KIB, "L2": 2.0 * MIB, "L3": 32.0 * MIB},
-        "software": {"torch": "2.13.0", "compiler": "cc 12", "perfkit": "0.1.0"},
+        "software": {"torch": "2.13.0", "compiler": "cc 12", "perfkit": "0.1.0", "method": METHOD},
         "load": 0.1,
     }
     return Ceilings(**{**facts, **changes})

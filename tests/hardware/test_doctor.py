@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.hardware import doctor
 from perfkit.hardware.doctor import LIMITED, MISSING, OK, diagnose, find_tool
-from tests.hardware.fakes import H100_NVML, FakeNvml, write
+from tests.hardware.fakes import H100_NVML, FakeNvml, refuse, write
 
 DRIVER = {
     "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Sun\n",
@@ -81,6 +81,18 @@ def test_a_gpu_with_tools_but_without_permission(machine, monkeypatch):
     assert "NVreg_RestrictProfilingToAdminUsers=0" in permission.remedy
     assert possible(found) == ["read reports", "run on CPU", "GPU traces"]
     assert found.levels[-1].lacks == ("counter permission",)
+
+
+def test_a_gpu_whose_device_files_are_closed(machine, monkeypatch):
+    write(machine.root, {**DRIVER, "proc/driver/nvidia/gpus/0000:3b:00.0/information": "Model: \t NVIDIA H200\n"})
+    write(machine.root, {"dev/nvidia0": "", "dev/nvidiactl": ""})
+    assert diagnose(machine.root).finding("GPU").state == OK
+    refuse(monkeypatch, machine.root / "dev/nvidia0")
+    found = diagnose(machine.root)
+    assert found.finding("GPU").state == MISSING
+    assert found.finding("GPU").detail == "NVIDIA H200 (this user may not open /dev/nvidia0)"
+    assert "ls -l /dev/nvidia*" in found.finding("GPU").remedy
+    assert "GPU traces" not in possible(found) and "GPU counters" not in possible(found)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,12 @@ _KNOWN: tuple[tuple[str, type[PerfkitError], str, str], ...] = (
         "Update the driver, or install the Nsight Compute of the CUDA version that `nvidia-smi` shows.",
     ),
     (
+        r"Failed to parse options: filesystem error: .*Permission denied",
+        Unavailable,
+        "Nsight Compute may not look for its settings in the home folder of this user.",
+        "Point HOME at a folder that is yours: HOME=/tmp/mine perfkit …",
+    ),
+    (
         r"Cannot lock GPU clock|Failed to lock .*clock",
         RunFailed,
         "Nsight Compute may not hold the GPU's clocks here.",
