@@ -2,7 +2,7 @@
 
 Must be reached on a quiet machine: llmc at most 0.75 of eager's time with PyTorch's default AdamW and 0.9 with its
 fused one; thunder-llmc no slower than eager, and 1.5 × as fast as thunder. The last is held against a bound, measured
-beside them: the step's matrix products, into memory that is there already, in rows on cache lines, and the same
+beside them: the step's matrix products as thunder-llmc has them, into memory that is there already, and the same
 optimizer over the same parameters. Everything else a step does is taken to cost nothing. Where thunder's time over this
 bound is less than 1.5, no kernel can make thunder-llmc 1.5 × as fast as thunder, and the last column says what could be
 at most.
@@ -29,8 +29,8 @@ from typing import Any
 import torch
 
 from perfkit import backends
+from perfkit.backends import thunder_support
 from perfkit.kernels.c import keeping
-from perfkit.kernels.memory import on_cache_lines
 from perfkit.run_folder import Settings
 from perfkit.workloads import Workload, find, resolve_settings
 
@@ -63,15 +63,15 @@ def products(sizes: dict[str, Any], batch: int, length: int) -> Callable[[], Non
 
 def linear(rows: int, outputs: int, inputs: int) -> Callable[[], None]:
     """y = x · Wᵀ, dx = dy · W, dW = dyᵀ · x for x (rows, inputs) and W (outputs, inputs)."""
-    x, dx = torch.randn(rows, inputs), torch.empty(rows, inputs)
-    y = on_cache_lines(torch.empty(rows, outputs)).normal_()
-    weight = torch.randn(outputs, inputs)
-    dweight = torch.empty_like(weight)
+    thunder_support.load()  # products imports it
+    from perfkit.backends.llmc import products
+
+    x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
 
     def run() -> None:
-        torch.mm(x, weight.t(), out=y)
-        torch.mm(y, weight, out=dx)
-        torch.mm(y.t(), x, out=dweight)
+        y = products.linear_forward(x, weight)
+        products.linear_input_gradient(y, weight)
+        products.linear_weight_gradient(y, x)
 
     return run
 
@@ -102,14 +102,15 @@ def step_of(name: str, form: str, size: Size) -> Callable[[], Any]:
 
 
 def products_of(name: str, form: str, size: Size) -> Callable[[], Any]:
-    """The products of a step."""
+    """The products of a step, in a process that keeps what is freed, as thunder-llmc's does."""
+    keeping.keep_freed()
     workload, settings = chosen(form, size)
     assert settings.sequence_length is not None
     return products(workload.dimensions(settings), settings.batch_size, settings.sequence_length)
 
 
 def optimizer_of(name: str, form: str, size: Size) -> Callable[[], Any]:
-    """The optimizer of a step by itself, in a process that keeps what is freed, as thunder-llmc's does."""
+    """The optimizer of a step by itself, in such a process too."""
     keeping.keep_freed()
     workload, settings = chosen(form, size)
     program: Any = backends.get(EAGER).prepare(workload, workload.build(settings), settings)

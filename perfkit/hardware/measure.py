@@ -18,7 +18,7 @@ from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import Cpu, read_cpu
 from perfkit.hardware.gpu import Gpu, read_gpus
 from perfkit.hardware.identity import fingerprint, version_of
-from perfkit.hardware.observation import Observation, Plan, Progress, cpu_plan
+from perfkit.hardware.observation import METHOD, Observation, Plan, Progress, cpu_plan
 from perfkit.hardware.peaks import cpu_bounds, peaks_of
 from perfkit.hardware.subprocesses import import_path, json_lines, thread_settings
 from perfkit.hardware.torch_bench import Request
@@ -162,7 +162,8 @@ def _decoded(lines: Iterable[dict], say: Progress) -> Iterator[Observation | Gpu
         if "progress" in line:
             say(line["progress"])
         elif "unavailable" in line:
-            raise Unavailable(line["unavailable"], "Use --device cpu, or look at `perfkit doctor`.")
+            hint = line.get("hint", "Use --device cpu, or look at `perfkit doctor`.")
+            raise Unavailable(line["unavailable"], hint)
         elif "gpu" in line:
             yield msgspec.convert(line["gpu"], Gpu)
         else:
@@ -189,6 +190,7 @@ def _software() -> dict[str, str]:
         "perfkit": perfkit.__version__,
         "torch": version_of("torch") or "",
         "compiler": compiler.version if compiler else "",
+        "method": METHOD,
     }
 
 

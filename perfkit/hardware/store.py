@@ -10,7 +10,7 @@ from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of
 from perfkit.hardware.measure import BUSY, check_device, load_a_core, measure
-from perfkit.hardware.observation import Plan, Progress
+from perfkit.hardware.observation import METHOD, Plan, Progress
 from perfkit.run_folder import write_whole
 
 
@@ -49,7 +49,8 @@ def cache_path(device: str, threads: int) -> Path:
 
 
 def outdated(ceilings: Ceilings) -> str:
-    """Why kept ceilings no longer hold, or "": another torch, a compiler that was not there, a machine then busy.
+    """Why kept ceilings no longer hold, or "": another torch, another way to measure, a compiler that was not there, a
+    machine then busy.
 
     Without torch nothing can be measured again, so what is kept serves.
     """
@@ -58,6 +59,8 @@ def outdated(ceilings: Ceilings) -> str:
         return ""
     if ceilings.software.get("torch") != torch:
         return f"torch is {torch} now; they were measured with {ceilings.software.get('torch') or 'another'}"
+    if ceilings.software.get("method") != METHOD:
+        return "more is measured now than when they were"
     if ceilings.device == "cpu" and not ceilings.software.get("compiler") and find_compiler():
         return "there is a C compiler now; they were measured without"
     load = load_a_core()

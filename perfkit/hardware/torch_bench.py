@@ -7,6 +7,7 @@ A process of its own, so that memory and settings of the program that asks stay 
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from perfkit.hardware.access import no_gpu
 from perfkit.hardware.ceilings import IN_PLACE, MEMORY
 from perfkit.hardware.observation import AGREE, Observation, Plan
 
@@ -22,6 +24,8 @@ TOLERANCE = {"fp64": 1e-13, "fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.
 PRECISIONS = ("fp32", "bf16", "fp64", "fp16")
 
 Timer = Callable[[Callable[[], object], float], float]  # (call, seconds to spend) → best seconds of one call
+Multiply = Callable[[Any, Any, Any], Any]  # (a, w, out) → their product
+Shape = tuple[int, int, int]  # m, k, n
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,37 +86,53 @@ def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, bes
 
 def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer) -> Iterator[Observation]:
     """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats."""
-    ok = _product_is_right(device, precision)
+    libraries = _libraries(device, precision)
+    right = {library: _product_is_right(device, precision, multiply) for library, multiply in libraries.items()}
     end = time.perf_counter() + plan.matmul_s
-    share = plan.matmul_s / len(plan.shapes)
-    seen: dict[tuple[int, int, int], float] = {}
-    for shape in plan.shapes:
+    share = plan.matmul_s / len(plan.shapes) / len(libraries)
+    seen: dict[tuple[str, Shape], float] = {}
+
+    def measured(library: str, shape: Shape, number: int, zeros: bool = False) -> Observation:
+        rate = _rate(device, precision, shape, libraries[library], share, best_of, zeros)
+        return _matmul(precision, shape, library, rate, right[library], number, " of zeros" if zeros else "")
+
+    for shape, library in itertools.product(plan.shapes, libraries):
         guess = 2.5 * _flop(shape) / max(seen.values(), default=plan.least_flop_s)  # one call to warm up, one to time
         if guess > end - time.perf_counter():
             continue
-        seen[shape] = _rate(device, precision, shape, share, best_of)
-        yield _matmul(precision, shape, seen[shape], ok, 0)
+        first = measured(library, shape, 0)
+        seen[library, shape] = first.rate
+        yield first
     if seen:
-        best = max(seen, key=lambda shape: seen[shape])
+        best = max(seen, key=lambda way: seen[way])
         for number in range(1, 4):
-            again = _rate(device, precision, best, share, best_of)
-            yield _matmul(precision, best, again, ok, number)
-            if abs(again / seen[best] - 1) < AGREE:
+            again = measured(*best, number)
+            yield again
+            if abs(again.rate / seen[best] - 1) < AGREE:
                 break
-            seen[best] = max(seen[best], again)
+            seen[best] = max(seen[best], again.rate)
         if plan.zeros:
-            for number in range(plan.rounds):
-                rate = _rate(device, precision, best, share, best_of, zeros=True)
-                yield _matmul(precision, best, rate, ok, number, " of zeros")
+            yield from (measured(*best, number, zeros=True) for number in range(plan.rounds))
 
 
-def _matmul(
-    precision: str, shape: tuple[int, int, int], rate: float, ok: bool, number: int, data: str = ""
-) -> Observation:
+def _libraries(device: str, precision: str) -> dict[str, Multiply]:
+    """Ways to multiply a (m, k) and w (n, k) transposed, into `out` (m, n) where they can: `torch.mm`, and in fp32 on a
+    CPU oneDNN, which `torch.mm` leaves aside there, and which is faster on some processors."""
+    import torch
+
+    ways: dict[str, Multiply] = {"torch.mm": lambda a, w, out: torch.mm(a, w.t(), out=out)}
+    if device == "cpu" and precision == "fp32" and torch.backends.mkldnn.is_available():
+        linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+        if linear is not None:
+            ways["oneDNN linear"] = lambda a, w, out: linear(a, w, None, "none", [], "")
+    return ways
+
+
+def _matmul(precision: str, shape: Shape, library: str, rate: float, ok: bool, number: int, data: str) -> Observation:
     return Observation(
         resource=f"matrix_{precision}",
         what="matmul " + "×".join(map(str, shape)) + data,
-        how=f"torch.mm, {precision}",
+        how=f"{library}, {precision}",
         rate=rate,
         by="torch",
         round=number,
@@ -121,7 +141,7 @@ def _matmul(
 
 
 def _rate(
-    device: str, precision: str, shape: tuple[int, int, int], seconds: float, best_of: Timer, zeros: bool = False
+    device: str, precision: str, shape: Shape, multiply: Multiply, seconds: float, best_of: Timer, zeros: bool
 ) -> float:
     """FLOP/s of (m, k) × (k, n), the second operand stored as (n, k) as a linear layer's weight is."""
     import torch
@@ -132,15 +152,16 @@ def _rate(
         a.zero_()
         w.zero_()
     out = torch.empty(m, n, device=device, dtype=a.dtype)
-    return _flop(shape) / best_of(lambda: torch.mm(a, w.t(), out=out), seconds)
+    return _flop(shape) / best_of(lambda: multiply(a, w, out), seconds)
 
 
-def _product_is_right(device: str, precision: str) -> bool:
+def _product_is_right(device: str, precision: str, multiply: Multiply) -> bool:
     import torch
 
-    a, b = _operand(device, precision, 128, 128), _operand(device, precision, 128, 128)
-    exact = a.double().cpu() @ b.double().cpu()
-    error = (torch.mm(a, b).double().cpu() - exact).norm() / exact.norm()
+    a, w = _operand(device, precision, 128, 128), _operand(device, precision, 128, 128)
+    exact = a.double().cpu() @ w.double().cpu().t()
+    product = multiply(a, w, torch.empty(128, 128, device=device, dtype=a.dtype))
+    error = (product.double().cpu() - exact).norm() / exact.norm()
     return bool(error < TOLERANCE[precision])
 
 
@@ -156,7 +177,7 @@ def _operand(device: str, precision: str, rows: int, columns: int) -> Any:
     return block.repeat(-(-count // block.numel()))[:count].view(rows, columns)
 
 
-def _flop(shape: tuple[int, int, int]) -> float:
+def _flop(shape: Shape) -> float:
     m, k, n = shape
     return 2.0 * m * k * n
 
@@ -204,7 +225,8 @@ def main() -> None:
     if request.device == "cpu":
         observations = run_cpu(request)
     elif not torch.cuda.is_available():
-        return say(unavailable="torch finds no CUDA GPU on this machine.")
+        none = no_gpu(request.device)
+        return say(unavailable=none.message, hint=none.hint)
     elif int(request.device.partition(":")[2]) >= torch.cuda.device_count():
         return say(unavailable=f"This machine has no {request.device}: torch finds {torch.cuda.device_count()} GPU(s).")
     else:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import types
+
 import pytest
 
 from perfkit import backends, kernels
@@ -270,6 +272,39 @@ def test_a_large_product_goes_into_rows_on_cache_lines(jit, monkeypatch):
     assert products.linear_forward(x, weight, bias).is_contiguous()
     assert_same(jit, lambda x, w, b: F.linear(x, w, b), [x, weight, bias], [*LINEAR, "bias_gradient"])
     assert_same(jit, lambda x, w: F.linear(x, w), [x, weight], LINEAR)
+
+
+@pytest.mark.parametrize("onednn", [True, False])
+def test_either_library_multiplies_alike(jit, monkeypatch, onednn):
+    from perfkit.backends.llmc import products
+    from perfkit.kernels import libraries
+
+    asked, real = [], libraries.onednn_linear
+    monkeypatch.setattr(libraries, "_here", lambda: onednn)
+    monkeypatch.setattr(products, "onednn_linear", lambda *given: asked.append(len(given)) or real(*given))
+    x, weight, bias = random(2, 3, 7), random(5, 7), random(5)
+    assert_same(jit, lambda x, w, b: F.linear(x, w, b), [x, weight, bias], [*LINEAR, "bias_gradient"])
+    assert_same(jit, lambda x, w: F.linear(x, w), [x.transpose(0, 1), weight], LINEAR)
+    assert bool(asked) == onednn
+    assert products.linear_forward(x[:0], weight).shape == (0, 3, 5)
+    assert products.linear_forward(x.double(), weight.double()).dtype == torch.float64
+
+
+def test_onednn_multiplies_small_fp32_products_where_mkl_is_at_a_disadvantage(monkeypatch):
+    from perfkit.kernels import libraries, memory
+
+    cpu, fp32 = torch.device("cpu"), torch.float32
+    monkeypatch.setattr(libraries, "_here", lambda: True)
+    assert libraries.onednn_is_faster(fp32, cpu, 256 * 3072)
+    assert not libraries.onednn_is_faster(fp32, cpu, memory.WORTH_HUGE_PAGES // 4), "it takes no memory to write to"
+    assert not libraries.onednn_is_faster(torch.bfloat16, cpu, 256)
+    assert not libraries.onednn_is_faster(fp32, torch.device("cuda"), 256)
+    monkeypatch.undo()
+    for model, wanted in (("AMD EPYC 9R14", True), ("Intel(R) Xeon(R) Platinum 8488C", False)):
+        monkeypatch.setattr(libraries, "read_cpu", lambda model=model: types.SimpleNamespace(model=model))
+        libraries._here.cache_clear()
+        assert libraries._here() is (wanted and torch.backends.mkldnn.is_available())
+    libraries._here.cache_clear()
 
 
 def test_the_gradient_of_an_embedding(jit):

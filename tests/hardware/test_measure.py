@@ -16,7 +16,7 @@ from perfkit.hardware import native_bench
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.measure import cache_bytes, measure
-from perfkit.hardware.observation import MIB, Plan, gpu_plan
+from perfkit.hardware.observation import METHOD, MIB, Plan, gpu_plan
 from perfkit.hardware.subprocesses import json_lines
 from perfkit.hardware.torch_bench import matmul_observations
 from tests.hardware.fakes import made_ceilings
@@ -103,7 +103,7 @@ def test_no_such_gpu(monkeypatch):
     if torch.cuda.is_available():
         device, words = "cuda:77", "no cuda:77"
     else:
-        device, words = "cuda:0", "no CUDA GPU"
+        device, words = "cuda:0", "no usable CUDA GPU"
     with pytest.raises(Unavailable, match=words):
         measure(device, 1)
 
@@ -158,7 +158,7 @@ def test_the_command_prints_what_is_kept(run_cli, monkeypatch, tmp_path):
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     compiler = find_compiler()
-    software = {"torch": version_of("torch") or "", "compiler": compiler.version if compiler else ""}
+    software = {"torch": version_of("torch") or "", "compiler": compiler.version if compiler else "", "method": METHOD}
     store._keep(store.cache_path("cpu", 2), made_ceilings(software=software, warnings=["busy then"]))
     done = run_cli(["ceilings"])
     assert done.rc == 0, done.stderr
@@ -181,3 +181,17 @@ def test_a_gpus_first_product_is_taken_to_fit_and_zeros_are_timed_too():
     seen = list(matmul_observations("cpu", plan, "fp32", best_of))
     assert {o.what for o in seen} == {"matmul 256×256×256", "matmul 256×256×256 of zeros"}
     assert all(o.ok and o.rate == pytest.approx(2 * 256**3 / 1e-5) for o in seen)
+
+
+@needs_torch
+def test_a_roof_is_that_of_the_faster_library():
+    """`torch.mm` leaves oneDNN aside in fp32; what a backend may call must not run above the roof."""
+    import torch
+
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    plan = msgspec.structs.replace(SMALL, matmul_s=10.0, shapes=((128,) * 3,))
+    seen = list(matmul_observations("cpu", plan, "fp32", lambda call, seconds: call() is None or 1e-5))
+    assert {o.how for o in seen if o.round == 0} == {"torch.mm, fp32", "oneDNN linear, fp32"}
+    assert all(o.ok for o in seen)
+    assert {o.how for o in matmul_observations("cpu", plan, "bf16", lambda call, seconds: 1e-5)} == {"torch.mm, bf16"}

@@ -12,6 +12,7 @@ from perfkit.hardware import store, to_json
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.measure import check_device
+from perfkit.hardware.observation import METHOD
 from perfkit.hardware.store import cache_path, load_or_measure, outdated
 from tests.hardware.fakes import made_ceilings
 
@@ -27,7 +28,11 @@ def measured(monkeypatch):
     """How often it was measured; each time gives ceilings of this machine's software with another time stamp."""
     calls = []
     compiler = find_compiler()
-    software = {"torch": version_of("torch") or "", "compiler": compiler.version if compiler else ""}
+    software = {
+        "torch": version_of("torch") or "",
+        "compiler": compiler.version if compiler else "",
+        "method": METHOD,
+    }
 
     def fake(device, threads, progress=None, plan=None):
         calls.append((device, threads))
@@ -110,7 +115,8 @@ def test_what_makes_kept_ceilings_outdated(monkeypatch):
     monkeypatch.setattr(store, "load_a_core", lambda: 2.9)
     assert outdated(msgspec.structs.replace(kept, load=3.0)) == ""  # no calmer than then
     monkeypatch.setattr(store, "find_compiler", lambda: object())
-    assert "C compiler" in outdated(msgspec.structs.replace(kept, software={"torch": "2.13.0", "compiler": ""}))
+    assert "C compiler" in outdated(msgspec.structs.replace(kept, software=kept.software | {"compiler": ""}))
+    assert "more is measured now" in outdated(msgspec.structs.replace(kept, software=kept.software | {"method": "1"}))
     monkeypatch.setattr(store, "version_of", lambda name: None)
     assert outdated(older) == ""  # nothing could measure it again
 

@@ -19,7 +19,7 @@ PADDED = -(-VOCABULARY // 64) * 64
 OF_LAYER = [{C, 3 * C, 4 * C, C // HEADS} for C in WIDTHS]
 OUTSIDE = {BEFORE, BEHIND, VOCABULARY, PADDED}
 FORWARD, BACKWARD = ("encoder", "forward", "classifier"), ("backward",)
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "addmm_")
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "addmm_", "_linear_pointwise")
 _TENSOR = re.compile(r"\w+\[([\d×]*)\]")
 
 

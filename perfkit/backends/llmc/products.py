@@ -1,11 +1,11 @@
-"""Linear layers and embeddings for the executor: library products that write into memory of perfkit's choosing.
+"""Linear layers and embeddings for the executor: products of the library, and into the memory, of perfkit's choosing.
 
 Thunder's own executors let each product make its result. A large one (logits, the gradient of a head's or an
 embedding's weight) is then fresh memory at every step, and touching it page by page costs more than a pass over it.
 Here the same product (`out=`) writes to memory on huge pages (`perfkit.kernels.memory`), in fp32 in rows that begin on
-cache lines: those of GPT-2's logits do not, so their product goes into rows that do, and is copied. A
-layer's gradients are three symbols, so that one that nobody asks for is not computed; that of the bias is the kernel
-`perfkit::bias_gradient`.
+cache lines: those of GPT-2's logits do not, so their product goes into rows that do, and is copied. The others are
+oneDNN's, where it multiplies faster than MKL (`perfkit.kernels.libraries`). A layer's gradients are three symbols, so
+that one that nobody asks for is not computed; that of the bias is the kernel `perfkit::bias_gradient`.
 
 Legend: K features in, M features out, V rows of an embedding, C channels.
 """
@@ -19,11 +19,14 @@ from thunder.core.proxies import TensorProxy
 from torch import Tensor
 
 from perfkit.backends.llmc.shapes import like
+from perfkit.kernels.libraries import onednn_is_faster, onednn_linear
 from perfkit.kernels.memory import empty, on_cache_lines
 
 
 def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (…, K) · Wᵀ + b, W (M, K) → (…, M)."""
+    if onednn_is_faster(x.dtype, x.device, x.numel() // x.shape[-1] * weight.shape[0]):
+        return onednn_linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
     y = empty((*x.shape[:-1], weight.shape[0]), x.dtype, x.device)
     rows = y.flatten(0, -2)
     written = on_cache_lines(rows)
@@ -38,6 +41,8 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 def linear_input_gradient(dy: Tensor, weight: Tensor) -> Tensor:
     """dy (…, M) · W (M, K) → (…, K)."""
+    if onednn_is_faster(dy.dtype, dy.device, dy.numel() // dy.shape[-1] * weight.shape[1]):
+        return onednn_linear(dy.flatten(0, -2), weight.t()).unflatten(0, dy.shape[:-1])
     dx = empty((*dy.shape[:-1], weight.shape[1]), dy.dtype, dy.device)
     torch.mm(dy.flatten(0, -2), weight, out=dx.flatten(0, -2))
     return dx
@@ -45,6 +50,8 @@ def linear_input_gradient(dy: Tensor, weight: Tensor) -> Tensor:
 
 def linear_weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     """dy (…, M), x (…, K) → (M, K), summed over the rest."""
+    if onednn_is_faster(dy.dtype, dy.device, dy.shape[-1] * x.shape[-1]):
+        return onednn_linear(dy.flatten(0, -2).t(), x.flatten(0, -2).t())
     dweight = empty((dy.shape[-1], x.shape[-1]), dy.dtype, dy.device)
     return torch.mm(dy.flatten(0, -2).t(), x.flatten(0, -2), out=dweight)
 
