@@ -33,8 +33,9 @@ Progress = Callable[[str, str], None]
 
 FIRST_LAUNCHES = 12  # enough for the corrected tests of a dozen passes and families to show something
 WARMUP_STEPS = 60  # at most
-_MOST_PROFILED = 24  # steps: where they are short, so that a burst is not most of them
-_PARTS = 6  # of a side's profiled steps, between which the others record theirs
+# A processor changes its pace for a tenth of a second at a time: many short parts meet every pace on each side.
+_MOST_PROFILED = 120  # steps, where they are short
+_PARTS = 24  # of a side's profiled steps, between which the others record theirs
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _launch(
         tables = [""] * len(programs)
         if plan.profiled_steps:
             say("profiling")
-            _profile(children, order, [max(plan.profiled_steps, min(_MOST_PROFILED, size)) for size in sizes])
+            _profile(children, order, [_profiled_steps(size, plan) for size in sizes])
             say("reading the traces")
             tables = _read(children, target, folder)
         return Launch(
@@ -193,6 +194,11 @@ def _warm_up(child: Child, plan: Plan) -> list[float]:
 def _turn_steps(warmup: Sequence[float], plan: Plan) -> int:
     step = float(np.median(warmup[len(warmup) // 2 :]))
     return max(1, min(100, round(plan.turn_seconds * 1e9 / step)))
+
+
+def _profiled_steps(turn: int, plan: Plan) -> int:
+    """As many as four turns of `turn` steps have; fewer where they are long, and where they are short."""
+    return max(plan.profiled_steps, min(_MOST_PROFILED, 4 * turn)) if turn > 1 else plan.profiled_steps
 
 
 def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[int]) -> None:

@@ -72,9 +72,17 @@ def test_sides_are_profiled_there_and_back_in_parts() -> None:
             called.append((self.side, command, steps))
 
     children: Any = [Told(0), Told(1)]
+    launching._profile(children, [1, 0], [48, 48])
+    turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
+    assert turns == [(1, 2), (0, 2), (0, 2), (1, 2)] * 12
+    assert called[:2] == [(1, "start_recording", 48), (0, "start_recording", 48)]
+    assert called[-2:] == [(0, "finish_recording", None), (1, "finish_recording", None)]
+    called.clear()
     launching._profile(children, [1, 0], [24, 4])
     turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
-    assert [s for side, s in turns if side == 0] == [4] * 6 and sum(s for side, s in turns if side == 1) == 4
-    assert [side for side, _ in turns] == [0, 0, 1, 1, 0, 0, 1, 0, 0, 1]
-    assert called[:2] == [(1, "start_recording", 4), (0, "start_recording", 24)]
-    assert called[-2:] == [(0, "finish_recording", None), (1, "finish_recording", None)]
+    assert [s for side, s in turns if side == 0] == [1] * 24 and [s for side, s in turns if side == 1] == [1] * 4
+
+
+def test_short_steps_are_profiled_often_and_long_ones_a_few_times() -> None:
+    plan = launching.Plan(profiled_steps=4)
+    assert [launching._profiled_steps(turn, plan) for turn in (1, 2, 10, 100)] == [4, 8, 40, 120]

@@ -35,8 +35,8 @@ def scanner():
 
 
 def memory_of(text: bytes) -> memoryview:
-    """`text` with a zero behind it, as a piece of a file has it."""
-    return memoryview(bytearray(text + b"\0"))[:-1]
+    """`text` with a zero and some more behind it, as a piece of a file has it."""
+    return memoryview(bytearray(text + b"\0" + b'"' * stream.BEHIND))[: len(text)]
 
 
 def collected(events: Any) -> dict[str, Any]:

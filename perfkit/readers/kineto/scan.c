@@ -5,11 +5,15 @@
 // one is read, a collective, an error) ends the scan with −1: the caller then decodes this piece in Python. So a doubt
 // is never decided here.
 //
-// The text ends with a zero, which no rule below accepts: that is the only check of its end.
+// The text ends with a zero, which no rule below accepts: that is the only check of its end. `LOOKED_AT` bytes from any
+// of its bytes on may be looked at, those behind the zero with it.
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 typedef const uint8_t *Text;
 
@@ -25,6 +29,7 @@ enum { GRID, BLOCK, REGISTERS, SHARED_MEMORY, OCCUPANCY, SHAPE };  // and of a k
 // Distinct texts in the order in which they first came.
 typedef struct {
     int32_t *slots;  // `mask` + 1 of them, a power of two; −1 where free
+    int32_t *taken;  // the slot of each text
     int64_t mask;
     Slice *texts;
     int64_t count;
@@ -67,10 +72,29 @@ static inline int digit(uint8_t c) { return c >= '0' && c <= '9'; }
 
 static inline int plain(uint8_t c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; }
 
+enum { LOOKED_AT = 16 };  // bytes at once
+
+// The first byte from `p` on that is not plain.
+static inline Text past_plain(Text p) {
+#ifdef __SSE2__
+    const __m128i space = _mm_set1_epi8(0x20), quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+    for (;; p += LOOKED_AT) {
+        __m128i c = _mm_loadu_si128((const __m128i *)p);
+        // With a sign, bytes from 0x80 on are below 0x20 too.
+        __m128i special = _mm_or_si128(_mm_cmpeq_epi8(c, quote), _mm_cmpeq_epi8(c, backslash));
+        int ends = _mm_movemask_epi8(_mm_or_si128(special, _mm_cmplt_epi8(c, space)));
+        if (ends) return p + __builtin_ctz(ends);
+    }
+#else
+    while (plain(*p)) p++;
+    return p;
+#endif
+}
+
 // Past the string that opens at `p`; `escaped` is set where it holds an escape.
 static Text string(Text p, int *escaped) {
     for (p++;; p++) {
-        while (plain(*p)) p++;
+        p = past_plain(p);
         if (*p == '"') return p + 1;
         if (*p != '\\') return NULL;
         *escaped = 1;
@@ -439,6 +463,7 @@ static int32_t code_of(Text begin, Slice slice, Names *names) {
         int32_t code = names->slots[at];
         if (code < 0) {
             names->texts[names->count] = slice;
+            names->taken[names->count] = (int32_t)at;
             return names->slots[at] = (int32_t)names->count++;
         }
         Slice known = names->texts[code];
@@ -446,10 +471,15 @@ static int32_t code_of(Text begin, Slice slice, Names *names) {
     }
 }
 
+// Forget all texts: their slots only, for there are many more than a piece has names.
+static void forget(Names *names) {
+    while (names->count) names->slots[names->taken[--names->count]] = -1;
+}
+
 // The lane of (pid, tid), looked for from the last one on: events of a thread stand together. −1 where none is left.
 static int32_t lane_of(int64_t pid, int64_t tid, Lanes *lanes, int64_t last) {
-    for (int64_t i = 0; i < lanes->count; i++) {
-        int64_t lane = (last + i) % lanes->count;
+    for (int64_t i = 0, lane = last; i < lanes->count; i++, lane++) {
+        if (lane == lanes->count) lane = 0;
         if (lanes->tid[lane] == tid && lanes->pid[lane] == pid) return (int32_t)lane;
     }
     if (lanes->count == lanes->room) return -1;
@@ -532,9 +562,9 @@ static int add_arrow(Text begin, const Event *event, Columns *c) {
 int64_t perfkit_scan(Text begin, Columns *c) {
     Event event;
     c->events = c->hosts = c->devices = c->arrows = 0;
-    c->names.count = c->device_names.count = c->lanes.count = c->arrow_lanes.count = 0;
-    memset(c->names.slots, -1, (c->names.mask + 1) * sizeof *c->names.slots);
-    memset(c->device_names.slots, -1, (c->device_names.mask + 1) * sizeof *c->device_names.slots);
+    c->lanes.count = c->arrow_lanes.count = 0;
+    forget(&c->names);
+    forget(&c->device_names);
     Text p = space(begin);
     if (*p != '[') return -1;
     p = space(p + 1);
@@ -554,11 +584,11 @@ int64_t perfkit_scan(Text begin, Columns *c) {
 }
 
 // Number the distinct rows of `count` rows of `wide` slices, where `names` (or nothing) tells rows apart too: `code` of
-// each, and in `first` the row in which each number first came. `slots` are `mask` + 1, a power of two above `count`.
+// each, and in `first` the row in which each number first came. `slots` are `mask` + 1, a power of two above `count`, all
+// free before and after; `taken` has room for `count`.
 int64_t perfkit_distinct(Text begin, const Slice *rows, int64_t count, int64_t wide, const int32_t *names,
-                         int32_t *slots, int64_t mask, int32_t *code, int32_t *first) {
+                         int32_t *slots, int32_t *taken, int64_t mask, int32_t *code, int32_t *first) {
     int64_t found = 0;
-    memset(slots, -1, (mask + 1) * sizeof *slots);
     for (int64_t i = 0; i < count; i++) {
         const Slice *row = rows + i * wide;
         uint64_t hash = names ? (uint64_t)names[i] : 0;
@@ -567,6 +597,7 @@ int64_t perfkit_distinct(Text begin, const Slice *rows, int64_t count, int64_t w
         for (;; at = (at + 1) & mask) {
             if (slots[at] < 0) {
                 first[found] = (int32_t)i;
+                taken[found] = (int32_t)at;
                 slots[at] = (int32_t)found++;
                 break;
             }
@@ -579,5 +610,21 @@ int64_t perfkit_distinct(Text begin, const Slice *rows, int64_t count, int64_t w
         }
         code[i] = slots[at];
     }
+    for (int64_t i = 0; i < found; i++) slots[taken[i]] = -1;
     return found;
+}
+
+// The rows numbered `chosen` as one text: `between` after each slice but a row's last, which `after` follows. The size.
+int64_t perfkit_joined(Text begin, const Slice *rows, int64_t wide, const int32_t *chosen, int64_t count, int between,
+                       int after, uint8_t *into) {
+    uint8_t *end = into;
+    for (int64_t i = 0; i < count; i++) {
+        const Slice *row = rows + chosen[i] * wide;
+        for (int64_t k = 0; k < wide; k++) {
+            memcpy(end, begin + row[k].at, row[k].size);
+            end += row[k].size;
+            *end++ = (uint8_t)(k + 1 < wide ? between : after);
+        }
+    }
+    return end - into;
 }

@@ -22,6 +22,7 @@ SOURCE = Path(__file__).with_name("scan.c")
 WORTH = 1 << 20  # bytes of a file: for smaller ones the decoder takes less time than a compiler does, once
 _SHORTEST = 16  # bytes of an event, and more: no more events are scanned of a piece than this allows
 _LANES = 256  # of a piece
+_AFTER = b"\1"  # each row of slices that are joined; no JSON holds it
 _LARGEST = 1 << 23  # bytes of a piece: a larger one is no usual trace, and the memory below grows with it
 
 RECORDED, SHAPE = 4, 5  # texts of an operator's recorded arguments, and of a kernel's launch
@@ -39,6 +40,7 @@ _ARROWS = {"arrow_start": np.float64, "arrow_lane": np.int32, "arrow_id": np.int
 class _Names(ctypes.Structure):
     _fields_ = (
         ("slots", ctypes.c_void_p),
+        ("taken", ctypes.c_void_p),
         ("mask", ctypes.c_int64),
         ("texts", ctypes.c_void_p),
         ("count", ctypes.c_int64),
@@ -96,19 +98,14 @@ class Scanned:
         each of these which of them it has."""
         rows = self._scanner.columns["recorded"].reshape(-1, RECORDED, 2)[chosen]
         names = np.ascontiguousarray(name[chosen], np.int32)
-        first, code = self._scanner.distinct(self._text, rows, names)
-        return list(zip(names[first].tolist(), self._joined(rows[first]), strict=True)), code
+        texts, first, code = self._scanner.distinct(self._text, rows, names)
+        return list(zip(names[first].tolist(), texts, strict=True)), code
 
     def shapes(self) -> tuple[list[bytes], Integers]:
         """The distinct shapes of launches, and for each device event which of them it has."""
         rows = self._scanner.columns["shape"].reshape(-1, SHAPE, 2)[: self._found.devices]
-        first, code = self._scanner.distinct(self._text, rows, None)
-        return self._joined(rows[first]), code
-
-    def _joined(self, rows: Integers) -> list[bytes]:
-        """Each row of slices as one text."""
-        text = self._text
-        return [SEPARATOR.join([bytes(text[at : at + size]) for at, size in row]) for row in rows.tolist()]
+        texts, _, code = self._scanner.distinct(self._text, rows, None)
+        return texts, code
 
     def _texts(self, which: str, count: int) -> list[str]:
         text, slices = self._text, self._scanner.columns[which].reshape(-1, 2)[:count].tolist()
@@ -124,13 +121,15 @@ class Scanner:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        self._library.perfkit_scan.restype = self._library.perfkit_distinct.restype = ctypes.c_int64
+        for function in (library.perfkit_scan, library.perfkit_distinct, library.perfkit_joined):
+            function.restype = ctypes.c_int64
         self._found = _Columns()
         self.columns: dict[str, Integers] = {}
+        self._scratch: dict[str, Integers] = {}
 
     def scan(self, text: memoryview) -> Scanned | None:
-        """The events of `text`, a list behind which a zero stands in the same memory; None where the decoder must look
-        at it."""
+        """The events of `text`, a list behind which a zero and `stream.BEHIND` bytes stand in the same memory; None
+        where the decoder must look at it."""
         if len(text) > _LARGEST:
             return None
         self._make_room(len(text) // _SHORTEST)
@@ -139,18 +138,26 @@ class Scanner:
             return None
         return Scanned(self, text, self._found)
 
-    def distinct(self, text: memoryview, rows: Integers, names: Integers | None) -> tuple[Integers, Integers]:
-        """Of rows of slices [N, wide, 2] where each distinct one first came, and the number of each row's own."""
+    def distinct(
+        self, text: memoryview, rows: Integers, names: Integers | None
+    ) -> tuple[list[bytes], Integers, Integers]:
+        """Of rows of slices [N, wide, 2] the distinct ones as texts, where each first came, and for each row which of
+        them it is. `names` [N] tell rows apart too."""
         rows = np.ascontiguousarray(rows)
-        count, wide = rows.shape[:2]
+        (count, wide), begin = rows.shape[:2], ctypes.c_void_p(np.frombuffer(text, np.uint8).ctypes.data)
         code, first = np.empty(count, np.int32), np.empty(count, np.int32)
-        slots = self.columns["names.slots"]
-        found = self._library.perfkit_distinct(
-            ctypes.c_void_p(np.frombuffer(text, np.uint8).ctypes.data), _pointer(rows), ctypes.c_int64(count),
-            ctypes.c_int64(wide), ctypes.c_void_p(None) if names is None else _pointer(names), _pointer(slots),
-            ctypes.c_int64(len(slots) - 1), _pointer(code), _pointer(first),
+        scratch, library = self._scratch, self._library
+        found = library.perfkit_distinct(
+            begin, _pointer(rows), ctypes.c_int64(count), ctypes.c_int64(wide),
+            ctypes.c_void_p(None) if names is None else _pointer(names), _pointer(scratch["slots"]),
+            _pointer(scratch["taken"]), ctypes.c_int64(len(scratch["slots"]) - 1), _pointer(code), _pointer(first),
         )  # fmt: skip
-        return first[:found], code
+        joined = scratch["joined"]
+        size = library.perfkit_joined(
+            begin, _pointer(rows), ctypes.c_int64(wide), _pointer(first), ctypes.c_int64(found),
+            ctypes.c_int(SEPARATOR[0]), ctypes.c_int(_AFTER[0]), _pointer(joined),
+        )  # fmt: skip
+        return bytes(joined.data[:size]).split(_AFTER)[:-1], first[:found], code
 
     def _make_room(self, events: int) -> None:
         """Memory for that many events, all of it kept for the pieces that follow."""
@@ -160,10 +167,17 @@ class Scanner:
         sizes: dict[str, tuple[int, Any]] = {name: (events, kind) for name, kind in (_HOST | _DEVICE | _ARROWS).items()}
         sizes |= {"recorded": (2 * RECORDED * events, np.int32), "shape": (2 * SHAPE * events, np.int32)}
         for table in ("names", "device_names"):
-            sizes |= {f"{table}.slots": (slots, np.int32), f"{table}.texts": (2 * events, np.int32)}
+            sizes |= {f"{table}.taken": (events, np.int32), f"{table}.texts": (2 * events, np.int32)}
         for lanes in ("lanes", "arrow_lanes"):
             sizes |= {f"{lanes}.pid": (_LANES, np.int64), f"{lanes}.tid": (_LANES, np.int64)}
         self.columns = {name: np.empty(size, kind) for name, (size, kind) in sizes.items()}
+        self.columns |= {f"{table}.slots": np.full(slots, -1, np.int32) for table in ("names", "device_names")}
+        self._scratch = {
+            "slots": np.full(slots, -1, np.int32),
+            "taken": np.empty(events, np.int32),
+            # All the text of a piece, and what stands between.
+            "joined": np.empty(_SHORTEST * (events + 1) + max(RECORDED, SHAPE) * events, np.uint8),
+        }
         found = self._found = _Columns(room=events)
         found.names.mask = found.device_names.mask = slots - 1
         found.lanes.room = found.arrow_lanes.room = _LANES

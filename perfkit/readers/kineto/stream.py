@@ -31,6 +31,7 @@ except ImportError:
     pass
 
 AGAIN = "Capture it again."
+BEHIND = 16  # bytes in memory behind a piece: so many at once are looked at
 PIECE = 1 << 19  # bytes of text decoded at once; twice as many take more memory and no less time
 WHOLE = 1 << 28  # bytes of text that may be read as a whole, where no border of events is found
 # The largest real traces shrink about 40 times. What shrinks 250 times is no trace but a bomb.
@@ -97,10 +98,11 @@ class Pieces:
         return (b'{"traceEvents":[' if self.head.lstrip()[:1] == b"{" else b"[") + self._rest
 
     def _list(self, *events: bytes | memoryview) -> memoryview:
-        """The text of `events`, which lack the end of the last one, as a list; a zero follows it in memory."""
+        """The text of `events`, which lack the end of the last one, as a list; in memory a zero and `BEHIND` bytes
+        follow it."""
         parts = (b"[", *events, self._separator[:1], b"]\0")
         size = sum(map(len, parts))
-        if size > len(self._memory):
+        if size + BEHIND > len(self._memory):
             self._memory = np.empty(2 * size, np.uint8).data
         at = 0
         for part in parts:
