@@ -6,58 +6,28 @@ Exit codes: 0 done; 1 a check or run failed; 2 bad usage or input; 130 interrupt
 from __future__ import annotations
 
 import errno
+import gc
+import importlib
 import os
 import sys
 
 import typer
 
 import perfkit
-from perfkit.cli import (
-    baseline,
-    bench,
-    capture,
-    ceilings,
-    compare,
-    data,
-    doctor,
-    explain,
-    export,
-    inspect,
-    listing,
-    report,
-    run,
-    sweep,
-    tensorboard,
-    trace,
-)
 from perfkit.errors import PerfkitError
 
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="perfkit",
-    help="Where a PyTorch step spends its time, how far each part is from what this machine can do, and what helps.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("run")(run.run)
-app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("explain")(explain.explain)
-app.command("list")(listing.list_)
-app.command("doctor")(doctor.doctor)
-app.command("ceilings")(ceilings.ceilings)
-app.command("tensorboard")(tensorboard.tensorboard)
-app.command("trace")(trace.trace)
-app.command("export")(export.export)
-app.command("bench")(bench.bench)
-app.command("sweep")(sweep.sweep)
-app.add_typer(data.app, name="data")
-app.add_typer(baseline.app, name="baseline")
-app.command("inspect")(inspect.inspect)
+# In the order of `perfkit --help`. A command is the function of its name in the module of its name; a module with an
+# `app` holds a group of commands.
+COMMANDS = (
+    "run", "capture", "report", "compare", "explain", "list", "doctor", "ceilings", "tensorboard", "trace", "export",
+    "bench", "sweep", "data", "baseline", "inspect",
+)  # fmt: skip
+_ELSEWHERE = {"list": ("listing", "list_")}
+_SETTINGS = {"capture": {"allow_interspersed_args": False}}
+_HELP = "Where a PyTorch step spends its time, how far each part is from what this machine can do, and what helps."
+_OBJECTS = 50_000  # more of them at once before cycles are looked for: imports make many objects, and keep them
 
 
 def _version(wanted: bool) -> None:
@@ -66,21 +36,44 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
 
 
+def application(first: str = "") -> typer.Typer:
+    """The command line with all commands; with the command `first` alone where that is one, for a process runs one, and
+    importing and building the others takes a tenth of a short one's time."""
+    app = typer.Typer(
+        name="perfkit",
+        help=_HELP,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in [first] if first in COMMANDS else COMMANDS:
+        place, function = _ELSEWHERE.get(name, (name, name))
+        module = importlib.import_module(f"perfkit.cli.{place}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name, context_settings=_SETTINGS.get(name))(getattr(module, function))
+    return app
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code; a person's mistake is a sentence on stderr, never a traceback."""
+    gc.set_threshold(max(_OBJECTS, gc.get_threshold()[0]))
     sys.exit(_run(arguments))
 
 
 def _run(arguments: list[str] | None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = application(arguments[0] if arguments else "")(args=arguments, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # now, so that a reader who went away is noticed here and not at exit
         if code == INTERRUPTED:  # typer turns Ctrl-C into this code

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 
-from perfkit.readers.kineto.lines import LINE, line_of
-from perfkit.readers.kineto.place import MODULE, PASS, STEP
+from perfkit.readers.own_ranges import LINE, MODULE, PASS, STEP, line_of
 
 _STEP = re.compile(
     r"(?:train(?:ing)?[ _-]?)?(?:step|iter|iteration)[ _:#-]*(\d{1,9})|ProfilerStep#(\d{1,9})", re.IGNORECASE

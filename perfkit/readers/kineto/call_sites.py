@@ -21,7 +21,8 @@ from perfkit.alignment import MOST_CELLS, align
 from perfkit.members import CallSite
 from perfkit.readers.kineto.columns import Coded
 from perfkit.readers.kineto.events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers
-from perfkit.readers.kineto.place import OPTIMIZER, PASS, ROOT, Place
+from perfkit.readers.kineto.place import OPTIMIZER, ROOT, Place
+from perfkit.readers.own_ranges import PASS
 
 PROVENANCE = "provenance"
 _GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph

@@ -8,8 +8,7 @@ belongs to the program's last line, its return: sums of the gradients of a param
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,33 +16,7 @@ from perfkit import members
 from perfkit.readers.kineto.columns import Coded
 from perfkit.readers.kineto.events import OPERATOR, HostEvents, Integers
 from perfkit.readers.kineto.place import OPTIMIZER, Place
-
-LINE = "perfkit:line:"
-_NAME = re.compile(r"perfkit:line:(\w+):(\d{1,9}):(\w+):(.*)", re.DOTALL)
-
-
-class Line(NamedTuple):
-    """A line of a program: forward or backward, its number in generated.txt, evidence, what it serves with shares."""
-
-    program: str
-    number: int
-    evidence: str
-    served: tuple[tuple[str, str, float], ...]
-
-
-def line_of(name: str) -> Line | None:
-    """What the name of a range says of a line; None for any other name, and for a damaged one."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    served = []
-    for part in found[4].split(";") if found[4] else ():
-        words = part.split("|")
-        try:
-            served.append((words[0], words[1], float(words[2])))
-        except (IndexError, ValueError):
-            return None
-    return Line(found[1], int(found[2]), found[3], tuple(served))
+from perfkit.readers.own_ranges import LINE, Line, line_of
 
 
 def on_lines(host: HostEvents, places: Place, chosen: Integers, columns: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.readers.kineto.events import PYTHON, HostEvents, Integers
+from perfkit.readers.own_ranges import MODULE
 
 ROOT = "(root)"
-MODULE = "perfkit:module:"
 _STACK = "nn.Module: "
 _LEVEL = re.compile(r"(?:^|\.)([^.()]+)\([^()]*\)::[^.()]*")
 

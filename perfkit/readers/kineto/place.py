@@ -23,12 +23,12 @@ import numpy as np
 
 from perfkit.readers.kineto import modules as kineto_modules
 from perfkit.readers.kineto.events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers, climb
-from perfkit.readers.kineto.modules import MODULE, ROOT
+from perfkit.readers.kineto.modules import ROOT
+from perfkit.readers.own_ranges import PASS, STEP
 
-__all__ = ["MODULE", "OPTIMIZER", "PASS", "ROOT", "STEP", "Place", "Steps", "find_steps", "place"]
+__all__ = ["OPTIMIZER", "ROOT", "Place", "Steps", "find_steps", "place"]
 
 OPTIMIZER = "optimizer"
-STEP, PASS = "perfkit:step:", "perfkit:pass:"
 # What people call the ranges of their own training loops, bare or as `## forward ##`.
 _PASS_WORDS = {
     "forward": 0, "fwd": 0, "forward_pass": 0, "model_forward": 0,

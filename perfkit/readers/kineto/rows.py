@@ -33,8 +33,8 @@ from perfkit.readers.kineto.events import (
     HostEvents,
     Integers,
 )
-from perfkit.readers.kineto.place import PASS, STEP
 from perfkit.readers.kineto.triton import is_triton, triton_cost
+from perfkit.readers.own_ranges import PASS, STEP
 from perfkit.run_folder import DeclaredKernel
 
 # What an event's self time is, when it is not a row's.

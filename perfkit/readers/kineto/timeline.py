@@ -28,8 +28,9 @@ from perfkit.readers.kineto.events import (
 from perfkit.readers.kineto.gaps import Cover
 from perfkit.readers.kineto.gpu import Launches, device_names
 from perfkit.readers.kineto.idle import idle
-from perfkit.readers.kineto.place import PASS, STEP, Steps
+from perfkit.readers.kineto.place import Steps
 from perfkit.readers.kineto.rows import SYNC_CALL, Rows
+from perfkit.readers.own_ranges import LINE, MODULE, PASS, STEP
 
 _MOST = 500  # names of ranges, calls, messages
 _LONGEST_NAME = 200
@@ -116,7 +117,7 @@ def _ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[di
     """
     if not len(host):
         return []
-    shown = [not n.startswith((STEP, PASS, "perfkit:module:", "perfkit:line:")) for n in host.names]
+    shown = [not n.startswith((STEP, PASS, MODULE, LINE)) for n in host.names]
     own = (host.category == ANNOTATION) & host.named(shown)
     nearest = host.nearest(own)
     index = np.flatnonzero(own)

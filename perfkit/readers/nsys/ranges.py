@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto.place import PASS, STEP, Steps
+from perfkit.readers.kineto.place import Steps
 from perfkit.readers.nsys.activity import Calls, process_of, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
+from perfkit.readers.own_ranges import PASS, STEP
 from perfkit.readers.range_names import module_of, pass_of, step_of
 
 RANGES = "NVTX_EVENTS"
