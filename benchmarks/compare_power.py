@@ -1,6 +1,6 @@
 """Whether `perfkit compare` finds a slowdown of 5 % that is planted in one kernel family, and names the family.
 
-    python3 benchmarks/compare_power.py                20 tries at the default setting: about 30 min on two cores
+    python3 benchmarks/compare_power.py                20 tries at the default setting: 30 to 50 min on two cores
     python3 benchmarks/compare_power.py --tries 2      a look
 
 The workload multiplies matrices, `PRODUCTS` times, beside elementwise work; the slow one multiplies once more, which is
