@@ -1,6 +1,6 @@
 """How often `perfkit compare` calls a program different from itself, on this machine with its noise.
 
-    python3 benchmarks/compare_false_alarms.py                      100 comparisons of twelve launches: 2 to 4 h on two cores
+    python3 benchmarks/compare_false_alarms.py                      100 comparisons of twelve launches: 2 to 4 h
     python3 benchmarks/compare_false_alarms.py --out tries.jsonl    keep each, and go on where the file stops
     python3 benchmarks/compare_false_alarms.py --tries 5            a look
 
