@@ -43,8 +43,8 @@ def _options(
 
 
 def application(first: str = "") -> typer.Typer:
-    """The command line with all commands; with the command `first` alone where that is one, for a process runs one, and
-    importing and building the others takes a tenth of a short one's time."""
+    """The command line with all commands; with the command `first` alone where that is one: a process runs only one, and
+    importing and building the others takes longer than 0.05 s."""
     app = typer.Typer(
         name="perfkit",
         help=_HELP,
