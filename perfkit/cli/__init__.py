@@ -43,7 +43,7 @@ def _options(
 
 
 def application(first: str = "") -> typer.Typer:
-    """The command line with all commands; with the command `first` alone where that is one: a process runs only one, and
+    """The command line with all commands; with the command `first` alone where that is one: a process runs one, and
     importing and building the others takes longer than 0.05 s."""
     app = typer.Typer(
         name="perfkit",
