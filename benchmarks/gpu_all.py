@@ -9,6 +9,9 @@ lacks rights (this last job needs root). A job's output and report are kept in -
 not run again. --budget starts no job that is expected to end later than that (a job knows roughly how long it takes on
 an H200). --show prints what is there as Markdown tables: they are those of docs/benchmarks.md. Exit code 1 when a job
 ended otherwise than it should.
+
+--gpus 0,1,2,3 works on so many GPUs at once: a job has one GPU, its own ceilings and kernels, and an even share of the
+cores, as on a smaller machine; the longest begin first. Without it jobs run one by one, on whatever GPUs are visible.
 """
 
 from __future__ import annotations
@@ -19,10 +22,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from perfkit.cache import cache_dir
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
 HERE = Path(__file__).resolve().parent
@@ -68,7 +75,7 @@ JOBS = [
     gpt2("bf16", 4),
     gpt2("tf32", 16),
     gpt2("tf32", 4),
-    gpt2("fp32", 16),
+    gpt2("fp32", 16, minutes=7),
     gpt2("fp32", 4),
     gpt2("bf16", 4, "--variant", "sdpa", "--executors", "sdpa,torchcompile", backends="thunder", minutes=2,
          suffix="-thunder-compile"),
@@ -101,6 +108,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="where whole run folders go; in --out by default")
     parser.add_argument("--only", default="", metavar="TEXT", help="jobs whose name holds this; several by commas")
     parser.add_argument("--again", default=None, metavar="TEXT", help="run these again although they are there")
+    parser.add_argument("--gpus", default="", metavar="LIST", help="work on these at once: 0,1,2,3")
     parser.add_argument("--list", action="store_true", help="what there is, and what of it is done")
     parser.add_argument("--show", action="store_true", help="the results that are there, as Markdown")
     arguments = parser.parse_args()
@@ -114,27 +122,96 @@ def main() -> int:
         return 0
     work = arguments.work or arguments.out / "runs"
     jobs = [j for j in JOBS if named(j, arguments.only) and (results.due(j) or named(j, arguments.again, False))]
-    return work_through(jobs, results, arguments.budget, work)
+    lanes = lanes_of(arguments.gpus)
+    queue = Queue(jobs, arguments.budget, work, longest_first=len(lanes) > 1)
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        return int(any([*pool.map(lambda lane: work_through(lane, queue, results), lanes)]))
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Where jobs run one after the other: the cores they may use and what is set for them; all of it when empty."""
+
+    cores: frozenset[int] = frozenset()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def lanes_of(gpus: str) -> list[Lane]:
+    """A lane for each GPU of `gpus`, with its share of the cores; one that is left as it is without any."""
+    numbers = [n.strip() for n in gpus.split(",") if n.strip()]
+    if not numbers:
+        return [Lane()]
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // len(numbers))
+    return [Lane(frozenset(cores[i * share : (i + 1) * share] or cores),
+                 {"CUDA_VISIBLE_DEVICES": gpu, "PERFKIT_CACHE": str(cache_dir() / f"gpu{gpu}")})
+            for i, gpu in enumerate(numbers)]  # fmt: skip
+
+
+class Queue:
+    """The jobs that are due, for the lanes to take from; says which are left out, and why."""
+
+    def __init__(self, jobs: list[Job], budget: float, work: Path, longest_first: bool) -> None:
+        self.waiting = sorted(jobs, key=lambda job: -job.minutes) if longest_first else list(jobs)
+        self.ends = time.monotonic() + budget * 60
+        self.work = work
+        self.running: set[str] = set()
+        self.changed = threading.Condition()
+
+    def take(self) -> Job | None:
+        """The next job that may begin, once there is one; None when there will be none."""
+        with self.changed:
+            while self.waiting:
+                busy = self.running | {job.name for job in self.waiting}
+                ready = next((job for job in self.waiting if job.after not in busy), None)
+                if ready is None:
+                    self.changed.wait()
+                    continue
+                self.waiting.remove(ready)
+                reason = self.why_not(ready)
+                if not reason:
+                    self.running.add(ready.name)
+                    return ready
+                say(f"{ready.name}: {reason}")
+            return None
+
+    def why_not(self, job: Job) -> str:
+        """Why `job` cannot be run; "" where it can."""
+        left = (self.ends - time.monotonic()) / 60
+        if job.needs and shutil.which(job.needs) is None:
+            return f"left out, there is no {job.needs} here"
+        if job.after and not (self.work / job.after).is_dir():
+            return f"left out, it reads what {job.after} made (--again {job.after})"
+        if job.minutes > left:
+            return f"left for later, {job.minutes:.1f} minutes do not fit in {left:.1f}"
+        return ""
+
+    def done(self, job: Job) -> None:
+        with self.changed:
+            self.running.remove(job.name)
+            self.changed.notify_all()
+
+
+def work_through(lane: Lane, queue: Queue, results: Results) -> bool:
+    """Run jobs of `queue` as long as there are any; whether one ended otherwise than it should."""
+    if lane.cores:
+        os.sched_setaffinity(0, lane.cores)  # this thread's, which its programs inherit
+    failed = False
+    while (job := queue.take()) is not None:
+        try:
+            failed |= not results.run(job, queue.work, lane)
+        finally:
+            queue.done(job)
+    return failed
 
 
 def named(job: Job, wanted: str | None, otherwise: bool = True) -> bool:
     return any(text in job.name for text in wanted.split(",")) if wanted else otherwise
 
 
-def work_through(jobs: list[Job], results: Results, budget: float, work: Path) -> int:
-    """Run `jobs` in their order as far as `budget` (minutes) reaches; 1 when one ended otherwise than it should."""
-    began, failed = time.monotonic(), False
-    for job in jobs:
-        left = budget - (time.monotonic() - began) / 60
-        if job.needs and shutil.which(job.needs) is None:
-            print(f"{job.name}: left out, there is no {job.needs} here", flush=True)
-        elif job.after and not (work / job.after).is_dir():
-            print(f"{job.name}: left out, it reads what {job.after} made (--again {job.after})", flush=True)
-        elif job.minutes > left:
-            print(f"{job.name}: left for later, {job.minutes:.1f} minutes do not fit in {left:.1f}", flush=True)
-        else:
-            failed |= not results.run(job, work)
-    return int(failed)
+def say(line: str) -> None:
+    """A line in one piece, although several lanes write."""
+    print(line + "\n", end="", flush=True)
 
 
 class Results:
@@ -144,6 +221,7 @@ class Results:
         self.folder = folder
         self.file = folder / "state.json"
         self.done: dict[str, dict[str, Any]] = json.loads(self.file.read_text()) if self.file.is_file() else {}
+        self.lock = threading.Lock()
 
     def due(self, job: Job) -> bool:
         return not self.done.get(job.name, {}).get("right")
@@ -154,19 +232,20 @@ class Results:
             return "not run"
         return f"{'done' if known['right'] else 'FAILED'} in {known['seconds']:.0f} s, {known['when']}"
 
-    def run(self, job: Job, work: Path) -> bool:
+    def run(self, job: Job, work: Path, lane: Lane) -> bool:
         """Run one job, keep its output, and say how it ended."""
         self.folder.mkdir(parents=True, exist_ok=True)
         work.mkdir(parents=True, exist_ok=True)
-        print(f"{job.name} …", end=" ", flush=True)
+        say(f"{job.name} …")
         began = time.monotonic()
         command = [part.format(work=work) for part in job.command]
         output = self.folder / f"{job.name}.txt"
         with output.open("w") as file:
             try:
                 code = subprocess.run(
-                    command, stdout=file, stderr=subprocess.STDOUT, timeout=job.minutes * 60 * SLACK, check=False
-                ).returncode
+                    command, stdout=file, stderr=subprocess.STDOUT, timeout=job.minutes * 60 * SLACK, check=False,
+                    env={**os.environ, **lane.environment},
+                ).returncode  # fmt: skip
             except subprocess.TimeoutExpired:
                 code = 124
         for kept in (Path(k.format(work=work)) for k in job.keep):
@@ -176,14 +255,17 @@ class Results:
         seconds = time.monotonic() - began
         self._write(job, {"right": right, "code": code, "seconds": seconds, "when": time.strftime("%Y-%m-%d %H:%M"),
                           "command": shown(job)})  # fmt: skip
-        print(f"{'as it should' if right else f'exit code {code}, see {output}'}, {seconds:.0f} s", flush=True)
+        print(
+            f"{job.name}: {'as it should' if right else f'exit code {code}, see {output}'}, {seconds:.0f} s", flush=True
+        )
         return right
 
     def _write(self, job: Job, entry: dict[str, Any]) -> None:
-        self.done[job.name] = entry
-        temporary = self.file.with_suffix(".new")
-        temporary.write_text(json.dumps(self.done, indent=1) + "\n")
-        os.replace(temporary, self.file)
+        with self.lock:
+            self.done[job.name] = entry
+            temporary = self.file.with_suffix(".new")
+            temporary.write_text(json.dumps(self.done, indent=1) + "\n")
+            os.replace(temporary, self.file)
 
     def markdown(self) -> str:
         """The tables of docs/benchmarks.md: a section a job that has a report, in the order of `JOBS`."""
