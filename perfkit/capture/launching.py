@@ -2,7 +2,8 @@
 
     launch    a fresh process for each side, all alive together: what a process keeps for its whole life (where its
               memory lies, what its compiler chose) is drawn anew, and so becomes part of the spread
-    warm-up   until the steps are steady (`perfkit.statistics.series.warmup_end`), not a fixed number
+    warm-up   the first step of all sides at the same time, for it compiles; then until the steps are steady
+              (`perfkit.statistics.series.warmup_end`), not a fixed number
     round     every side forwards, then every side backwards: drift that is even over a round cancels
     turn      a few steps of one side in a row, after one that is not counted
 
@@ -121,7 +122,11 @@ def _launch(
         say("warming up")
         warmup: list[list[float]] = [[] for _ in programs]
         for side in order:
-            warmup[side] = _warm_up(children[side], plan)
+            children[side].begin("settle", steps=1)
+        for side in order:
+            warmup[side] = children[side].result()
+        for side in order:
+            _warm_up(children[side], warmup[side], plan)
         if not sizes:
             sizes += [_turn_steps(times, plan) for times in warmup]
         for side in order:
@@ -176,10 +181,9 @@ def _start(
     return children
 
 
-def _warm_up(child: Child, plan: Plan) -> list[float]:
-    """Steps until they are steady; their times in ns."""
-    times: list[float] = []
-    chunk = 2
+def _warm_up(child: Child, times: list[float], plan: Plan) -> None:
+    """Steps until they are steady; their times in ns are added to `times`, which has the first."""
+    chunk = 1
     while len(times) < WARMUP_STEPS:
         times += child.call("settle", steps=chunk)
         end = series.warmup_end(times)
@@ -188,7 +192,6 @@ def _warm_up(child: Child, plan: Plan) -> list[float]:
         if end is not None and len(times) >= max(2 * series.STEADY, 2 * end):
             break
         chunk = series.STEADY if sum(times) < plan.warmup_seconds * 0.5e9 else 1
-    return times
 
 
 def _turn_steps(warmup: Sequence[float], plan: Plan) -> int:
