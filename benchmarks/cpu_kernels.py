@@ -10,8 +10,9 @@ other's turn. Results from 16 MiB on lie on huge pages where the operator is per
 PyTorch's side is what its own autograd runs for the same function: several operators where it has no single one, the
 fused AdamW. AdamW and the norm work on 16 Mi parameters at every T, and count once in the mean. The bandwidth is that
 of the kernel bound to memory that is there already: the least bytes of the operation over its time, as a share of a
-triad (a = b + 3c over 192 MiB) measured right after it, not in turn with it, because it empties the caches. Flash
-attention is left out: its C form is a reference, not a fast kernel.
+triad (a = b + 3c over 192 MiB). An operation that moves as many bytes takes turns with the triad; one of fewer is
+measured before it, because the triad empties the caches. Flash attention is left out: its C form is a reference, not
+a fast kernel.
 
 A share above 100 % is no error: PyTorch's triad reads the lines that it then overwrites, which in-place kernels and
 stores past the caches do not, and what fits a last-level cache is faster than memory.
@@ -261,7 +262,7 @@ class Meter:
     triad_bytes: int
 
     def measure(self, case: Case, length: int) -> Row:
-        """Operator, PyTorch and bound kernel in turn, then the triad."""
+        """Operator, PyTorch and bound kernel in turn; the triad in turn with a kernel of as many bytes, or after."""
         operation = perfkit.kernels.find(case.name)
         outputs = operation.allocate(*case.arguments)
         outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
@@ -269,8 +270,12 @@ class Meter:
         operator = getattr(torch.ops.perfkit, case.name).default
         ways: list[Callable[[], Any]] = [lambda: operator(*case.arguments), case.theirs, bound]
         ours, theirs, kernel = medians_us(ways, self.seconds, self.clock)
-        (reference,) = medians_us([self.triad], self.seconds / 4, self.clock)
-        share = least_bytes(case) / kernel / (self.triad_bytes / reference)
+        least = least_bytes(case)
+        if least >= self.triad_bytes:
+            kernel, reference = medians_us([bound, self.triad], self.seconds / 2, self.clock)
+        else:
+            (reference,) = medians_us([self.triad], self.seconds / 4, self.clock)
+        share = least / kernel / (self.triad_bytes / reference)
         return Row(case.name, length, ours, theirs, ours / theirs, kernel, share)
 
 
