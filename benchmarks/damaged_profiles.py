@@ -135,6 +135,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder for the files that were read wrongly without a warning")
     arguments = parser.parse_args()
+    if unknown := set(arguments.formats) - set(FORMATS):
+        parser.error(f"no format {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
     for name in arguments.formats:
         run(name, arguments.count, arguments.seed, arguments.keep)
 

@@ -1,8 +1,11 @@
 """The process that lets NVIDIA's package read a slice of a report: on a damaged file that package may crash or hang.
 
 Run as `python -I worker.py`, with a request as JSON on stdin and one JSON line a result on stdout, then a last line
-`{"done": N}`. It imports nothing of perfkit. Request: `path`, `first` and `last` (results first … last − 1), `wanted`
-(a regular expression of metric names), `package` (the folder that ncu_report is in), `memory` (bytes of address space).
+`{"done": N}`. It imports nothing of perfkit but its neighbour `trimmed`.
+
+Request: `path`; `first` and `last` (results first … last − 1); `trim` (start, bytes and kind of all results, to read a
+trimmed copy; none, to read the report); `wanted` (a regular expression of metric names); `package` (the folder that
+ncu_report is in); `memory` (bytes of address space).
 """
 
 import contextlib
@@ -19,22 +22,36 @@ LONGEST = 20_000  # characters of a text: names of kernels may be long, those of
 def main() -> None:
     request = json.load(sys.stdin)
     _limit(request["memory"])
-    sys.path.append(request["package"])
+    sys.path += [os.path.dirname(__file__), request["package"]]
     import ncu_report
+    import trimmed  # type: ignore[import-not-found]
 
-    context = ncu_report.load_report(request["path"])
-    wanted = re.compile(request["wanted"])
+    first, last, trim = request["first"], request["last"], request["trim"]
+    made = trimmed.copy(request["path"], trim, first, last) if trim else None
+    context = ncu_report.load_report(request["path"] if made is None else f"/proc/self/fd/{made}")
+    wanted = Wanted(request["wanted"])
     position = written = 0
     for number in range(len(context)):
         part = context[number]
         for index in range(len(part)):
-            if request["first"] <= position < request["last"]:
+            if first <= position < last:
                 if position == 0:
                     part[index].source_files()  # no use for them, but damage in them shows here: this dies of it
                 print(json.dumps(_result(part[index], wanted)))
                 written += 1
             position += 1
     print(json.dumps({"done": written, "results": position}), flush=True)
+
+
+class Wanted(dict):  # type: ignore[type-arg]
+    """Whether a metric of this name is wanted: a report asks for the same names with every kernel."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+
+    def __missing__(self, name: str) -> bool:
+        self[name] = known = self._pattern.fullmatch(name) is not None
+        return known
 
 
 def _limit(memory: int) -> None:
@@ -51,7 +68,7 @@ def _result(action, wanted) -> dict:  # type: ignore[no-untyped-def, type-arg]
     values: dict[str, float | str] = {}
     units: dict[str, str] = {}
     for name in names:
-        if wanted.fullmatch(name):
+        if wanted[name]:
             metric = action.metric_by_name(name)
             value = metric.value() if metric is not None and metric.has_value() else None
             if isinstance(value, str):
