@@ -12,7 +12,8 @@ from tests.packed import ncu_file
 from tests.readers import mutations
 
 OF_BOTH = (trimmed.METRIC, trimmed.SECTION)
-REPORTS = ["kernels-full", "kernels-basic", "kernels-metrics", "kernels-roofline", "products-full", "products-range"]
+TRIMMED = ["kernels-full", "kernels-roofline", "products-full"]
+WHOLE = ["kernels-basic", "kernels-metrics", "products-range", "products-graph"]
 
 
 @pytest.fixture
@@ -25,9 +26,10 @@ def report(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", [*TRIMMED, *WHOLE])
 def test_the_reader_says_the_same_of_the_copy(report, name, monkeypatch):
     pytest.importorskip("ncu_report")
+    monkeypatch.setattr(child, "TRIMMED_FROM", 0)
     path = report(name)
     trimmed_results = child.read_results(path, container.check(path))
     said, asked = child._said, []
@@ -43,6 +45,13 @@ def test_the_reader_says_the_same_of_the_copy(report, name, monkeypatch):
     assert asked == [True, False]  # and a reader that dies of the copy gets the report
 
 
+@pytest.mark.parametrize("name", [*TRIMMED, *WHOLE])
+def test_reports_of_large_results_are_trimmed(report, name):
+    found = container.check(report(name))
+    trimmed_ones = child._worth_trimming(found, (0, found.results))
+    assert len(trimmed_ones) == (found.results if name in TRIMMED else 0)
+
+
 def test_a_reader_that_hangs_is_not_asked_twice(report, monkeypatch):
     pytest.importorskip("ncu_report")
     asked = []
@@ -52,7 +61,7 @@ def test_a_reader_that_hangs_is_not_asked_twice(report, monkeypatch):
         raise child._Hung("it did not finish")
 
     monkeypatch.setattr(child, "_said", hangs)
-    path = report("kernels-basic")
+    path = report("kernels-roofline")
     with pytest.raises(child.InputError, match="did not finish"):
         child.read_results(path, container.check(path))
     assert asked == [0]

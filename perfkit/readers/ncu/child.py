@@ -30,6 +30,7 @@ from perfkit.readers.ncu.structure import KERNEL
 WORKER = Path(__file__).with_name("worker.py")
 SLICE_BYTES = 42 << 20  # payload of a slice: about 50 kernels of a full Hopper report, 270 MB in their process
 SLICE_RESULTS = 160  # of kernels with little payload the reader keeps more: 1.8 MB of a Turing one
+TRIMMED_FROM = 64 << 10  # bytes a result: a basic one has 17 to 54 KB, a full one 120 (Turing) to 1400 (Hopper)
 SECONDS = 60.0  # for one slice; a usual one takes less than a second
 MEMORY = 4 << 30  # bytes of address space of a worker
 WORKERS = 2
@@ -101,22 +102,31 @@ def _slices(container: Container) -> Iterator[tuple[int, int]]:
 
 def _read_slice(path: Path, folder: Path, part: tuple[int, int], container: Container, seconds: float) -> list[Result]:
     """The results of one slice, verified: from a trimmed copy, and where the reader fails on that, from the report."""
-    kernels = [form is KERNEL for form in container.forms]
     request = {
         "path": str(path.resolve()),
         "first": part[0],
         "last": part[1],
+        "trim": _worth_trimming(container, part),
         "wanted": WANTED,
         "package": str(folder),
         "memory": MEMORY,
     }
     try:
-        with contextlib.suppress(_Failed):
-            trim = list(zip(container.starts, container.sizes, kernels, strict=True))
-            return _verified(_said(request | {"trim": trim}, seconds), part, container.results)
+        if request["trim"]:
+            with contextlib.suppress(_Failed):
+                return _verified(_said(request, seconds), part, container.results)
         return _verified(_said(request | {"trim": []}, seconds), part, container.results)
     except (_Failed, _Hung) as error:
         raise _damaged(path, str(error)) from error
+
+
+def _worth_trimming(container: Container, part: tuple[int, int]) -> list[tuple[int, int, bool]]:
+    """Start, bytes and whether of a kernel, of all results; none where those of the slice are small (basic sets)."""
+    sizes = container.sizes[slice(*part)]
+    if sum(sizes) < TRIMMED_FROM * len(sizes):
+        return []
+    kernels = (form is KERNEL for form in container.forms)
+    return list(zip(container.starts, container.sizes, kernels, strict=True))
 
 
 def _said(request: dict[str, Any], seconds: float) -> bytes:
