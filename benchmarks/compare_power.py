@@ -1,6 +1,7 @@
 """Whether `perfkit compare` finds a slowdown of 5 % that is planted in one kernel family, and names the family.
 
     python3 benchmarks/compare_power.py                20 tries at the default setting: 30 to 50 min on two cores
+    python3 benchmarks/compare_power.py --out FILE     keep each, and go on where the file stops
     python3 benchmarks/compare_power.py --tries 2      a look
 
 The workload multiplies matrices, `PRODUCTS` times, beside elementwise work; the slow one multiplies once more, which is
@@ -11,6 +12,7 @@ at least 90 % of the tries the family is called worse (after the correction over
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -95,12 +97,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--tries", type=int, default=20)
     parser.add_argument("--launches", type=int, default=12)
+    parser.add_argument("--out", type=Path, help="file with a line for each try")
     options = parser.parse_args()
-    found = []
+    kept = options.out.read_text().splitlines() if options.out and options.out.exists() else []
+    found: list[dict[str, Any]] = [json.loads(line) for line in kept]
     with tempfile.TemporaryDirectory() as scratch:
-        for number in range(options.tries):
+        for number in range(len(found), options.tries):
             one = one_try(Path(scratch), number, options.launches)
             found.append(one)
+            if options.out:
+                with options.out.open("a") as file:
+                    print(json.dumps(one), file=file)
             interval = "unknown" if one["low"] is None else f"{one['low'] - 1:+.1%} to {one['high'] - 1:+.1%}"
             print(
                 f"try {number + 1}: {FAMILY} {one['change'] - 1:+.1%} ({interval}), {one['share']:.0%} of the step; "
