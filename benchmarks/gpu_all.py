@@ -255,9 +255,8 @@ class Results:
         seconds = time.monotonic() - began
         self._write(job, {"right": right, "code": code, "seconds": seconds, "when": time.strftime("%Y-%m-%d %H:%M"),
                           "command": shown(job)})  # fmt: skip
-        print(
-            f"{job.name}: {'as it should' if right else f'exit code {code}, see {output}'}, {seconds:.0f} s", flush=True
-        )
+        ended = "as it should" if right else f"exit code {code}, see {output}"
+        say(f"{job.name}: {ended}, {seconds:.0f} s")
         return right
 
     def _write(self, job: Job, entry: dict[str, Any]) -> None:
