@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.analysis.compare import compare
 from perfkit.analysis.sides import ROUND
-from perfkit.capture import comparison
+from perfkit.capture import comparison, launching
 from perfkit.capture.launching import Plan, Program, _stop
 from perfkit.comparing import load, target_of
 from perfkit.errors import RunFailed, UsageError
@@ -49,6 +49,17 @@ def test_a_launch_alternates_and_is_read_as_sides(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["pair"]
     with pytest.raises(UsageError, match="holds a comparison already"):
         measure(folder)
+
+
+@pytest.mark.slow
+def test_each_launch_says_anew_how_long_a_turn_is(tmp_path, monkeypatch):
+    """Equals that keep turns of other lengths through all launches would be told apart by that."""
+    lengths = iter([3, 1, 1, 2])
+    monkeypatch.setattr(launching, "_turn_steps", lambda warmup, plan: next(lengths))
+    measure(tmp_path / "pair", Plan(launches=2, rounds=1, profiled_steps=0))
+    launches = read_measurement(tmp_path / "pair").launches
+    taken = [{turn.side: len(turn.samples_ns) for turn in launch.turns} for launch in launches]
+    assert taken == [{0: 3, 1: 1}, {0: 1, 1: 2}]
 
 
 @pytest.mark.slow
