@@ -20,6 +20,7 @@ LONGEST = 20_000  # characters of a text: names of kernels may be long, those of
 
 
 def main() -> None:
+    """Answer the request on stdin: a line a result on stdout, then the count. Dies of what the package dies of."""
     request = json.load(sys.stdin)
     _limit(request["memory"])
     sys.path += [os.path.dirname(__file__), request["package"]]
