@@ -1,4 +1,4 @@
-"""The C kernels beside PyTorch's own operators, at GPT-2's shapes, call by call in turn. About three minutes.
+"""The C kernels beside PyTorch's own operators, at GPT-2's shapes, call by call in turn. About four minutes.
 
 Must be reached, in fp32 on a quiet machine with AVX-512: every ratio ours / PyTorch at most 1.05, their geometric mean
 over all shapes at most 0.45, the classifier's ratio at most 0.25; and at T = 1024, of the triad's bandwidth, 75 % by
@@ -6,13 +6,16 @@ LayerNorm and its gradient, the residual, AdamW and classifier, 50 % by GELU and
 printed at the end with "pass" or "miss"; the exit code is 1 when one is missed.
 
 Both sides allocate their results, as they do in a training step: each pays for the pages of its own, freed before the
-other's turn. Results from 16 MiB on lie on huge pages where the operator is perfkit's, which belongs to what it does.
-PyTorch's side is what its own autograd runs for the same function: several operators where it has no single one, the
-fused AdamW. AdamW and the norm work on 16 Mi parameters at every T, and count once in the mean. The bandwidth is that
-of the kernel bound to memory that is there already: the least bytes of the operation over its time, as a share of a
-triad (a = b + 3c over 192 MiB). An operation that moves as many bytes takes turns with the triad; one of fewer is
-measured before it, because the triad empties the caches. Flash attention is left out: its C form is a reference, not
-a fast kernel.
+other's turn. Whether a result of a few MiB finds room on the heap or has to ask for new pages at every call is drawn by
+lot for as long as a process lives, and makes a call several times as long; so all is measured in several processes, and
+each figure is the median of theirs. Results from 16 MiB on lie on huge pages where the operator is perfkit's, which
+belongs to what it does. PyTorch's side is what its own autograd runs for the same function: several operators where it
+has no single one, the fused AdamW. AdamW and the norm work on 16 Mi parameters at every T, and count once in the mean.
+
+The bandwidth is that of the kernel bound to memory that is there already: the least bytes of the operation over its
+time, as a share of a triad (a = b + 3c over 192 MiB). An operation that moves as many bytes takes turns with the triad;
+one of fewer is measured before it, because the triad empties the caches. Flash attention is left out: its C form is a
+reference, not a fast kernel.
 
 A share above 100 % is no error: PyTorch's triad reads the lines that it then overwrites, which in-place kernels and
 stores past the caches do not, and what fits a last-level cache is faster than memory.
@@ -31,10 +34,13 @@ import json
 import math
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +274,7 @@ class Meter:
         outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
         bound = perfkit.kernels.bind(operation, case.arguments, outputs)
         operator = getattr(torch.ops.perfkit, case.name).default
-        ways: list[Callable[[], Any]] = [lambda: operator(*case.arguments), case.theirs, bound]
+        ways: list[Callable[[], Any]] = [partial(operator, *case.arguments), case.theirs, bound]
         ours, theirs, kernel = medians_us(ways, self.seconds, self.clock)
         least = least_bytes(case)
         if least >= self.triad_bytes:
@@ -327,14 +333,26 @@ def geometric_mean(rows: list[Row]) -> float:
     return math.exp(statistics.fmean(math.log(row.ratio) for row in rows))
 
 
+HEAD = f"{'operation':30} {'T':>5} {'ours µs':>10} {'PyTorch µs':>11} {'ratio':>6} {'bound µs':>10} {'of triad':>9}"
+
+
+def show(row: Row) -> None:
+    """Print a row below `HEAD`."""
+    print(
+        f"{row.operation:30} {row.time:5} {row.ours_us:10.1f} {row.pytorch_us:11.1f} {row.ratio:6.2f} "
+        f"{row.bound_us:10.1f} {row.triad_share:9.0%}",
+        flush=True,
+    )
+
+
 def run(arguments: argparse.Namespace) -> list[Row]:
-    """Measure and print every case."""
+    """Measure and print every case, in this process."""
     dtype = TORCH_DTYPES[arguments.dtype]
     a, b, c = (torch.ones(16 << 20) for _ in range(3))
     clock = time.thread_time_ns if arguments.cpu_time else time.perf_counter_ns
     meter = Meter(clock, arguments.seconds, lambda: torch.add(b, c, alpha=3.0, out=a), 12 * a.numel())
     rows = []
-    print(f"{'operation':30} {'T':>5} {'ours µs':>10} {'PyTorch µs':>11} {'ratio':>6} {'bound µs':>10} {'of triad':>9}")
+    print(HEAD)
     for length in arguments.time:
         for group in GROUPS:
             if group is optimizer_cases and length != arguments.time[-1]:
@@ -344,12 +362,38 @@ def run(arguments: argparse.Namespace) -> list[Row]:
                     continue
                 row = meter.measure(case, length)
                 rows.append(row)
-                print(
-                    f"{row.operation:30} {length:5} {row.ours_us:10.1f} {row.pytorch_us:11.1f} {row.ratio:6.2f} "
-                    f"{row.bound_us:10.1f} {row.triad_share:9.0%}",
-                    flush=True,
-                )
+                show(row)
     return rows
+
+
+def run_apart(arguments: argparse.Namespace) -> list[Row]:
+    """Measure every case in processes of their own, one after another; print and return the medians."""
+    found: list[list[Row]] = []
+    own = ["--processes", "1", "--seconds", str(arguments.seconds / arguments.processes)]
+    for number in range(arguments.processes):
+        print(f"process {number + 1} of {arguments.processes}", flush=True)
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            done = subprocess.run(
+                [sys.executable, __file__, *sys.argv[1:], *own, "--json", file.name], stdout=subprocess.DEVNULL
+            )
+            if done.returncode not in (0, 1):
+                sys.exit(done.returncode)
+            found.append([Row(**row) for row in json.load(file)["rows"]])
+    print(HEAD)
+    rows = [median_row(same) for same in zip(*found, strict=True)]
+    for row in rows:
+        show(row)
+    return rows
+
+
+def median_row(rows: Sequence[Row]) -> Row:
+    """The median of each figure of one case over the processes."""
+    figures = {
+        field.name: statistics.median(getattr(row, field.name) for row in rows)
+        for field in fields(Row)
+        if field.name not in ("operation", "time")
+    }
+    return Row(rows[0].operation, rows[0].time, **figures)
 
 
 def main() -> int:
@@ -358,7 +402,8 @@ def main() -> int:
     parser.add_argument("--time", type=int, nargs="+", default=[64, 1024], help="sequence lengths")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--threads", type=int, help="threads of both sides (default: PyTorch's)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long each case is measured at least")
+    parser.add_argument("--seconds", type=float, default=1.5, help="how long each case is measured at least, in all")
+    parser.add_argument("--processes", type=int, default=3, help="fresh processes that share the time")
     parser.add_argument("--cpu-time", action="store_true", help="a thread's own time, on a busy machine")
     parser.add_argument("--keep-freed", action="store_true", help="no fresh pages for either side")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="operations whose name contains one of these")
@@ -374,7 +419,7 @@ def main() -> int:
     threads = torch.get_num_threads()
     print(f"PyTorch {torch.__version__}, {threads} threads, {arguments.dtype}, calls {how}, load {load:.1f}")
     with torch.no_grad():
-        rows = run(arguments)
+        rows = run(arguments) if arguments.processes == 1 else run_apart(arguments)
     wanted = figures(rows) if arguments.dtype == "fp32" else []  # bf16 is only shown
     print(f"\ngeometric mean of the ratios {geometric_mean(rows):.3f}")
     for figure in wanted:

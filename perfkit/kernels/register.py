@@ -13,7 +13,7 @@ from perfkit.content import content_dir
 from perfkit.errors import Unavailable
 from perfkit.kernels import selection
 from perfkit.kernels.autograd import register_gradient
-from perfkit.kernels.c import calls
+from perfkit.kernels.c import calls, entry
 from perfkit.kernels.declare import NAMESPACE, Implementation, Operation
 from perfkit.kernels.dispatch import Runner
 from perfkit.kernels.families import catalog
@@ -46,9 +46,10 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     runners = [Runner(o, d) for o in operations for d in devices if candidates(o, d, _PREPARED_DTYPE)]
     # Compilers are processes of their own: a few at a time. Any failure is raised here, before anything is registered.
     with ThreadPoolExecutor(max_workers=4) as pool:
-        without_python = pool.submit(calls.available)
+        with_headers = [pool.submit(built) for built in (calls.available, entry.available)]
         list(pool.map(_prepare, runners))
-        without_python.result()
+        for built in with_headers:
+            built.result()
     for runner in runners:
         _put(runner)
     chosen = {runner.operation.qualified_name: _prepare(runner) for runner in _runners.values()}
@@ -114,6 +115,7 @@ def _define(operation: Operation) -> None:
         register_gradient(operation, _python if native else _library)
     if native:
         _native[name] = calls.Operator(name, operation.gradient is not None)
+        entry.shorten(getattr(torch.ops.perfkit, name).default)
 
 
 def _fake(name: str, arguments: Sequence[Any]) -> Any:

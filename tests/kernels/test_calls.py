@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from perfkit.errors import RunFailed, UsageError
 from perfkit.kernels import register, use_version
-from perfkit.kernels.c import calls
+from perfkit.kernels.c import calls, entry
 from perfkit.kernels.dispatch import Runner
 
 ops = torch.ops.perfkit
@@ -157,6 +159,117 @@ assert x.grad is not None
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **change}
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not entry.available(), reason="needs Python's headers")
+class TestEntry:
+    """The shortened way from Python to the dispatcher: what it serves, and that all else is as PyTorch has it."""
+
+    def general(self, overload: torch._ops.OpOverload) -> Callable[..., object]:
+        return torch._C._get_operation_overload(overload._schema.name, overload._schema.overload_name)[0]
+
+    def test_operators_of_tensors_and_numbers_have_it(self) -> None:
+        kinds = {name: type(getattr(ops, name).default._op).__name__ for name in ("gelu_forward", "layernorm_forward")}
+        assert kinds == {"gelu_forward": "Entry", "layernorm_forward": "Entry"}
+        assert type(ops.adamw_step.default._op).__name__ != "Entry"  # Python serves it
+
+    def test_pytorch_finds_the_operator_as_before(self) -> None:
+        x = torch.randn(2, 8)
+        table = {ops.gelu_forward.default: "found"}
+        assert table[torch.ops.perfkit.gelu_forward.default] == "found"
+        graph = torch.fx.symbolic_trace(lambda x: ops.gelu_forward.default(x))
+        assert torch.equal(graph(x), ops.gelu_forward(x))
+        compiled = torch.compile(lambda x: ops.gelu_forward.default(x) + 1, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(x), ops.gelu_forward(x) + 1)
+
+    def test_results_are_those_of_the_general_way(self) -> None:
+        x, weight, bias = torch.randn(2, 3, 8), torch.nn.Parameter(torch.randn(8)), torch.randn(8)
+        scores = torch.randn(1, 2, 4, 4)
+        for name, arguments in (
+            ("residual_forward", (x, x)),
+            ("layernorm_forward", (x, weight, bias, 1e-5)),
+            ("layernorm_forward", (x, weight, bias, 1)),  # an integer for a float: not plainly of its type
+            ("split_heads_forward", (x.repeat(1, 1, 3), 4)),
+            ("split_heads_forward", (x.repeat(1, 1, 3), True + 3)),
+            ("causal_softmax_forward", (scores, 0.5)),
+        ):
+            overload = getattr(ops, name).default
+            ours, theirs = overload(*arguments), self.general(overload)(*arguments)
+            assert type(ours) is type(theirs)
+            for a, b in zip(ours, theirs, strict=True):
+                assert torch.equal(a, b)
+                assert a.requires_grad == b.requires_grad
+        by_name = ops.causal_softmax_forward.default(scale=0.5, scores=scores)
+        assert torch.equal(by_name, ops.causal_softmax_forward.default(scores, 0.5))
+
+    def test_errors_are_those_of_the_general_way(self) -> None:
+        x, huge = torch.randn(2, 3, 24), 1 << 70
+        for name, arguments in (
+            ("residual_forward", (x, x[:1])),
+            ("residual_forward", (x,)),
+            ("residual_forward", (x, x, x)),
+            ("residual_forward", (x, 3)),
+            ("residual_forward", (x, None)),
+            ("split_heads_forward", (x, 5)),
+            ("split_heads_forward", (x, huge)),
+            ("split_heads_forward", (x, "4")),
+            ("split_heads_forward", (x, 4.0)),
+            ("gelu_forward", (x.long(),)),
+            ("cross_entropy_forward", (x[0], torch.tensor([0, 99, 2]), -1)),
+        ):
+            overload = getattr(ops, name).default
+            ours, general = (raised(way, arguments) for way in (overload, self.general(overload)))
+            assert ours == general
+            assert ours is not None, name
+
+    def test_tensor_subclasses_and_modes_are_seen(self) -> None:
+        class Loud(torch.Tensor):
+            heard: ClassVar[list[str]] = []
+
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                cls.heard.append(str(func))
+                return super().__torch_function__(func, types, args, kwargs or {})
+
+        class Mode(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                heard.append(str(func))
+                return func(*args, **(kwargs or {}))
+
+        heard: list[str] = []
+        x = torch.randn(8)
+        ops.gelu_forward.default(x.as_subclass(Loud))
+        with Mode():
+            ops.gelu_forward.default(x)
+        assert Loud.heard == heard == ["perfkit.gelu_forward.default"]
+
+    def test_the_profiler_and_other_threads_see_the_calls(self) -> None:
+        x = torch.randn(2, 8)
+        expected = ops.gelu_forward(x)
+        with torch.profiler.profile() as profiler:
+            ops.gelu_forward.default(x)
+        assert [e.key for e in profiler.key_averages()].count("perfkit::gelu_forward") == 1
+        with ThreadPoolExecutor(4) as pool:
+            results = pool.map(lambda _: ops.gelu_forward.default(x), range(200))
+            assert all(torch.equal(y, expected) for y in results)
+
+    def test_a_call_keeps_nothing_alive(self) -> None:
+        x = torch.randn(2, 3, 8)
+        before = sys.getrefcount(x)
+        for _ in range(100):
+            ops.residual_forward.default(x, x)
+            with pytest.raises(Exception, match="shape"):
+                ops.residual_forward.default(x, x[:1])
+        assert sys.getrefcount(x) == before
+
+
+def raised(way: Callable[..., object], arguments: Sequence[object]) -> tuple[type, str] | None:
+    """What a call raises; None when it raises nothing."""
+    try:
+        way(*arguments)
+    except Exception as error:
+        return type(error), str(error)
+    return None
 
 
 def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -82,8 +84,10 @@ bool fits(c10::ArrayRef<IValue> arguments, const Plan &plan) {
     return tensor == plan.tensors.size() && number == plan.numbers.size();
 }
 
+using Outputs = c10::SmallVector<at::Tensor, 4>;
+
 /* Run the kernel; whether it says that it is done. */
-bool run(c10::ArrayRef<IValue> arguments, const Plan &plan, std::vector<at::Tensor> &outputs) {
+bool run(c10::ArrayRef<IValue> arguments, const Plan &plan, Outputs &outputs) {
     Word w[INTEGERS] = {};
     double d[DOUBLES] = {};
     size_t used = 0;
@@ -99,13 +103,31 @@ bool run(c10::ArrayRef<IValue> arguments, const Plan &plan, std::vector<at::Tens
                        w[15], w[16], w[17], w[18], w[19], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]) == 0;
 }
 
+/* What a thread used last of one operator's plans, and how often they had changed then. */
+struct Last {
+    uint64_t changes;
+    std::shared_ptr<const Plan> plan;
+};
+thread_local std::vector<Last> last_used; /* by the operator's number */
+
 /* The plans of one operator: a few, the oldest of which makes place for the next. */
 class Plans {
   public:
-    std::shared_ptr<const Plan> find(c10::ArrayRef<IValue> arguments) const {
+    Plans() : number_(operators_++) {}
+
+    /* The plan that the arguments fit, or null; the thread keeps it until it asks for another. Calls that are like the
+     * thread's last one take no lock and count no references. */
+    const Plan *find(c10::ArrayRef<IValue> arguments) const {
+        if (last_used.size() <= number_) last_used.resize(number_ + 1);
+        Last &last = last_used[number_];
+        if (last.plan && last.changes == changes_.load(std::memory_order_acquire) && fits(arguments, *last.plan))
+            return last.plan.get();
         std::shared_lock lock(mutex_);
         for (const auto &plan : plans_)
-            if (fits(arguments, *plan)) return plan;
+            if (fits(arguments, *plan)) {
+                last = {changes_.load(std::memory_order_relaxed), plan};
+                return last.plan.get();
+            }
         return nullptr;
     }
 
@@ -113,16 +135,21 @@ class Plans {
         std::unique_lock lock(mutex_);
         if (plans_.size() < MOST) plans_.push_back(std::move(plan));
         else plans_[oldest_++ % MOST] = std::move(plan);
+        ++changes_;
     }
 
     void clear() {
         std::unique_lock lock(mutex_);
         plans_.clear();
+        ++changes_;
     }
 
   private:
     static constexpr size_t MOST = 16;
+    static inline std::atomic<size_t> operators_{0};
+    const size_t number_;
     mutable std::shared_mutex mutex_;
+    std::atomic<uint64_t> changes_{0};
     std::vector<std::shared_ptr<const Plan>> plans_;
     size_t oldest_ = 0;
 };
@@ -130,16 +157,17 @@ class Plans {
 /* The operator's kernel on the CPU. */
 class OnCPU : public c10::OperatorKernel {
   public:
-    OnCPU(Plans &plans, OperatorHandle python) : plans_(plans), python_(std::move(python)) {}
+    OnCPU(Plans &plans, OperatorHandle python)
+        : plans_(plans), python_(std::move(python)), count_(python_.schema().arguments().size()) {}
 
-    void operator()(const OperatorHandle &op, DispatchKeySet, Stack *stack) {
-        size_t count = op.schema().arguments().size();
-        auto arguments = torch::jit::last(*stack, count);
-        if (auto plan = plans_.find(arguments)) {
-            std::vector<at::Tensor> outputs;
-            outputs.reserve(plan->outputs.size());
+    void operator()(const OperatorHandle &, DispatchKeySet, Stack *stack) { call(stack); }
+
+    void call(Stack *stack) {
+        auto arguments = torch::jit::last(*stack, count_);
+        if (const Plan *plan = plans_.find(arguments)) {
+            Outputs outputs;
             if (run(arguments, *plan, outputs)) {
-                torch::jit::drop(*stack, count);
+                torch::jit::drop(*stack, count_);
                 for (auto &output : outputs) stack->emplace_back(std::move(output));
                 return;
             }
@@ -150,22 +178,28 @@ class OnCPU : public c10::OperatorKernel {
   private:
     Plans &plans_;
     OperatorHandle python_;
+    size_t count_;
 };
 
-/* The operator's kernel for autograd: Python's where a gradient is needed, else the next one. */
+/* The operator's kernel for autograd: Python's where a gradient is needed, else the next one, which mostly is the CPU's. */
 class UnderAutograd : public c10::OperatorKernel {
   public:
-    explicit UnderAutograd(OperatorHandle python) : python_(std::move(python)) {}
+    UnderAutograd(Plans &plans, OperatorHandle python)
+        : cpu_(plans, python), python_(std::move(python)), count_(python_.schema().arguments().size()) {}
 
     void operator()(const OperatorHandle &op, DispatchKeySet keys, Stack *stack) {
         if (c10::GradMode::is_enabled())
-            for (const IValue &argument : torch::jit::last(*stack, op.schema().arguments().size()))
+            for (const IValue &argument : torch::jit::last(*stack, count_))
                 if (argument.isTensor() && argument.toTensor().requires_grad()) return python_.redispatchBoxed(keys, stack);
-        op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+        DispatchKeySet next = keys & c10::after_autograd_keyset;
+        if (next.highestPriorityTypeId() == DispatchKey::CPU) cpu_.call(stack);
+        else op.redispatchBoxed(next, stack);
     }
 
   private:
+    OnCPU cpu_;
     OperatorHandle python_;
+    size_t count_;
 };
 
 std::vector<Shape> read_shapes(const int64_t *&p, bool strides) {
@@ -205,7 +239,7 @@ void *perfkit_take_over(const char *name, int gradient) try {
     };
     add(DispatchKey::CPU, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OnCPU>(*plans, python)));
     if (gradient)
-        add(DispatchKey::Autograd, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<UnderAutograd>(python)));
+        add(DispatchKey::Autograd, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<UnderAutograd>(*plans, python)));
     return plans;
 } catch (const std::exception &error) {
     last_error = error.what();
