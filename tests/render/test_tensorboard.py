@@ -35,12 +35,18 @@ def run_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def hear_interrupts() -> None:
+    """What a shell starts in the background, a whole test run for instance, is deaf to Ctrl-C, as are its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def server(run_folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command at work, and the address that it printed."""
     process = subprocess.Popen(
         [sys.executable, "-m", "perfkit", "tensorboard", str(run_folder), "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=hear_interrupts,
     )  # fmt: skip
     assert process.stdout
     line = process.stdout.readline()

@@ -50,14 +50,18 @@ bool put(Stack &stack, PyObject *argument, c10::TypeKind kind) {
     return true;
 }
 
+PyObject *wrapped(c10::IValue &value) {
+    PyObject *tensor = THPVariable_Wrap(std::move(value).toTensor());
+    if (!tensor) throw python_error();
+    return tensor;
+}
+
 /* What a call gave, as PyTorch gives it: a tensor, or a tuple of several. */
 PyObject *taken(Stack &stack) {
-    if (stack.size() == 1) return THPVariable_Wrap(std::move(stack[0]).toTensor());
-    PyObject *tuple = PyTuple_New(static_cast<Py_ssize_t>(stack.size()));
-    if (!tuple) throw python_error();
-    for (size_t i = 0; i < stack.size(); ++i)
-        PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(stack[i]).toTensor()));
-    return tuple;
+    if (stack.size() == 1) return wrapped(stack[0]);
+    pybind11::tuple tuple(stack.size());
+    for (size_t i = 0; i < stack.size(); ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), wrapped(stack[i]));
+    return tuple.release().ptr();
 }
 
 PyObject *call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names) {
