@@ -38,7 +38,7 @@ BESIDE = 4  # steps without a profiler right before the profiled ones
 
 @dataclass
 class Timed:
-    """What the timed steps took from the kernel: fresh pages (bytes), and CPU time in it (ns)."""
+    """What timed steps took from the kernel: fresh pages (bytes), and CPU time in it (ns)."""
 
     steps: int = 0
     fresh_bytes: float = 0.0
@@ -253,10 +253,14 @@ class Worker:
         processes had the caches and the machine since.
         """
         self._progress("profiling")
-        self._beside_ns = self._measure(BESIDE + 1)[1:]  # the first finds cold caches
+        self._measure(1)  # finds cold caches
+        beside = Timed()
+        self._beside_ns = self._measure(BESIDE, beside)
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
-        self._recorder = profile.Recorder(self.program, self.settings, lambda i: self._run(batches[i]))
+        self._recorder = profile.Recorder(
+            self.program, self.settings, lambda i: self._run(batches[i]), fresh_bytes=beside.fresh_bytes / BESIDE
+        )
         self._recorder.start()
 
     def record_steps(self, steps: int) -> None:
