@@ -11,7 +11,7 @@ and where tensors do not lie on the heap (`perfkit.kernels.c.keeping`) there is 
 A step that takes much of its memory as fresh pages by itself gets no room, profiler or not: there its tensors would lie
 on old pages, and the profile would miss what the step pays. Seen with GPT-2 124M under torch.compile: 1.5 GB of fresh
 pages a step, 0 to 0.6 GB in a profiled step with room, 1.4 to 1.5 GB without; and profiled steps a quarter shorter than
-timed ones. There the first step whose records are kept displaces the most tensors, so that the profile leaves it out.
+timed ones.
 """
 
 from __future__ import annotations
@@ -26,38 +26,35 @@ from perfkit.capture import memory
 
 MOST = 1.5e9  # bytes: glibc compares the free end of its heap with a 32-bit threshold
 SHARE = 1 / 8  # of the memory that is available
-GIVEN_BACK = 1 / 8  # of what the process holds: a step that takes more anew gives its memory back
+GIVEN_BACK = 1 / 8  # of what the process holds: who takes more anew in a step has an allocator that gives memory back
 _BLOCK = 64 * 1024  # below the least size that malloc maps apart from the heap
 _TRIM_THRESHOLD = -1  # malloc.h
 _NEVER = 2**31 - 1
 _USUAL = 64 * 1024 * 1024  # where glibc's own threshold ends up once large tensors have been freed
 
 
-def gives_back(device: str, fresh: float) -> bool:
-    """Whether a step that takes `fresh` bytes of fresh pages without a profiler gives its memory back after it."""
-    resident = memory.resident_bytes() if device == "cpu" else None
-    return resident is not None and fresh > resident * GIVEN_BACK
-
-
-def room(available: float | None, resident: float | None) -> int:
-    """Bytes to make room for, of `available`, for a process that holds `resident`; 0 where either is unknown.
+def room(available: float | None, resident: float | None, fresh: float) -> int:
+    """Bytes to make room for, of `available`, for a process that holds `resident`; 0 where either is unknown, and for
+    steps that take more than a share of it as `fresh` pages by themselves.
 
     As much as the process holds already: a small model has small tensors to displace, and touching pages takes time.
     """
-    return 0 if available is None or resident is None else int(min(MOST, available * SHARE, resident))
+    if available is None or resident is None or fresh > resident * GIVEN_BACK:
+        return 0
+    return int(min(MOST, available * SHARE, resident))
 
 
 @contextlib.contextmanager
 def with_room(device: str, fresh: float) -> Iterator[int]:
     """Room on the heap while the block runs; gives its bytes, 0 where none is made.
 
-    `fresh` is what a step without the profiler takes as fresh pages, in bytes. None is made where it gives them back,
-    for a GPU, with another C library, and where tensors keep their memory apart from the heap.
+    `fresh` is what a step without the profiler takes as fresh pages, in bytes. None is made where that is much, for a
+    GPU, with another C library, and where tensors keep their memory apart from the heap.
     """
     from perfkit.kernels.c import keeping
 
-    wanted = device == "cpu" and not keeping.keeps_freed() and not gives_back(device, fresh)
-    size = room(memory.available_bytes(), memory.resident_bytes()) if wanted else 0
+    wanted = device == "cpu" and not keeping.keeps_freed()
+    size = room(memory.available_bytes(), memory.resident_bytes(), fresh) if wanted else 0
     library = glibc() if size else None
     if library is None:
         yield 0

@@ -53,7 +53,7 @@ class Recorder:
 
     `start` makes room and starts the profiler after one unrecorded `run(0)`; `steps` records `run(1)`, `run(2)`, …;
     `finish` ends it. What happens between the steps is outside of them. `fresh_bytes` is what a step takes as fresh
-    pages without the profiler: where that is much there is no room, and a second `run(0)` outside the steps (`heap`).
+    pages without the profiler: it decides on the room (`heap.with_room`).
     """
 
     def __init__(
@@ -75,8 +75,6 @@ class Recorder:
             self._run(0)  # the profiler's own first events are slow: let them fall into a step that is not recorded
             self._synchronize()
             self._profiler.step()
-            if heap.gives_back(self._settings.device, self._fresh_bytes):
-                self._run(0)  # recorded, but in no step: the first records displace the most tensors
             self._open = stack.pop_all()
 
     def steps(self, count: int) -> None:

@@ -14,20 +14,15 @@ from perfkit.kernels.c import keeping
 
 
 def test_room_is_a_part_of_what_is_available():
-    assert heap.room(None, 1e9) == heap.room(1e9, None) == 0
-    assert heap.room(8e9, 4e9) == 1_000_000_000
-    assert heap.room(8e9, 5e8) == 500_000_000, "no more than the process holds already"
-    assert heap.room(1e12, 4e9) == heap.MOST
+    assert heap.room(None, 1e9, 0.0) == heap.room(1e9, None, 0.0) == 0
+    assert heap.room(8e9, 4e9, 0.0) == 1_000_000_000
+    assert heap.room(8e9, 5e8, 0.0) == 500_000_000, "no more than the process holds already"
+    assert heap.room(1e12, 4e9, 0.0) == heap.MOST
 
 
-def test_a_step_that_gives_its_memory_back_gets_no_room(monkeypatch):
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 8e7)
-    assert not heap.gives_back("cpu", 0.9e7) and heap.gives_back("cpu", 1.1e7)
-    assert not heap.gives_back("cuda", 1.1e7)
-    with heap.with_room("cpu", 1.1e7) as size:
-        assert size == 0
-    monkeypatch.setattr(memory, "resident_bytes", lambda: None)
-    assert not heap.gives_back("cpu", 1e12), "unknown"
+def test_a_step_that_takes_fresh_pages_by_itself_gets_no_room():
+    assert heap.room(8e9, 5e8, 0.1 * 5e8) == 500_000_000, "few: room changes little"
+    assert heap.room(8e9, 3e9, 1.2e9) == 0
 
 
 def test_a_gpu_another_library_and_kept_tensors_get_none(monkeypatch):
@@ -48,7 +43,7 @@ def test_what_is_allocated_then_lands_on_pages_that_were_touched():
     script = """
         import resource
         from perfkit.capture import heap
-        heap.room = lambda available, resident: 64_000_000
+        heap.room = lambda available, resident, fresh: 64_000_000
 
         def faults():
             return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

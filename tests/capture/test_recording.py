@@ -15,10 +15,10 @@ from perfkit.cost import CostModel
 from perfkit.readers.kineto.trace import read_trace
 
 
-def recorder(run: Any, fresh_bytes: float = 0.0) -> profile.Recorder:
+def recorder(run: Any) -> profile.Recorder:
     program: Any = SimpleNamespace(model=torch.nn.Tanh(), keeps_modules=True)
     settings: Any = SimpleNamespace(device="cpu", profile_memory=False)
-    return profile.Recorder(program, settings, run, fresh_bytes=fresh_bytes)
+    return profile.Recorder(program, settings, run)
 
 
 def test_parts_are_one_profile_and_what_happens_between_them_is_no_step(tmp_path: Path) -> None:
@@ -40,23 +40,6 @@ def test_parts_are_one_profile_and_what_happens_between_them_is_no_step(tmp_path
     frame = table.frame
     assert frame[frame["step"].notna()]["name"].tolist() == ["aten::tanh"] * 3
     assert frame["step"].dropna().tolist() == [0, 1, 2] and "aten::exp" in frame[frame["step"].isna()]["name"].tolist()
-
-
-def test_where_steps_give_memory_back_the_first_recorded_one_is_left_out(tmp_path: Path) -> None:
-    ran: list[int] = []
-    x = torch.ones(1000)
-
-    def run(index: int) -> None:
-        ran.append(index)
-        torch.tanh(x)
-
-    one = recorder(run, fresh_bytes=1e15)
-    one.start()
-    one.steps(2)
-    recorded = one.finish()
-    assert ran == [0, 0, 1, 2] and len(recorded.step_ns) == 2
-    frame = read_trace(profile.write(recorded, tmp_path).trace, costs=CostModel()).frame
-    assert frame["step"].dropna().tolist() == [0, 1] and frame["step"].isna().sum() == 1
 
 
 @pytest.mark.parametrize("at", [0, 2])
