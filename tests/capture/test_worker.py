@@ -13,6 +13,7 @@ import torch
 from perfkit.capture import heap, memory
 from perfkit.capture.worker import SMALLER, Worker, explained
 from perfkit.errors import OutOfMemory, RunFailed
+from perfkit.kernels.c import keeping
 from perfkit.workloads import find, resolve_settings
 
 
@@ -71,6 +72,7 @@ def test_a_profile_is_told_what_a_step_takes_without_it(monkeypatch: pytest.Monk
     worker = Worker(lambda text: None)
     worker.prepare(resolve_settings(find(str(Path(__file__).with_name("small.py")))), "eager")
     calls, told = itertools.count(), []
+    monkeypatch.setattr(keeping, "_kept", False)  # another test's kernels may have set tensors apart in this process
     # Called before the step that does not count, then before and after each that does.
     monkeypatch.setattr(memory, "paging", lambda: (fresh * (next(calls) // 2), 0.0))
     monkeypatch.setattr(heap, "room", lambda available, resident, taken: told.append(taken) or 0)
