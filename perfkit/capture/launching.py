@@ -39,7 +39,7 @@ FIRST_LAUNCHES = 12  # enough for the corrected tests of a dozen passes and fami
 WARMUP_STEPS = 60  # at most
 # A processor changes its pace for a tenth of a second at a time: many short parts meet every pace on each side.
 _MOST_PROFILED = 120  # steps, where they are short
-_PARTS = 24  # of a side's profiled steps, between which the others record theirs
+_PARTS = 24  # of a side's profiled steps at most, between which the others record theirs
 
 
 @dataclass(frozen=True)
@@ -206,12 +206,16 @@ def _profiled_steps(turn: int, plan: Plan) -> int:
 
 def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[int]) -> None:
     """Record `steps` of each side, in parts that take turns, there and back: what slows the machine for a while then
-    falls on a part of every side's steps, and not on all steps of one."""
+    falls on a part of every side's steps, and not on all steps of one.
+
+    No more parts than steps: of long steps, four a side, all would fall on ways back.
+    """
     for side in order:
         children[side].call("start_recording", steps=steps[side])
-    for part in range(_PARTS):
+    parts = min(_PARTS, max(steps))
+    for part in range(parts):
         for side in order if part % 2 == 0 else reversed(order):
-            count = steps[side] * (part + 1) // _PARTS - steps[side] * part // _PARTS
+            count = steps[side] * (part + 1) // parts - steps[side] * part // parts
             if count:
                 children[side].call("record_steps", steps=count)
     for child in children:

@@ -81,6 +81,10 @@ def test_sides_are_profiled_there_and_back_in_parts() -> None:
     launching._profile(children, [1, 0], [24, 4])
     turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
     assert [s for side, s in turns if side == 0] == [1] * 24 and [s for side, s in turns if side == 1] == [1] * 4
+    called.clear()
+    launching._profile(children, [1, 0], [4, 4])
+    turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
+    assert turns == [(1, 1), (0, 1), (0, 1), (1, 1)] * 2, "long steps too"
 
 
 def test_short_steps_are_profiled_often_and_long_ones_a_few_times() -> None:
