@@ -15,6 +15,7 @@ from perfkit.capture.session import Session, _shares
 from perfkit.errors import RunFailed, UsageError
 from perfkit.run_folder import Settings, read_manifest
 from perfkit.table import KernelTable
+from tests.interrupts import hear_interrupts
 
 SMALL = Path(__file__).parent / "small.py"
 ROOT = Path(__file__).parents[2]
@@ -114,6 +115,7 @@ def test_ctrl_c_leaves_what_existed_and_nothing_else(folder, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=hear_interrupts,
     )
     partial = tmp_path / ".run.partial" / "eager" / "log.txt"
     deadline = time.monotonic() + 120

@@ -17,6 +17,7 @@ import pytest
 from perfkit.cli import tensorboard
 from perfkit.errors import InputError, PerfkitError, Unavailable
 from perfkit.render import scalars
+from tests.interrupts import hear_interrupts
 from tests.render import sample
 
 if TYPE_CHECKING:
@@ -33,11 +34,6 @@ def run_folder(tmp_path: Path) -> Path:
     (tmp_path / "run.json").write_text("{}")
     scalars.write_events(report, tmp_path)
     return tmp_path
-
-
-def hear_interrupts() -> None:
-    """What a shell starts in the background, a whole test run for instance, is deaf to Ctrl-C, as are its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
