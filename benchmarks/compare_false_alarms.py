@@ -1,6 +1,6 @@
 """How often `perfkit compare` calls a program different from itself, on this machine with its noise.
 
-    python3 benchmarks/compare_false_alarms.py                      100 comparisons of twelve launches: 2 to 4 h
+    python3 benchmarks/compare_false_alarms.py                      100 comparisons at the default setting: 3 to 5 h
     python3 benchmarks/compare_false_alarms.py --out tries.jsonl    keep each, and go on where the file stops
     python3 benchmarks/compare_false_alarms.py --tries 5            a look
 
@@ -17,6 +17,8 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+from perfkit.capture.launching import FIRST_LAUNCHES
 
 WORKLOAD = ("mlp", "--preset", "deep", "--dim", "layers=4", "-B", "64")
 WRONG = {"better", "worse"}
@@ -37,7 +39,7 @@ def main() -> int:
     """Try, print every try and the rates; 1 when one is above what is allowed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--tries", type=int, default=100)
-    parser.add_argument("--launches", type=int, default=12)
+    parser.add_argument("--launches", type=int, default=FIRST_LAUNCHES)
     parser.add_argument("--seed", type=int, default=1337, help="of the first try; the others count on")
     parser.add_argument("--out", type=Path, help="file with a line for each try")
     options = parser.parse_args()

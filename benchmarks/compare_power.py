@@ -1,6 +1,6 @@
 """Whether `perfkit compare` finds a slowdown of 5 % that is planted in one kernel family, and names the family.
 
-    python3 benchmarks/compare_power.py                20 tries at the default setting: 30 to 50 min on two cores
+    python3 benchmarks/compare_power.py                20 tries at the default setting: 40 to 70 min on two cores
     python3 benchmarks/compare_power.py --out FILE     keep each, and go on where the file stops
     python3 benchmarks/compare_power.py --tries 2      a look
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from perfkit.analysis.compare import compare
 from perfkit.capture import comparison
-from perfkit.capture.launching import Plan, Program
+from perfkit.capture.launching import FIRST_LAUNCHES, Plan, Program
 from perfkit.comparing import load, target_of
 from perfkit.statistics.judging import WORSE
 from perfkit.workloads import find, resolve_settings
@@ -96,7 +96,7 @@ def main() -> int:
     """Try, print every try and the rates; 1 when a rate is missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--tries", type=int, default=20)
-    parser.add_argument("--launches", type=int, default=12)
+    parser.add_argument("--launches", type=int, default=FIRST_LAUNCHES)
     parser.add_argument("--out", type=Path, help="file with a line for each try")
     options = parser.parse_args()
     kept = options.out.read_text().splitlines() if options.out and options.out.exists() else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from perfkit.analysis.compare import compare
 from perfkit.analysis.sides import ROUND
 from perfkit.capture import comparison, launching
 from perfkit.capture.launching import Plan, Program, _stop
+from perfkit.cli.compare import compare as cli_compare
 from perfkit.comparing import load, target_of
 from perfkit.errors import RunFailed, UsageError
 from perfkit.launches import Launch, Turn, read_measurement
@@ -86,10 +88,15 @@ def launch(first: float, second: float) -> Launch:
     )  # fmt: skip
 
 
+def test_the_command_measures_by_the_plan_of_the_library():
+    given = signature(cli_compare).parameters
+    assert given["launches"].default == Plan().launches and given["time_limit"].default == Plan().time_limit
+
+
 def test_when_measuring_stops():
-    steady, wild = [launch(100, 101 + 0.01 * i) for i in range(12)], [launch(100, 100 + 9 * i) for i in range(12)]
-    assert _stop(steady[:11], 2, Plan(), 1.0) == "" and _stop(steady, 2, Plan(), 1.0) == "12 launches, as planned"
+    steady, wild = [launch(100, 101 + 0.01 * i) for i in range(16)], [launch(100, 100 + 9 * i) for i in range(16)]
+    assert _stop(steady[:15], 2, Plan(), 1.0) == "" and _stop(steady, 2, Plan(), 1.0) == "16 launches, as planned"
     precise, slow = Plan(precision=0.01), Plan(precision=0.01, time_limit=600)
-    assert "the precision of 1.00% was reached after 12 launches" in _stop(steady, 2, precise, 1.0)
+    assert "the precision of 1.00% was reached after 16 launches" in _stop(steady, 2, precise, 1.0)
     assert _stop(wild, 2, precise, 1.0) == ""
-    assert "the time limit of 600 s ended it after 12 launches" in _stop(wild, 2, slow, 599.0)
+    assert "the time limit of 600 s ended it after 16 launches" in _stop(wild, 2, slow, 599.0)
