@@ -16,7 +16,7 @@ from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested
 from perfkit.analysis.results import Interval
 from perfkit.analysis.sides import LAUNCH, Side, Values
 from perfkit.hardware import comparable
-from perfkit.statistics import judging, median
+from perfkit.statistics import judging, median, turns
 from perfkit.statistics.judging import Judgement, judge
 
 ONE_PROCESS = 0.03  # what two processes of the same program may differ by, where each side ran in one
@@ -119,12 +119,22 @@ def weigh(
         together = first.pairs and second.pairs and first.origin == second.origin != ""
         together = together and len(first.values) == len(second.values)
         found = judge(
-            first.values, second.values, pairs=together, unit=first.unit, allowance=allowance,
+            first.values, second.values, pairs=together, unit=first.unit,
+            differences=in_turns(first, second) if together else None, allowance=allowance,
             resolution=rule.resolution, higher_is_better=higher_is_better,
         )  # fmt: skip
         if found.low is None and shown[0] and shown[1] is not None:  # nothing was tested: the values as they are shown
             found = msgspec.structs.replace(found, ratio=shown[1] / shown[0])
     return Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found)
+
+
+def in_turns(first: Values, second: Values) -> list[float] | None:
+    """The log ratio of each launch, by the profiled steps that the sides recorded next to each other; None without."""
+    if not (first.steps and second.steps):
+        return None
+    shifts = map(turns.log_ratio, first.steps, second.steps)
+    values = zip(first.values, second.values, shifts, strict=True)
+    return [math.log(other) - math.log(one) if shift is None else shift for one, other, shift in values]
 
 
 def _pair(first: Side, second: Side, rule: Rule, one: object, other: object) -> Pair:
@@ -240,7 +250,9 @@ def efficiency(first: Side, second: Side, rule: Rule) -> Tested:
         mask = side.judged.judged
         roof, time = side.per_unit(side.judged.roof, mask), side.per_unit(side.judged.time, mask)
         ratios = [r / t if t else 0.0 for r, t in zip(roof.values, time.values, strict=True)]
-        values.append(Values(ratios, roof.unit, roof.pairs, roof.origin))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = [r / t for r, t in zip(roof.steps, time.steps, strict=True)]
+        values.append(Values(ratios, roof.unit, roof.pairs, roof.origin, steps))
     shown = first.backend.efficiency, second.backend.efficiency
     return weigh("efficiency", "%", values[0], values[1], rule, shown, higher_is_better=True)
 

@@ -37,12 +37,16 @@ BLOCKS = 5  # into which the steps of a run that tells no turns are divided
 
 @dataclass(frozen=True)
 class Values:
-    """Values of one metric, one a `unit`; `pairs` where those of two sides of the same origin belong together."""
+    """Values of one metric, one a `unit`; `pairs` where those of two sides of the same origin belong together.
+
+    `steps` holds each launch's profiled steps, in order, where sides recorded theirs in turns.
+    """
 
     values: list[float]
     unit: str
     pairs: bool = False
     origin: str = ""  # what was measured in turns with each other has one origin
+    steps: Sequence[np.ndarray] = ()
 
 
 @dataclass
@@ -91,8 +95,9 @@ class Side:
         if not len(self.launch_of_step):
             return Values(sums.tolist(), STEP)
         launch = np.asarray(self.launch_of_step)[names]
-        by_launch = [float(np.median(sums[launch == one])) for one in np.unique(launch)]
-        return Values(by_launch, LAUNCH, True, self.step.origin if self.step else "")
+        by_launch = [sums[launch == one] for one in np.unique(launch)]
+        origin = self.step.origin if self.step else ""
+        return Values([float(np.median(one)) for one in by_launch], LAUNCH, True, origin, by_launch)
 
 
 def profiled_steps(frame: pd.DataFrame) -> int:

@@ -32,14 +32,14 @@ from perfkit.errors import RunFailed
 from perfkit.launches import LAUNCHES, Launch, Turn
 from perfkit.run_folder import KERNELS, Settings
 from perfkit.statistics import ranks, series
+from perfkit.statistics.turns import PARTS
 
 Progress = Callable[[str, str], None]
 
-FIRST_LAUNCHES = 16  # with twelve, 5 % in one family was missed in 5 of 60 tries on a busy machine
+FIRST_LAUNCHES = 16  # one launch that contradicts all others must not hide 5 % in a family
 WARMUP_STEPS = 60  # at most
-# A processor changes its pace for a tenth of a second at a time: many short parts meet every pace on each side.
+# A processor changes its pace for a tenth of a second at a time: many steps, in short parts, meet every pace.
 _MOST_PROFILED = 120  # steps, where they are short
-_PARTS = 24  # of a side's profiled steps at most, between which the others record theirs
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[in
     """
     for side in order:
         children[side].call("start_recording", steps=steps[side])
-    parts = min(_PARTS, max(steps))
+    parts = min(PARTS, max(steps))
     for part in range(parts):
         for side in order if part % 2 == 0 else reversed(order):
             count = steps[side] * (part + 1) // parts - steps[side] * part // parts

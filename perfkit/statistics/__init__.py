@@ -4,6 +4,7 @@ estimates     medians and their ratio by the bootstrap; exponents of a power law
 ranks         two groups, or pairs, compared by ranks: exact p values, and the intervals that belong to them
 corrections   many tests at once
 judging       from samples to a verdict: better, worse, no difference shown, cannot tell
+turns         two series that were recorded in turns, part by part
 series        warm-up, drift, outliers, and steps in a history
 """
 

@@ -58,11 +58,14 @@ def judge(
     *,
     pairs: bool,
     unit: str,
+    differences: Sequence[float] | None = None,
     allowance: float = 0.0,
     resolution: float = RESOLUTION,
     higher_is_better: bool = False,
 ) -> Judgement:
     """The verdict on `second` against `first`: positive values, one a `unit`; with `pairs` they belong together.
+
+    `differences` are the log ratios of the pairs, where more is known of them than the values tell.
 
     Raises `ValueError` for values that are not positive and finite, or for pairs of unequal number.
     """
@@ -71,7 +74,10 @@ def judge(
     if min(*first, *second) <= 0:
         raise ValueError("ratios need positive values")
     a, b = [math.log(v) for v in first], [math.log(v) for v in second]
-    shift = ranks.paired([y - x for x, y in zip(a, b, strict=True)]) if pairs else ranks.groups(a, b)
+    if pairs:
+        shift = ranks.paired([y - x for x, y in zip(a, b, strict=True)] if differences is None else differences)
+    else:
+        shift = ranks.groups(a, b)
     known = math.isfinite(shift.low)
     made = Judgement(
         verdict=UNKNOWN,

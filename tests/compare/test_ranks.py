@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfkit.capture.launching import Plan
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm
 from perfkit.statistics.judging import BETTER, SAME, UNKNOWN, WORSE, correct, judge
@@ -117,7 +118,7 @@ def test_a_correction_takes_a_verdict_away_and_says_so():
 
 def verdicts(tries: int, effect: float, **how: int) -> list[str]:
     return [
-        judge(*launches(np.random.default_rng(seed), 12, effect, **how), pairs=True, unit="launch").verdict
+        judge(*launches(np.random.default_rng(seed), Plan().launches, effect, **how), pairs=True, unit="launch").verdict
         for seed in range(tries)
     ]
 
