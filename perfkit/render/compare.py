@@ -193,7 +193,8 @@ def _tested(rows: Sequence[Tested], about: str) -> Table:
         Column("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) for j in judged), numeric=False),
         words("", [j.why for j in judged], ["dim"] * len(rows), priority=4, least=12),
         notes=["p after Holm's correction over all these lines; \"would show\": the least change that would have "
-               "been shown four times out of five."],
+               "been shown four times out of five. A change is the test's own estimate, and need not be the "
+               "quotient of what is shown."],
     )  # fmt: skip
 
 
