@@ -36,7 +36,7 @@ from perfkit.statistics.turns import PARTS
 
 Progress = Callable[[str, str], None]
 
-FIRST_LAUNCHES = 16  # one launch that contradicts all others must not hide 5 % in a family
+FIRST_LAUNCHES = 18  # the fewest that show an effect in ten tests where one launch contradicts all others
 WARMUP_STEPS = 60  # at most
 # A processor changes its pace for a tenth of a second at a time: many steps, in short parts, meet every pace.
 _MOST_PROFILED = 120  # steps, where they are short

@@ -36,7 +36,7 @@ def compare(
     ] = "",
     launches: Annotated[
         int, typer.Option(help="Launches: fresh processes of every side; at least that many.", rich_help_panel=MEASURE)
-    ] = 16,
+    ] = 18,
     precision: Annotated[
         str,
         typer.Option(

@@ -94,9 +94,9 @@ def test_the_command_measures_by_the_plan_of_the_library():
 
 
 def test_when_measuring_stops():
-    steady, wild = [launch(100, 101 + 0.01 * i) for i in range(16)], [launch(100, 100 + 9 * i) for i in range(16)]
-    assert _stop(steady[:15], 2, Plan(), 1.0) == "" and _stop(steady, 2, Plan(), 1.0) == "16 launches, as planned"
+    steady, wild = [launch(100, 101 + 0.01 * i) for i in range(18)], [launch(100, 100 + 9 * i) for i in range(18)]
+    assert _stop(steady[:17], 2, Plan(), 1.0) == "" and _stop(steady, 2, Plan(), 1.0) == "18 launches, as planned"
     precise, slow = Plan(precision=0.01), Plan(precision=0.01, time_limit=600)
-    assert "the precision of 1.00% was reached after 16 launches" in _stop(steady, 2, precise, 1.0)
+    assert "the precision of 1.00% was reached after 18 launches" in _stop(steady, 2, precise, 1.0)
     assert _stop(wild, 2, precise, 1.0) == ""
-    assert "the time limit of 600 s ended it after 16 launches" in _stop(wild, 2, slow, 599.0)
+    assert "the time limit of 600 s ended it after 18 launches" in _stop(wild, 2, slow, 599.0)

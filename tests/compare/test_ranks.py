@@ -162,3 +162,11 @@ def test_stopping_at_a_width_raises_no_more_false_alarms(kind):
         alarms += not shift.low <= 0 <= shift.high
     assert stopped > tries / 4, "the rule is at work"
     assert alarms / tries <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / tries), "5 %, and twice the error of so many tries"
+
+
+def test_one_launch_that_contradicts_all_others_does_not_hide_an_effect_among_ten_tests():
+    first = [1.0] * Plan().launches
+    odd = judge(first, [0.5, *(1.05 + 0.001 * i for i in range(Plan().launches - 1))], pairs=True, unit="launch")
+    same = [judge(first, [1 + 0.001 * (-1) ** i for i in range(Plan().launches)], pairs=True, unit="launch")] * 9
+    assert correct([odd, *same])[0].verdict == WORSE
+    assert judge(first[:12], [0.5, *([1.05] * 11)], pairs=True, unit="launch").verdict != WORSE

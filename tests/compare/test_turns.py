@@ -14,7 +14,7 @@ from perfkit.statistics.turns import PARTS, log_ratio
 
 def recorded(rng: np.random.Generator) -> list[np.ndarray]:
     """Two equal series of 120 steps of 1 ms, recorded there and back in 24 parts each; the machine is half as fast for
-    a while now and then (five parts on average), and every step has noise of 1 %."""
+    a while now and then (five turns on average), and every step has noise of 1 %."""
     slow, found = bool(rng.integers(2)), [list[float](), list[float]()]
     for part in range(PARTS):
         for side in (0, 1) if part % 2 == 0 else (1, 0):
