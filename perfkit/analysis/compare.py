@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -12,12 +13,15 @@ import numpy as np
 import perfkit
 from perfkit.analysis import difference, logical_tree, waterfall
 from perfkit.analysis.aligned import align_places
-from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested
+from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested, TreeLine
 from perfkit.analysis.results import Interval
 from perfkit.analysis.sides import LAUNCH, Side, Values
 from perfkit.hardware import comparable
 from perfkit.statistics import judging, median, turns
 from perfkit.statistics.judging import Judgement, judge
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ONE_PROCESS = 0.03  # what two processes of the same program may differ by, where each side ran in one
 OTHER_TIME = 0.05  # what two runs of the same program may differ by, made at different times
@@ -58,9 +62,7 @@ def compare(sides: Sequence[Side], rule: Rule | None = None, how: str = "", titl
         title=title or " against ".join([", ".join(s.label for s in sides[1:]) or "nothing", sides[0].label]),
         sides=[_result(s, p) for s, p in zip(sides, placed, strict=True)],
         pairs=pairs,
-        tree=logical_tree.tree([p if p is not None else _nothing(placed) for p in placed])
-        if any(p is not None for p in placed)
-        else [],
+        tree=_tree(placed),
         how=how,
         notes=list(_notes(sides)),
     )
@@ -137,7 +139,7 @@ def in_turns(first: Values, second: Values) -> list[float] | None:
     return [math.log(other) - math.log(one) if shift is None else shift for one, other, shift in values]
 
 
-def _pair(first: Side, second: Side, rule: Rule, one: object, other: object) -> Pair:
+def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other: pd.DataFrame | None) -> Pair:
     step = step_test(first, second, rule)
     changes = difference.difference(first.report, second.report, (first.backend.name, second.backend.name))
     profiled = first.table is not None and second.table is not None
@@ -151,7 +153,7 @@ def _pair(first: Side, second: Side, rule: Rule, one: object, other: object) -> 
         step=step,
         tested=[msgspec.structs.replace(one, judgement=found) for one, found in zip(tested, judged, strict=True)],
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
-        exchanges=logical_tree.exchanges(one, other) if profiled else [],  # type: ignore[arg-type]
+        exchanges=logical_tree.exchanges(one, other) if one is not None and other is not None else [],
         operators=changes.operators,
         kernels=changes.kernels,
     )
@@ -261,15 +263,17 @@ def _with_step(pair: Pair, judgement: Judgement) -> Pair:
     return msgspec.structs.replace(pair, step=msgspec.structs.replace(pair.step, judgement=judgement))
 
 
-def _nothing(placed: Sequence[object]) -> object:
-    return next(p for p in placed if p is not None).iloc[:0]  # type: ignore[attr-defined]
+def _tree(placed: Sequence[pd.DataFrame | None]) -> list[TreeLine]:
+    """The tree of all sides; those without a profile have empty places in it."""
+    profiled = [p for p in placed if p is not None]
+    return logical_tree.tree([profiled[0].iloc[:0] if p is None else p for p in placed]) if profiled else []
 
 
-def _result(side: Side, placed: object) -> SideResult:
-    backend, report = side.backend, side.backend
-    evidence = logical_tree.evidence(placed) if placed is not None else {}  # type: ignore[arg-type]
+def _result(side: Side, placed: pd.DataFrame | None) -> SideResult:
+    backend = side.backend
+    evidence = logical_tree.evidence(placed) if placed is not None else {}
     estimate = median(side.step.values) if side.step and side.step.values else None
-    count = sum(g.count for g in report.families) if report.families else None
+    count = sum(g.count for g in backend.families) if backend.families else None
     return SideResult(
         label=side.label,
         source=side.source,
@@ -302,7 +306,6 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
 
 def _sentences(found: Comparison) -> Iterator[str]:
     """What is to be said first."""
-    by_label: Callable[[str], SideResult] = lambda name: next(s for s in found.sides if s.label == name)  # noqa: E731
     for pair in found.pairs:
         j = pair.step.judgement
         if j.ratio is not None and j.low is not None and j.high is not None:
@@ -312,6 +315,4 @@ def _sentences(found: Comparison) -> Iterator[str]:
             yield f"{said}{why}."
         else:
             yield f"{pair.second} against {pair.first}: {j.verdict}{f', for {j.why}' if j.why else ''}."
-        for side in map(by_label, (pair.first, pair.second)):
-            if side.status in ("wrong", "failed"):
-                yield f"{side.label} is {side.status}: {side.reason}"
+    yield from (f"{s.label} is {s.status}: {s.reason}" for s in found.sides if s.status in ("wrong", "failed"))

@@ -162,11 +162,15 @@ def of_launches(
 def _of_pooled(
     run: Run, backend: str, label: str, table: KernelTable | None, samples: list[float], source: str
 ) -> Side:
-    """A side whose table and samples are those of all launches, and whose correctness is that of the run."""
+    """A side whose table and samples are those of all launches, and whose correctness is that of the run.
+
+    The run's steps beside its own profile are another process's, minutes old: what profiling added to the launches'
+    steps is told by the launches' timed ones.
+    """
     record = run.manifest.backend(backend)
     if record is None:
         raise KeyError(backend)
-    whole = msgspec.structs.replace(record, samples_ns=samples, turns=[], warnings=list(record.warnings))
+    whole = msgspec.structs.replace(record, samples_ns=samples, beside_ns=[], turns=[], warnings=list(record.warnings))
     manifest = msgspec.structs.replace(run.manifest, backends=[whole])
     alone = dataclasses.replace(run, manifest=manifest, tables={backend: table} if table is not None else run.tables)
     report = analyse(alone)

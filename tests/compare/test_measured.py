@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from inspect import signature
 from pathlib import Path
 
@@ -71,6 +72,10 @@ def test_checked_sides_carry_their_correctness(tmp_path):
     assert all(side.backend.correctness.ok for side in sides)
     assert (tmp_path / "pair" / "run" / "run.json").is_file()
     assert compare(sides).pairs[0].waterfall.basis == "timed"
+    (launch,) = read_measurement(tmp_path / "pair").launches
+    for place, side in enumerate(sides):
+        timed = statistics.median(ns for turn in launch.turns if turn.side == place for ns in turn.samples_ns)
+        assert side.backend.accounting.plain_step_ns == timed, "the checked run's own steps are another process's"
 
 
 @pytest.mark.slow
