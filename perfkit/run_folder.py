@@ -36,6 +36,10 @@ ANNOTATED_TEXT, ANNOTATED_PAGE = "annotated.txt", "annotated.html"
 
 DTYPES = ("fp32", "tf32", "bf16")
 
+# Warnings on how a run timed a backend, which say nothing of what another measurement did with it.
+TIMED_ALONE = "Too large to keep all backends in memory: timed one after another."
+TIMED_APART = "Too large to be kept in memory beside the others: timed apart from them."
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was asked to do. Sizes that a workload does not have are None."""

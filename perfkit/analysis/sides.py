@@ -21,7 +21,7 @@ from perfkit.analysis.report import analyse, analyse_table, ceilings_of, in_step
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.analysis.roofline import Judged
 from perfkit.launches import Launch, Measurement
-from perfkit.run_folder import BackendRun, Manifest
+from perfkit.run_folder import TIMED_ALONE, TIMED_APART, BackendRun, Manifest
 from perfkit.statistics import series
 from perfkit.table import KernelTable
 
@@ -165,12 +165,13 @@ def _of_pooled(
     """A side whose table and samples are those of all launches, and whose correctness is that of the run.
 
     The run's steps beside its own profile are another process's, minutes old: what profiling added to the launches'
-    steps is told by the launches' timed ones.
+    steps is told by the launches' timed ones. Nor are these timed as the run's were.
     """
     record = run.manifest.backend(backend)
     if record is None:
         raise KeyError(backend)
-    whole = msgspec.structs.replace(record, samples_ns=samples, beside_ns=[], turns=[], warnings=list(record.warnings))
+    warnings = [text for text in record.warnings if text not in (TIMED_ALONE, TIMED_APART)]
+    whole = msgspec.structs.replace(record, samples_ns=samples, beside_ns=[], turns=[], warnings=warnings)
     manifest = msgspec.structs.replace(run.manifest, backends=[whole])
     alone = dataclasses.replace(run, manifest=manifest, tables={backend: table} if table is not None else run.tables)
     report = analyse(alone)

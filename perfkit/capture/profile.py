@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +93,8 @@ class Recorder:
         """Stop, and give what was recorded."""
         # No step() since the last recorded step: it would arm a new window, and the export would be empty.
         self._open.close()
-        return Recording(self._profiler, self._step_ns, self._event_cost_ns)
+        # Of two measurements the less: what a moment in which others slowed this machine adds is not the profiler's.
+        return Recording(self._profiler, self._step_ns, min(self._event_cost_ns, event_cost_ns()))
 
 
 def record(program: Program, settings: Settings, run: Callable[[int], object], steps: int) -> Recording:
@@ -156,7 +156,6 @@ def table_of(program: Program, workload: Workload, settings: Settings, result: P
     )
 
 
-@cache
 def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
     """What recording one operator with its shapes adds to its time, in ns: median over `repeats`, measured here.
 

@@ -32,6 +32,8 @@ from perfkit.capture.child import Child
 from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.run_folder import (
     KERNELS,
+    TIMED_ALONE,
+    TIMED_APART,
     BackendRun,
     Manifest,
     Settings,
@@ -167,7 +169,7 @@ class Session:
         assert member.child is not None
         member.child.close()
         member.record, member.child, member.first, member.crowded = self._record(member.name), None, {}, False
-        member.record.warnings.append("Too large to be kept in memory beside the others: timed apart from them.")
+        member.record.warnings.append(TIMED_APART)
         return member
 
     def _order(self) -> list[str]:
@@ -208,7 +210,7 @@ class Session:
         if available is None or need < 0.8 * available:
             return [list(members)]
         for member in members:
-            member.record.warnings.append("Too large to keep all backends in memory: timed one after another.")
+            member.record.warnings.append(TIMED_ALONE)
         return [[m] for m in members]
 
     def _start(self, stack: contextlib.ExitStack, member: _Member, scratch: Path) -> None:

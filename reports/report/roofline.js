@@ -5,6 +5,7 @@ function rooflineCard(backend, roofs, pick) {
   if (!points.length) return null;
   const chosen = { by: "family", size: "time", roofs: new Set(usedRoofs(points, roofs)) };
   const node = el("div", { class: "chart roofline", role: "img", "aria-label": "Roofline: FLOP/s over FLOP per byte, with the measured ceilings" });
+  keepPointWhilePressed(node);
   const draw = () => chart(node, () => rooflineFigure(points, roofs, chosen)).then(() => onPoint(node, pick));
   const controls = el("div", { class: "controls" },
     choice("Colour by", [["family", "By kernel type"], ["pass", "By pass"]], "family", (v) => { chosen.by = v; draw(); }),
@@ -36,7 +37,18 @@ function rooflineNote(backend, points, roofs) {
     off > 0 ? `${off} of ${backend.kernels.length} kernels do no arithmetic, or none that is known, or are too small to judge, and have no place here.` : ""].filter(Boolean).join(" ");
 }
 
+// Plotly looks for the point under the pointer at most every 50 ms. A look that comes late, when the button is pressed
+// already, makes it forget the point, and a quick click is lost. So it must not look while the button is pressed.
+function keepPointWhilePressed(node) {
+  node.addEventListener("mousedown", () => {
+    node.dataset.pressed = "";
+    addEventListener("mouseup", () => { delete node.dataset.pressed; }, { capture: true, once: true });
+  }, true);
+}
+
 function onPoint(node, pick) {
+  node.removeAllListeners("plotly_beforehover");
+  node.on("plotly_beforehover", () => !("pressed" in node.dataset));
   node.removeAllListeners("plotly_click");
   node.on("plotly_click", (event) => {
     const label = event.points[0].customdata;

@@ -42,6 +42,18 @@ def test_parts_are_one_profile_and_what_happens_between_them_is_no_step(tmp_path
     assert frame["step"].dropna().tolist() == [0, 1, 2] and "aten::exp" in frame[frame["step"].isna()]["name"].tolist()
 
 
+@pytest.mark.parametrize("costs", [(2800.0, 1400.0), (1400.0, 2800.0)])
+def test_a_slow_moment_before_or_after_does_not_raise_the_cost_of_an_event(
+    costs: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = iter(costs)
+    monkeypatch.setattr(profile, "event_cost_ns", lambda: next(measured))
+    one = recorder(lambda index: None)
+    one.start()
+    one.steps(1)
+    assert one.finish().event_cost_ns == 1400 and next(measured, None) is None
+
+
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_step_that_fails_leaves_nothing_switched_on(at: int) -> None:
     def run(index: int) -> None:

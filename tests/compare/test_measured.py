@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from inspect import signature
 from pathlib import Path
@@ -16,7 +17,7 @@ from perfkit.cli.compare import compare as cli_compare
 from perfkit.comparing import load, target_of
 from perfkit.errors import RunFailed, UsageError
 from perfkit.launches import Launch, Turn, read_measurement
-from perfkit.run_folder import Settings
+from perfkit.run_folder import TIMED_ALONE, Settings
 
 SMALL = Path(__file__).parents[1] / "capture" / "small.py"
 QUICK = Plan(launches=1, turn_seconds=1e-9, warmup_seconds=0.2, profiled_steps=2)  # a turn is one step
@@ -66,14 +67,18 @@ def test_each_launch_says_anew_how_long_a_turn_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_checked_sides_carry_their_correctness(tmp_path):
+def test_checked_sides_carry_their_correctness(tmp_path, monkeypatch):
+    monkeypatch.setattr("perfkit.capture.memory.available_bytes", lambda: 2_000_000_000)
     measure(tmp_path / "pair", check=True)
+    checked = json.loads((tmp_path / "pair" / "run" / "run.json").read_text())["backends"]
+    assert [TIMED_ALONE in backend["warnings"] for backend in checked] == [True]
     sides = load(target_of(tmp_path / "pair"))
     assert all(side.backend.correctness.ok for side in sides)
     assert (tmp_path / "pair" / "run" / "run.json").is_file()
     assert compare(sides).pairs[0].waterfall.basis == "timed"
     (launch,) = read_measurement(tmp_path / "pair").launches
     for place, side in enumerate(sides):
+        assert TIMED_ALONE not in side.backend.warnings, "the launches keep both in memory"
         timed = statistics.median(ns for turn in launch.turns if turn.side == place for ns in turn.samples_ns)
         assert side.backend.accounting.plain_step_ns == timed, "the checked run's own steps are another process's"
 

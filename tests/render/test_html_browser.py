@@ -143,13 +143,32 @@ def test_a_point_leads_to_its_kernel(show: Show) -> None:
     points.first.scroll_into_view_if_needed()
     point = points.first.bounding_box()
     assert point
-    page.mouse.move(point["x"], point["y"])
     page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
     page.wait_for_selector(".hoverlayer .hovertext")
     page.mouse.down()
     page.mouse.up()
     page.wait_for_selector(".kernels .details")
     assert page.locator("input[type=search]").input_value().startswith("aten::")
+
+
+def test_a_click_right_after_a_move_is_not_lost(show: Show) -> None:
+    """Plotly looks at the second move 50 ms after the first, when the button is pressed, and would forget the point."""
+    page = show(sample.report())
+    page.evaluate(
+        """async () => {
+            const panel = document.querySelector(".panel:not([hidden])");
+            const drag = panel.querySelector(".roofline .nsewdrag");
+            const point = panel.querySelector(".roofline .points path").getBoundingClientRect();
+            const middle = { clientX: point.x + point.width / 2, clientY: point.y + point.height / 2 };
+            const send = (to, kind) => to.dispatchEvent(new MouseEvent(kind, { bubbles: true, ...middle }));
+            send(drag, "mousemove");
+            send(drag, "mousemove");
+            send(drag, "mousedown");
+            await new Promise((done) => setTimeout(done, 70));
+            send(document, "mouseup");
+        }"""
+    )
+    page.wait_for_selector(".kernels .details")
 
 
 def test_a_roof_can_be_hidden_and_shown(show: Show) -> None:

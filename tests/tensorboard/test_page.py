@@ -195,7 +195,6 @@ def test_a_point_of_the_roofline_leads_to_its_kernel(board: Board) -> None:
     assert points.count() >= 2
     assert board.count(".roofline .scatterlayer .js-line") >= 2
     box = board.at_rest(points.first)
-    board.page.mouse.move(box["x"] + 1, box["y"] + 1)
     board.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     board.frame.wait_for_selector(".hoverlayer .hovertext")
     board.page.mouse.down()
