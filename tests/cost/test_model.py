@@ -33,6 +33,23 @@ def test_the_registry_is_sound() -> None:
         assert not unknown, f"{operator.name} delegates to {unknown}"
 
 
+def test_operators_that_only_call_others_leave_the_work_to_them() -> None:
+    """Where PyTorch composes an operator of others in all of its forms, the others are the rows."""
+    torch = pytest.importorskip("torch")
+
+    def has(overload: str, key: str) -> bool:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(overload, key))
+
+    def composed(name: str) -> bool:
+        forms = [n for n in torch._C._dispatch_get_all_op_names() if n == name or n.startswith(f"{name}.")]
+        return bool(forms) and all(has(n, "CompositeImplicitAutograd") and not has(n, "CPU") for n in forms)
+
+    wrappers = [o for o in OPERATORS.values() if o.kind == "work" and composed(o.name)]
+    assert {"aten::true_divide", "aten::true_divide_", "aten::concat", "aten::square"} <= {o.name for o in wrappers}
+    assert [o.name for o in wrappers if not o.delegates] == []
+    assert "aten::div" in OPERATORS["aten::true_divide"].delegates, "its bytes were counted in both"
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
