@@ -169,6 +169,7 @@ def test_a_click_right_after_a_move_is_not_lost(show: Show) -> None:
         }"""
     )
     page.wait_for_selector(".kernels .details")
+    assert page.locator("input[type=search]").input_value().startswith("aten::")
 
 
 def test_a_roof_can_be_hidden_and_shown(show: Show) -> None:
