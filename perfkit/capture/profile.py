@@ -26,16 +26,21 @@ if TYPE_CHECKING:
     from perfkit.workloads.interface import Workload
 
 
+_PLAIN = "trace.json"
 _COMPRESSION = 5  # of gzip: of a trace of 109,000 events 9 makes 1.6 MB of it, not 1.9, in six times the time
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What a profiler holds of its steps, not written yet; the wall time of each step, and what an event costs."""
+    """An exported trace (plain JSON) that awaits its folder; the wall time of each step, and what an event costs."""
 
-    profiler: torch.profiler.profile
+    scratch: tempfile.TemporaryDirectory[str]  # removed with the recording
     step_ns: list[float]
     event_cost_ns: float
+
+    @property
+    def trace(self) -> Path:
+        return Path(self.scratch.name) / _PLAIN
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,14 @@ class Recorder:
             self._open = stack.pop_all()
 
     def finish(self) -> Recording:
-        """Stop, and give what was recorded."""
+        """Stop, export the trace, and give what was recorded. Raises `RunFailed` when the profiler wrote nothing."""
         # No step() since the last recorded step: it would arm a new window, and the export would be empty.
         self._open.close()
+        # Export first: another profiler session clears the GPU's records of this one, and leaves zeros in their place.
+        scratch = exported(self._profiler)
+        del self._profiler
         # Of two measurements the less: what a moment in which others slowed this machine adds is not the profiler's.
-        return Recording(self._profiler, self._step_ns, min(self._event_cost_ns, event_cost_ns()))
+        return Recording(scratch, self._step_ns, min(self._event_cost_ns, event_cost_ns()))
 
 
 def record(program: Program, settings: Settings, run: Callable[[int], object], steps: int) -> Recording:
@@ -105,22 +113,22 @@ def record(program: Program, settings: Settings, run: Callable[[int], object], s
     return recorder.finish()
 
 
-def write(recording: Recording, folder: Path) -> Profile:
-    """Write the trace into `folder`, under the name and at the place that TensorBoard's profile plugins look for.
+def exported(profiler: torch.profiler.profile) -> tempfile.TemporaryDirectory[str]:
+    """A folder of its own with the trace of a stopped profiler. Raises `RunFailed` when the profiler wrote nothing."""
+    scratch = tempfile.TemporaryDirectory(prefix="perfkit-trace-")
+    plain = Path(scratch.name) / _PLAIN
+    profiler.export_chrome_trace(str(plain))
+    if not plain.is_file() or plain.stat().st_size == 0:
+        raise RunFailed("torch.profiler wrote no trace.", "Run again with --profiler none to get the timings alone.")
+    return scratch
 
-    Raises `RunFailed` when the profiler wrote nothing.
-    """
+
+def write(recording: Recording, folder: Path) -> Profile:
+    """Write the trace into `folder`, under the name and at the place that TensorBoard's profile plugins look for."""
     trace = folder / f"{folder.name}.{time.time_ns()}.pt.trace.json.gz"
-    with tempfile.TemporaryDirectory() as scratch:
-        plain = Path(scratch) / "trace.json"
-        recording.profiler.export_chrome_trace(str(plain))
-        if not plain.is_file() or plain.stat().st_size == 0:
-            raise RunFailed(
-                "torch.profiler wrote no trace.", "Run again with --profiler none to get the timings alone."
-            )
-        # torch's own compression works line by line, at level 9: eleven times as long.
-        with open(plain, "rb") as source, gzip.open(trace, "wb", compresslevel=_COMPRESSION) as target:
-            shutil.copyfileobj(source, target, 1 << 20)
+    # torch's own compression works line by line, at level 9: eleven times as long.
+    with open(recording.trace, "rb") as source, gzip.open(trace, "wb", compresslevel=_COMPRESSION) as target:
+        shutil.copyfileobj(source, target, 1 << 20)
     return Profile(trace, recording.step_ns, recording.event_cost_ns)
 
 
