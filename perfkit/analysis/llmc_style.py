@@ -2,11 +2,11 @@
 
 The profiled model has one layer; kernels of the blocks stand for `layers` of them. Each kernel, numbered from 0 in
 launch order, gets a pass by the first test that holds: (1) an embedding kernel, by name: enc × 1; (2) one of six around
-the last fused classifier: cls × 1; (3) the optimizer or the gradient norm, by name: opt × 1; (4) after the embedding's
-backward: init × 0; (5) else a block, forward before the classifier and backward after it: × layers. Where each kernel
-knows its pass, as in a report that perfkit captured, places decide and no name: kernels of a block are those from the
-first to the last whose module has a number in its path. Time, bytes and instructions are multiplied, rates and shares
-are not; totals leave init out.
+the last fused classifier: cls × 1; (3) the optimizer, its copies of the weights or the gradient norm, by name: opt × 1;
+(4) after the embedding's backward: init × 0; (5) else a block, forward before the classifier and backward after it: ×
+layers. Where each kernel knows its pass, as in a report that perfkit captured, places decide and no name: kernels of a
+block are those from the first to the last whose module has a number in its path. Time, bytes and instructions are
+multiplied, rates and shares are not; totals leave init out.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ENCODER, FORWARD, CLASSIFIER, BACKWARD, OPTIMIZER, INIT = PASSES = ("enc", "fwd", "cls", "bwd", "opt", "init")
 LAYERS = 12
 _CLASSIFIER_SPAN = (-2, 4)  # around the fused classifier: layernorm and matmul before it, their backwards after it
+_OPTIMIZER = ("adamw", "global_norm", "copy_and_cast")  # copies: of the weights, in fp32, for adamw
 _COLLAPSED = ("ampere_bf16", "cudnn_generated_fort_native_sdpa")  # generated names that differ by tile sizes
 _BLOCK = re.compile(r"(?:^|\.)\d+(?:\.|$)")  # a module of a repeated layer, such as transformer.h.0.mlp
 _NOT_KERNELS = ("cpu_op", "memcpy", "memset", "graph")
@@ -261,7 +262,7 @@ def _passes_by_name(names: list[str]) -> list[str]:
         elif number in classifier:
             passes.append(CLASSIFIER)
             phase = BACKWARD
-        elif "adamw" in name or "global_norm" in name:
+        elif any(part in name for part in _OPTIMIZER):
             passes.append(OPTIMIZER)
         else:
             passes.append(phase)

@@ -31,7 +31,7 @@ STEP = [
     ("cudnn_generated_fort_native_sdpa_sm80_flash_bprop_wmma_knob_7", 2.0, 0.4, 0.4, 2.0, 2.0, 20.0, 5.0),
     ("void gelu_backward_inplace_kernel<float>(float*)", 1.0, 0.4, 0.2, 1.0, 1.0, 0.0, 1.0),
     ("encoder_backward_kernel(float*)", 1.0, 0.3, 0.3, 1.0, 1.0, 0.0, 1.0),
-    ("void copy_and_cast_kernel<float>(float*)", 0.5, 0.4, 0.2, 1.0, 1.0, 0.0, 1.0),
+    ("void global_sum_single_block_kernel(float*)", 0.5, 0.4, 0.2, 1.0, 1.0, 0.0, 1.0),
     ("void global_norm_squared_kernel<float>(float*)", 1.0, 0.6, 0.0, 1.0, 0.0, 0.0, 2.0),
     ("void adamw_kernel3<float, __nv_bfloat16>(float*)", 3.0, 1.5, 1.5, 2.0, 2.0, 0.0, 9.0),
 ]
@@ -88,6 +88,20 @@ def test_the_five_tests_in_their_order() -> None:
     assert [f"{c.pass_}×{c.multiplier}" for c in summarize(step()).calls] == PASSES
 
 
+@pytest.mark.parametrize("place", [2, 11, 13, 16])  # forward, backward, after the encoder's backward, last
+def test_copies_for_the_optimizer_count_once_wherever_they_stand(place: int) -> None:
+    copy = ("void copy_and_cast_kernel<float, __nv_bfloat16>(T1 *)", 0.25, 0.1, 0.05, 1.0, 2.0, 0.0, 3.0)
+    made, without = summarize(step([*STEP[:place], copy, *STEP[place:]])), summarize(step())
+    assert [f"{c.pass_}×{c.multiplier}" for c in made.calls] == [*PASSES[:place], "opt×1", *PASSES[place:]]
+    assert made.calls[place].time_ns == about(0.25e6)
+    assert {p: ns - without.passes[p] for p, ns in made.passes.items() if ns != without.passes[p]} == {
+        "opt": about(0.25e6)
+    }
+    assert made.time_ns == about(106.25e6)
+    assert made.instructions == about(without.instructions + 3e6)
+    assert next(k for k in made.kinds if k.name == "copy_and_cast_kernel").count == 1
+
+
 def test_totals_worked_out_by_hand() -> None:
     made = summarize(step())
     # enc 1 + 1; fwd 12 · (1 + 2 + 1); cls 1 + 4 + 2 + 4 + 4 + 1; bwd 12 · (2 + 1); opt 1 + 3; init 0.5 stays out
@@ -126,7 +140,7 @@ def test_kinds_hold_the_time_of_init_and_count_it_0() -> None:
     kinds = {k.name: (k.time_ns / 1e6, k.count) for k in summarize(step()).kinds}
     assert kinds["ampere_bf16"] == (about(24 + 12 + 4 + 4 + 4), 12 + 12 + 3)
     assert kinds["cudnn_generated_fort_native_sdpa"] == (about(24), 12)
-    assert kinds["copy_and_cast_kernel"] == (about(0.5), 0)
+    assert kinds["global_sum_single_block_kernel"] == (about(0.5), 0)
     times = [k.time_ns for k in summarize(step()).kinds]
     assert times == sorted(times, reverse=True)
     assert sum(k.share for k in summarize(step()).kinds) == about(106.5 / 106)
