@@ -104,8 +104,9 @@ def test_every_kind_of_event_is_taken(scanner, how):
     text = listed(EVENTS[:-2], **how)
     assert scanned_alike(scanner, text)
     found = scanner.scan(memory_of(text))
-    assert [len(group["start"]) for group in (found.host,)] == [7] and len(found.device["kind"]) == 3
+    assert [len(group["start"]) for group in (found.host,)] == [7] and found.device["kind"].tolist() == [0, 1, 2, 3]
     assert found.arrows["begins"].tolist() == [1, 0]
+    assert (found.device["device"].tolist()[-1], found.device["stream"].tolist()[-1]) == (EVENTS[11]["pid"], 1)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Self
 
 import numpy as np
 
-from perfkit.readers.kineto.events import ANNOTATION, COPY, FILL, KERNEL, OPERATOR, OVERHEAD, PYTHON, RUNTIME
+from perfkit.readers.kineto.events import ANNOTATION, COPY, FILL, KERNEL, MARK, OPERATOR, OVERHEAD, PYTHON, RUNTIME
 
 ON_DEVICE = 5  # codes: first the kinds of host events, from here on the kinds of work on a device, …
-ARROW = 8  # … and an arrow from forward to backward
+ARROW = 9  # … and an arrow from forward to backward
 NEITHER = -1
 
 
@@ -49,8 +49,8 @@ class Category(_Word):
     OLD_GPU_KERNEL = "Kernel", ON_DEVICE + KERNEL
     OLD_GPU_COPY = "Memcpy", ON_DEVICE + COPY
     OLD_GPU_FILL = "Memset", ON_DEVICE + FILL
-    GPU_ANNOTATION = "gpu_user_annotation"  # common, and not read, like the next two
-    INSTANT = "cpu_instant_event"
+    GPU_ANNOTATION = "gpu_user_annotation", ON_DEVICE + MARK
+    INSTANT = "cpu_instant_event"  # common, and not read, like the next one
     WAIT = "cuda_sync"
     OTHER = ""
 

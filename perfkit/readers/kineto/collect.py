@@ -20,7 +20,8 @@ from perfkit.readers.kineto.decoding import NOTHING, Args, Complete, Event, Flow
 from perfkit.readers.kineto.events import (
     ANNOTATION,
     COPY,
-    KERNEL,
+    FILL,
+    MARK,
     OPERATOR,
     RUNTIME,
     Booleans,
@@ -29,6 +30,7 @@ from perfkit.readers.kineto.events import (
     HostEvents,
     Integers,
     LaunchShape,
+    Marks,
     Message,
     arrange,
 )
@@ -38,6 +40,7 @@ from perfkit.readers.kineto.sparse import TELLING
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
+_NUMBERS = {"kind": np.int8, "device": np.int32, "stream": np.int32}
 _SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
@@ -208,12 +211,13 @@ class Collector:
         return np.array([self._hierarchies.code(text) if text else -1 for text in stated], np.int32)
 
     def _add_device(self, events: list[Complete], kind: Integers) -> None:
-        args, moving = [e.args for e in events], Some(kind != KERNEL)
+        args, moving = [e.args for e in events], Some((kind == COPY) | (kind == FILL))
+        marks = (kind == MARK).tolist()  # device and stream of a mark stand where a host event has process and thread
         self._device.add(
-            name=self._device_names.column([e.name for e in events]),
+            name=self._device_names.column([e.cat.value if m else e.name for e, m in zip(events, marks, strict=True)]),
             kind=kind,
-            device=self._number_of.column([a.device for a in args]),
-            stream=self._number_of.column([a.stream for a in args]),
+            device=self._number_of.column([e.pid if m else e.args.device for e, m in zip(events, marks, strict=True)]),
+            stream=self._number_of.column([e.tid if m else e.args.stream for e, m in zip(events, marks, strict=True)]),
             correlation=tight([a.correlation for a in args]),
             amount=moving.spread(np.array([_amount(a.bytes) for a in moving.of(args)], np.int64)),
             shape=self._shapes.column(map(SEPARATOR.join, map(_SHAPE, args))),
@@ -235,21 +239,24 @@ class Collector:
 
     def _taken_device(self, times: tuple[Integers, Integers]) -> DeviceEvents:
         columns, (start, end) = self._device, times
+        kind, number, stream = (columns.taken(n, t) for n, t in _NUMBERS.items())
         order = np.argsort(start, kind="stable")
+        marks, order = order[kind[order] == MARK], order[kind[order] != MARK]
         device = DeviceEvents(
             names=list(self._device_names),
             name=columns.taken("name", np.int32)[order],
-            kind=columns.taken("kind", np.int8)[order],
+            kind=kind[order],
             start=start[order],
             end=end[order],
-            device=columns.taken("device", np.int32)[order],
-            stream=columns.taken("stream", np.int32)[order],
+            device=number[order],
+            stream=stream[order],
             correlation=columns.taken("correlation")[order],
             amount=columns.taken("amount")[order],
             shape=columns.taken("shape", np.int32)[order],
             shapes=list(map(self._launch_shape, self._shapes)),
             message=columns.taken("message", np.int32)[order],
             messages=list(self._messages),
+            marks=Marks(number[marks], stream[marks], start[marks], end[marks]),
         )
         for i in np.flatnonzero((device.kind == COPY) & (device.amount < 0)).tolist() if self._launches else ():
             device.amount[i] = self._launches.get(int(device.correlation[i]), (None, -1))[1]

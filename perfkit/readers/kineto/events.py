@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from perfkit.readers.kineto.calls import Key
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
-KERNEL, COPY, FILL = range(3)
-KINDS = ("gpu_kernel", "memcpy", "memset")
+KERNEL, COPY, FILL, MARK = range(4)
+KINDS = ("gpu_kernel", "memcpy", "memset")  # a mark is no work: `DeviceEvents.marks` holds them
 _NEVER = 1 << 62  # ns
 _BLOCK = 1 << 14  # events nested at once as lists, which are larger than columns
 _PART, _ROUNDS = 1 << 18, 100  # events nested at once as columns, and how far they climb
@@ -128,6 +128,23 @@ def climb(step: Integers) -> Integers:
 
 
 @dataclass
+class Marks:
+    """The profiler's own echo of annotations on a GPU: from the first to the last activity of a range on one stream."""
+
+    device: Integers
+    stream: Integers
+    start: Integers
+    end: Integers
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @classmethod
+    def none(cls) -> Marks:
+        return cls(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+@dataclass
 class DeviceEvents:
     """What ran on a GPU, by start. Numbers are −1 where the trace does not tell; `amount` is in bytes."""
 
@@ -144,6 +161,7 @@ class DeviceEvents:
     shapes: list[LaunchShape]
     message: Integers
     messages: list[Message]
+    marks: Marks = field(default_factory=Marks.none)
 
     def __len__(self) -> int:
         return len(self.name)

@@ -22,7 +22,7 @@ typedef struct {
 } Slice;
 
 enum { OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD, ON_DEVICE };  // as in categories.py
-enum { KERNEL = ON_DEVICE, COPY, FILL, NEITHER = -1 };
+enum { KERNEL = ON_DEVICE, COPY, FILL, MARK, NEITHER = -1 };
 enum { DIMS, TYPES, STRIDES, CONCRETE, RECORDED };  // raw arguments of an operator, in the order of calls.py
 enum { GRID, BLOCK, REGISTERS, SHARED_MEMORY, OCCUPANCY, SHAPE };  // and of a kernel, in that of collect.py
 
@@ -256,9 +256,13 @@ static Text raw(Text begin, Text p, Slice *into) {
 }
 
 // A device's or stream's number: −1 for one that is none, as `_small` of collect.py has it.
+static int32_t numbered(int64_t value) {
+    return value < 0 || value > INT32_MAX ? -1 : (int32_t)value;
+}
+
 static Text small(Text p, int64_t *into) {
     p = whole(p, into);
-    if (p && (*into < 0 || *into > INT32_MAX)) *into = -1;
+    if (p) *into = numbered(*into);
     return p;
 }
 
@@ -496,7 +500,7 @@ static int category_of(Text p, int64_t size) {
         WORD("cpu_op", OPERATOR), WORD("operator", OPERATOR), WORD("user_annotation", ANNOTATION),
         WORD("cuda_runtime", RUNTIME), WORD("cuda_driver", RUNTIME), WORD("python_function", PYTHON),
         WORD("overhead", OVERHEAD), WORD("kernel", KERNEL), WORD("Kernel", KERNEL), WORD("gpu_memcpy", COPY),
-        WORD("Memcpy", COPY), WORD("gpu_memset", FILL), WORD("Memset", FILL),
+        WORD("Memcpy", COPY), WORD("gpu_memset", FILL), WORD("Memset", FILL), WORD("gpu_user_annotation", MARK),
     };
     for (unsigned i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
         if (WORDS[i].size == size && !memcmp(WORDS[i].word, p, size)) return WORDS[i].code;
@@ -523,12 +527,13 @@ static int add_host(Text begin, const Event *event, int category, Columns *c) {
 static int add_device(Text begin, const Event *event, int category, Columns *c) {
     int64_t i = c->devices++;
     const Args *args = &event->args;
-    int moves = category != KERNEL;
-    if (moves && args->amount_is_real) return 0;
+    int moves = category == COPY || category == FILL, marks = category == MARK;
+    if ((moves && args->amount_is_real) || (marks && event->odd & TEXT_LANE)) return 0;
     c->kind[i] = (int8_t)(category - ON_DEVICE);
-    c->device_name[i] = code_of(begin, event->name, &c->device_names);
-    c->device[i] = (int32_t)args->device;
-    c->stream[i] = (int32_t)args->stream;
+    c->device_name[i] = code_of(begin, marks ? event->category : event->name, &c->device_names);
+    // Of a mark they stand where a host event has process and thread; its name does not matter.
+    c->device[i] = numbered(marks ? event->pid : args->device);
+    c->stream[i] = numbered(marks ? event->tid : args->stream);
     c->launched_by[i] = args->correlation;
     c->amount[i] = moves ? args->amount : -1;
     c->device_start[i] = event->start;
@@ -541,7 +546,7 @@ static int add_lasting(Text begin, const Event *event, Columns *c) {
     if (event->odd & (ODD_NAME | ODD_CATEGORY | ODD_LANE | ODD_TIME | ODD_ARGS)) return 0;
     int category = category_of(begin + event->category.at, event->category.size);
     if (category == NEITHER) return 1;
-    if (event->odd & ESCAPED_NAME) return 0;
+    if (event->odd & ESCAPED_NAME && category != MARK) return 0;
     return category < ON_DEVICE ? add_host(begin, event, category, c) : add_device(begin, event, category, c);
 }
 
