@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from perfkit import ranges, timing
 from perfkit.backends.interface import Program
-from perfkit.capture import heap
 from perfkit.errors import RunFailed
 from perfkit.run_folder import Settings
 
@@ -55,15 +54,12 @@ class Profile:
 class Recorder:
     """A profiler that records steps, in several parts where others run between them.
 
-    `start` makes room and starts the profiler after one unrecorded `run(0)`; `steps` records `run(1)`, `run(2)`, …;
-    `finish` ends it. What happens between the steps is outside of them. `fresh_bytes` is what a step takes as fresh
-    pages without the profiler: it decides on the room (`heap.with_room`).
+    `start` starts the profiler after one unrecorded `run(0)`; `steps` records `run(1)`, `run(2)`, …; `finish` ends it.
+    What happens between the steps is outside of them.
     """
 
-    def __init__(
-        self, program: Program, settings: Settings, run: Callable[[int], object], *, fresh_bytes: float = 0.0
-    ) -> None:
-        self._program, self._settings, self._run, self._fresh_bytes = program, settings, run, fresh_bytes
+    def __init__(self, program: Program, settings: Settings, run: Callable[[int], object]) -> None:
+        self._program, self._settings, self._run = program, settings, run
         self._synchronize = timing.synchronizer(settings.device) or (lambda: None)
         self._step_ns: list[float] = []
 
@@ -72,7 +68,6 @@ class Recorder:
         self._event_cost_ns = event_cost_ns()
         marked = self._program.keeps_modules
         with contextlib.ExitStack() as stack:
-            stack.enter_context(heap.with_room(self._settings.device, self._fresh_bytes))
             self._profiler = stack.enter_context(_profiler(self._settings))
             stack.enter_context(ranges.modules_marked(self._program.model) if marked else contextlib.nullcontext())
             stack.enter_context(timing.collector_off())

@@ -254,13 +254,10 @@ class Worker:
         """
         self._progress("profiling")
         self._measure(1)  # finds cold caches
-        beside = Timed()
-        self._beside_ns = self._measure(BESIDE, beside)
+        self._beside_ns = self._measure(BESIDE)
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
-        self._recorder = profile.Recorder(
-            self.program, self.settings, lambda i: self._run(batches[i]), fresh_bytes=beside.fresh_bytes / BESIDE
-        )
+        self._recorder = profile.Recorder(self.program, self.settings, lambda i: self._run(batches[i]))
         self._recorder.start()
 
     def record_steps(self, steps: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from perfkit.capture import heap, memory
 from perfkit.capture.worker import SMALLER, Worker, explained
 from perfkit.errors import OutOfMemory, RunFailed
-from perfkit.kernels.c import keeping
 from perfkit.workloads import find, resolve_settings
 
 
@@ -64,17 +61,3 @@ def test_one_batch_is_alive_however_many_steps_are_timed(monkeypatch: pytest.Mon
     monkeypatch.setattr(worker.workload, "batch", counted)
     assert len(worker.time(6, settle=1)) == 6 and worker.paging()[0] is not None
     assert alive == [1] * 7 and [step for step, _ in made] == list(range(made[0][0], made[0][0] + 7))
-
-
-@pytest.mark.parametrize("fresh", [0.0, 4e8])
-def test_a_profile_is_told_what_a_step_takes_without_it(monkeypatch: pytest.MonkeyPatch, fresh: float) -> None:
-    """Whether room is made on the heap hangs on it (`perfkit.capture.heap`)."""
-    worker = Worker(lambda text: None)
-    worker.prepare(resolve_settings(find(str(Path(__file__).with_name("small.py")))), "eager")
-    calls, told = itertools.count(), []
-    monkeypatch.setattr(keeping, "_kept", False)  # another test's kernels may have set tensors apart in this process
-    # Called before the step that does not count, then before and after each that does.
-    monkeypatch.setattr(memory, "paging", lambda: (fresh * (next(calls) // 2), 0.0))
-    monkeypatch.setattr(heap, "room", lambda available, resident, taken: told.append(taken) or 0)
-    worker.record(2)
-    assert told == [fresh]
