@@ -151,15 +151,17 @@ class Session:
         while groups:
             group = groups.pop(0)
             with contextlib.ExitStack() as stack:
-                for member in list(group):
-                    self._start(stack, member, scratch)
-                    if member.crowded and member is not group[0]:
-                        group.remove(member)
-                        groups.append([self._again(member)])
-                        continue
-                    self._judge(member, members[0], reference)
-                self._time([m for m in group if m.alive and m.record.timed])
-                for member in group:
+                kept: list[_Member] = []
+                for wave in self._waves(group):
+                    self._start(stack, wave, scratch)
+                    for member in wave:
+                        if member.crowded and member is not group[0]:
+                            groups.append([self._again(member)])
+                            continue
+                        self._judge(member, members[0], reference)
+                        kept.append(member)
+                self._time([m for m in kept if m.alive and m.record.timed])
+                for member in kept:
                     self._finish(member)
         self._add_nsight(members)
         return reference.facts, [m.record for m in members]
@@ -213,17 +215,50 @@ class Session:
             member.record.warnings.append(TIMED_ALONE)
         return [[m] for m in members]
 
-    def _start(self, stack: contextlib.ExitStack, member: _Member, scratch: Path) -> None:
-        def start() -> None:
-            member.child = stack.enter_context(self._child(member.name, member.folder))
-            found_by = self.backends.get(member.name, member.name)
-            member.child.call("prepare", settings=self.settings, backend=found_by)
-            member.first = member.child.call("first_steps", steps=self._checked_steps, reference=str(scratch))
-            member.record.losses = member.first["losses"]
-            member.record.prepare_ns = member.first["prepare_ns"]
-            member.record.first_step_ns = member.first["first_step_ns"]
+    def _waves(self, group: list[_Member]) -> list[list[_Member]]:
+        """Members that build, compile and take their first steps at the same time.
 
-        self._guarded(member, start)
+        Beside a GPU that is host work of separate processes: all but the first, by whose error the others are judged.
+        On a CPU they would slow each other down, and the times of preparation would mean nothing.
+        """
+        if self.settings.device == "cpu":
+            return [[member] for member in group]
+        return [wave for wave in (group[:1], group[1:]) if wave]
+
+    def _start(self, stack: contextlib.ExitStack, members: Sequence[_Member], scratch: Path) -> None:
+        """Start the members' processes, prepare them, and take their first steps."""
+        for member in members:
+            member.child = stack.enter_context(self._child(member.name, member.folder))
+        self._together(
+            members,
+            "prepare",
+            lambda m: {"settings": self.settings, "backend": self.backends.get(m.name, m.name)},
+            lambda m, _: None,
+        )
+        first = {"steps": self._checked_steps, "reference": str(scratch)}
+        self._together(members, "first_steps", lambda _: first, self._keep_first)
+
+    def _together(
+        self,
+        members: Sequence[_Member],
+        command: str,
+        arguments: Callable[[_Member], dict[str, Any]],
+        keep: Callable[[_Member, Any], None],
+    ) -> None:
+        """Have the members that live work on a command at the same time, and keep each result."""
+        begun = [m for m in members if m.child is not None and m.alive]
+        for member in begun:
+            assert member.child is not None
+            member.child.begin(command, **arguments(member))
+        for member in begun:
+            assert member.child is not None
+            self._guarded(member, partial(_kept, member, member.child, keep))
+
+    def _keep_first(self, member: _Member, first: dict[str, Any]) -> None:
+        member.first = first
+        member.record.losses = first["losses"]
+        member.record.prepare_ns = first["prepare_ns"]
+        member.record.first_step_ns = first["first_step_ns"]
 
     def _judge(self, member: _Member, eager: _Member, reference: _Reference) -> None:
         if not member.alive:
@@ -328,6 +363,10 @@ class Session:
         except PerfkitError as error:
             member.record.status, member.record.reason = "failed", str(error)
             member.crowded = isinstance(error, OutOfMemory)
+
+
+def _kept(member: _Member, child: Child, keep: Callable[[_Member, Any], None]) -> None:
+    keep(member, child.result())
 
 
 def _without_nsight(problem: PerfkitError) -> str:

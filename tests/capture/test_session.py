@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from perfkit.capture.session import Session, _shares
-from perfkit.errors import RunFailed, UsageError
-from perfkit.run_folder import Settings, read_manifest
+from perfkit.capture.session import Session, _Member, _shares
+from perfkit.errors import OutOfMemory, RunFailed, UsageError
+from perfkit.run_folder import BackendRun, Settings, read_manifest
 from perfkit.table import KernelTable
 from tests.interrupts import hear_interrupts
 
@@ -180,3 +181,34 @@ def test_a_backend_that_finds_no_memory_beside_the_others_is_tried_again_alone(t
     twin = read_manifest(tmp_path / "run").backend("twin")
     assert twin.status == "ok" and len(twin.samples_ns) == 6
     assert any("timed apart" in warning for warning in twin.warnings)
+
+
+@pytest.mark.parametrize(("device", "waves"), [("cpu", [["eager"], ["a"], ["b"]]), ("cuda", [["eager"], ["a", "b"]])])
+def test_backends_prepare_together_beside_a_gpu_and_one_by_one_on_a_cpu(tmp_path, device, waves):
+    session = Session(settings(device=device), {"a": "a", "b": "b"}, tmp_path / "run")
+    members = [SimpleNamespace(name=name) for name in ("eager", "a", "b")]
+    assert [[m.name for m in wave] for wave in session._waves(members)] == waves
+
+
+def test_members_of_a_wave_work_at_the_same_time_and_a_failure_is_one_members_own(tmp_path):
+    told = []
+
+    class Told:
+        def __init__(self, name):
+            self.name = name
+
+        def begin(self, command, **arguments):
+            told.append((self.name, command))
+
+        def result(self):
+            if self.name == "b":
+                raise OutOfMemory("no memory")
+            return self.name
+
+    session = Session(settings(), {}, tmp_path / "run")
+    members = [_Member(BackendRun(name=name), tmp_path, Told(name)) for name in "abc"]
+    kept = []
+    session._together(members, "prepare", lambda m: {}, lambda m, result: kept.append(result))
+    session._together(members, "first_steps", lambda m: {}, lambda m, result: kept.append(result))
+    assert told == [(n, "prepare") for n in "abc"] + [(n, "first_steps") for n in "ac"]
+    assert kept == ["a", "c", "a", "c"] and members[1].crowded and members[1].record.status == "failed"
