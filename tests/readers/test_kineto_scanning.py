@@ -90,7 +90,7 @@ EVENTS = [
     event("gpu_memcpy", "Memcpy HtoD", 9, 10, pid=0, tid=7, device=0, stream=7, correlation=5, bytes=4096),
     event("gpu_memset", "Memset", 10, 10.5, pid=0, tid=7, device=-3, stream=2**40, correlation=6, bytes=0),
     event("Trace", "PyTorch Profiler (0)", 0, 30, pid="Spans", tid="PyTorch Profiler"),
-    event("gpu_user_annotation", "a \\ \"b\"", 0, 30),
+    event("gpu_user_annotation", "forward", 0, 30),
     {"ph": "s", "id": 9, "pid": 1, "tid": 1, "ts": 1e6 + 1, "cat": "fwdbwd", "name": "fwdbwd"},
     {"ph": "f", "id": 9, "pid": 1, "tid": 4, "ts": 1e6 + 5, "cat": "fwdbwd", "name": "fwdbwd", "bp": "e"},
     {"ph": "s", "id": 9, "pid": 1, "tid": 1, "ts": 1e6 + 1, "cat": "ac2g", "name": "ac2g"},

@@ -40,7 +40,7 @@ from perfkit.readers.kineto.sparse import TELLING
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
-_NUMBERS = {"kind": np.int8, "device": np.int32, "stream": np.int32}
+_CODES = {"name": np.int32, "kind": np.int8, "device": np.int32, "stream": np.int32}
 _SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
@@ -214,7 +214,7 @@ class Collector:
         args, moving = [e.args for e in events], Some((kind == COPY) | (kind == FILL))
         marks = (kind == MARK).tolist()  # device and stream of a mark stand where a host event has process and thread
         self._device.add(
-            name=self._device_names.column([e.cat.value if m else e.name for e, m in zip(events, marks, strict=True)]),
+            name=self._device_names.column([e.name for e in events]),
             kind=kind,
             device=self._number_of.column([e.pid if m else e.args.device for e, m in zip(events, marks, strict=True)]),
             stream=self._number_of.column([e.tid if m else e.args.stream for e, m in zip(events, marks, strict=True)]),
@@ -239,12 +239,12 @@ class Collector:
 
     def _taken_device(self, times: tuple[Integers, Integers]) -> DeviceEvents:
         columns, (start, end) = self._device, times
-        kind, number, stream = (columns.taken(n, t) for n, t in _NUMBERS.items())
+        name, kind, number, stream = (columns.taken(n, t) for n, t in _CODES.items())
         order = np.argsort(start, kind="stable")
         marks, order = order[kind[order] == MARK], order[kind[order] != MARK]
         device = DeviceEvents(
             names=list(self._device_names),
-            name=columns.taken("name", np.int32)[order],
+            name=name[order],
             kind=kind[order],
             start=start[order],
             end=end[order],
@@ -256,7 +256,7 @@ class Collector:
             shapes=list(map(self._launch_shape, self._shapes)),
             message=columns.taken("message", np.int32)[order],
             messages=list(self._messages),
-            marks=Marks(number[marks], stream[marks], start[marks], end[marks]),
+            marks=Marks(name[marks], number[marks], stream[marks], start[marks], end[marks]),
         )
         for i in np.flatnonzero((device.kind == COPY) & (device.amount < 0)).tolist() if self._launches else ():
             device.amount[i] = self._launches.get(int(device.correlation[i]), (None, -1))[1]

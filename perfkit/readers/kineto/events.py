@@ -129,8 +129,12 @@ def climb(step: Integers) -> Integers:
 
 @dataclass
 class Marks:
-    """The profiler's own echo of annotations on a GPU: from the first to the last activity of a range on one stream."""
+    """The profiler's own echo of annotations on a GPU: from the first to the last activity of a range on one stream.
 
+    `name` is an index into the names of the `DeviceEvents` that hold them.
+    """
+
+    name: Integers
     device: Integers
     stream: Integers
     start: Integers
@@ -141,7 +145,7 @@ class Marks:
 
     @classmethod
     def none(cls) -> Marks:
-        return cls(*(np.empty(0, np.int64) for _ in range(4)))
+        return cls(*(np.empty(0, np.int64) for _ in range(5)))
 
 
 @dataclass

@@ -530,8 +530,8 @@ static int add_device(Text begin, const Event *event, int category, Columns *c) 
     int moves = category == COPY || category == FILL, marks = category == MARK;
     if ((moves && args->amount_is_real) || (marks && event->odd & TEXT_LANE)) return 0;
     c->kind[i] = (int8_t)(category - ON_DEVICE);
-    c->device_name[i] = code_of(begin, marks ? event->category : event->name, &c->device_names);
-    // Of a mark they stand where a host event has process and thread; its name does not matter.
+    c->device_name[i] = code_of(begin, event->name, &c->device_names);
+    // Of a mark they stand where a host event has process and thread.
     c->device[i] = numbered(marks ? event->pid : args->device);
     c->stream[i] = numbered(marks ? event->tid : args->stream);
     c->launched_by[i] = args->correlation;
@@ -546,7 +546,7 @@ static int add_lasting(Text begin, const Event *event, Columns *c) {
     if (event->odd & (ODD_NAME | ODD_CATEGORY | ODD_LANE | ODD_TIME | ODD_ARGS)) return 0;
     int category = category_of(begin + event->category.at, event->category.size);
     if (category == NEITHER) return 1;
-    if (event->odd & ESCAPED_NAME && category != MARK) return 0;
+    if (event->odd & ESCAPED_NAME) return 0;
     return category < ON_DEVICE ? add_host(begin, event, category, c) : add_device(begin, event, category, c);
 }
 
