@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -12,30 +11,14 @@ from perfkit.kernels.declare import NAMESPACE, Operation
 
 
 def register_gradient(operation: Operation, library: torch.library.Library) -> None:
-    """Register in `library`, under the operation's name, the kernel by which autograd runs `operation.gradient`.
+    """Register in `library` that autograd runs `operation.gradient` for the gradient of `operation`.
 
     Its schema is read at the first call, so the order in which operators are registered does not matter.
     """
     rule = _Rule(operation)
-    kernels = _Kernels()
     torch.library.register_autograd(
-        operation.qualified_name,
-        rule.backward,
-        setup_context=rule.setup_context,
-        lib=cast(torch.library.Library, kernels),
+        operation.qualified_name, rule.backward, setup_context=rule.setup_context, lib=library
     )
-    library.impl(operation.name, kernels.registered, "Autograd", with_keyset=True)
-
-
-class _Kernels:
-    """Takes, in the place of a library, the kernel that PyTorch makes of a rule: it belongs to `operation`, whatever
-    operator it is registered for."""
-
-    registered: Callable[..., Any]
-
-    def impl(self, name: str, kernel: Callable[..., Any], key: str, with_keyset: bool) -> None:
-        assert (key, with_keyset) == ("Autograd", True)
-        self.registered = kernel
 
 
 class _Rule:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ import torch
 
 from perfkit.errors import InputError
 from perfkit.kernels import selection
-from perfkit.kernels.c import calls
 from perfkit.kernels.c.binding import Launch
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
@@ -84,15 +82,11 @@ class Runner:
         self._plans: Plans = {}
         self._plans_by_wanted: dict[selection.Wanted, Plans] = {}
         self._wanted: selection.Wanted | None = None
-        # What serves calls without Python on the CPU, where something does.
-        self.native: calls.Operator | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
         given = [arguments[i] for i in self._tensors] if self._numbers else arguments
         tensors = [t if t.is_contiguous() else t.contiguous() for t in given]
-        if self.native is not None and not (plan.large or self._mutated) and all(map(operator.is_, tensors, given)):
-            self.native.remember(tensors, [arguments[i] for i in self._numbers], plan)
         if self.device == "cpu" and _empty_on_cpu is not None and not plan.large:
             outputs = [_empty_on_cpu(*specification) for specification in plan.outputs]
         else:

@@ -13,7 +13,6 @@ from perfkit.content import content_dir
 from perfkit.errors import Unavailable
 from perfkit.kernels import selection
 from perfkit.kernels.autograd import register_gradient
-from perfkit.kernels.c import calls, entry
 from perfkit.kernels.declare import NAMESPACE, Implementation, Operation
 from perfkit.kernels.dispatch import Runner
 from perfkit.kernels.families import catalog
@@ -21,8 +20,6 @@ from perfkit.kernels.languages import LANGUAGES, candidates, device_unavailable
 
 # PyTorch knows an operator once for the whole process; what runs behind it may be replaced by a user's own version.
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
-_python = torch.library.Library(calls.NAMESPACE, "FRAGMENT")  # what serves calls that need Python, where others do not
-_native: dict[str, calls.Operator] = {}
 _operations: dict[str, Operation] = {}
 _runners: dict[tuple[str, str], Runner] = {}
 
@@ -46,10 +43,7 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     runners = [Runner(o, d) for o in operations for d in devices if candidates(o, d, _PREPARED_DTYPE)]
     # Compilers are processes of their own: a few at a time. Any failure is raised here, before anything is registered.
     with ThreadPoolExecutor(max_workers=4) as pool:
-        with_headers = [pool.submit(built) for built in (calls.available, entry.available)]
         list(pool.map(_prepare, runners))
-        for built in with_headers:
-            built.result()
     for runner in runners:
         _put(runner)
     chosen = {runner.operation.qualified_name: _prepare(runner) for runner in _runners.values()}
@@ -85,37 +79,17 @@ def _put(runner: Runner) -> None:
     _operations[operation.name] = operation
     if not known:
         _define(operation)
-    native = _native.get(operation.name) if runner.device == "cpu" else None
-    if key not in _runners and native is None:
+    if key not in _runners:
         _library.impl(operation.name, _call(*key), runner.device.upper())
-    runner.native = native
     _runners[key] = runner
-    forget()
-
-
-def forget() -> None:
-    """Let every call find its kernel anew: after another was chosen, or put in its place."""
-    for native in _native.values():
-        native.forget()
-
-
-selection.on_change.append(forget)
 
 
 def _define(operation: Operation) -> None:
     name = operation.name
     _library.define(name + operation.schema, tags=(torch.Tag.pt2_compliant_tag,))
     torch.library.register_fake(operation.qualified_name, lambda *arguments: _fake(name, arguments), lib=_library)
-    # A call that changes its arguments has other numbers each time, as an optimizer's step has: Python serves it.
-    native = not operation.signature.mutated and calls.available()
-    if native:
-        _python.define(name + operation.schema)
-        _python.impl(name, _call(name, "cpu"), "CPU")
     if operation.gradient is not None:
-        register_gradient(operation, _python if native else _library)
-    if native:
-        _native[name] = calls.Operator(name, operation.gradient is not None)
-        entry.shorten(getattr(torch.ops.perfkit, name).default)
+        register_gradient(operation, _library)
 
 
 def _fake(name: str, arguments: Sequence[Any]) -> Any:

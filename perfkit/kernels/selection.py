@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,15 +24,6 @@ class Wanted:
 _forced: list[Wanted] = [Wanted()]
 
 
-# Called after what is wanted has changed, by whoever remembers a choice.
-on_change: list[Callable[[], None]] = []
-
-
-def _changed() -> None:
-    for call in on_change:
-        call()
-
-
 def wanted() -> Wanted:
     """What the innermost `use_version` asks for, else PERFKIT_KERNEL_VERSION as it was when kernels were loaded."""
     return _forced[-1]
@@ -43,9 +34,7 @@ def read_environment() -> None:
     text = os.environ.get("PERFKIT_KERNEL_VERSION")
     if text and not text.isdigit():
         raise UsageError(f"PERFKIT_KERNEL_VERSION is {text!r}.", "Set it to a version number such as 1, or unset it.")
-    before, _forced[0] = _forced[0], Wanted(int(text) if text else None)
-    if before != _forced[0]:
-        _changed()
+    _forced[0] = Wanted(int(text) if text else None)
 
 
 @contextmanager
@@ -55,12 +44,10 @@ def use_version(version: int | None = None, language: str | None = None) -> Iter
     `language` ("c", "triton", …) leaves only the versions written in it.
     """
     _forced.append(Wanted(version, language))
-    _changed()
     try:
         yield
     finally:
         _forced.pop()
-        _changed()
 
 
 def choose(operation: Operation, device: str, dtype: str, wanted: Wanted) -> Implementation:

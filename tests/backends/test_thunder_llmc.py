@@ -135,7 +135,6 @@ def test_a_broken_kernel_gives_results_that_the_reference_tells_apart(stepped, m
     fresh = b.workload.build(b.settings).state_dict()
     program.model.load_state_dict(fresh)
     monkeypatch.setitem(register._runners, (broken, "cpu"), wrong)
-    register.forget()
     assert worst(errors(b.step(program), b.reference())) > 1e-4
 
 

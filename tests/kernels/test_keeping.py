@@ -145,6 +145,6 @@ def test_no_memory_is_said_by_torch():
 
 
 def test_without_a_compiler_nothing_is_different(monkeypatch):
-    monkeypatch.setattr(native, "_built", lambda source, python: None)
+    monkeypatch.setattr(native, "_built", lambda source: None)
     monkeypatch.setattr(keeping, "_kept", False)  # another test of this process may have trained with Thunder
     assert not keeping.keep_freed() and not keeping.keeps_freed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 import perfkit.kernels
 from perfkit import functional
-from perfkit.errors import UsageError
+from perfkit.errors import RunFailed, UsageError
 from perfkit.kernels import catalog, find, use_version
 from perfkit.kernels.checking import Inputs
 
@@ -193,3 +194,30 @@ def test_a_version_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERFKIT_KERNEL_VERSION", "fast")
     with pytest.raises(UsageError, match="PERFKIT_KERNEL_VERSION is 'fast'"):
         perfkit.kernels.load()
+
+
+def test_another_version_is_chosen_at_once() -> None:
+    x = torch.randn(1000)
+    fast = ops.gelu_forward(x)
+    with use_version(1):
+        naive = ops.gelu_forward(x)
+    assert not torch.equal(fast, naive)  # they round differently
+    assert torch.equal(ops.gelu_forward(x), fast)
+
+
+def test_many_shapes_from_many_threads() -> None:
+    def run(length: int) -> bool:
+        x = torch.full((1, length), 0.5)
+        return all(torch.equal(ops.residual_forward(x, x), torch.ones(1, length)) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(1, 60)))
+
+
+def test_a_failed_call_says_why_after_calls_that_went_well() -> None:
+    logits, good = torch.randn(3, 7), torch.tensor([0, 6, 2])
+    for _ in range(2):
+        ops.cross_entropy_forward(logits, good, -1)
+    with pytest.raises(RunFailed, match="target"):
+        ops.cross_entropy_forward(logits, torch.tensor([0, 99, 2]), -1)
+    ops.cross_entropy_forward(logits, good, -1)

@@ -7,8 +7,6 @@ import hashlib
 import os
 import shlex
 import subprocess
-import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,36 +19,32 @@ _STANDARDS = ("-std=c++20", "-std=c++17")  # PyTorch's headers want the one or t
 _TIMEOUT_S = 180
 
 
-def load(source: Path, python: bool = False) -> Any:
-    """The library of `source`, built now if need be; None where it cannot be built or loaded.
-
-    With `python` it is of Python's own objects as well: built with Python's headers too, and called with the GIL held.
-    """
-    path = _built(source, python)
+def load(source: Path) -> Any:
+    """The library of `source`, built now if need be; None where it cannot be built or loaded."""
+    path = _built(source)
     if path is None:
         return None
     try:
-        return ctypes.PyDLL(str(path)) if python else ctypes.CDLL(str(path))
+        return ctypes.CDLL(str(path))
     except OSError:
         return None
 
 
-def _built(source: Path, python: bool) -> Path | None:
+def _built(source: Path) -> Path | None:
     """The library in the cache, built now if need be; None where there is nothing to build it with."""
     root = Path(torch.__file__).parent
     compiler = _compiler()
     if compiler is None or not (root / "include/ATen/core/dispatch/Dispatcher.h").is_file():
         return None
     digest = hashlib.sha256(source.read_bytes())
-    for text in (torch.__version__, str(torch.version.git_version), sys.version if python else "", *compiler):
+    for text in (torch.__version__, str(torch.version.git_version), *compiler):
         digest.update(text.encode() + b"\0")
     path = build.kernel_cache() / f"{source.stem}-{digest.hexdigest()[:20]}.so"
     if path.is_file():
         return path
     options = ["-O2", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    folders = [root / "include", *([Path(sysconfig.get_paths()["include"])] if python else [])]
-    options += [f"-I{folder}" for folder in folders]
-    libraries = [f"-L{root / 'lib'}", *(["-ltorch_python"] if python else []), "-ltorch_cpu", "-lc10"]
+    options.append(f"-I{root / 'include'}")
+    libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{source.stem}-", dir=path.parent) as folder:
