@@ -1,14 +1,12 @@
 """Reading the results of a report in processes of their own, a slice each.
 
-NVIDIA's package dies on some damaged files and never gives memory back (5 MB a kernel of a full report that is
-trimmed), so every slice gets a process, a limit of time and a limit of memory. It reads a copy without what nobody here
-asks for (`trimmed`), and where that fails the report itself. What comes back is counted: a report of which kernels were
-lost is refused.
+NVIDIA's package dies on some damaged files and never gives memory back (7.6 MB a kernel of a full Hopper report), so
+every slice gets a process, a limit of time and a limit of memory. What comes back is counted: a report of which kernels
+were lost is refused.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import signal
@@ -25,12 +23,10 @@ from perfkit.errors import InputError, Unavailable
 from perfkit.readers.ncu.container import Container, check_results
 from perfkit.readers.ncu.metrics import WANTED
 from perfkit.readers.ncu.results import Result, to_base
-from perfkit.readers.ncu.structure import KERNEL
 
 WORKER = Path(__file__).with_name("worker.py")
-SLICE_BYTES = 42 << 20  # payload of a slice: about 50 kernels of a full Hopper report, 270 MB in their process
+SLICE_BYTES = 21 << 20  # payload of a slice: about 25 kernels of a full Hopper report, 390 MB in their process
 SLICE_RESULTS = 160  # of kernels with little payload the reader keeps more: 1.8 MB of a Turing one
-TRIMMED_FROM = 64 << 10  # bytes a result: a basic one has 17 to 54 KB, a full one 120 (Turing) to 1400 (Hopper)
 SECONDS = 60.0  # for one slice; a usual one takes less than a second
 MEMORY = 4 << 30  # bytes of address space of a worker
 WORKERS = 2
@@ -38,10 +34,6 @@ WORKERS = 2
 
 class _Failed(Exception):
     """Why NVIDIA's reader gave back nothing that can be used."""
-
-
-class _Hung(Exception):
-    """It gave back nothing in time, which is not tried again."""
 
 
 class _Last(msgspec.Struct):
@@ -101,36 +93,23 @@ def _slices(container: Container) -> Iterator[tuple[int, int]]:
 
 
 def _read_slice(path: Path, folder: Path, part: tuple[int, int], container: Container, seconds: float) -> list[Result]:
-    """The results of one slice, verified: from a trimmed copy, and where the reader fails on that, from the report."""
+    """The results of one slice, verified."""
     request = {
         "path": str(path.resolve()),
         "first": part[0],
         "last": part[1],
-        "trim": _worth_trimming(container, part),
         "wanted": WANTED,
         "package": str(folder),
         "memory": MEMORY,
     }
     try:
-        if request["trim"]:
-            with contextlib.suppress(_Failed):
-                return _verified(_said(request, seconds), part, container.results)
-        return _verified(_said(request | {"trim": []}, seconds), part, container.results)
-    except (_Failed, _Hung) as error:
+        return _verified(_said(request, seconds), part, container.results)
+    except _Failed as error:
         raise _damaged(path, str(error)) from error
 
 
-def _worth_trimming(container: Container, part: tuple[int, int]) -> list[tuple[int, int, bool]]:
-    """Start, bytes and whether of a kernel, of all results; none where those of the slice are small (basic sets)."""
-    sizes = container.sizes[slice(*part)]
-    if sum(sizes) < TRIMMED_FROM * len(sizes):
-        return []
-    kernels = (form is KERNEL for form in container.forms)
-    return list(zip(container.starts, container.sizes, kernels, strict=True))
-
-
 def _said(request: dict[str, Any], seconds: float) -> bytes:
-    """What the worker says of the slice. Raises `_Failed` or `_Hung`."""
+    """What the worker says of the slice. Raises `_Failed`."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", str(WORKER)],
@@ -140,7 +119,7 @@ def _said(request: dict[str, Any], seconds: float) -> bytes:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _Hung(f"NVIDIA's reader did not finish within {seconds:.0f} s") from error
+        raise _Failed(f"NVIDIA's reader did not finish within {seconds:.0f} s") from error
     if done.returncode:
         raise _Failed(f"NVIDIA's reader {_end(done.returncode, done.stderr)}")
     return done.stdout

@@ -1,11 +1,10 @@
 """The process that lets NVIDIA's package read a slice of a report: on a damaged file that package may crash or hang.
 
 Run as `python -I worker.py`, with a request as JSON on stdin and one JSON line a result on stdout, then a last line
-`{"done": N}`. It imports nothing of perfkit but its neighbour `trimmed`.
+`{"done": N}`. It imports nothing of perfkit.
 
-Request: `path`; `first` and `last` (results first … last − 1); `trim` (start, bytes and kind of all results, to read a
-trimmed copy; none, to read the report); `wanted` (a regular expression of metric names); `package` (the folder that
-ncu_report is in); `memory` (bytes of address space).
+Request: `path`; `first` and `last` (results first … last − 1); `wanted` (a regular expression of metric names);
+`package` (the folder that ncu_report is in); `memory` (bytes of address space).
 """
 
 import contextlib
@@ -23,13 +22,11 @@ def main() -> None:
     """Answer the request on stdin: a line a result on stdout, then the count. Dies of what the package dies of."""
     request = json.load(sys.stdin)
     _limit(request["memory"])
-    sys.path += [os.path.dirname(__file__), request["package"]]
+    sys.path.append(request["package"])
     import ncu_report
-    import trimmed  # type: ignore[import-not-found]
 
-    first, last, trim = request["first"], request["last"], request["trim"]
-    made = trimmed.copy(request["path"], trim, first, last) if trim else None
-    context = ncu_report.load_report(request["path"] if made is None else f"/proc/self/fd/{made}")
+    first, last = request["first"], request["last"]
+    context = ncu_report.load_report(request["path"])
     wanted = Wanted(request["wanted"])
     position = written = 0
     for number in range(len(context)):
