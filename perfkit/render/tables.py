@@ -262,9 +262,13 @@ def _is_best(backend: BackendReport, key: str, known: Sequence[tuple[BackendRepo
 
 
 def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:
-    """The module tree down to `depth` levels below the root, largest time first, indented."""
+    """The module tree down to `depth` levels below the root, indented, in the order of the model.
+
+    With a `limit` the modules that take the most time are shown, each below its parents.
+    """
     rows = [(level, node) for level, node in _walk(root) if level <= depth]
-    shown = rows if limit is None else rows[:limit]
+    by_time = sorted(range(len(rows)), key=lambda i: -rows[i][1].total.time_ns)  # a parent before its only child
+    shown = [rows[i] for i in sorted(by_time[:limit])]
     names = [f"{'· ' * level}{node.name}" for level, node in shown]
     return table(
         _counted("Module tree", len(shown), len(rows)),
@@ -276,7 +280,7 @@ def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:
 
 def _walk(node: Node, level: int = 0) -> Iterable[tuple[int, Node]]:
     yield level, node
-    for child in sorted(node.children, key=lambda c: -c.total.time_ns):
+    for child in node.children:
         yield from _walk(child, level + 1)
 
 

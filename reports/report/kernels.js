@@ -56,18 +56,9 @@ class KernelTable {
     const shown = rows.slice(0, this.limit);
     const sum = (pick) => rows.reduce((total, g) => total + (known(pick(g)) ? pick(g) : 0), 0);
     this.summary.textContent = `${rows.length} of ${this.groups.length} · ${amount(sum((g) => g.time_ns), "ns")} · ${percent(sum((g) => g.share))} of kernel time${this.columns.some((c) => c.key === "headroom") ? ` · headroom ${amount(sum((g) => g.headroom_ns), "ns")}` : ""}`;
-    this.table.replaceChildren(this.head(), el("tbody", {}, shown.flatMap((g) => this.row(g))));
+    this.table.replaceChildren(el("thead", {}, headRow(this.columns, this.sort, (c) => this.order(c))), el("tbody", {}, shown.flatMap((g) => this.row(g))));
     this.more.hidden = shown.length === rows.length;
     this.more.textContent = `Show all ${rows.length}`;
-  }
-
-  head() {
-    return el("thead", {}, el("tr", {}, this.columns.map((c) => {
-      const active = this.sort.key === c.key;
-      const sorted = active ? (this.sort.down ? "descending" : "ascending") : null;
-      return el("th", { scope: "col", class: c.right ? "right" : c.class, "aria-sort": sorted },
-        el("button", { type: "button", class: "sort", "data-key": c.key, onclick: () => this.order(c) }, c.head, unit(c.unit), el("span", { class: "arrow" }, active ? (this.sort.down ? " ▾" : " ▴") : "")));
-    })));
   }
 
   order(column) {
@@ -88,6 +79,16 @@ class KernelTable {
 const shortPass = (name) => ({ encoder: "enc", forward: "fwd", classifier: "cls", backward: "bwd", optimizer: "opt" })[name] || clean(name, 20);
 
 const labelOf = (g) => `${g.key} ${g.shapes}`.trim();
+
+// The heads of a sortable table's columns, as buttons; an arrow on the one it is sorted by.
+function headRow(columns, sort, order) {
+  return el("tr", {}, columns.map((c) => {
+    const active = sort.key === c.key;
+    const sorted = active ? (sort.down ? "descending" : "ascending") : null;
+    return el("th", { scope: "col", class: c.right ? "right" : c.class, "aria-sort": sorted },
+      el("button", { type: "button", class: "sort", "data-key": c.key, onclick: () => order(c) }, c.head, unit(c.unit), el("span", { class: "arrow" }, active ? (sort.down ? " ▾" : " ▴") : "")));
+  }));
+}
 
 // Unknown values stand last whichever way the column is sorted.
 function compareValues(a, b, down) {

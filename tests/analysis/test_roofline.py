@@ -185,18 +185,6 @@ def test_the_tree_adds_up(report: BackendReport) -> None:
     assert by_path(report.tree)["h.0"].efficiency == pytest.approx(170 / 220)
 
 
-def test_blocks_stand_in_the_order_of_their_numbers() -> None:
-    rows = [
-        {"name": "a", "order": i, "duration_ns": 1.0, "module": m}
-        for i, m in enumerate(["h.10", "optimizer", "h.2", "(root)", "h.1.x", "embed"])
-    ]
-    tree = analyse_table(table.build(rows), None, "p").backends[0].tree
-    assert tree is not None
-    assert [c.name for c in tree.children] == ["(root)", "embed", "h", "optimizer"]
-    h = next(c for c in tree.children if c.name == "h")
-    assert [c.name for c in h.children] == ["1", "2", "10"]
-
-
 def test_points_of_the_chart(report: BackendReport) -> None:
     points = {p.label: p for p in report.points}
     assert set(points) == {"mm fp32[4]", "add fp32[4]"}  # no bytes, no intensity: no point

@@ -81,7 +81,6 @@ def tree(rows: list[Row], total: float, path: str = "", name: str = "model") -> 
         below = f"{path}.{part}" if path else part
         mine = [row for row in rows if row.module == below or row.module.startswith(f"{below}.")]
         children.append(tree(mine, total, below, part))
-    children.sort(key=lambda node: -node.total.time_ns)
     return r.Node(name=name, path=path, total=group(path or "model", rows, total), children=children)
 
 

@@ -111,13 +111,13 @@ def test_table_sorts_by_every_column(show: Show) -> None:
     kernels = report.backends[0].kernels
     page.click(".more >> text=Show all 39")
     assert names(page) == [g.key for g in kernels]
-    page.click("button[data-key=headroom]")
+    page.click(".kernels button[data-key=headroom]")
     assert names(page)[:5] == [g.key for g in report.backends[0].headroom][:5]
     assert page.locator("th[aria-sort=descending]").inner_text().startswith("Headroom")
-    page.click("button[data-key=headroom]")
+    page.click(".kernels button[data-key=headroom]")
     assert page.locator("th[aria-sort=ascending]").count() == 1
     assert names(page)[-1] == "aten::_local_scalar_dense", "what is unknown stands last either way"
-    page.click("button[data-key=name]")
+    page.click(".kernels button[data-key=name]")
     assert names(page) == sorted(names(page), key=str.lower)
     page.keyboard.press("Enter")
     assert page.locator("th[aria-sort=descending]").inner_text().startswith("Kernel")
@@ -191,11 +191,41 @@ def test_tree_opens_and_closes_by_mouse_and_keyboard(show: Show) -> None:
     assert rows.count() == start
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.textContent.trim()").endswith(("mlp", "attn"))
+    assert page.evaluate("document.activeElement.textContent.trim()").endswith("ln_1")
     page.click("text=Collapse all")
     assert rows.count() == 3
     page.click("text=Expand all")
     assert rows.count() > 100
+
+
+def test_tree_is_in_the_order_of_the_model_until_a_click_sorts_it(show: Show) -> None:
+    report = sample.report()
+    assert report.backends[0].tree is not None
+    transformer = report.backends[0].tree.children[0]
+    blocks = next(node for node in transformer.children if node.name == "h").children
+    for block, slower in zip(blocks, (3, 0, 2, 5, 1, 4, 11, 6, 9, 10, 8, 7), strict=True):
+        block.total.time_ns += slower * 1e6
+    slowest_first = [n.name for n in sorted(blocks, key=lambda n: -n.total.time_ns)]
+    page = show(report)
+
+    def shown() -> list[str]:
+        names = page.locator(".panel:not([hidden]) .tree tbody .twig code").all_inner_texts()
+        return [name for name in names if name.isdigit()]
+
+    def head(name: str) -> str:
+        return f".panel:not([hidden]) .tree button.sort:has-text('{name}')"
+
+    sorted_by = ".panel:not([hidden]) .tree th[aria-sort]"
+    assert shown() == [str(number) for number in range(12)]
+    assert page.locator(sorted_by).count() == 0
+    page.click(head("Time"))
+    assert shown() == slowest_first
+    assert page.get_attribute(sorted_by, "aria-sort") == "descending"
+    page.keyboard.press("Enter")  # the head keeps the focus
+    assert page.get_attribute(sorted_by, "aria-sort") == "ascending"
+    assert shown() == slowest_first[::-1]
+    page.click(head("Module"))
+    assert shown() == [str(number) for number in range(12)]
 
 
 def test_tabs_switch_by_mouse_and_keyboard(show: Show) -> None:
