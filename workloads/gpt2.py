@@ -245,12 +245,15 @@ class GPT2Workload(Workload):
         return self._tokens(settings).description
 
     def demonstrate(self, model: nn.Module, settings: Settings) -> str:
-        """The most likely continuation of the first 16 tokens of the data: as text where a vocabulary is known."""
+        """The most likely continuation of the data's first 16 tokens; nothing without a vocabulary to read it in."""
         tokens = self._tokens(settings)
+        if tokens.vocabulary is None:
+            return ""
+        text = tokens.vocabulary.decode
         device = next(model.parameters()).device
         prompt = torch.from_numpy(tokens.window(0, 15))[None].to(device)
         everything = generate(model, prompt, 16, self._sizes(settings).context)[0].tolist()
-        return f"continues {_shown(tokens, everything[:16])} → {_shown(tokens, everything[16:])}"
+        return f"continues {text(everything[:16])!r} → {text(everything[16:])!r}"
 
     def _sizes(self, settings: Settings) -> Sizes:
         given = self.dimensions(settings)
@@ -269,8 +272,3 @@ def _length(settings: Settings) -> int:
     """T, which every preset here gives."""
     assert settings.sequence_length is not None
     return settings.sequence_length
-
-
-def _shown(tokens: TokenSource, values: list[int]) -> str:
-    """Tokens for a person: as quoted text where the source has a vocabulary, else as numbers."""
-    return " ".join(map(str, values)) if tokens.vocabulary is None else repr(tokens.vocabulary.decode(values))

@@ -149,7 +149,7 @@ def _measure(
     subject: Subject, ways: Sequence[Way], point: Point, options: Options, clock: measure.Clock,
     ceilings: Ceilings | None, progress: Progress,
 ) -> None:  # fmt: skip
-    progress("inputs", point.title)
+    progress(point.title, "making inputs")
     if point.dtype not in subject.tolerance:
         known = ", ".join(subject.tolerance)
         raise UsageError(f"{subject.name} is not computed in {point.dtype}.", f"Precisions: {known}.")
@@ -162,7 +162,7 @@ def _measure(
         point.bytes, point.flop = cost.bytes_read + cost.bytes_written, dict(cost.flop)
     ready: list[tuple[Row, Prepared]] = []
     for way in ways:
-        progress(way.name, f"checking, {point.title}")
+        progress(point.title, f"checking · {way.name}")
         allowed = subject.tolerance[point.dtype] * way.tolerance_factor
         for row, prepared in checked(way, arguments, kind, expected, allowed):
             point.rows.append(row)
@@ -172,7 +172,7 @@ def _measure(
     if ceilings and cost:
         point.roofs = {cache: roof(cost, cache, ceilings, subject.in_place) for cache in options.caches}
     for cache in options.caches:
-        progress(cache, f"timing {len(ready)} ways, {point.title}")
+        progress(point.title, f"timing, {cache} · {len(ready)} ways")
         with _sentence(subject, point):
             _time(ready, point, cache, options, clock)
     _compare(point)

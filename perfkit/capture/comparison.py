@@ -33,7 +33,8 @@ def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite:
         for name in runs:
             members = [(program, unavailable) for program, run, unavailable in sides if run == name]
             named = {backends.get(p.backend).name: p.backend for p, _ in members}
-            Session(members[0][0].settings, named, partial / name, dict(members[0][1]), progress=progress).run()
+            say = _named(progress, name) if len(runs) > 1 else progress
+            Session(members[0][0].settings, named, partial / name, dict(members[0][1]), progress=say).run()
         programs = [program for program, _, _ in sides]
         launches, stopped = measure(programs, partial, plan, progress)
         write_measurement(
@@ -50,6 +51,11 @@ def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite:
                 stopped=stopped,
             ),
         )
+
+
+def _named(progress: Progress, run: str) -> Progress:
+    """The progress of one of several checked runs."""
+    return lambda who, what: progress(f"{run}, {who}", what)
 
 
 @contextlib.contextmanager

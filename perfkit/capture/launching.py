@@ -79,10 +79,16 @@ def measure(programs: Sequence[Program], folder: Path, plan: Plan, progress: Pro
         where = f"launch {len(launches) + 1}"
         order = lots.sample(range(len(programs)), len(programs))
         target = folder / LAUNCHES / f"{len(launches):03d}"
-        launches.append(_launch(programs, order, target, folder, plan, partial(progress, where)))
+        say = partial(_say, progress, where)
+        launches.append(_launch(programs, order, target, folder, plan, say))
         stop = _stop(launches, len(programs), plan, time.monotonic() - started)
         if stop:
             return launches, stop
+
+
+def _say(progress: Progress, launch: str, text: str) -> None:
+    """Each launch is a stage; what it does is how far it is."""
+    progress(launch, f"measuring · {text}")
 
 
 def _stop(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float) -> str:

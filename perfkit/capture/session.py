@@ -290,7 +290,7 @@ class Session:
         for index, steps in enumerate(_shares(self.settings.steps, rounds)):
             for member in members if index % 2 == 0 else list(reversed(members)):
                 if member.alive:
-                    self.progress(member.name, f"timing: round {index + 1} of {rounds}")
+                    self.progress(member.name, f"timing · round {index + 1} of {rounds}")
                     self._guarded(member, partial(self._time_one, member, steps, settle))
 
     def _settle(self, member: _Member) -> None:

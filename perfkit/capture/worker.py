@@ -125,7 +125,7 @@ class Worker:
         errors: dict[str, float | None] = {}
         first_ns = 0.0
         for index in range(steps):
-            self._progress(f"{'reference' if write else 'correctness'}: step {index + 1} of {steps}")
+            self._progress(f"{'first steps' if write else 'correctness'} · step {index + 1} of {steps}")
             self.program.outputs_wanted = index == 0
             started = time.perf_counter_ns()
             outputs, loss = self._step()

@@ -40,6 +40,6 @@ def criteo(
         raise UsageError(f"{there[0]} is there already.", "--overwrite replaces it.")
     out.parent.mkdir(parents=True, exist_ok=True)
     with progress() as say:
-        write_clicks(out, rows, largest, seed, lambda done: say("criteo", f"{done:,} of {rows:,} rows"))
+        write_clicks(out, rows, largest, seed, lambda done: say("criteo", f"writing · {done:,} of {rows:,} rows"))
     for path in (out, metadata_path(out)):
         typer.echo(f"{units.text(path.stat().st_size, 'B'):>10}  {path}")

@@ -154,7 +154,7 @@ def _try(program: Program, plan: Plan, number: int, of: int, say: Callable[[str,
         own = dataclasses.replace(plan, seed=program.settings.seed + number)
         comparison.measure_into(
             folder, [(twin, "", {}) for twin in twins], own, False, False,
-            lambda who, what: say(f"try {number + 1} of {of}", f"{who}: {what}"),
+            lambda who, what: say(f"try {number + 1} of {of}", f"comparing · {who}, {what}"),
         )  # fmt: skip
         found = compare(load(target_of(folder)))
         shutil.rmtree(folder)

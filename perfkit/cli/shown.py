@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from perfkit.render.views import Answers
     from perfkit.table import KernelTable
 
+FURTHER = " · "  # in what is being done, between the stage and how far it is: "timing · round 2 of 8"
 _LARGEST_TRACE = 16_000_000  # bytes, compressed; the timeline of a larger one does not fit into a report
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str, str], None]]:
-    """A function `(who, what)` that shows what is being done: a live line on a terminal, plain lines elsewhere."""
+    """A function `(who, what)` that shows what is being done: a live line on a terminal, elsewhere a line a stage.
+
+    `what` is a stage, or a stage, `FURTHER` and how far it is.
+    """
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)
@@ -29,13 +33,13 @@ def progress() -> Iterator[Callable[[str, str], None]]:
         with console.status("starting") as status:
             yield lambda who, what: status.update(f"[bold]{who}[/bold] {what}  [dim]{time.monotonic() - started:.0f} s")
         return
-    last: list[str] = []
+    begun: set[str] = set()
 
     def line(who: str, what: str) -> None:
-        text = f"{who}: {what}"
-        if last != [text]:
-            last[:] = [text]
-            print(f"[{time.monotonic() - started:5.0f} s] {text}", file=sys.stderr, flush=True)
+        stage = f"{who}: {what.partition(FURTHER)[0]}"
+        if stage not in begun:
+            begun.add(stage)
+            print(f"[{time.monotonic() - started:5.0f} s] {stage}", file=sys.stderr, flush=True)
 
     yield line
 

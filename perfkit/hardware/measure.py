@@ -89,7 +89,7 @@ def _observe_cpu(plan: Plan, threads: int, stream_from: int, say: Progress) -> t
         again = unsettled(o for o in seen if o.by == "c")
         if not again or time.monotonic() - start > plan.more_until_s:
             break
-        say(f"memory, round {number + 1}, {len(again)} working sets")
+        say(f"memory · round {number + 1}, {len(again)} working sets")
         main = plan.main_memory if plan.main_memory in again else None
         some = msgspec.structs.replace(
             plan, sizes=tuple(s for s in again if s != main), main_memory=main, pattern_s=2 * plan.pattern_s
@@ -103,9 +103,9 @@ def _native_round(
 ) -> tuple[list[Observation], str]:
     """One round of the compiled programs, and the sentence that says why there is none."""
     try:
-        say(f"vector units, round {number + 1}")
+        say(f"vector units · round {number + 1}")
         seen = list(native_bench.vector(plan, threads, number))
-        say(f"memory, round {number + 1}")
+        say(f"memory · round {number + 1}")
         return seen + list(native_bench.bandwidth(plan, threads, stream_from, number)), ""
     except PerfkitError as error:
         return [], error.message

@@ -42,7 +42,7 @@ def run_cuda(request: Request) -> Iterator[Observation]:
     plan = gpu_plan(free)
     say(gpu=gpu)
     for number in range(plan.rounds):
-        say(progress=f"GPU memory, round {number + 1}")
+        say(progress=f"GPU memory · round {number + 1}")
         for seen in memory_observations(request.device, plan.sizes, plan.pattern_s, best_of):
             yield _in_round(seen, number)
         torch.cuda.empty_cache()

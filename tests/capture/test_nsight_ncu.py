@@ -80,7 +80,10 @@ def test_progress_counts_kernels_and_speaks_now_and_then():
     progress('==PROF== Profiling "void f<a>(b) - 9" - 1 (2/9): 0%....50%....100% - 1 pass')
     progress('==PROF== Profiling "tiny" - 2: 0%....50%....100% - 38 passes')
     assert progress.kernels == 3
-    assert shown == ["ncu: kernel 1 of about 9, scale: 50%", "ncu: kernel 3 of about 9, tiny: 38 passes"]
+    assert shown == [
+        "profiling under ncu · kernel 1 of about 9, scale: 50%",
+        "profiling under ncu · kernel 3 of about 9, tiny: 38 passes",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -195,15 +195,14 @@ def test_flop_count_accumulated_batches_but_no_recomputation(gpt2, settings):
     assert gpt2.model_flop(settings(grad_accumulation=3)) == {part: 3 * flop for part, flop in once.items()}
 
 
-def test_generation_shows_tokens_or_text(gpt2, settings, tmp_path):
+def test_generation_shows_text_and_nothing_where_there_is_no_vocabulary(gpt2, settings, tmp_path):
     s = settings()
-    shown = gpt2.demonstrate(gpt2.build(s), s)
-    prompt, continuation = (part.split() for part in shown.removeprefix("continues ").split(" → "))
-    assert [int(t) for t in prompt] == gpt2.batch(s, 0)[0].flatten()[:16].tolist()
-    assert len(continuation) == 16
+    assert gpt2.demonstrate(gpt2.build(s), s) == ""
     (tmp_path / "a.txt").write_text("one fish, two fish, red fish, blue fish. " * 100)
     s = settings(data=str(tmp_path / "a.txt"))
-    assert "one fish" in gpt2.demonstrate(gpt2.build(s), s).split(" → ")[0]
+    prompt, continuation = gpt2.demonstrate(gpt2.build(s), s).removeprefix("continues ").split(" → ")
+    assert "one fish" in prompt
+    assert len(continuation) > 2
 
 
 def test_generation_is_greedy_and_stays_inside_the_context(gpt2, settings):

@@ -114,7 +114,7 @@ class Progress:
         self._shown = self._now()
         done = re.findall(r"(\d+)%", found["rest"])
         how_far = f"{passes[1]} passes" if passes else f"{done[-1] if done else 0}%"
-        self._show(f"ncu: kernel {number}{self._of}, {name}: {how_far}")
+        self._show(f"profiling under ncu · kernel {number}{self._of}, {name}: {how_far}")
 
 
 def failure(ended: Ended, report: Path, options: Options, limit_s: float | None) -> PerfkitError | None:

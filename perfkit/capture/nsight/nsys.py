@@ -78,7 +78,7 @@ class Progress:
     def __call__(self, line: str) -> None:
         bar = _BAR.match(line)
         if bar:
-            self._show(f"nsys: writing {bar[4] or 'the report'}, {bar[3]}%")
+            self._show(f"nsys: writing {bar[4] or 'the report'} · {bar[3]}%")
         elif line.startswith(("Collecting", "Generating", "Capture range")):
             self._show(f"nsys: {line.split(chr(39))[0].strip(' .').lower()}")
 
