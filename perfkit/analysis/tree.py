@@ -15,7 +15,7 @@ from perfkit.analysis.roofline import Integers, Reals
 
 STEP = "step"
 UNPLACED = "no module"
-_NO_MODULES = ("optimizer", UNPLACED)
+_LAST = {"optimizer": 1, UNPLACED: 2}  # what is no module of the model
 _LATE = ("backward", "optimizer")  # passes that come to the modules in another order
 _OWN_ROOT = "(root)"  # work of the model itself, outside its submodules
 
@@ -72,7 +72,7 @@ def _in_order(siblings: Sequence[str], first: Mapping[str, int]) -> list[str]:
     """
     if all(_name(path).isdecimal() for path in siblings):
         return sorted(siblings, key=lambda path: int(_name(path)))
-    return sorted(siblings, key=lambda path: (path in _NO_MODULES, first[path]))
+    return sorted(siblings, key=lambda path: (_LAST.get(path, 0), first[path]))
 
 
 def _node(path: str, lines: dict[str, Reals], children: dict[str, list[str]], rows: Rows) -> Node:

@@ -26,7 +26,7 @@ def nodes(node: Node) -> Iterator[Node]:
 
 
 def test_modules_stand_in_the_order_in_which_the_step_comes_to_them() -> None:
-    parts = [{"module": m} for m in ("optimizer", "wte", None, "(root)", "h.10.mlp", "h.2.mlp", "h.2.attn", "ln_f")]
+    parts = [{"module": m} for m in (None, "optimizer", "wte", "(root)", "h.10.mlp", "h.2.mlp", "h.2.attn", "ln_f")]
     assert children(parts) == ["wte", "(root)", "h", "ln_f", "optimizer", "no module"]
     assert children(parts, "h") == ["2", "10"]  # by number, whichever ran first
     assert children(parts, "h.2") == ["mlp", "attn"]

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import csv, json, markdown, terminal
+from perfkit.render import csv, json, markdown, tables, terminal
 from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table
 from tests.render import sample
 
@@ -184,3 +184,12 @@ def test_columns_without_a_value_are_left_out() -> None:
 )
 def test_efficiency_tones(value: float | None, tone: str) -> None:
     assert efficiency_tone(value) == tone
+
+
+def test_a_short_module_tree_keeps_the_largest_in_the_order_of_the_model() -> None:
+    root = sample.report().backends[0].tree
+    assert root is not None
+    short = tables.tree(root, depth=2, limit=4)
+    names = [cell.text for cell in short.columns[0].cells]
+    assert names == ["model", "· transformer", "· · h", "· lm_head"]
+    assert short.title == "Module tree (4 of 7)"
