@@ -72,7 +72,9 @@ def test_a_run_in_a_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_launch_of_a_comparison_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     settings = Settings(workload=SMALL, preset="one", batch_size=32)
-    sides = [(Program(label=label, settings=settings, backend="eager"), "", {}) for label in ("A", "B")]
+    sides: comparison.Sides = [
+        (Program(label=label, settings=settings, backend="eager"), "", {}) for label in ("A", "B")
+    ]
     plan = Plan(launches=2, rounds=1, profiled_steps=0, turn_seconds=0.01, warmup_seconds=0.1)
     with shown.progress() as say:
         comparison.measure_into(tmp_path / "pair", sides, plan, check=False, overwrite=False, progress=say)
