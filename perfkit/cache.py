@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes may make the same thing, and the second replaces the first's
+    fcntl = None  # type: ignore[assignment]
 
 
 def cache_dir() -> Path:
@@ -15,3 +22,19 @@ def cache_dir() -> Path:
     # The XDG specification says that a relative path is to be ignored.
     root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
     return root / "perfkit"
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of `path`, a file in the cache, while the block makes it: another process waits and then finds it.
+
+    A folder that cannot be written is no error here: making the file will say so.
+    """
+    with contextlib.ExitStack() as stack:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):
+                folder = cache_dir() / "locks"
+                folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(open(folder / f"{path.parent.name}-{path.name}", "a"))
+                fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+        yield

@@ -28,6 +28,21 @@ settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("perfkit")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache() -> Iterator[Path]:
+    """One cache of kernels and ceilings for all tests and workers, apart from the user's own and kept between runs.
+
+    Its content is kept by what it was made from, so that a change of a source is a new file.
+    """
+    folder = Path(os.environ.get("PERFKIT_TEST_CACHE") or ROOT / ".pytest_cache" / "perfkit")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFKIT_CACHE", str(folder))
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+        patch.delenv("PERFKIT_KERNEL_VERSION", raising=False)
+        patch.delenv("PERFKIT_KERNEL_ISA", raising=False)
+        yield folder
+
+
 @dataclass(frozen=True)
 class CliResult:
     """What a command left: its exit code and what it printed."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.cache import cache_dir
+from perfkit.cache import cache_dir, locked
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.hardware.cpu import read_cpu
 
@@ -66,7 +66,9 @@ def build_program(source: Path) -> Path:
     key = _key(*sources, *compiler.command, compiler.version, cpu.model, cpu.stepping or "", *cpu.simd)
     program = cache_dir() / "programs" / f"{source.stem}-{key}"
     if not os.access(program, os.X_OK):
-        _compile(compiler, source, program, _first_that_compiles)
+        with locked(program):
+            if not os.access(program, os.X_OK):
+                _compile(compiler, source, program, _first_that_compiles)
     return program
 
 

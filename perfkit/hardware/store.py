@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfkit.cache import cache_dir
+from perfkit.cache import cache_dir, locked
 from perfkit.errors import PerfkitError
 from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.compiler import find_compiler
@@ -30,17 +30,27 @@ def load_or_measure(
     device = check_device(device)
     threads = usable_threads() if threads is None else threads
     path = cache_path(device, threads)
-    kept, complaint = (None, "") if refresh else _load(path)
-    reason = outdated(kept) if kept else ""
-    if kept is not None and not reason:
+    kept, complaint, reason = _usable(path, refresh)
+    if kept is not None:
         return kept
-    if reason and progress:
-        progress(f"measured again: {reason}")
-    ceilings = measure(device, threads, progress, plan)
-    _keep(path, ceilings)
+    with locked(path):  # two measurements at the same time would disturb each other
+        kept, complaint, reason = _usable(path, refresh)
+        if kept is not None:
+            return kept
+        if reason and progress:
+            progress(f"measured again: {reason}")
+        ceilings = measure(device, threads, progress, plan)
+        _keep(path, ceilings)
     if complaint:
         ceilings.warnings.append(complaint)
     return ceilings
+
+
+def _usable(path: Path, refresh: bool) -> tuple[Ceilings | None, str, str]:
+    """What is kept and still holds; else a complaint about what is there, or why it no longer holds."""
+    kept, complaint = (None, "") if refresh else _load(path)
+    reason = outdated(kept) if kept else ""
+    return None if reason else kept, complaint, reason
 
 
 def cache_path(device: str, threads: int) -> Path:

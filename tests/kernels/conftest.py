@@ -1,8 +1,8 @@
-"""Kernels for the tests are built into a cache that all tests share, apart from the user's own."""
+"""The kernels are loaded before the first test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,13 +11,8 @@ import perfkit.kernels
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("PERFKIT_KERNEL_VERSION", raising=False)
-        patch.delenv("PERFKIT_KERNEL_ISA", raising=False)
-        perfkit.kernels.load()
-        yield
+def loaded(shared_cache: Path) -> None:
+    perfkit.kernels.load()
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from perfkit.cache import cache_dir
+from perfkit.cache import cache_dir, locked
 from perfkit.errors import RunFailed
 from perfkit.hardware.compiler import Compiler
 from perfkit.kernels.c import toolchain
@@ -39,7 +39,9 @@ def library(source: Path, dtype: str) -> Path:
     compiler, isa = toolchain.compiler(), toolchain.isa()
     path = kernel_cache() / f"{source.stem}-{dtype}-{_digest(source, dtype, compiler, isa)}.so"
     if not path.is_file():
-        _build(source, dtype, compiler, isa, path)
+        with locked(path):
+            if not path.is_file():
+                _build(source, dtype, compiler, isa, path)
     return path
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from perfkit.cache import locked
 from perfkit.kernels.c import build
 
 _STANDARDS = ("-std=c++20", "-std=c++17")  # PyTorch's headers want the one or the other
@@ -40,8 +41,12 @@ def _built(source: Path) -> Path | None:
     for text in (torch.__version__, str(torch.version.git_version), *compiler):
         digest.update(text.encode() + b"\0")
     path = build.kernel_cache() / f"{source.stem}-{digest.hexdigest()[:20]}.so"
-    if path.is_file():
-        return path
+    with locked(path):
+        return path if path.is_file() or _compile(source, compiler, root, path) else None
+
+
+def _compile(source: Path, compiler: tuple[str, ...], root: Path, path: Path) -> bool:
+    """Compile `source` against PyTorch at `root` into `path`, under another name first; whether that was possible."""
     options = ["-O2", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     options.append(f"-I{root / 'include'}")
     libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
@@ -54,10 +59,10 @@ def _built(source: Path) -> Path | None:
                 done = subprocess.run([*command, *libraries], capture_output=True, timeout=_TIMEOUT_S)
                 if done.returncode == 0:
                     made.replace(path)
-                    return path
+                    return True
     except (OSError, subprocess.SubprocessError):
-        return None
-    return None
+        return False
+    return False
 
 
 def _compiler() -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from perfkit.cache import locked
 from perfkit.errors import RunFailed
 from perfkit.kernels.c.build import INCLUDE, kernel_cache
 from perfkit.kernels.cuda import nvrtc
@@ -40,7 +41,9 @@ def cubin(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> Cubin:
     stem = kernel_cache() / f"{source.stem}-{dtype}-{arch}-{_digest(source, dtype, arch, wanted)}"
     path, facts = stem.with_suffix(".cubin"), stem.with_suffix(".json")
     if not path.is_file() or not facts.is_file():
-        _build(source, dtype, arch, wanted, path, facts)
+        with locked(path):
+            if not path.is_file() or not facts.is_file():
+                _build(source, dtype, arch, wanted, path, facts)
     read = json.loads(facts.read_text())
     resources = {name: Resources(**fields) for name, fields in read["resources"].items()}
     return Cubin(path, read["symbols"], resources)
