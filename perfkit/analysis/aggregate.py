@@ -6,7 +6,7 @@ adding groups up, as the module tree does, is adding rows of the matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,11 +19,12 @@ from perfkit.analysis.roofline import BOUNDS, Booleans, Integers, Judged, Reals
 
 _QUANTITIES = (
     "count", "time", "flop", "flop_time", "bytes", "bytes_time", "both_flop", "both_bytes",
-    "roof", "judged_time", "headroom", "above_time", *WITHHELD,
+    "roof", "judged_time", "headroom", "above_time", "above_excess", "helped_time", *WITHHELD,
 )  # fmt: skip
-# Rows above their roof are a broken measurement where they take more than this share of a group's time; one call of
-# hundreds that a clock misread does not make the sum doubtful.
-NOTABLE = 0.01
+# A group is flagged where rows above their roof take this share of its time, or lift its efficiency by this much: a few
+# calls that a clock misread, or one small kernel among many, do not make the sum doubtful.
+NOTABLE, LIFT = 0.10, 0.05
+NAMED = 8  # kernels above their roof that are told apart
 _AT = {name: i for i, name in enumerate(_QUANTITIES)}
 
 
@@ -52,6 +53,16 @@ class Rows:
         """Quantities × rows: what each row adds to each column of a matrix of sums."""
         return _weights(self)
 
+    @cached_property
+    def above_by_name(self) -> list[tuple[str, Integers]]:
+        """Kernels above their roof by short name, each with its rows, the most such time first; the first `NAMED`."""
+        import pandas as pd
+
+        at = np.flatnonzero(self.judged.above)
+        code, names = pd.factorize(np.asarray(self.short_names, dtype=object)[at])
+        time = np.bincount(code, weights=self.judged.time[at], minlength=len(names))
+        return [(str(names[i]), at[code == i]) for i in np.argsort(-time, kind="stable")[:NAMED].tolist()]
+
 
 def sums(rows: Rows, codes: Integers, groups: int) -> Reals:
     """The matrix (groups × quantities); `codes` gives each row's group."""
@@ -59,7 +70,7 @@ def sums(rows: Rows, codes: Integers, groups: int) -> Reals:
 
 
 def _weights(rows: Rows) -> Reals:
-    """One row a quantity: fixed ones, then time by pass, roof by bound, roof by ceiling."""
+    """One row a quantity: fixed ones, time by pass, roof by bound and by ceiling, time above the roof by kernel."""
     j = rows.judged
     flop_known, bytes_known, judged = np.isfinite(j.flop), np.isfinite(j.bytes), j.judged
     both = flop_known & bytes_known
@@ -67,13 +78,17 @@ def _weights(rows: Rows) -> Reals:
         np.ones(len(j.time)), j.time, _where(flop_known, j.flop), _where(flop_known, j.time),
         _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
         _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), _where(j.above, j.time),
+        _where(j.above, j.roof - j.time), _where(j.helped, j.time),
         *(_where(rows.withheld[why], j.time) if why in rows.withheld else np.zeros(len(j.time)) for why in WITHHELD),
     ]  # fmt: skip
     roof = _where(judged, j.roof)
     by_pass = [np.where(rows.pass_code == p, j.time, 0.0) for p in range(len(rows.passes))]
     by_bound = [np.where(j.bound == b, roof, 0.0) for b in range(len(BOUNDS))]
     by_ceiling = [np.where(j.ceiling == c, roof, 0.0) for c in range(len(j.ceilings))]
-    return np.stack([*fixed, *by_pass, *by_bound, *by_ceiling])
+    by_name = np.zeros((len(rows.above_by_name), len(j.time)))
+    for line, (_, at) in zip(by_name, rows.above_by_name, strict=True):
+        line[at] = j.time[at]
+    return np.stack([*fixed, *by_pass, *by_bound, *by_ceiling, *by_name])
 
 
 def _where(known: Booleans, values: Reals) -> Reals:
@@ -87,7 +102,9 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
     first_pass = len(_QUANTITIES)
     first_bound = first_pass + len(rows.passes)
     first_ceiling = first_bound + len(BOUNDS)
-    by_pass, by_bound, by_ceiling = line[first_pass:first_bound], line[first_bound:first_ceiling], line[first_ceiling:]
+    first_name = first_ceiling + len(rows.judged.ceilings)
+    by_pass, by_bound, by_ceiling, by_name = np.split(line, [first_bound, first_ceiling, first_name])
+    by_pass = by_pass[first_pass:]
     judged = q["judged_time"] > 0
     return Group(
         key=key,
@@ -109,10 +126,19 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
         ceiling=rows.judged.ceilings[int(np.argmax(by_ceiling))] if judged and by_ceiling.any() else "",
         withheld_ns=sum(q[why] for why in WITHHELD) * per_step,
         withheld=max(WITHHELD, key=q.__getitem__) if any(q[why] for why in WITHHELD) else "",
-        above_roof=q["above_time"] > NOTABLE * q["time"],
+        above_roof=_doubtful(q),
+        above_ns=q["above_time"] * per_step,
+        above_kernels=[rows.above_by_name[i][0] for i in np.argsort(-by_name, kind="stable") if by_name[i] > 0],
+        helped_ns=q["helped_time"] * per_step,
         passes=tuple(p for p, ns in zip(rows.passes, by_pass, strict=True) if ns > 0),
         **labels,
     )
+
+
+def _doubtful(q: Mapping[str, float]) -> bool:
+    """Whether rows above their roof weigh enough in a group to make its efficiency no true figure."""
+    excess = q["above_excess"] >= LIFT * q["judged_time"]
+    return q["above_time"] > 0 and (q["above_time"] >= NOTABLE * q["time"] or excess)
 
 
 def _ratio(above: float, below: float) -> float | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from perfkit.analysis.aggregate import Rows
 from perfkit.analysis.results import Coverage
-from perfkit.analysis.roofline import Booleans
+from perfkit.analysis.roofline import BOUNDS, L2, Booleans
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
 
 _NAMED = 10
@@ -32,7 +32,7 @@ def coverage(rows: Rows, has_pass: Booleans, has_module: Booleans, kind: str = R
         flop=shares["FLOP"],
         bytes=shares["bytes"],
         counters=shares["counters"],
-        text=_text(shares, kind),
+        text=f"{_text(shares, kind)}{_levels(rows) if kind != NCU else ''}",
         uncosted=_uncosted(rows) if kind not in (NCU, NSYS) else [],
     )
 
@@ -51,6 +51,17 @@ def _text(shares: dict[str, float], kind: str) -> str:
     words = {"counters": "hardware counters"}
     said = [f"{words.get(what, what)} {_percent(shares[what]) if shares[what] else 'none'}" for what in told]
     return f"Known of the kernel time: {', '.join(said)}."
+
+
+def _levels(rows: Rows) -> str:
+    """How much is judged by L2, and how much counts as at main memory's roof because L2 held a part of its bytes."""
+    judged, total = rows.judged, rows.total_ns
+    held = _share(judged.time, judged.bound == BOUNDS.index(L2), total)
+    helped = _share(judged.time, judged.helped, total)
+    told = [f"{_percent(held)} moves what fits L2, and is judged by L2"] if held else []
+    if helped:
+        told.append(f"{_percent(helped)} is faster than main memory, for L2 held a part, and counts as at its roof")
+    return f" Of it, {'; '.join(told)}." if told else ""
 
 
 def _percent(share: float) -> str:

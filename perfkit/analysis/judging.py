@@ -51,6 +51,7 @@ def judge_rows(
             bound=np.where(withheld, -1, judged.bound),
             ceiling=np.where(withheld, -1, judged.ceiling),
             above=judged.above & ~withheld,
+            helped=judged.helped & ~withheld,
         )
     return judged, {TOO_SMALL: small, UNCOUNTED: uncounted}
 

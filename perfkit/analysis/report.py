@@ -204,6 +204,7 @@ def _fill(
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
     report.counted_flop, report.counted_bytes = whole.flop, whole.bytes
     report.efficiency, report.headroom_ns, report.kernel_ns = whole.efficiency, whole.headroom_ns, whole.time_ns
+    report.above_roof, report.above_ns, report.above_kernels = whole.above_roof, whole.above_ns, whole.above_kernels
     report.withheld = aggregate.withheld(rows)
     module = frame["module"]
     report.coverage = coverage(
@@ -326,7 +327,8 @@ def _above_roof(rows: aggregate.Rows, kernels: list[Group]) -> list[str]:
     if not above.any():
         return []
     share = float(rows.judged.time[above].sum() / rows.total_ns) if rows.total_ns else 0.0
-    named = ", ".join(dict.fromkeys(g.key for g in kernels if g.above_roof))
+    most = sorted((g for g in kernels if g.above_ns), key=lambda g: -g.above_ns)
+    named = ", ".join(dict.fromkeys(g.key for g in most))
     shown = named if len(named) <= 160 else f"{named[:159]}…"
     calls = "1 kernel call is" if above.sum() == 1 else f"{above.sum()} kernel calls are"
     return [

@@ -114,7 +114,12 @@ class Group(msgspec.Struct, kw_only=True):
     headroom_ns: float | None = None  # judged_ns − roof_ns, over rows not above their roof
     bound: str = ""  # the resource that sets most of roof_ns, such as "memory" or "matrix_fp32"
     ceiling: str = ""  # the ceiling used, in words
-    above_roof: bool = False  # rows faster than their ceiling take over 1 % of its time: measurement or model is broken
+    # Whether kernels faster than their roof allows take a tenth of its time or lift its efficiency by 5 points: the
+    # measurement or the model of their work is broken, and its efficiency is no true figure.
+    above_roof: bool = False
+    above_ns: float = 0.0  # Σ time of kernels above their roof
+    above_kernels: list[str] = []  # their short names, the most such time first
+    helped_ns: float = 0.0  # Σ time of kernels of whose bytes L2 held a part: they count as at their roof
     withheld_ns: float = 0.0  # Σ time of rows that are not judged on purpose
     withheld: str = ""  # and why most of them are not: "too small" or "work not counted"
     reasons: list[Reason] = []  # the most telling first
@@ -317,6 +322,9 @@ class BackendReport(msgspec.Struct, kw_only=True):
     counted_bytes: float | None = None
     efficiency: float | None = None
     headroom_ns: float | None = None
+    above_roof: bool = False  # of the whole step, as `Group` says
+    above_ns: float = 0.0
+    above_kernels: list[str] = []
     accounting: Accounting | None = None
     coverage: Coverage | None = None
     passes: list[Group] = []

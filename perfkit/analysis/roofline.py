@@ -2,8 +2,8 @@
 
     roof time = max over resources of work / ceiling        (resources: memory, and every arithmetic unit)
 
-Memory work is the bytes of device memory that counters saw, else the minimal bytes. On a CPU the memory ceiling depends
-on the row's working set, its minimal bytes. A report of Nsight Compute holds ceilings of its own, a set for each kernel
+Memory work is the bytes of device memory that counters saw, else the minimal bytes; which level of memory judges them
+is said in `perfkit.analysis.memory_roof`. A report of Nsight Compute holds ceilings of its own, a set for each kernel
 at the clock that it ran at (`StoredCeilings`): these judge its rows. A resource whose work or ceiling is unknown is not
 judged; a row with no judged resource has no roof (NaN), and counts in no efficiency. Nor has a matrix product whose
 unit has no ceiling.
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from perfkit import units
+from perfkit.analysis.memory_roof import TOLERANCE, Booleans, Bytes, Integers, Reals, memory_roof
 from perfkit.table import FLOP_COLUMNS, RESOURCES
 
 if TYPE_CHECKING:
@@ -26,14 +26,10 @@ if TYPE_CHECKING:
 
     from perfkit.hardware.ceilings import Ceilings
 
-Reals = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
-
 MEMORY, L2 = "memory", "l2"
 BOUNDS = (MEMORY, *RESOURCES, L2)
+_LAST = len(BOUNDS) - 1  # the place of L2
 _MATRIX = [i for i, resource in enumerate(RESOURCES) if resource.startswith("matrix_")]
-TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it the measurement or the model is broken
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,8 @@ class Judged:
     """Arrays over the rows of a table. Times in ns; NaN and −1 stand for unknown.
 
     `bytes` is what counters saw, else minimal bytes. `bound` indexes `BOUNDS`, `ceiling` the texts in `ceilings`;
-    `resource` indexes `RESOURCES`: the arithmetic unit that does most of the row's work.
+    `resource` indexes `RESOURCES`: the arithmetic unit that does most of the row's work. `above` are rows faster than
+    their roof allows, `helped` those that are not, because L2 held a part of their bytes: they count as at their roof.
     """
 
     time: Reals
@@ -94,6 +91,7 @@ class Judged:
     ceilings: list[str]
     resource: Integers
     above: Booleans
+    helped: Booleans
 
     @property
     def judged(self) -> Booleans:
@@ -108,47 +106,44 @@ class Judged:
 
 def judge(frame: pd.DataFrame, ceilings: Ceilings | StoredCeilings | None) -> Judged:
     """Roof time, bound and ceiling of every row; without ceilings every roof is unknown."""
-    time = frame["duration_ns"].to_numpy(float)
+    of = Bytes.of(frame)
     by_unit = frame[list(FLOP_COLUMNS)].to_numpy(float)
-    minimal = _total(frame, "bytes_read", "bytes_written")
-    counted = frame["dram_bytes"].to_numpy(float)
-    counted = np.where(np.isfinite(counted), counted, _total(frame, "dram_read_bytes", "dram_write_bytes"))
-    counters = np.isfinite(counted)
-    traffic = np.where(counters, counted, minimal)
     roofs = np.full((len(frame), len(BOUNDS)), np.nan)
-    memory_text = np.full(len(frame), -1, np.int64)
+    text, memory = np.full(len(BOUNDS), -1, np.int64), None
     texts: list[str] = []
     if isinstance(ceilings, StoredCeilings):
         from_l2 = frame["l2_read_bytes"].to_numpy(float)  # the direction that the stored L2 roof is of
-        roofs = np.column_stack([traffic, by_unit, from_l2]) / ceilings.rates * 1e9
-        memory_text, compute_text, texts = memory_text + 1, np.arange(len(BOUNDS)), ceilings.texts()
+        roofs = np.column_stack([of.moved, by_unit, from_l2]) / ceilings.rates * 1e9
+        text, texts = np.arange(len(BOUNDS)), ceilings.texts()
     elif ceilings is not None:
-        roofs[:, 0], memory_text, texts = _memory_roof(frame, traffic, minimal, counters, ceilings)
-        compute_text = _compute_roofs(roofs, by_unit, ceilings, texts)
-    else:
-        compute_text = np.full(len(BOUNDS), -1, np.int64)
+        memory = memory_roof(of, ceilings)
+        texts = list(memory.texts)
+        text = _compute_roofs(roofs, by_unit, ceilings, texts)
+        roofs[:, 0] = np.where(memory.by_l2, np.nan, memory.time)
+        roofs[:, _LAST] = np.where(memory.by_l2, memory.time, np.nan)
     # Memory alone would judge a matrix product by what hardly bounds it.
     without = (by_unit[:, _MATRIX] > 0) & ~np.isfinite(roofs[:, 1 : 1 + len(RESOURCES)][:, _MATRIX])
     known = np.isfinite(roofs).any(axis=1) & ~without.any(axis=1)
     bound = np.where(known, np.argmax(np.where(np.isfinite(roofs), roofs, -1.0), axis=1), -1)
     roof = np.where(known, roofs[np.arange(len(frame)), np.maximum(bound, 0)], np.nan)
+    above = np.isfinite(roof) & (roof > (1 + TOLERANCE) * of.time)
+    by_memory = (bound == 0) | (bound == _LAST)
+    ceiling, helped = np.where(bound >= 0, text[bound], -1), np.zeros(len(frame), bool)
+    if memory is not None:
+        ceiling, helped = np.where(by_memory, memory.text, ceiling), memory.helped & (bound == 0) & ~above
     return Judged(
-        time=time,
+        time=of.time,
         flop=_row_sum(by_unit),
-        bytes=traffic,
-        counters=counters,
+        bytes=of.moved,
+        counters=of.counted,
         roof=roof,
         bound=bound,
-        ceiling=np.where(bound == 0, memory_text, np.where(bound > 0, compute_text[np.maximum(bound, 0)], -1)),
+        ceiling=ceiling,
         ceilings=texts,
         resource=_main_unit(by_unit),
-        above=np.isfinite(roof) & (roof > (1 + TOLERANCE) * time),
+        above=above,
+        helped=helped,
     )
-
-
-def _total(frame: pd.DataFrame, read: str, written: str) -> Reals:
-    """Read plus written bytes; NaN where either is unknown."""
-    return frame[read].to_numpy(float) + frame[written].to_numpy(float)
 
 
 def _row_sum(values: Reals) -> Reals:
@@ -160,40 +155,6 @@ def _row_sum(values: Reals) -> Reals:
 def _main_unit(by_unit: Reals) -> Integers:
     amounts = np.nan_to_num(by_unit)
     return np.where(amounts.any(axis=1), np.argmax(amounts, axis=1), -1)
-
-
-def _memory_roof(
-    frame: pd.DataFrame, traffic: Reals, minimal: Reals, counters: Booleans, ceilings: Ceilings
-) -> tuple[Reals, Integers, list[str]]:
-    """Memory time of each row, the index of its ceiling's text, and the texts.
-
-    Bytes that a counter saw pass main memory are judged by main memory; minimal bytes by the level that the row's
-    distinct bytes fit. An operator in place writes into what it read: its distinct bytes are those it reads, and it has
-    a roof of its own. Any other writes into storage of its own.
-    """
-    in_place = _in_place(frame) & ~counters
-    rates, index, texts = np.full(len(traffic), np.nan), np.full(len(traffic), -1, np.int64), list[str]()
-    known = np.isfinite(traffic)
-    for rows, working_set, mode in ((~in_place, minimal, False), (in_place, frame["bytes_read"].to_numpy(float), True)):
-        curve = ceilings.envelope(mode)
-        if not curve:
-            continue
-        sizes, roofs = np.array([s for s, _ in curve]), np.array([r for _, r in curve])
-        level = np.clip(np.searchsorted(sizes, np.nan_to_num(working_set), side="right") - 1, 0, None)
-        level = np.where(counters, len(sizes) - 1, level)
-        rates = np.where(rows, roofs[level], rates)
-        index = np.where(rows & known, level + len(texts), index)
-        texts += [f"{ceilings.bandwidth_for(s, mode).name}, {units.text(r, 'B/s')}" for s, r in curve]
-    return traffic / rates * 1e9, index, texts
-
-
-def _in_place(frame: pd.DataFrame) -> Booleans:
-    """By PyTorch's convention an operator in place ends in _; a copy or a fill overwrites what it does not read. An
-    optimizer's kernels update parameters and state in place, whatever they are called."""
-    overwrites = frame["family"].isin(("copy", "fill", "random")).to_numpy(bool)
-    optimizer = (frame["family"] == "optimizer").to_numpy(bool)
-    in_place: Booleans = frame["name"].str.endswith("_").to_numpy(bool) & ~overwrites | optimizer
-    return in_place
 
 
 def _compute_roofs(roofs: Reals, by_unit: Reals, ceilings: Ceilings, texts: list[str]) -> Integers:

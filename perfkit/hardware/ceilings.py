@@ -107,6 +107,11 @@ class Ceilings(msgspec.Struct, kw_only=True):
         """Bytes/s of main memory: the value at the largest working set measured."""
         return self.envelope()[-1][1]
 
+    @property
+    def l2_capacity(self) -> float | None:
+        """Bytes that a GPU's L2 holds; None for a CPU, whose caches lie one behind the other, and where unknown."""
+        return (self.device.startswith("cuda") and self.caches.get("L2")) or None
+
     def compute_for(self, resource: str) -> Ceiling | None:
         """The roof of an arithmetic unit (`perfkit.table.RESOURCES`); None where unknown."""
         return next((c for c in self.details if c.resource == resource), None)

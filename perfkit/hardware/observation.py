@@ -8,7 +8,7 @@ import msgspec
 
 Progress = Callable[[str], object]
 
-METHOD = "2"  # raised when what is measured changes: ceilings that are kept are then measured again
+METHOD = "3"  # raised when what is measured changes: ceilings that are kept are then measured again
 AGREE = 0.15  # the two best rounds of a ceiling should lie within this share of each other
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -70,11 +70,17 @@ def cpu_plan(last_cache: int | None, memory: int | None) -> Plan:
     )
 
 
-def gpu_plan(memory: int) -> Plan:
-    """Working sets from 1 MiB by factors of 2 to an eighth of the GPU's memory, 4 GiB at most."""
+# Of a GPU's L2: towards its capacity bandwidth falls to main memory's, and a kernel gets the roof of the next smaller
+# size that was measured.
+L2_PARTS = (0.75, 0.9)
+
+
+def gpu_plan(memory: int, l2_bytes: int | None = None) -> Plan:
+    """Working sets from 1 MiB by factors of 2 to an eighth of the GPU's memory, 4 GiB at most; and parts of its L2."""
     largest = min(4 * GIB, memory // 8)
+    parts = [round(part * (l2_bytes or 0) / KIB) * KIB for part in L2_PARTS]
     return Plan(
-        sizes=_sizes(MIB, largest, 1),
+        sizes=tuple(sorted({*_sizes(MIB, largest, 1), *(size for size in parts if MIB < size < largest)})),
         main_memory=None,
         pattern_s=0.05,
         matmul_s=1.0,

@@ -39,7 +39,7 @@ def run_cuda(request: Request) -> Iterator[Observation]:
     torch.cuda.set_device(device)
     gpu = gpu_of_torch(torch.cuda.get_device_properties, device.index or 0)
     free, _ = torch.cuda.mem_get_info(device)
-    plan = gpu_plan(free)
+    plan = gpu_plan(free, gpu.l2_bytes)
     say(gpu=gpu)
     for number in range(plan.rounds):
         say(progress=f"GPU memory · round {number + 1}")

@@ -19,7 +19,8 @@ COLUMNS = {
     "kernel": "key", "shapes": "shapes", "family": "family", "passes": "passes", "count": "count", "time_ns": "time_ns",
     "share": "share", "flop": "flop", "bytes": "bytes", "flop_per_byte": "intensity", "flop_per_s": "flop_rate",
     "bytes_per_s": "bandwidth", "roof_ns": "roof_ns", "efficiency": "efficiency", "headroom_ns": "headroom_ns",
-    "bound": "bound", "ceiling": "ceiling", "above_roof": "above_roof",
+    "bound": "bound", "ceiling": "ceiling", "above_roof": "above_roof", "above_ns": "above_ns",
+    "helped_by_l2_ns": "helped_ns",
     "withheld_ns": "withheld_ns", "withheld": "withheld", "why": "reasons",
 }  # fmt: skip
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report, Roof
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, efficiency_tone, figures, table, words
+from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, figures, table, words
+from perfkit.render.marks import efficiencies, flags, notes
 from perfkit.render.sentences import used_roofs
 
 STATUS = {
@@ -18,7 +19,6 @@ STATUS = {
 FAULTY = ("wrong", "failed")
 WHY = 30  # characters that a column of reasons keeps
 SHORT_PASS = {"encoder": "enc", "forward": "fwd", "classifier": "cls", "backward": "bwd", "optimizer": "opt"}
-BROKEN = "! faster than its ceiling allows: the measurement or the model of its work is broken"
 
 
 def status(backend: BackendReport) -> Cell:
@@ -62,9 +62,12 @@ def backends(report: Report) -> Table:
         figures(f"{sample}/s", [b.samples_per_second for b in rows], ""),
         figures("memory", [b.peak_memory_bytes for b in rows], "iB", priority=1),
         figures("MFU", [b.mfu for b in rows], "%"),
-        figures("eff.", [b.efficiency for b in rows], "%", [efficiency_tone(b.efficiency) for b in rows]),
+        efficiencies(rows),
         figures("prepare", [b.prepare_ns for b in rows], "ns", priority=2),
-        notes=[f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason],
+        notes=[
+            *(f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason),
+            *flags((b.name, b, b.kernel_ns) for b in rows),
+        ],
     )
 
 
@@ -165,7 +168,13 @@ def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None
     """Passes, families or modules with every measure a group has; `total` adds the row that sums them up."""
     rows = [*chosen, total] if total else list(chosen)
     keys = [*(g.key for g in chosen), "all"] if total else [g.key for g in chosen]
-    return table(title, words(header, keys, name=True), *_measures(rows), notes=_notes(rows), total=bool(total))
+    return table(
+        title,
+        words(header, keys, name=True),
+        *_measures(rows),
+        notes=notes(zip(keys, rows, strict=True)),
+        total=bool(total),
+    )
 
 
 def worth_grouping(backend: BackendReport) -> bool:
@@ -191,7 +200,7 @@ def kernels(
         *_measures(rows),
         words("bound by", [g.bound for g in shown] + end, priority=3),
         words("why", [why(g, judged) for g in shown] + end, least=WHY),
-        notes=_notes(rows),
+        notes=notes((g.key, g) for g in shown),
         total=bool(total),
     )
 
@@ -207,11 +216,6 @@ def why(group: Group, judged: bool = True) -> str:
 
 
 def _measures(rows: Sequence[Group]) -> list[Column]:
-    tones = ["bad" if g.above_roof else efficiency_tone(g.efficiency) for g in rows]
-    efficiency = figures("eff.", [g.efficiency for g in rows], "%", tones)
-    flagged = tuple(
-        Cell(f"!{c.text}" if g.above_roof else c.text, c.tone) for c, g in zip(efficiency.cells, rows, strict=True)
-    )
     return [
         figures("count", [g.count for g in rows], "count", priority=1, scale=_counts(rows)),
         figures("time", [g.time_ns for g in rows], "ns"),
@@ -220,7 +224,7 @@ def _measures(rows: Sequence[Group]) -> list[Column]:
         figures("rate", [g.flop_rate for g in rows], "FLOP/s"),
         figures("moved", [g.bytes for g in rows], "B", priority=4),
         figures("bandwidth", [g.bandwidth for g in rows], "B/s"),
-        Column("eff.", flagged, "%"),
+        efficiencies(rows),
         figures("headroom", [g.headroom_ns for g in rows], "ns"),
     ]
 
@@ -228,10 +232,6 @@ def _measures(rows: Sequence[Group]) -> list[Column]:
 def _counts(rows: Sequence[Group]) -> units.Scale:
     """Whole numbers, but a digit more where something ran in some of the steps only."""
     return units.Scale(1.0, "", 1 if any(0 < g.count < 1 for g in rows) else 0)
-
-
-def _notes(rows: Iterable[Group]) -> list[str]:
-    return [BROKEN] if any(g.above_roof for g in rows) else []
 
 
 def _counted(title: str, shown: int, of: int) -> str:
@@ -250,9 +250,9 @@ def side_by_side(
         parts = [by_key.get(key) for key in keys]
         tones = ["good" if _is_best(backend, key, known) else "" for key in keys]
         columns.append(figures(label(backend), [p.time_ns if p else None for p in parts], "ns", tones, scale=scale))
-        shares = [p.efficiency if p else None for p in parts]
-        columns.append(figures("eff.", shares, "%", [efficiency_tone(v) for v in shares], priority=1))
-    return table(title, *columns)
+        columns.append(efficiencies(parts, priority=1))
+    notes = flags((f"{b.name}: {g.key}", g, g.time_ns) for b, by_key in known for g in by_key.values())
+    return table(title, *columns, notes=notes)
 
 
 def _is_best(backend: BackendReport, key: str, known: Sequence[tuple[BackendReport, dict[str, Group]]]) -> bool:
@@ -274,7 +274,7 @@ def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:
         _counted("Module tree", len(shown), len(rows)),
         words("module", names, name=True),
         *_measures([n.total for _, n in shown]),
-        notes=_notes(n.total for _, n in shown),
+        notes=notes((n.path or n.name, n.total) for _, n in shown),
     )
 
 

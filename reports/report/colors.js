@@ -22,11 +22,11 @@ function colorOf(name, kind) {
 
 const dot = (name, kind) => el("span", { class: "dot", "aria-hidden": "true", style: { background: colorOf(name, kind) } });
 
-// What an efficiency means, as a class; the limits are those of perfkit/render/cells.py.
+// What an efficiency means, as a class; the limits are those of perfkit/render/cells.py. Red is what perfkit flags, and
+// nothing else.
 function tone(efficiency, broken) {
   if (!known(efficiency)) return "unknown";
-  if (broken || efficiency > 1.05) return "bad";
-  return efficiency >= 0.7 ? "good" : efficiency >= 0.4 ? "fair" : "poor";
+  return broken ? "bad" : efficiency >= 0.7 ? "good" : efficiency >= 0.4 ? "fair" : "poor";
 }
 
 // A bar with its figure: `share` of the full width, from 0 to 1.
@@ -37,5 +37,17 @@ function bar(share, text, className, color) {
     el("span", { class: "figure" }, text));
 }
 
-const efficiencyBar = (group) =>
-  bar(group.efficiency, `${group.above_roof ? "! " : ""}${percent(group.efficiency)}`, tone(group.efficiency, group.above_roof));
+// Why a group (or the step of a backend) is flagged: how much of its time lies in which kernels above their roof.
+function aboveText(group) {
+  if (!group.above_roof) return null;
+  const names = group.above_kernels.slice(0, 3).map((name) => clean(name, 80)).join(", ");
+  const more = group.above_kernels.length > 3 ? ", …" : "";
+  return `${percent(group.above_ns / (group.time_ns ?? group.kernel_ns))} of its time is in kernels faster than their roof allows: ${names}${more}. Their measurement or the model of their work is broken.`;
+}
+
+function efficiencyBar(group) {
+  const flag = aboveText(group);
+  const node = bar(group.efficiency, `${flag ? "! " : ""}${percent(group.efficiency)}`, tone(group.efficiency, flag));
+  if (flag) node.title = flag;
+  return node;
+}

@@ -170,6 +170,13 @@ def test_the_command_prints_what_is_kept(run_cli, monkeypatch, tmp_path):
     assert "not a device" in wrong.stderr
 
 
+def test_working_sets_of_a_gpu_stand_close_below_the_size_of_its_l2():
+    plain, sizes = gpu_plan(80 * 2**30).sizes, gpu_plan(80 * 2**30, 50 * MIB).sizes
+    assert plain == tuple(MIB * 2**i for i in range(13))
+    assert sizes == tuple(sorted({*plain, round(37.5 * MIB), 45 * MIB}))
+    assert all(size % 1024 == 0 for size in gpu_plan(2**30, 6_000_001).sizes)
+
+
 @needs_torch
 def test_a_gpus_first_product_is_taken_to_fit_and_zeros_are_timed_too():
     plan = msgspec.structs.replace(gpu_plan(2**30), shapes=((256, 256, 256),), matmul_s=0.001)

@@ -10,13 +10,14 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
-from perfkit.analysis.roofline import Booleans, Integers, Reals
+from perfkit.analysis.roofline import BOUNDS, L2, MEMORY, Booleans, Integers, Reals
 from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import percent
 
 POINTWISE = ("elementwise", "activation", "dropout")
 GENERATED = re.compile(r"^(graph_\d+_)?(triton_|cpp_fused)")  # by Inductor
+_BY_MEMORY = [BOUNDS.index(MEMORY), BOUNDS.index(L2)]
 _LONGEST_GAP = 50e3  # ns between two kernels of a chain: more is not a launch
 _NAMED = 3
 _SHOWN = 6  # operators of a chain
@@ -100,7 +101,7 @@ def _spared(case: Case, first: Integers, second: Integers) -> tuple[Reals, Reals
 def _rates(case: Case) -> Reals:
     """Bytes a ns of each row: at its memory ceiling where it has one, else as it ran. Never too slow."""
     judged = case.judged
-    by_memory = judged.judged & (judged.bound == 0) & (judged.roof > 0)
+    by_memory = judged.judged & np.isin(judged.bound, _BY_MEMORY) & (judged.roof > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(by_memory, judged.bytes / judged.roof, judged.bytes / judged.time)
 

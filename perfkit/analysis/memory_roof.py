@@ -1,0 +1,159 @@
+"""The least time that the bytes of a row take.
+
+On a CPU, and on a GPU whose L2 is unknown, the ceiling is the bandwidth measured at the row's working set, its distinct
+bytes. On a GPU that tells the size C of its L2:
+
+    fits L2          distinct bytes ≤ C: bytes over the rate of L2, measured at the next smaller working set
+    does not         bytes over the rate of main memory
+    … and is faster  by more than noise: L2 held a part, at most C of what it reads, and at most C of what it writes is
+                     there still. Its roof is what main memory and L2 need at least, or its own time where that is more:
+                     how much L2 held nobody knows, so that it counts as at its roof and not above it
+    counted          DRAM bytes that counters saw, over the rate of main memory; its minimal bytes pass L2, at L2's rate
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit import units
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.hardware.ceilings import Ceilings
+
+Reals = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it something else must explain it
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes of each row, NaN where unknown: `moved` by counters where they saw them (`counted`), else minimal bytes."""
+
+    time: Reals  # ns
+    read: Reals
+    written: Reals
+    moved: Reals
+    counted: Booleans
+    in_place: Booleans
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> Bytes:
+        """Those of the rows in `frame`."""
+        read, written = frame["bytes_read"].to_numpy(float), frame["bytes_written"].to_numpy(float)
+        dram = frame["dram_bytes"].to_numpy(float)
+        both = frame["dram_read_bytes"].to_numpy(float) + frame["dram_write_bytes"].to_numpy(float)
+        dram = np.where(np.isfinite(dram), dram, both)
+        counted = np.isfinite(dram)
+        moved = np.where(counted, dram, read + written)
+        time = frame["duration_ns"].to_numpy(float)
+        return cls(time, read, written, moved, counted, _in_place(frame) & ~counted)
+
+    @property
+    def minimal(self) -> Reals:
+        """Each input read once, each output written once."""
+        return self.read + self.written
+
+    @property
+    def distinct(self) -> Reals:
+        """An operator in place writes into what it read; any other into storage of its own."""
+        return np.where(self.in_place, self.read, self.minimal)
+
+
+@dataclass(frozen=True)
+class MemoryRoof:
+    """For each row its least time in ns (NaN: unknown), whether L2 sets it, and the index of its ceiling in `texts`
+    (−1: none). `helped` are rows faster than main memory allows, of whose bytes L2 held a part."""
+
+    time: Reals
+    by_l2: Booleans
+    helped: Booleans
+    text: Integers
+    texts: list[str]
+
+
+def memory_roof(of: Bytes, ceilings: Ceilings) -> MemoryRoof:
+    """The roof of every row; work in place is judged by what was measured in place."""
+    rows = len(of.time)
+    nothing = np.zeros(rows, bool)
+    result = MemoryRoof(np.full(rows, np.nan), nothing, nothing, np.full(rows, -1, np.int64), [])
+    for chosen, in_place in ((~of.in_place, False), (of.in_place, True)):
+        if not ceilings.envelope(in_place):
+            continue
+        capacity = ceilings.l2_capacity
+        one = _by_curve(of, ceilings, in_place) if capacity is None else _by_l2(of, ceilings, in_place, capacity)
+        result = _joined(result, one, chosen & np.isfinite(of.moved))
+    return result
+
+
+def _joined(first: MemoryRoof, second: MemoryRoof, chosen: Booleans) -> MemoryRoof:
+    """`second` in the rows that are `chosen`, `first` in the others."""
+    return MemoryRoof(
+        np.where(chosen, second.time, first.time),
+        np.where(chosen, second.by_l2, first.by_l2),
+        np.where(chosen, second.helped, first.helped),
+        np.where(chosen, second.text + len(first.texts), first.text),
+        first.texts + second.texts,
+    )
+
+
+def _by_curve(of: Bytes, ceilings: Ceilings, in_place: bool) -> MemoryRoof:
+    """By the working set. Bytes that a counter saw pass main memory, whatever the working set."""
+    curve = ceilings.envelope(in_place)
+    level, rate = _level(curve, of.distinct)
+    level, rate = np.where(of.counted, len(curve) - 1, level), np.where(of.counted, curve[-1][1], rate)
+    nothing = np.zeros(len(of.time), bool)
+    return MemoryRoof(of.moved / rate * 1e9, nothing, nothing, level, _texts(curve, ceilings, in_place))
+
+
+def _by_l2(of: Bytes, ceilings: Ceilings, in_place: bool, capacity: float) -> MemoryRoof:
+    """By L2 where the distinct bytes fit it, else by main memory, which L2 may have spared a part."""
+    curve = ceilings.envelope(in_place)
+    inside, main = [point for point in curve if point[0] <= capacity], curve[-1]
+    level, rate = _level(inside, of.distinct)
+    fits = (of.distinct <= capacity) & ~of.counted & bool(inside)
+    level, rate = np.where(of.counted, 0, level), np.where(of.counted, inside[0][1] if inside else np.inf, rate)
+    in_l2, in_main = of.minimal / rate * 1e9, of.moved / main[1] * 1e9
+    not_held = np.maximum(of.read - capacity, 0.0) + np.maximum(of.written - capacity, 0.0)
+    least = np.fmax(not_held / main[1] * 1e9, in_l2)
+    faster = ~of.counted & ~fits & (in_main > (1 + TOLERANCE) * of.time)
+    in_main = np.where(faster, np.fmin(np.maximum(of.time, least), in_main), in_main)
+    by_l2 = fits | (of.counted & (in_l2 > in_main))
+    main_text = _text(main, ceilings, in_place)
+    texts = [*_texts(inside, ceilings, in_place), main_text, f"{main_text}; L2 held a part of the bytes"]
+    text = np.where(by_l2, level, np.where(faster, len(inside) + 1, len(inside)))
+    return MemoryRoof(np.where(by_l2, in_l2, in_main), by_l2, faster, text, texts)
+
+
+def _level(curve: list[tuple[float, float]], distinct: Reals) -> tuple[Integers, Reals]:
+    """The index in `curve` of the next smaller measured size of each row, and its rate; infinite without a curve."""
+    if not curve:
+        return np.zeros(len(distinct), np.int64), np.full(len(distinct), np.inf)
+    sizes, rates = np.array([s for s, _ in curve]), np.array([r for _, r in curve])
+    level = np.clip(np.searchsorted(sizes, np.nan_to_num(distinct), side="right") - 1, 0, None)
+    return level, rates[level]
+
+
+def _texts(curve: list[tuple[float, float]], ceilings: Ceilings, in_place: bool) -> list[str]:
+    return [_text(point, ceilings, in_place) for point in curve]
+
+
+def _text(point: tuple[float, float], ceilings: Ceilings, in_place: bool) -> str:
+    size, rate = point
+    return f"{ceilings.bandwidth_for(size, in_place).name}, {units.text(rate, 'B/s')}"
+
+
+def _in_place(frame: pd.DataFrame) -> Booleans:
+    """By PyTorch's convention an operator in place ends in _; a copy or a fill overwrites what it does not read. An
+    optimizer's kernels update parameters and state in place, whatever they are called."""
+    overwrites = frame["family"].isin(("copy", "fill", "random")).to_numpy(bool)
+    optimizer = (frame["family"] == "optimizer").to_numpy(bool)
+    in_place: Booleans = frame["name"].str.endswith("_").to_numpy(bool) & ~overwrites | optimizer
+    return in_place
