@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from perfkit.analysis.sides import Side
 
-app = typer.Typer(help="Keep runs under a name, to compare with later.", no_args_is_help=True)
+app = typer.Typer(help="Save a run under a name and compare later runs with it.", no_args_is_help=True)
 
 
 @app.command("save")
@@ -19,9 +19,9 @@ def save(
     name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes and underscores.")],
     run: Annotated[str, typer.Argument(help="A run folder, a profile, or a measured comparison.")],
 ) -> None:
-    """Keep a run as the newest record of NAME: what `perfkit compare NAME …` compares with.
+    """Save a run as the newest record of NAME, which `perfkit compare NAME …` compares with.
 
-    Records lie in .perfkit/baselines, or where PERFKIT_BASELINES says; each is whole in itself. Traces are left out.
+    Records are stored in .perfkit/baselines or in the folder that PERFKIT_BASELINES names. Traces are not copied.
     """
     from perfkit import baselines, comparing
     from perfkit.errors import CheckFailed, InputError
@@ -63,7 +63,7 @@ def _metrics(side: Side) -> dict[str, float]:
 
 @app.command("list")
 def list_() -> None:
-    """What is saved: name, records, the newest one's age and sides."""
+    """List the saved baselines: name, records, and age and sides of the newest record."""
     from rich.console import Console
 
     from perfkit import baselines
@@ -102,12 +102,12 @@ def rm(names: Annotated[list[str], typer.Argument(help="Baselines to delete, wit
 
 @app.command("history")
 def history(
-    names: Annotated[list[str], typer.Argument(help="Baselines, each a line or several: one a side.")],
+    names: Annotated[list[str], typer.Argument(help="Baselines to plot, with one line per side.")],
     metric: Annotated[str, typer.Option(help="step, memory, efficiency, kernels, pass:NAME or family:NAME.")] = "step",
     out: Annotated[Path | None, typer.Option(help="Folder for history.html and history.md.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the history as JSON.")] = False,
 ) -> None:
-    """Plot a metric over the records of baselines, and mark where it made a step.
+    """Plot a metric over the records of baselines, and mark its steps.
 
     A step is where the values before and after differ by rank, at 5 % corrected for the places tried, and by 2 %.
     """

@@ -27,43 +27,51 @@ def bench(
     implementation: Annotated[
         list[str] | None,
         typer.Option(
-            help="Such as c:2, triton, pytorch, compile; commas or repeated. All when left out.", rich_help_panel=WHAT
+            help="Such as c:2, triton, pytorch, compile (repeatable, or commas); default: all.", rich_help_panel=WHAT
         ),
     ] = None,
     language: Annotated[
         list[str] | None, typer.Option(help="All implementations in c, cuda or triton.", rich_help_panel=WHAT)
     ] = None,
     sizes: Annotated[
-        str, typer.Option(help="Such as B=4,T=1024,C=768; GPT-2's for what is left out.", rich_help_panel=WHAT)
+        str, typer.Option(help="Such as B=4,T=1024,C=768; default: the sizes of GPT-2.", rich_help_panel=WHAT)
     ] = "",
     sweep: Annotated[
-        str, typer.Option(help="C=64..4096 or C=64,256,1024; M,N,K=64..2048 together.", rich_help_panel=WHAT)
+        str,
+        typer.Option(
+            help="C=64..4096 or C=64,256,1024; M,N,K=64..2048 changes all three together.", rich_help_panel=WHAT
+        ),
     ] = "",
-    dtype: Annotated[str, typer.Option(help="fp32, bf16, tf32; several by commas.", rich_help_panel=WHAT)] = "fp32",
+    dtype: Annotated[
+        str, typer.Option(help="fp32, bf16, tf32; separate several by commas.", rich_help_panel=WHAT)
+    ] = "fp32",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WHAT)] = "cpu",
     blocks: Annotated[
-        bool, typer.Option("--blocks", help="Every block size that an implementation offers.", rich_help_panel=WHAT)
+        bool,
+        typer.Option("--blocks", help="Time every block size that an implementation offers.", rich_help_panel=WHAT),
     ] = False,
     kernels: Annotated[
         list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=WHAT)
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="How long each implementation is timed, a cache state.", rich_help_panel=HOW)
+        float, typer.Option(help="Seconds to time each implementation in each cache state.", rich_help_panel=HOW)
     ] = 0.5,
     cache: Annotated[str, typer.Option(help="warm, cold or both.", rich_help_panel=HOW)] = "both",
-    seed: Annotated[int | None, typer.Option(help="Of the inputs; fresh when left out.", rich_help_panel=HOW)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the inputs; default: a new one each time.", rich_help_panel=HOW)
+    ] = None,
     no_ceilings: Annotated[
-        bool, typer.Option("--no-ceilings", help="No efficiencies: do not measure the machine.", rich_help_panel=HOW)
+        bool, typer.Option("--no-ceilings", help="Do not measure the machine: no efficiencies.", rich_help_panel=HOW)
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for bench-OP.html, .md and .json.", rich_help_panel=OUTPUT)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> int:
-    """Check every implementation of an operation against fp64, then time it: warm and cold, beside PyTorch's own.
+    """Check every implementation of an operation against fp64, then time it beside PyTorch, with warm and cold caches.
 
-    A wrong implementation is shown as wrong, never with a speed, and the exit code is 1. Times have 95 % intervals;
-    efficiency is against the ceilings measured on this machine (`perfkit ceilings`).
+    A wrong implementation gets no speed, and the exit code is 1. Times have 95 % intervals. Efficiency refers to the
+    ceilings measured on this machine (`perfkit ceilings`).
     """
     from perfkit.cli.shown import make_folder, need_torch, progress
 

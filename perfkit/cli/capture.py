@@ -18,38 +18,38 @@ def capture(
     program: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")],
     tool: Annotated[str, typer.Option(help="ncu: hardware counters; nsys: a timeline of the whole program.")] = "ncu",
     out: Annotated[
-        Path | None, typer.Option(help="The report to make; profile.ncu-rep or profile.nsys-rep when left out.")
+        Path | None, typer.Option(help="The report to write; default: profile.ncu-rep or profile.nsys-rep.")
     ] = None,
     counter_set: Annotated[
         str,
         typer.Option(
             "--set",
-            help="metrics (just what perfkit's report needs), basic, detailed, full or roofline.",
+            help="metrics (only what perfkit's report needs), basic, detailed, full or roofline.",
             rich_help_panel=NCU,
         ),
     ] = "metrics",
     clock_control: Annotated[
         str,
         typer.Option(
-            help="none (the clocks that the program meets), or base (held there: slower, repeatable).",
+            help="none (normal clocks), or base (fixed base clocks: slower but repeatable).",
             rich_help_panel=NCU,
         ),
     ] = "none",
     cache_control: Annotated[
         str,
         typer.Option(
-            help="all (caches flushed before each replay: repeatable), or none (as the replay before left them).",
+            help="all (flush caches before each replay: repeatable), or none (keep what the last replay left).",
             rich_help_panel=NCU,
         ),
     ] = "all",
     kernel_name: Annotated[
-        str, typer.Option(help="Only kernels of this name; regex:EXPRESSION for a pattern.", rich_help_panel=NCU)
+        str, typer.Option(help="Only kernels with this name; regex:EXPRESSION for a pattern.", rich_help_panel=NCU)
     ] = "",
     launch_skip: Annotated[
-        int, typer.Option(min=0, help="Launches to leave out at the beginning.", rich_help_panel=NCU)
+        int, typer.Option(min=0, help="Launches to skip at the beginning.", rich_help_panel=NCU)
     ] = 0,
     launch_count: Annotated[
-        int, typer.Option(min=0, help="Launches to profile at most; 0 for all.", rich_help_panel=NCU)
+        int, typer.Option(min=0, help="Maximum number of launches to profile; 0 for all.", rich_help_panel=NCU)
     ] = 0,
     nvtx: Annotated[
         list[str] | None,
@@ -65,15 +65,15 @@ def capture(
         ),
     ] = False,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds after which the program is ended; none when left out.")
+        float | None, typer.Option(help="Seconds after which the program is stopped; default: no limit.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a report that is already at --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report at --out.")] = False,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
 ) -> int:
-    """Profile any program under ncu or nsys, read the result and report on it.
+    """Profile any program under ncu or nsys and report on the result.
 
-    What the program prints goes to stderr. Put two dashes before it: perfkit capture -- python train.py --lr 3e-4
+    The output of the program goes to stderr. Put two dashes before it: perfkit capture -- python train.py --lr 3e-4
     """
     from perfkit.analysis.report import analyse_table
     from perfkit.capture import command

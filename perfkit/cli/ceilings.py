@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 def ceilings(
     device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:N.")] = "cpu",
-    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again, even if kept figures still hold.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Measure again, even if the stored figures are still valid.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Show what this machine can do: bandwidth by working set, FLOP/s by arithmetic unit, and how sure that is.
+    """Show the limits of this machine: bandwidth by working set, FLOP/s by arithmetic unit, and their uncertainty.
 
-    Measured once (about 20 seconds) and kept. Every efficiency that perfkit prints is against these figures.
+    Measured once (about 20 seconds) and stored. Every efficiency that perfkit prints refers to these figures.
     """
     from perfkit.cli.shown import progress
     from perfkit.hardware import load_or_measure, to_json

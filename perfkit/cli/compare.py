@@ -26,7 +26,7 @@ def compare(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Run folders, profiles or saved baselines (PATH or PATH:BACKEND), the first being the base; or "
+            help="Run folders, profiles or saved baselines (PATH or PATH:BACKEND), with the base first; or "
             "workloads, which are measured now."
         ),
     ] = None,
@@ -35,17 +35,20 @@ def compare(
         typer.Option(help="Backends of workloads that are measured now, separated by commas.", rich_help_panel=MEASURE),
     ] = "",
     launches: Annotated[
-        int, typer.Option(help="Launches: fresh processes of every side; at least that many.", rich_help_panel=MEASURE)
+        int,
+        typer.Option(
+            help="Launches, each with a fresh process for every side; at least this many.", rich_help_panel=MEASURE
+        ),
     ] = 18,
     precision: Annotated[
         str,
         typer.Option(
-            help="Go on until every ratio is known to that, such as 1%, or the time limit is over.",
+            help="Continue until every ratio is this precise, such as 1%, or until the time limit.",
             rich_help_panel=MEASURE,
         ),
     ] = "",
     time_limit: Annotated[
-        float, typer.Option(help="Seconds after which no further launch is begun.", rich_help_panel=MEASURE)
+        float, typer.Option(help="Start no further launch after this many seconds.", rich_help_panel=MEASURE)
     ] = 1800.0,
     check: Annotated[
         bool,
@@ -54,7 +57,7 @@ def compare(
     skip_unavailable: Annotated[
         bool,
         typer.Option(
-            "--skip-unavailable", help="Go on without backends that cannot run here.", rich_help_panel=MEASURE
+            "--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE
         ),
     ] = False,
     self_test: Annotated[
@@ -63,7 +66,7 @@ def compare(
             "--self-test", help="Compare a workload with itself, and report false alarms.", rich_help_panel=MEASURE
         ),
     ] = False,
-    tries: Annotated[int, typer.Option(help="Comparisons of the self-test.", rich_help_panel=MEASURE)] = 20,
+    tries: Annotated[int, typer.Option(help="Number of comparisons in the self-test.", rich_help_panel=MEASURE)] = 20,
     preset: options.Preset = None,
     variant: options.Variant = None,
     dim: options.Dimensions = None,
@@ -78,13 +81,13 @@ def compare(
     compile_mode: options.CompileMode = "default",
     executors: options.Executors = "",
     kernels: options.KernelFolders = None,
-    seed: Annotated[int, typer.Option(help="As of `perfkit run`.", rich_help_panel=options.WORK)] = 1337,
-    weights: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=options.WORK)] = "random",
-    data: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=options.WORK)] = "synthetic",
+    seed: Annotated[int, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = 1337,
+    weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = "random",
+    data: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = "synthetic",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help="Exit with 1 when this is proven, such as 'step>+3%' (repeatable; commas separate).",
+            help="Exit with 1 if this is proven, such as 'step>+3%' (repeatable, or commas).",
             rich_help_panel=VERDICT,
         ),
     ] = None,
@@ -95,24 +98,22 @@ def compare(
         ),
     ] = "3",
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Compare what was measured differently.", rich_help_panel=VERDICT)
+        bool, typer.Option("--anyway", help="Compare sides that were measured differently.", rich_help_panel=VERDICT)
     ] = False,
     resolution: Annotated[
         str,
-        typer.Option(
-            help='The change that must not stay hidden where "no difference shown" is said.', rich_help_panel=VERDICT
-        ),
+        typer.Option(help='The change that "no difference shown" would have detected.', rich_help_panel=VERDICT),
     ] = "5%",
     allow: Annotated[
         str,
         typer.Option(
-            help="Widen the intervals by this for what was not measured; by how it was measured when left out.",
+            help="Allowance that widens the intervals; default: by how the sides were measured.",
             rich_help_panel=VERDICT,
         ),
     ] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for the comparison's files.", rich_help_panel=OUTPUT)] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a comparison measured before.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--overwrite", help="Replace an existing comparison.", rich_help_panel=OUTPUT)
     ] = False,
     limit: Annotated[
         int | None, typer.Option(help="Rows of the long tables; 0 for all.", rich_help_panel=OUTPUT)
@@ -121,13 +122,13 @@ def compare(
         bool, typer.Option("--json", help="Print the comparison as JSON.", rich_help_panel=OUTPUT)
     ] = False,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown, fit for a pull request.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--markdown", help="Print Markdown for a pull request.", rich_help_panel=OUTPUT)
     ] = False,
 ) -> int:
     """Compare runs, profiles, saved baselines, or backends and workloads measured now: what differs, and is it noise?
 
-    Every other side is held against the first. Exit codes with --fail-on: 1 proven regression, 0 none, 3 cannot tell; 2
-    what cannot be compared, and why. Without it 1 where a side's results are wrong.
+    The first side is the base of all others. Exit codes with --fail-on: 0 no regression, 1 a proven regression, 2 the
+    sides cannot be compared, 3 cannot tell. Without --fail-on: 1 if the results of a side are wrong.
     """
     from perfkit.analysis import gate
     from perfkit.analysis.compare import Rule

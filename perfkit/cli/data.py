@@ -17,16 +17,16 @@ def _group() -> None:
 
 @app.command("criteo")
 def criteo(
-    out: Annotated[Path, typer.Option(help="The parquet file to write; its metadata goes beside it as JSON.")],
+    out: Annotated[Path, typer.Option(help="The parquet file to write, with its metadata beside it as JSON.")],
     rows: Annotated[int, typer.Option(min=1, help="Rows to write.")] = 1_000_000,
-    largest: Annotated[int, typer.Option(min=1, help="Values of a categorical feature at most.")] = 10_000,
+    largest: Annotated[int, typer.Option(min=1, help="Maximum number of values of a categorical feature.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same rows.")] = 1337,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
     """Write click data in Criteo's schema for `perfkit run dlrm --data FILE`.
 
-    The values are synthetic: skewed within each feature as real ones are, with the cardinalities of Criteo's Kaggle
-    data up to --largest, and a click that depends on them.
+    The values are synthetic. They are skewed within each feature like real ones, have the cardinalities of Criteo's
+    Kaggle data up to --largest, and influence the click.
     """
     from perfkit import units
     from perfkit.cli.shown import progress

@@ -14,9 +14,9 @@ _MARKS = {"ok": "[green]✓[/green]", "limited": "[yellow]~[/yellow]", "missing"
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show what this machine has, what is missing and how to get it, and which kinds of report that allows.
+    """Show what this machine has, what is missing and how to get it, and which reports are possible.
 
-    Always exits with 0: nothing that is missing is an error.
+    Always exits with 0: a missing part is not an error.
     """
     import msgspec
 

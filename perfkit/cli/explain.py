@@ -9,10 +9,10 @@ import typer
 
 def explain(
     name: Annotated[
-        str, typer.Argument(help="A finding's name, as reports print it; all are listed without one.")
+        str, typer.Argument(help="Name of a finding, as reports print it; without one, all are listed.")
     ] = "",
 ) -> None:
-    """Explain a finding: what it is, how it is recognised, what its estimate assumes, what helps."""
+    """Explain a finding: what it means, how it is recognised, what its estimate assumes, and what helps."""
     from perfkit.analysis.rules import RULES, by_name
     from perfkit.render import explanations
     from perfkit.workloads.choices import unknown

@@ -21,12 +21,12 @@ def export(
     ] = None,
     device: Annotated[str, typer.Option(help="Where the batch runs: cpu, cuda or cuda:N.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 1337,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of llm.c that are there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files of llm.c.")] = False,
 ) -> None:
     """Write a GPT-2 in llm.c's formats: checkpoint, debug state, tokenizer and token data.
 
-    The debug state holds one batch with the model's logits, loss and gradients in fp32, against which llm.c's own
-    test_gpt2 holds its results.
+    The debug state holds one batch with the model's logits, loss and gradients in fp32. llm.c's test_gpt2 compares its
+    results with them.
     """
     from perfkit.cli.shown import progress
     from perfkit.workloads import loader

@@ -21,33 +21,38 @@ def inspect(
     what: Annotated[str, typer.Argument(help="A kernel (see `perfkit list kernels`), a workload, or a run folder.")],
     implementation: Annotated[
         list[str] | None,
-        typer.Option(help="Such as c:2 or triton; commas or repeated. All when left out.", rich_help_panel=KERNEL),
+        typer.Option(help="Such as c:2 or triton (repeatable, or commas); default: all.", rich_help_panel=KERNEL),
     ] = None,
     dtype: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
     arch: Annotated[
         str,
-        typer.Option(help="What CUDA and Triton kernels are compiled for, without a GPU.", rich_help_panel=KERNEL),
+        typer.Option(help="Architecture to compile CUDA and Triton kernels for; needs no GPU.", rich_help_panel=KERNEL),
     ] = "sm_90",
     sizes: Annotated[
-        str, typer.Option(help="Such as B=4,T=1024,C=768, which launches follow from.", rich_help_panel=KERNEL)
+        str, typer.Option(help="Sizes that determine the launches, such as B=4,T=1024,C=768.", rich_help_panel=KERNEL)
     ] = "",
     kernels: Annotated[
         list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=KERNEL)
     ] = None,
     backend: Annotated[
-        str, typer.Option(help="compile, thunder, thunder-llmc: the program it makes.", rich_help_panel=PROGRAM)
+        str,
+        typer.Option(
+            help="Show the program of this backend: compile, thunder or thunder-llmc.", rich_help_panel=PROGRAM
+        ),
     ] = "",
     preset: Annotated[str | None, typer.Option(help="Named dimensions.", rich_help_panel=PROGRAM)] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=PROGRAM)] = "cpu",
     inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=PROGRAM)] = False,
     listing: Annotated[
-        bool, typer.Option("--listing", help="Print the code as well: assembler, PTX, program.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--listing", help="Also print the code: assembler, PTX or program.", rich_help_panel=OUTPUT)
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the code into this file.", rich_help_panel=OUTPUT)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
-    """Show what compilers made: instruction set and vector width of C kernels; registers, shared memory, spills and
-    width of accesses of CUDA and Triton kernels; the code that Inductor generates, or Thunder's executed trace.
+    """Show what compilers generated: for kernels in C, CUDA and Triton, and for workloads.
+
+    C: instruction set and vector width. CUDA and Triton: registers, shared memory, spills and access width. Workloads:
+    the code of Inductor, or the trace that Thunder executes.
     """
     from perfkit.cli.shown import progress
     from perfkit.run_folder import is_run_folder, write_whole

@@ -17,13 +17,15 @@ Dimensions = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)]
 Dtype = Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", "-B", help="B, samples a batch.", rich_help_panel=WORK)]
-SequenceLength = Annotated[
-    int | None, typer.Option("--sequence-length", "-T", help="T, tokens a sample.", rich_help_panel=WORK)
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", "-B", help="B, samples per batch.", rich_help_panel=WORK)
 ]
-GradAccumulation = Annotated[int, typer.Option(help="Batches a training step.", rich_help_panel=WORK)]
+SequenceLength = Annotated[
+    int | None, typer.Option("--sequence-length", "-T", help="T, tokens per sample.", rich_help_panel=WORK)
+]
+GradAccumulation = Annotated[int, typer.Option(help="Batches per training step.", rich_help_panel=WORK)]
 Recompute = Annotated[
-    bool, typer.Option(help="Recompute activations of the blocks in the backward.", rich_help_panel=WORK)
+    bool, typer.Option(help="Recompute the activations of the blocks in the backward pass.", rich_help_panel=WORK)
 ]
 Optimizer = Annotated[
     str,

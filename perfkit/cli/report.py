@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 
 def report(
-    paths: Annotated[
-        list[Path], typer.Argument(help="A run folder or a profile; several are reported one after another.")
-    ],
+    paths: Annotated[list[Path], typer.Argument(help="Run folders or profiles, reported one after another.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the report's files; the run folder itself when left out.")
+        Path | None, typer.Option(help="Folder for the report's files; default: the run folder itself.")
     ] = None,
     formats: Annotated[
         str,
@@ -26,24 +24,26 @@ def report(
     ] = "all",
     counters: Annotated[
         Path | None,
-        typer.Option(help="A report of ncu for the same workload: its counters are joined onto the kernels."),
+        typer.Option(help="A report of ncu for the same workload, whose counters are joined to the kernels."),
     ] = None,
     annotate: Annotated[
-        bool, typer.Option("--annotate", help="Of a run: list generated programs with what each line costs.")
+        bool, typer.Option("--annotate", help="For a run: list generated programs with the cost of each line.")
     ] = False,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
     style: Annotated[
-        str, typer.Option(help="perfkit, or llmc: the summary of llm.c's profile script, for its profile_gpt2cu.")
+        str, typer.Option(help="perfkit, or llmc: the summary that llm.c's profile script prints for profile_gpt2cu.")
     ] = "perfkit",
-    layers: Annotated[int | None, typer.Option(help="llmc: layers that the profiled one stands for (12).")] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="llmc: number of layers that the profiled one represents (12).")
+    ] = None,
     pass_names: Annotated[str, typer.Option(help="llmc: other names of passes, such as fwd=forward,cls=head.")] = "",
 ) -> None:
-    """Report on a run folder or a profile: where the time goes, how far from the roof, what fixing it saves.
+    """Report on a run folder or a profile: where the time goes, the distance to the roof, and possible savings.
 
     Needs no torch and no GPU. Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
-    Nsight Compute reports (.ncu-rep, CSV) and Nsight Systems captures (.sqlite; .nsys-rep where nsys is); and training
-    logs of llm.c (main.log), whose losses and evaluations it plots.
+    Nsight Compute reports (.ncu-rep, CSV), Nsight Systems captures (.sqlite; .nsys-rep if nsys is installed), and
+    training logs of llm.c (main.log), whose losses and evaluations it plots.
     """
     from perfkit import readers, render
     from perfkit.cli import shown, styles

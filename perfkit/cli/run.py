@@ -37,13 +37,13 @@ def run(
     kernels: options.KernelFolders = None,
     steps: Annotated[int, typer.Option(help="Timed steps.", rich_help_panel=MEASURE)] = 10,
     warmup: Annotated[
-        int, typer.Option(help="Steps before the timed ones, after the ten checked ones.", rich_help_panel=MEASURE)
+        int, typer.Option(help="Steps between the ten checked ones and the timed ones.", rich_help_panel=MEASURE)
     ] = 2,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
     profiler: Annotated[
         str,
         typer.Option(
-            help="torch; ncu: hardware counters besides; nsys: a timeline besides; none: timings alone.",
+            help="torch; ncu: also hardware counters; nsys: also a timeline; none: only timings.",
             rich_help_panel=MEASURE,
         ),
     ] = "torch",
@@ -51,21 +51,21 @@ def run(
         str,
         typer.Option(
             "--set",
-            help="ncu: metrics (just what the report needs), basic, detailed, full or roofline.",
+            help="ncu: metrics (only what the report needs), basic, detailed, full or roofline.",
             rich_help_panel=NSIGHT,
         ),
     ] = "metrics",
     clock_control: Annotated[
         str,
         typer.Option(
-            help="ncu: none (the clocks of the timed steps), or base (held there: slower, repeatable).",
+            help="ncu: none (normal clocks), or base (fixed base clocks: slower but repeatable).",
             rich_help_panel=NSIGHT,
         ),
     ] = "none",
     cache_control: Annotated[
         str,
         typer.Option(
-            help="ncu: all (caches flushed before each replay: repeatable), or none (as the replay before left them).",
+            help="ncu: all (flush caches before each replay: repeatable), or none (keep what the last replay left).",
             rich_help_panel=NSIGHT,
         ),
     ] = "all",
@@ -73,12 +73,13 @@ def run(
         bool,
         typer.Option(
             "--one-layer",
-            help="ncu: count on a model of one layer; its counters serve all layers.",
+            help="ncu: profile a model with one layer and use its counters for all layers.",
             rich_help_panel=NSIGHT,
         ),
     ] = False,
     time_limit: Annotated[
-        float, typer.Option(help="ncu, nsys: seconds a backend may take under the tool.", rich_help_panel=NSIGHT)
+        float,
+        typer.Option(help="ncu, nsys: time limit for each backend under the tool, in seconds.", rich_help_panel=NSIGHT),
     ] = 1800.0,
     profile_memory: Annotated[
         bool, typer.Option("--profile-memory", help="Record allocations in the trace.", rich_help_panel=MEASURE)
@@ -92,7 +93,7 @@ def run(
     skip_unavailable: Annotated[
         bool,
         typer.Option(
-            "--skip-unavailable", help="Go on without backends that cannot run here.", rich_help_panel=MEASURE
+            "--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE
         ),
     ] = False,
     weights: Annotated[
@@ -102,13 +103,13 @@ def run(
         str, typer.Option(help="synthetic, a text file or folder, or an llm.c token file.", rich_help_panel=DATA)
     ] = "synthetic",
     out: Annotated[
-        Path | None, typer.Option(help="The run folder to make; runs/… when left out.", rich_help_panel=DATA)
+        Path | None, typer.Option(help="The run folder to write; default: a new one in runs/.", rich_help_panel=DATA)
     ] = None,
     overwrite: Annotated[
         bool,
         typer.Option(
             "--overwrite",
-            help="Replace a run that is already at --out, once the new one is whole.",
+            help="Replace an existing run at --out once the new one is complete.",
             rich_help_panel=DATA,
         ),
     ] = False,
@@ -116,7 +117,7 @@ def run(
         bool,
         typer.Option(
             "--annotate",
-            help="List generated programs (Thunder's traces, Inductor's code) with what each line costs.",
+            help="List generated programs (Thunder's traces, Inductor's code) with the cost of each line.",
             rich_help_panel=DATA,
         ),
     ] = False,
@@ -124,10 +125,9 @@ def run(
 ) -> int:
     """Check, time and profile a workload, and write a report.
 
-    Each backend runs in its own process: its loss, outputs, gradients and the losses of ten training steps are held
-    against a reference in higher precision; then its steps are timed, in turns with the others; then profiled, and
-    with --profiler ncu or nsys once more under that tool. Exit code 1 when a backend is wrong or failed, or the tool
-    gave nothing; the run is whole without it.
+    Each backend runs in its own process. Its loss, outputs, gradients and the losses of ten training steps are compared
+    with a reference in higher precision. Then the backends are timed in turns and profiled, with --profiler ncu or nsys
+    once more under that tool. Exit code 1: a backend is wrong or failed, or the tool gave no result.
     """
     from perfkit.cli import nsight
     from perfkit.workloads import loader

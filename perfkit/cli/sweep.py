@@ -37,22 +37,25 @@ def sweep(
     steps: Annotated[str, typer.Option(help=f"Timed steps of each run: {_LIST}.", rich_help_panel=AXES)] = "10",
     warmup: Annotated[int, typer.Option(help="Steps before the timed ones.", rich_help_panel=MEASURE)] = 2,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
-    profiler: Annotated[str, typer.Option(help="torch, or none for timings alone.", rich_help_panel=MEASURE)] = "torch",
+    profiler: Annotated[str, typer.Option(help="torch, or none for timings only.", rich_help_panel=MEASURE)] = "torch",
     inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=MEASURE)] = False,
     skip_unavailable: Annotated[
-        bool, typer.Option("--skip-unavailable", help="Go on without what cannot run here.", rich_help_panel=MEASURE)
+        bool,
+        typer.Option(
+            "--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE
+        ),
     ] = False,
-    weights: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=DATA)] = "random",
-    data: Annotated[str, typer.Option(help="As of `perfkit run`.", rich_help_panel=DATA)] = "synthetic",
+    weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "random",
+    data: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "synthetic",
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the sweep; runs/sweep-NAME when left out.", rich_help_panel=DATA)
+        Path | None, typer.Option(help="Folder of the sweep; default: runs/sweep-NAME.", rich_help_panel=DATA)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=DATA)] = False,
 ) -> int:
-    """Run a workload over a grid of sizes, and plot time, throughput and efficiency against each.
+    """Run a workload over a grid of sizes, and plot time, throughput and efficiency against each size.
 
-    Every combination is a whole run (`perfkit run`) in a folder of its own. Runs that are there already are not
-    repeated: a sweep that was stopped goes on. Exit code 1 when a backend is wrong or failed anywhere.
+    Every combination is a complete run (`perfkit run`) in its own folder. Existing runs are not repeated, so a stopped
+    sweep continues where it was. Exit code 1: a backend is wrong or failed in one of the runs.
     """
     from perfkit.capture import grid
     from perfkit.cli import run as runs

@@ -22,14 +22,14 @@ EVENT_FILES = "events.out.tfevents.*"  # scalars alone are worth showing, as of 
 def tensorboard(
     run: Annotated[Path, typer.Argument(help="A run folder, or a folder of runs and profiles.")],
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port; a free one from 6006 on when left out, any free for 0.")
+        int | None, typer.Option(min=0, max=65535, help="Port; default: the first free one from 6006; 0: any free one.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Show a run in TensorBoard: perfkit's views of it, and scalars per step. Ctrl-C ends it.
+    """Show a run in TensorBoard: the views of perfkit, and scalars per step. Ctrl-C stops it.
 
-    A folder may also hold traces of torch.profiler, reports of Nsight Compute and exports of Nsight Systems. It listens
-    on this machine only.
+    The folder may also contain traces of torch.profiler, reports of Nsight Compute and exports of Nsight Systems. Only
+    this machine can connect.
     """
     check(run)
     try:

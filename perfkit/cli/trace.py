@@ -16,15 +16,15 @@ def trace(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The file to write; compressed when its name ends in .gz. Else perfkit.pt.trace.json.gz in"
+            help="The file to write, compressed if its name ends in .gz; default: perfkit.pt.trace.json.gz in"
             " the run folder, or NAME.perfkit.pt.trace.json.gz here."
         ),
     ] = None,
 ) -> None:
     """Write a timeline for Perfetto (ui.perfetto.dev), chrome://tracing or TensorBoard.
 
-    Steps, passes and kernels of every backend, and on each kernel its place in the model, bytes, FLOP, how far it is
-    from its roof, and where each number comes from.
+    It shows steps, passes and kernels of every backend. Each kernel has its place in the model, bytes, FLOP, distance
+    to its roof, and the source of each number.
     """
     from perfkit import readers
     from perfkit.analysis.timeline import timelines
