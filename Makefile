@@ -7,12 +7,14 @@ PYTHON ?=
 TORCH ?=
 
 RUN := $(VENV)/bin
+# The interpreter of `make gpu-check`: one that has torch for CUDA.
+GPU_PYTHON ?= $(if $(wildcard $(RUN)/python),$(RUN)/python,python3)
 PYTEST := $(RUN)/python -m pytest
 CONTENT := perfkit kernels workloads examples tools tests benchmarks setup.py
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo test test-fast lint format wheel bench clean
+.PHONY: help install install-dev demo test test-fast lint format wheel bench gpu-check clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH='torch==2.13.0 --index-url URL']"
@@ -56,6 +58,9 @@ wheel: install-dev ## build the wheel and the sdist into dist/
 
 bench: install-dev ## run the measurements of benchmarks/, one after another
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(RUN)/python $$script; done
+
+gpu-check: ## check a GPU against independent witnesses, in at most six minutes; GPU_PYTHON chooses the interpreter
+	@$(GPU_PYTHON) benchmarks/gpu_check.py
 
 clean: ## remove builds and caches; runs and .venv stay
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -347,6 +347,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--time", type=int, default=1024, help="sequence length")
     parser.add_argument("--no-check", action="store_true", help="time without checking, while tuning")
+    parser.add_argument("--check-only", action="store_true", help="check without timing")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument(
         "--show", type=Path, metavar="FILE", help="print the summary of an earlier --json FILE, no more"
@@ -375,6 +376,8 @@ def main() -> int:
         print(
             f"# {len(checked)} implementations checked, {len(wrong)} wrong, in {time.time() - began:.0f} s", flush=True
         )
+        if arguments.check_only:
+            return int(bool(wrong))
     copy = copy_bandwidth()
     device = torch.cuda.get_device_name()
     print(f"# {device}, L2 {l2_bytes() >> 20} MiB, PyTorch {torch.__version__}; a copy moves {copy / 1e9:.0f} GB/s")
