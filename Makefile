@@ -14,7 +14,7 @@ CONTENT := perfkit kernels workloads examples tools tests benchmarks setup.py
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo test test-fast lint format wheel bench gpu-check clean
+.PHONY: help install install-dev demo test test-fast test-full lint format wheel bench gpu-check clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH='torch==2.13.0 --index-url URL']"
@@ -33,12 +33,18 @@ demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and wr
 	echo && echo "The report is in $(CURDIR)/$$out/report.html (open it in a browser)."
 
 # One thread for each of pytest's workers, which share the cores.
-test: install-dev ## run the linters, the type checker and all tests, browser tests included
+test: install-dev ## run the linters, the type checker and the tests, browser tests included
 	@sh tools/chromium.sh
-	@status=0; $(MAKE) --no-print-directory lint || status=1; OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile || status=1; exit $$status
+	@status=0; $(MAKE) --no-print-directory lint || status=1; \
+	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile -m "not full" || status=1; exit $$status
+
+test-full: install-dev ## the same with every sweep: all architectures, precisions and thousands of mutations
+	@sh tools/chromium.sh
+	@status=0; $(MAKE) --no-print-directory lint || status=1; \
+	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile || status=1; exit $$status
 
 test-fast: install-dev ## the tests of the inner loop: under a minute
-	@$(PYTEST) -q -n auto --dist loadfile -m "not slow and not browser and not network"
+	@$(PYTEST) -q -n auto --dist loadfile -m "not slow and not full and not browser and not network"
 
 lint: install-dev ## check style, types and the table of rooms
 	@status=0; \

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(__file__).resolve().parent / "golden"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
-pytest_plugins = ["tests.skips"]
+pytest_plugins = ["tests.skips", "tests.schedule"]
 
 # A busy machine is no failure; and in continuous integration the same examples every time.
 settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.environ)
