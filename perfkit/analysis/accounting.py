@@ -19,12 +19,15 @@ _TEXTS = {
     "lists": "tensors made of Python lists, value by value",
     "sync": "waiting for a value or for the device",
     "data": "loading the batch",
-    "profiler": "recording itself, estimated",
+    "profiler": "recording itself",
     "host code": "no CUDA call open on the thread that launches next: the program itself",
     "launch": "inside CUDA calls that launch kernels, copies and fills",
     "CUDA allocation": "inside CUDA calls that allocate or free memory",
     "driver": "inside other CUDA calls",
     "latency": "launched, and not yet running",
+    "queued": "launched before: the GPU goes from one piece of work to the next",
+    "stream wait": "launched before, and held back by another stream's work",
+    "another rank": "waiting in a collective that CPUs carry out",
 }
 
 

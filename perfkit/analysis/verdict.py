@@ -134,10 +134,11 @@ def _idle(report: BackendReport) -> str:
     if account is None or not account.profiled_step_ns:
         return ""
     gaps = 1 - account.kernel_ns / account.profiled_step_ns
-    largest = max(account.gaps, key=lambda g: g.time_ns, default=None)
-    cause = f", most of it {largest.cause} ({percent(largest.share)})" if largest and gaps >= 0.1 else ""
-    if gaps >= 0.1 and (largest is None or account.other_ns > largest.time_ns):
-        cause = f", most of it without a cause that is known ({percent(account.other_ns / account.profiled_step_ns)})"
+    causes = [(g.share, g.cause) for g in account.gaps]
+    causes += [(account.other_ns / account.profiled_step_ns, "without a cause that is known")]
+    share, named = max(causes)
+    much = "most of it" if 2 * share >= gaps else "the largest part of it"
+    cause = f", {much} {named} ({percent(share)})" if gaps >= 0.1 else ""
     profiled = "profiled step" if report.per == "step" else report.per
     said = f" No kernel runs during {percent(gaps)} of the {profiled}{cause}."
     timed = account.timed_step_ns

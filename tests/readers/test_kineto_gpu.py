@@ -241,8 +241,9 @@ def test_why_the_gpu_waits_in_a_small_eager_model() -> None:
     """The host cannot feed the GPU: nearly all idle time is before a launch, in the program or in operators."""
     found = table("eager").facts
     idle = {cause["cause"]: cause["ns"] for cause in found["idle"]}
-    assert idle["launch-bound"] + idle["host code"] > 0.8 * sum(idle.values())
-    assert set(idle) == {"launch-bound", "host code", "latency", "sync"}
+    late = ("autograd", "dispatch", "Python", "launch", "allocation")
+    assert sum(idle[cause] for cause in late) > 0.95 * sum(idle.values())
+    assert set(idle) == {*late, "latency", "sync", "driver", "queued"}
     assert all(step["busy_ns"] < 0.2 * step["step_ns"] for step in found["per_step"])
 
 

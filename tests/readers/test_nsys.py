@@ -138,6 +138,18 @@ def test_nested_calls_and_ranges_of_one_name_count_once(tmp_path: Path) -> None:
     assert gaps == {"host code": 70, "launch": 40, "latency": 40}
 
 
+def test_what_was_launched_before_the_gpu_fell_idle_is_queued(tmp_path: Path) -> None:
+    s = Strings()
+    tables = {
+        KERNEL: [kernel(s, "a", 30, 100, 1), kernel(s, "b", 104, 200, 2)],
+        CALL: [call(s, "cudaLaunchKernel", 10, 20, 1), call(s, "cudaLaunchKernel", 40, 50, 2)],
+        RANGE: [nvtx("perfkit:step:0", 0, 200)],
+        "StringIds": s.rows(),
+    }
+    gaps = {gap["cause"]: gap["ns"] for gap in table_of(tmp_path, tables).facts["gaps"]}
+    assert gaps == {"host code": 10, "launch": 10, "latency": 10, "queued": 4}
+
+
 def test_ranges_with_text_by_id_negative_start_and_no_end(tmp_path: Path) -> None:
     s = Strings()
     opened_before = nvtx("", -500, None, textId=s("whole program")) | {"text": None}

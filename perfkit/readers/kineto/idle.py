@@ -1,106 +1,216 @@
-"""Why the GPU was idle: what the thread that launched the next activity did meanwhile.
+"""Why the GPU was idle: every idle stretch inside the steps, cut into pieces with a cause each.
 
-Until its launching call began, that thread was in one of these: waiting for the GPU or a value ("sync"), loading data
-("data"), in an operator, autograd or a CUDA call on the way to the launch ("launch-bound": the host could not feed the
-GPU in time), or in the program's own code ("host code"). From the call on the work was under way ("latency"). What no
-thread explains is "other". The parts of a stretch add up to it by construction.
+A stretch ends with an activity. Until the call that launched it returned, the host was not ready: the thread that held
+the launch up (`threads`) tells the cause. From there on the work was on its way ("latency"). Where the call had
+returned before the GPU fell idle, the host is not to blame: the GPU went from one piece of queued work to the next
+("queued"), or to one that waited for another stream ("stream wait"). The pieces of a stretch add up to it by
+construction. docs/numbers.md defines each cause.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto.events import ANNOTATION, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto.gaps import Cover
-from perfkit.readers.kineto.place import Steps
-from perfkit.readers.kineto.rows import CAUSES as TIME_CAUSES
-from perfkit.readers.kineto.rows import DATA, LOADER, OTHER, PYTHON_CODE, SYNC, WORK, Rows
+from perfkit.readers.kineto.events import ANNOTATION, Booleans, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.gaps import Accounting, Cover, by_cause, stretches, with_profiler
+from perfkit.readers.kineto.place import Place, Steps
+from perfkit.readers.kineto.rows import (
+    AUTOGRAD,
+    CAUSES,
+    DATA,
+    LATENCY,
+    LAUNCH,
+    LOADER,
+    OTHER,
+    PROFILER,
+    PYTHON_CODE,
+    QUEUED,
+    RANK,
+    STREAM_WAIT,
+    Rows,
+)
+from perfkit.readers.kineto.threads import Held, Threads
 
-CAUSES = LAUNCH, WAIT, LOADING, CODE, LATENCY, UNKNOWN = (
-    "launch-bound", "sync", "data", "host code", "latency", "other",
-)  # fmt: skip
+_OF_THE_GPU = (LATENCY, QUEUED, STREAM_WAIT)
 
 
-def idle(host: HostEvents, device: DeviceEvents, steps: Steps, rows: Rows, launch: Integers) -> list[dict[str, Any]]:
-    """Idle time of the GPU inside the steps by cause: ns and number of stretches, the longest first."""
-    start, end = _stretches(Cover(device.start, device.end), steps)
-    part = np.zeros((len(CAUSES), len(start)), np.int64)
+@dataclass
+class _Stretches:
+    """Idle stretches [start, end) and what ended each.
+
+    `lane` is the thread that was to launch it (−1: a trace without a host), `call` the call that did (−1: not in the
+    trace), and `issued` when that had returned, within the stretch; `queued` is the cause where it had returned before,
+    else −1.
+    """
+
+    start: Integers
+    end: Integers
+    lane: Integers
+    call: Integers
+    issued: Integers
+    queued: Integers
+
+
+@dataclass
+class _Pieces:
+    """Parts of stretches: which `stretch`, its `cause`, ns, and the host event that tells its pass (−1: none);
+    `recorded`, how many events the profiler recorded in it on the thread that held the launch up."""
+
+    stretch: Integers
+    cause: Integers
+    ns: Integers
+    event: Integers
+    recorded: Integers
+
+
+def account(
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    place: Place,
+    rows: Rows,
+    launch: Integers,
+    event_cost_ns: float | None,
+) -> Accounting:
+    """Account for every step of a trace with GPU work: busy is the union of all activities, a gap is idle time.
+
+    `launch` is the host event that launched each activity, −1 for none; `event_cost_ns` what recording one event costs
+    (None: no estimate of that), which is taken out of what the host held up.
+    """
+    cover = Cover(device.start, device.end)
+    step_ns = steps.end - steps.start
+    busy = cover.until(steps.end) - cover.until(steps.start)
+    found = _pieces(host, device, steps, place, rows, launch, cover)
+    recorded = int(found.recorded.sum())
+    pass_ = np.where(found.event >= 0, place.pass_[found.event], -1) if len(host) else found.event
+    gaps = by_cause(found.cause, pass_, found.ns, place.pass_names, found.stretch)
+    theirs = {CAUSES[cause] for cause in (*_OF_THE_GPU, OTHER, PROFILER)}
+    gaps = with_profiler(gaps, recorded * (event_cost_ns or 0.0), theirs)
+    gaps.sort(key=lambda g: -g["ns"])
+    events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
+    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded)
+
+
+def by_cause_alone(gaps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gaps summed over passes: cause, ns and number of stretches, the longest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for gap in gaps:
+        entry = found.setdefault(gap["cause"], {"cause": gap["cause"], "ns": 0, "count": 0})
+        entry["ns"] += gap["ns"]
+        entry["count"] += gap["count"]
+    return sorted(found.values(), key=lambda entry: -entry["ns"])
+
+
+def _pieces(
+    host: HostEvents, device: DeviceEvents, steps: Steps, place: Place, rows: Rows, launch: Integers, cover: Cover
+) -> _Pieces:
+    found = _ended(host, device, steps, launch, *stretches(cover, steps))
+    count = len(found.start)
+    waited = found.queued >= 0
+    pieces = [
+        _whole(found, waited, found.start, found.queued),
+        _whole(found, (found.lane >= 0) & ~waited, found.issued, np.full(count, LATENCY)),
+        _whole(found, found.lane < 0, found.start, np.full(count, OTHER)),
+    ]
+    late = np.flatnonzero((found.lane >= 0) & ~waited & (found.issued > found.start))
+    if len(late):
+        threads, causes = Threads(host, place, steps), _causes(host, rows)
+        for lane in np.unique(found.lane[late]).tolist():
+            pieces.append(_of_host(host, threads.holding_up(lane), causes, found, late[found.lane[late] == lane]))
+    return _Pieces(*(np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(_Pieces)))
+
+
+def _ended(
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    launch: Integers,
+    start: Integers,
+    end: Integers,
+    began: Integers,
+) -> _Stretches:
+    """What ended each stretch; the last of a step ends with what starts after the step.
+
+    Where nothing does, or its launch is not in the trace, the thread of the steps is asked.
+    """
     following = np.searchsorted(device.start, end, side="left")
     at = np.minimum(following, len(device) - 1)
-    known = (following < len(device)) & (device.start[at] == end) & (launch[at] >= 0)
-    call = np.where(known, launch[at], 0)
-    lane = np.where(known, host.lane[call], steps.lane) if len(host) else np.full(len(start), -1)
-    issued = np.where(known, np.clip(host.start[call], start, end), end) if len(host) else start
-    kind = _kinds(host, rows)
-    for value in np.unique(lane).tolist():
-        mine = np.flatnonzero(lane == value)
-        found = _of_lane(host, kind, value, start[mine], issued[mine]) if value >= 0 else None
-        part[:, mine] = 0 if found is None else found
-    part[CAUSES.index(LATENCY)] = np.where(known, end - issued, 0)
-    part[CAUSES.index(UNKNOWN)] = end - start - part.sum(axis=0)
-    ns, count = part.sum(axis=1), (part > 0).sum(axis=1)
-    entries = [{"cause": c, "ns": int(ns[i]), "count": int(count[i])} for i, c in enumerate(CAUSES) if ns[i]]
-    return sorted(entries, key=lambda entry: -entry["ns"])
+    call = np.where(following == len(device), -1, launch[at])
+    if not len(host):
+        return _Stretches(start, end, np.full(len(start), -1), call, end, call)
+    lane = np.where(call >= 0, host.lane[call], steps.lane)
+    returned = np.where(call >= 0, host.end[call], end)
+    other_stream = _before_on_stream(device)[at] < began
+    queued = np.where(returned > began, -1, np.where(other_stream, STREAM_WAIT, QUEUED))
+    return _Stretches(start, end, lane, call, np.clip(returned, start, end), queued)
 
 
-def _stretches(cover: Cover, steps: Steps) -> tuple[Integers, Integers]:
-    """The stretches inside the steps that `cover` leaves free, as starts and ends."""
-    starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for begin, end in zip(steps.start.tolist(), steps.end.tolist(), strict=True):
-        low = int(np.searchsorted(cover.end, begin, side="right"))
-        high = int(np.searchsorted(cover.start, end, side="left"))
-        starts.append(np.maximum(np.append(begin, cover.end[low:high]), begin))
-        ends.append(np.minimum(np.append(cover.start[low:high], end), end))
-    start, end_ = np.concatenate(starts), np.concatenate(ends)
-    return start[end_ > start], end_[end_ > start]
+def _before_on_stream(device: DeviceEvents) -> Integers:
+    """When all earlier activities on the stream of each activity had ended; where there are none, long ago."""
+    before = np.full(len(device), np.iinfo(np.int64).min)
+    pair = device.device.astype(np.int64) * (int(device.stream.max()) + 2) + device.stream
+    for value in np.unique(pair).tolist():
+        mine = np.flatnonzero(pair == value)
+        before[mine[1:]] = np.maximum.accumulate(device.end[mine])[:-1]
+    return before
 
 
-def _kinds(host: HostEvents, rows: Rows) -> Integers:
-    """For each host event the index of the idle cause that its own time means."""
-    of_cause = {PYTHON_CODE: CODE, OTHER: CODE, SYNC: WAIT, DATA: LOADING}
-    words = [CAUSES.index(of_cause.get(cause, LAUNCH)) for cause in range(WORK, len(TIME_CAUSES))]
-    kind = np.array(words, np.int8)[rows.cause - WORK]
+def _whole(found: _Stretches, chosen: Booleans, since: Integers, cause: Integers) -> _Pieces:
+    """The rest of each chosen stretch from `since` on as one piece."""
+    at = np.flatnonzero(chosen & (found.end > since))
+    return _Pieces(at, cause[at], (found.end - since)[at], found.call[at], np.zeros(len(at), np.int64))
+
+
+def _causes(host: HostEvents, rows: Rows) -> Integers:
+    """The cause of each host event's own time; whatever happens in a data loader is loading."""
+    causes = rows.cause.copy()
     loading = (host.category == ANNOTATION) & host.named([n.startswith(LOADER) for n in host.names])
-    if loading.any():
-        kind[host.nearest(loading) >= 0] = CAUSES.index(LOADING)
-    return kind
+    causes[host.nearest(loading) >= 0] = DATA
+    return causes
 
 
-def _of_lane(host: HostEvents, kind: Integers, lane: int, start: Integers, end: Integers) -> Integers:
-    """How much of each stretch [start, end) the thread spent in each cause; outside all its events in the program."""
-    low, high = np.searchsorted(host.lane, [lane, lane + 1])
-    moments, inner = _innermost(host, int(low), int(high))
-    part = np.zeros((len(CAUSES), len(start)), np.int64)
-    if len(inner) > 1:
-        cause = np.where(inner >= 0, kind[inner], CAUSES.index(CODE)).astype(np.int64)
-        stretch, at = _pieces(moments, start, end)
-        ns = np.minimum(moments[at + 1], end[stretch]) - np.maximum(moments[at], start[stretch])
-        # Sums of float64 are exact for whole numbers up to 2⁵³ ns, 104 days.
-        total = np.bincount(cause[at] * len(start) + stretch, weights=ns, minlength=part.size)
-        part = total.reshape(part.shape).astype(np.int64)
-    part[CAUSES.index(CODE)] += end - start - part.sum(axis=0)
-    return part
+def _of_host(host: HostEvents, held: Held, causes: Integers, found: _Stretches, late: Integers) -> _Pieces:
+    """The pieces of the stretches `late` until their launching calls had returned."""
+    start, issued = found.start[late], found.issued[late]
+    which, at = _cut(held.moments, start, issued)
+    begin = np.maximum(held.moments[at], start[which])
+    ns = np.minimum(held.moments[at + 1], issued[which]) - begin
+    event, between = held.event[at], held.between[at]
+    cause = np.where(event >= 0, causes[event], OTHER)
+    # With nothing open but the step, a thread that the trace shows runs the program.
+    cause = np.where((cause == OTHER) & held.seen[at], PYTHON_CODE, cause)
+    cause = np.where(between >= 0, AUTOGRAD, cause)
+    cause = np.where(held.rank[at], RANK, cause)
+    cause = np.where((event >= 0) & (event == found.call[late][which]), LAUNCH, cause)
+    cause = np.where(held.recording[at], PROFILER, cause)
+    untold = issued - start - np.bincount(which, weights=ns, minlength=len(late)).astype(np.int64)
+    rest = np.flatnonzero(untold)
+    return _Pieces(
+        np.concatenate([late[which], late[rest]]),
+        np.concatenate([cause, np.full(len(rest), OTHER)]),
+        np.concatenate([ns, untold[rest]]),
+        np.concatenate([np.where(between >= 0, between, event), np.full(len(rest), -1)]),
+        np.concatenate([_begun(host, held.lane[at], begin, begin + ns), np.zeros(len(rest), np.int64)]),
+    )
 
 
-def _pieces(moments: Integers, start: Integers, end: Integers) -> tuple[Integers, Integers]:
+def _begun(host: HostEvents, lane: Integers, start: Integers, end: Integers) -> Integers:
+    """How many events of a thread begin inside each interval [start, end)."""
+    count = np.zeros(len(lane), np.int64)
+    for value in np.unique(lane).tolist():
+        low, high = np.searchsorted(host.lane, [value, value + 1])
+        mine, starts = lane == value, host.start[low:high]
+        count[mine] = np.searchsorted(starts, end[mine]) - np.searchsorted(starts, start[mine])
+    return count
+
+
+def _cut(moments: Integers, start: Integers, end: Integers) -> tuple[Integers, Integers]:
     """Each stretch [start, end) cut at the `moments` inside it: the stretch of each piece, and the moment from which to
     the next it lies. What lies before the first moment, or after the last, is in none."""
     first = np.maximum(np.searchsorted(moments, start, side="right") - 1, 0)
     count = np.maximum(np.minimum(np.searchsorted(moments, end), len(moments) - 1) - first, 0)
     stretch = np.repeat(np.arange(len(start)), count)
     return stretch, np.arange(len(stretch)) + np.repeat(first - np.cumsum(count) + count, count)
-
-
-def _innermost(host: HostEvents, low: int, high: int) -> tuple[Integers, Integers]:
-    """The moments at which a thread's innermost event changes, and which it is from then on (−1: none)."""
-    index = np.arange(low, high, dtype=np.int32)
-    index = index[host.end[low:high] > host.start[low:high]]
-    # At one moment ends come before starts, inner ends before outer ones, outer starts before inner ones. Starts are in
-    # order already, and to merge two sorted halves is what a stable sort does best.
-    ends = index[::-1][np.argsort(host.end[index[::-1]], kind="stable")]
-    moment = np.concatenate([host.end[ends], host.start[index]])
-    order = np.argsort(moment, kind="stable")
-    inner = np.concatenate([host.parent[ends], index])[order]
-    return moment[order], inner

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
+from perfkit.readers import cuda_calls
 from perfkit.readers.kineto import sparse
 from perfkit.readers.kineto.calls import Key, KindOfCall, call_of, describe, usual_dtype
 from perfkit.readers.kineto.coding import distinct
@@ -37,16 +38,26 @@ from perfkit.readers.kineto.triton import is_triton, triton_cost
 from perfkit.readers.own_ranges import PASS, STEP
 from perfkit.run_folder import DeclaredKernel
 
-# What an event's self time is, when it is not a row's.
-CAUSES = ("dispatch", "allocation", "sync", "autograd", "Python", "profiler", "data", "other")
-DISPATCH, ALLOCATION, SYNC, AUTOGRAD, PYTHON_CODE, PROFILER, DATA, OTHER = range(len(CAUSES))
+# What an event's self time is, when it is not a row's; the last three are a GPU's, of work that was launched already.
+CAUSES = (
+    "dispatch", "allocation", "sync", "autograd", "Python", "profiler", "data", "other", cuda_calls.LAUNCH,
+    cuda_calls.ALLOCATION, cuda_calls.DRIVER, "another rank", "latency", "queued", "stream wait",
+)  # fmt: skip
+(
+    DISPATCH, ALLOCATION, SYNC, AUTOGRAD, PYTHON_CODE, PROFILER, DATA, OTHER, LAUNCH, CUDA_ALLOCATION, DRIVER, RANK,
+    LATENCY, QUEUED, STREAM_WAIT,
+) = range(len(CAUSES))  # fmt: skip
 WORK = -1
 
 _KINDS = {"work": WORK, "view": DISPATCH, "dispatch": DISPATCH, "allocation": ALLOCATION, "sync": SYNC}
 _GENERATED = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
 SYNC_CALL = re.compile(r"Synchronize|^(cuda|hip)Memcpy(?!.*Async)|WaitEvent|EventQuery|StreamQuery")
-_ALLOCATION_CALL = re.compile(r"Malloc|Free|HostAlloc|HostRegister")
 LOADER = "enumerate(DataLoader)"
+# PyTorch's ranges of collectives: on GPUs, where they end with the launch, and on CPUs, where they last until the end.
+_COLLECTIVE_OPERATOR = "record_param_comms"
+COLLECTIVE, COLLECTIVE_ON_CPU = "nccl:", ("gloo:", "mpi:", "ucc:")
+# What CUPTI says of its own work; other overheads are the driver's.
+PROFILERS_OWN = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request", "UVM Activity Init")
 _BACKWARD = ("backward", "bwd", "backward_pass")  # what people call the range of their own backward pass
 _ENGINE = "run_backward"  # the Python function that runs autograd's engine
 
@@ -113,17 +124,20 @@ def classify(
     """Cause of each event's self time, `WORK` for operators that compute or move data."""
     operators = [_operator_cause(n, costs, declared) for n in events.names]
     ranges, runtime = _range_causes(events.names), [_runtime_cause(n) for n in events.names]
-    by_category = {OPERATOR: operators, ANNOTATION: ranges, RUNTIME: runtime, PYTHON: ranges}
-    profiler = [PROFILER] * len(events.names)
-    table = np.array([by_category.get(c, profiler) for c in range(OVERHEAD + 1)], np.int8)
+    overhead = [PROFILER if n in PROFILERS_OWN else DRIVER for n in events.names]
+    by_category = {OPERATOR: operators, ANNOTATION: ranges, RUNTIME: runtime, PYTHON: ranges, OVERHEAD: overhead}
+    table = np.array([by_category[c] for c in range(OVERHEAD + 1)], np.int8)
     return np.where(wrapper, np.int8(AUTOGRAD), table[events.category, events.name])
 
 
 def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> int:
     """Kind of an operator by name.
 
-    Names without a namespace that the registry does not know are functions around operators (`CompiledFunction`).
+    Names without a namespace that the registry does not know are functions around operators (`CompiledFunction`), but
+    for PyTorch's own mark of a collective.
     """
+    if name == _COLLECTIVE_OPERATOR:
+        return DISPATCH
     if name in declared or _GENERATED.match(name):
         return WORK
     kind = costs.kind(name)
@@ -133,14 +147,18 @@ def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, Declared
 def _range_causes(names: list[str]) -> list[int]:
     """What the time directly inside a range or Python function is, with no operator open: Python code, except
 
-    in the backward pass (autograd's engine, between two nodes), in a data loader, and, where no pass is marked, in a
-    step (nothing tells what happened there).
+    in the backward pass (autograd's engine, between two nodes), in a data loader, in a collective, and, where no pass
+    is marked, in a step (nothing tells what happened there).
     """
     passes_marked = any(n.startswith(PASS) for n in names)
 
     def cause(name: str) -> int:
         if name.startswith(LOADER):
             return DATA
+        if name.startswith(COLLECTIVE):
+            return DISPATCH
+        if name.startswith(COLLECTIVE_ON_CPU):
+            return RANK
         if name.startswith((STEP, "ProfilerStep#")):
             return PYTHON_CODE if passes_marked else OTHER
         backward = name == f"{PASS}backward" or name.strip("# ").lower() in _BACKWARD
@@ -150,9 +168,7 @@ def _range_causes(names: list[str]) -> list[int]:
 
 
 def _runtime_cause(name: str) -> int:
-    if SYNC_CALL.search(name):
-        return SYNC
-    return ALLOCATION if _ALLOCATION_CALL.search(name) else DISPATCH
+    return CAUSES.index(cuda_calls.cause_of_call(name))
 
 
 def _kinds_of_calls(

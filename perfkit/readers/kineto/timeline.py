@@ -1,7 +1,6 @@
 """What a trace tells about time on the GPU as a whole: busy and idle, copies, communication, streams, launch delays.
 
-Times are whole ns over the capture unless said otherwise; overlap is always that of unions of intervals. An idle
-stretch of the GPU ends with an activity, and the thread that launched it is asked what kept it: `kineto_idle`.
+Times are whole ns over the capture unless said otherwise; overlap is always that of unions of intervals.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from perfkit.readers.kineto.events import (
 )
 from perfkit.readers.kineto.gaps import Cover
 from perfkit.readers.kineto.gpu import Launches, device_names
-from perfkit.readers.kineto.idle import idle
+from perfkit.readers.kineto.idle import by_cause_alone
 from perfkit.readers.kineto.place import Steps
-from perfkit.readers.kineto.rows import SYNC_CALL, Rows
+from perfkit.readers.kineto.rows import SYNC_CALL
 from perfkit.readers.own_ranges import LINE, MODULE, PASS, STEP
 
 _MOST = 500  # names of ranges, calls, messages
@@ -38,7 +37,12 @@ _DIRECTIONS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 
 
 def facts(
-    host: HostEvents, device: DeviceEvents, steps: Steps, rows: Rows, found: Launches, devices: Sequence[Any]
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    gaps: list[dict[str, Any]],
+    found: Launches,
+    devices: Sequence[Any],
 ) -> dict[str, Any]:
     """The facts that a kernel table with GPU work has besides those of every trace (docs/table.md lists them)."""
     kernel = device.kind == KERNEL
@@ -56,7 +60,7 @@ def facts(
         "communication": _communication(device, found.messages, covered),
         "streams": _streams(device, names),
         "concurrency": _concurrency(device, names),
-        "idle": idle(host, device, steps, rows, found.call),
+        "idle": by_cause_alone(gaps),
         "launch_delay": _delay(delays),
         "per_step": _per_step(device, steps, delays, talks),
         "unattributed": _part(device, found.call < 0),

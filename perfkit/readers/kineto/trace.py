@@ -18,6 +18,7 @@ from perfkit.readers.kineto import columns as kineto_columns
 from perfkit.readers.kineto import decoding as kineto_json
 from perfkit.readers.kineto import gpu as kineto_gpu
 from perfkit.readers.kineto import habits as kineto_habits
+from perfkit.readers.kineto import idle as kineto_idle
 from perfkit.readers.kineto import lines as kineto_lines
 from perfkit.readers.kineto import lists as kineto_lists
 from perfkit.readers.kineto import timeline as kineto_timeline
@@ -89,12 +90,16 @@ def _worked_out(
         columns |= kineto_lines.on_lines(host, places, chosen, columns)
     unplaced: list[str] = []
     columns |= kineto_call_sites.on_call_sites(host, places, chosen, columns, call_sites, unplaced)
-    facts = account(host, device, steps, places, rows, event_cost_ns).facts()
+    if launched is not None:
+        accounting = kineto_idle.account(host, device, steps, places, rows, launched.call, event_cost_ns)
+    else:
+        accounting = account(host, steps, places, rows, event_cost_ns)
+    facts = accounting.facts()
     facts |= kineto_habits.facts(host, device, steps, places, lambda name: costs.kind(name) == "sync")
     if event_cost_ns is not None:
-        facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": facts["events"]}
+        facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": accounting.recorded}
     if launched is not None:
-        facts |= kineto_timeline.facts(host, device, steps, rows, launched, found.devices)
+        facts |= kineto_timeline.facts(host, device, steps, facts["gaps"], launched, found.devices)
     return columns, facts, found.warnings() + unplaced + _warnings(host, device, steps, launched, columns)
 
 

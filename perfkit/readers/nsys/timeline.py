@@ -2,18 +2,18 @@
 
 Busy is the union of the intervals of kernels, copies and fills. An idle stretch ends with an activity: the thread that
 launched it is asked. Until the launching call returned, that thread was in some CUDA call, or in none ("host code");
-from then on the work was under way to the GPU ("latency"). The parts of a stretch add up to it by construction.
+from then on the work was under way to the GPU ("latency"). Where the call had returned before the GPU fell idle, the
+GPU went from one piece of work to the next ("queued"). The parts of a stretch add up to it by construction.
 """
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto.gaps import Cover
+from perfkit.readers.cuda_calls import ALLOCATION, DRIVER, LAUNCH, SYNC, cause_of_call
+from perfkit.readers.kineto.gaps import Cover, stretches
 from perfkit.readers.kineto.place import Steps
 from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
@@ -24,20 +24,8 @@ SYNCHRONISATIONS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # waits of cudaStreamSynchronize the number of "stream waits for an event".
 _WAITS = {1: "wait for an event", 2: "stream waits for an event", 3: "wait for a stream", 4: "wait for a context"}
 
-SYNC, ALLOCATION, LAUNCH, DRIVER, HOST, LATENCY, OTHER = CAUSES = (
-    "sync", "CUDA allocation", "launch", "driver", "host code", "latency", "other",
-)  # fmt: skip
-_CALLS = (
-    (SYNC, re.compile(r"Synchronize|EventQuery|StreamQuery|StreamWait")),
-    (ALLOCATION, re.compile(r"Malloc|Free|MemAlloc|MemCreate|MemMap|MemHost|HostAlloc|HostRegister|MemPool")),
-    (LAUNCH, re.compile(r"Launch|Memcpy|Memset")),
-)
-
-
-@lru_cache(maxsize=4096)
-def cause_of_call(name: str) -> str:
-    """What a CUDA call does: wait, allocate, launch, or anything else."""
-    return next((cause for cause, pattern in _CALLS if pattern.search(name)), DRIVER)
+HOST, LATENCY, QUEUED, OTHER = "host code", "latency", "queued", "other"
+CAUSES = (SYNC, ALLOCATION, LAUNCH, DRIVER, HOST, LATENCY, QUEUED, OTHER)
 
 
 def steps_of(marked: Steps, activity: Activity) -> Steps:
@@ -55,7 +43,7 @@ def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps, ma
     cover = Cover(activity.start, activity.end)
     length = steps.end - steps.start
     busy = cover.until(steps.end) - cover.until(steps.start)
-    idle = _idle(cover, steps)
+    idle = stretches(cover, steps)
     part = _parts(idle, activity, calls, launch, steps.lane)
     first, last = marks.passes.at(idle[0]), marks.passes.at(idle[1] - 1)
     within = np.where(first == last, first, -1)
@@ -75,21 +63,11 @@ def account(activity: Activity, calls: Calls, launch: Integers, steps: Steps, ma
     }
 
 
-def _idle(cover: Cover, steps: Steps) -> tuple[Integers, Integers]:
-    """The idle stretches inside the steps, as starts and ends."""
-    starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for begin, end in zip(steps.start.tolist(), steps.end.tolist(), strict=True):
-        low = int(np.searchsorted(cover.end, begin, side="right"))
-        high = int(np.searchsorted(cover.start, end, side="left"))
-        starts.append(np.maximum(np.append(begin, cover.end[low:high]), begin))
-        ends.append(np.minimum(np.append(cover.start[low:high], end), end))
-    start, end_ = np.concatenate(starts), np.concatenate(ends)
-    return start[end_ > start], end_[end_ > start]
-
-
-def _parts(idle: tuple[Integers, Integers], activity: Activity, calls: Calls, launch: Integers, lane: int) -> Integers:
+def _parts(
+    idle: tuple[Integers, Integers, Integers], activity: Activity, calls: Calls, launch: Integers, lane: int
+) -> Integers:
     """Idle ns by cause (rows) and stretch (columns)."""
-    start, end = idle
+    start, end, began = idle
     part = np.zeros((len(CAUSES), len(start)), np.int64)
     following = np.searchsorted(activity.start, end, side="left")
     ends_it = (following < len(activity)) & (activity.start[np.minimum(following, len(activity) - 1)] == end)
@@ -103,7 +81,9 @@ def _parts(idle: tuple[Integers, Integers], activity: Activity, calls: Calls, la
             part[CAUSES.index(OTHER), mine] = (end - start)[mine]
         else:
             part[:, mine] = _of_thread(calls, value, start[mine], issued[mine])
-    part[CAUSES.index(LATENCY)] += np.where(thread == ABSENT, 0, end - issued)
+    queued = known & (calls.end[call] <= began) if len(calls) else known
+    part[CAUSES.index(LATENCY)] += np.where((thread == ABSENT) | queued, 0, end - issued)
+    part[CAUSES.index(QUEUED)] = np.where(queued, end - start, 0)
     return part
 
 
