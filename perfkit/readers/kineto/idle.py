@@ -32,7 +32,7 @@ from perfkit.readers.kineto.rows import (
     STREAM_WAIT,
     Rows,
 )
-from perfkit.readers.kineto.threads import Held, Threads
+from perfkit.readers.kineto.threads import Held, Spans, Threads
 
 _OF_THE_GPU = (LATENCY, QUEUED, STREAM_WAIT)
 
@@ -117,7 +117,8 @@ def _pieces(
     ]
     late = np.flatnonzero((found.lane >= 0) & ~waited & (found.issued > found.start))
     if len(late):
-        threads, causes = Threads(host, place, steps), _causes(host, rows)
+        threads = Threads(host, place, steps, Spans(found.start[late], found.issued[late]))
+        causes = _causes(host, rows)
         for lane in np.unique(found.lane[late]).tolist():
             pieces.append(_of_host(host, threads.holding_up(lane), causes, found, late[found.lane[late] == lane]))
     return _Pieces(*(np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(_Pieces)))
@@ -186,15 +187,8 @@ def _of_host(host: HostEvents, held: Held, causes: Integers, found: _Stretches, 
     cause = np.where(held.rank[at], RANK, cause)
     cause = np.where((event >= 0) & (event == found.call[late][which]), LAUNCH, cause)
     cause = np.where(held.recording[at], PROFILER, cause)
-    untold = issued - start - np.bincount(which, weights=ns, minlength=len(late)).astype(np.int64)
-    rest = np.flatnonzero(untold)
-    return _Pieces(
-        np.concatenate([late[which], late[rest]]),
-        np.concatenate([cause, np.full(len(rest), OTHER)]),
-        np.concatenate([ns, untold[rest]]),
-        np.concatenate([np.where(between >= 0, between, event), np.full(len(rest), -1)]),
-        np.concatenate([_begun(host, held.lane[at], begin, begin + ns), np.zeros(len(rest), np.int64)]),
-    )
+    told = np.where(between >= 0, between, event)
+    return _Pieces(late[which], cause, ns, told, _begun(host, held.lane[at], begin, begin + ns))
 
 
 def _begun(host: HostEvents, lane: Integers, start: Integers, end: Integers) -> Integers:
@@ -208,8 +202,8 @@ def _begun(host: HostEvents, lane: Integers, start: Integers, end: Integers) -> 
 
 
 def _cut(moments: Integers, start: Integers, end: Integers) -> tuple[Integers, Integers]:
-    """Each stretch [start, end) cut at the `moments` inside it: the stretch of each piece, and the moment from which to
-    the next it lies. What lies before the first moment, or after the last, is in none."""
+    """Each stretch [start, end) cut at the `moments` inside it, its own start and end among them: the stretch of each
+    piece, and the moment from which to the next it lies."""
     first = np.maximum(np.searchsorted(moments, start, side="right") - 1, 0)
     count = np.maximum(np.minimum(np.searchsorted(moments, end), len(moments) - 1) - first, 0)
     stretch = np.repeat(np.arange(len(start)), count)

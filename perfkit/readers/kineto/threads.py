@@ -55,17 +55,17 @@ class Held:
 
 
 class Threads:
-    """The threads of a trace."""
+    """The threads of a trace, as they are of interest at some times, `asked`."""
 
-    def __init__(self, host: HostEvents, place: Place, steps: Steps) -> None:
-        self._host, self._place, self._steps = host, place, steps
+    def __init__(self, host: HostEvents, place: Place, steps: Steps, asked: Spans) -> None:
+        self._host, self._place, self._steps, self._asked = host, place, steps, asked
         working = (host.category == OPERATOR) | (host.category == RUNTIME)
         self._working = working
         self._within = host.nearest(working) >= 0  # for each event whether an operator or call is open in it
         self._threads: dict[int, Thread] = {}
         self._known: dict[frozenset[int], tuple[Integers, dict[int, _State]]] = {}
         nodes = np.flatnonzero(self._outermost_nodes())
-        self._autograd = [self.of(lane) for lane in np.unique(host.lane[nodes]).tolist()]
+        self._autograd = [self.of(lane) for lane in _distinct(host.lane[nodes])]
         for thread in self._autograd:
             thread.add_runs(nodes[host.lane[nodes] == thread.lane], self.of(steps.lane))
 
@@ -76,7 +76,7 @@ class Threads:
         return self._threads[lane]
 
     def holding_up(self, lane: int) -> Held:
-        """Who held up the launches of thread `lane`, over the whole capture."""
+        """Who held up the launches of thread `lane` in the times asked for."""
         main = self._steps.lane
         moments, states = self._states(frozenset((lane, main, *(t.lane for t in self._autograd))))
         chosen, mine = np.full(len(moments), main, np.int64), states[lane]
@@ -91,13 +91,15 @@ class Threads:
         return Held(moments, chosen, **found)
 
     def _states(self, lanes: frozenset[int]) -> tuple[Integers, dict[int, _State]]:
-        """The moments at which anything changes in some threads, and what each was in then."""
+        """The moments of the times asked for at which anything changes in some threads, and what each was in then."""
         if lanes not in self._known:
             threads = [self.of(lane) for lane in sorted(lanes)]
             spans = [(self._held_up(t), self._waits(t), t.runs) for t in threads]
-            parts = [t.moments for t in threads] + [p for of in spans for s in of for p in (s.start, s.end)]
-            moments = np.sort(np.concatenate(parts), kind="stable")  # which merges what is sorted already
-            moments = moments[np.append(True, moments[1:] != moments[:-1])] if len(moments) else moments
+            changes = [t.moments for t in threads] + [p for of in spans for s in of for p in (s.start, s.end)]
+            inside = [c[self._asked.holding(c) >= 0] for c in changes]
+            # A stable sort merges what is sorted already.
+            moments = np.sort(np.concatenate([self._asked.start, self._asked.end, *inside]), kind="stable")
+            moments = moments[np.append(True, moments[1:] != moments[:-1])]
             states = [_State(t, moments, self._within, *of[:2]) for t, of in zip(threads, spans, strict=True)]
             self._known[lanes] = moments, {t.lane: s for t, s in zip(threads, states, strict=True)}
         return self._known[lanes]
@@ -128,7 +130,7 @@ class Threads:
         found = np.flatnonzero((host.category == OVERHEAD) & names)
         begin, end = host.start[found], host.end[found]
         last, whose = np.full(len(found), _NEVER), np.full(len(found), -1, np.int64)
-        calling = np.unique(host.lane[host.category == RUNTIME]).tolist() if len(found) else []
+        calling = _distinct(host.lane[host.category == RUNTIME]) if len(found) else []
         for thread in map(self.of, calling):
             before = thread.last_call(begin)
             nearer = ((whose < 0) | (before > last)) & thread.still(begin, end)
@@ -241,6 +243,10 @@ def _picked(lane: Integers, values: dict[int, Integers]) -> Integers:
     for value, mine in values.items():
         np.copyto(found, mine, where=lane == value)
     return found
+
+
+def _distinct(lane: Integers) -> list[int]:
+    return np.flatnonzero(np.bincount(lane)).tolist()
 
 
 def _spans(start: Integers, end: Integers) -> Spans:
