@@ -25,7 +25,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LIMITS = {"times as fast": 8.0, "of its memory": 0.6}
+LIMITS = {"times as fast": 7.0, "of its memory": 0.6}
 LARGE = {1_000_000: (5.0, 350.0), 5_000_000: (20.0, 900.0)}  # events → seconds, MB
 
 PERFKIT = """

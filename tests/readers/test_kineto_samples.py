@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from perfkit.readers.kineto import stream
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
+from tests.readers.layouts import layout
 
 
 def events(samples: Path, name: str) -> list[dict[str, Any]]:
@@ -99,3 +103,15 @@ def test_a_triton_kernel_of_2024(samples: Path) -> None:
     assert row["shapes"] == "fp32[10×10], fp32[10×10], fp32[10×10]"
     assert (row["bytes_read"], row["bytes_written"]) == (800, 400)
     assert np.isnan(row["flop_vector_fp32"])
+
+
+@pytest.mark.parametrize("name", ["ddp.rank0", "fsdp.rank1"])
+def test_a_trace_of_a_rank_at_a_random_layout(monkeypatch, tmp_path, samples, name):
+    """`benchmarks/kineto_layouts.py` tries 200 layouts of these and of larger traces."""
+    path, how = samples / "kineto" / "ranks" / f"{name}.json.gz", layout(random.Random(name))
+    (tmp_path / "t.json").write_bytes(how.write(json.loads(gzip.decompress(path.read_bytes()))))
+    expected = read_trace(path)
+    monkeypatch.setattr(stream, "PIECE", how.piece)
+    found = read_trace(tmp_path / "t.json")
+    assert found.frame.equals(expected.frame), how
+    assert (found.facts, found.warnings) == (expected.facts, expected.warnings), how

@@ -94,12 +94,6 @@ def tight(values: Sequence[int]) -> Integers:
         return np.frombuffer(struct.pack(f"={len(values)}q", *values), np.int64)
 
 
-def narrow(values: Integers) -> Integers:
-    """An int64 column in 32 bits where all of it fits, as `tight` has it."""
-    fits = not len(values) or (values.min() >= -(2**31) and values.max() < 2**31)
-    return values.astype(np.int32) if fits else values
-
-
 def distinct(values: Integers) -> tuple[Integers, Integers]:
     """The distinct values in order, and for each value its place among them: what `np.unique` gives, by hashing, in a
     fraction of its time."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfkit.readers.kineto.calls import decoded, key_of, recorded
 from perfkit.readers.kineto.categories import ARROW, NEITHER, ON_DEVICE
-from perfkit.readers.kineto.coding import SEPARATOR, Memo, Some, Table, narrow, reals, tight
+from perfkit.readers.kineto.coding import SEPARATOR, Memo, Some, Table, reals, tight
 from perfkit.readers.kineto.decoding import NOTHING, Args, Complete, Event, FlowStart
 from perfkit.readers.kineto.events import (
     ANNOTATION,
@@ -35,7 +35,6 @@ from perfkit.readers.kineto.events import (
     arrange,
 )
 from perfkit.readers.kineto.growing import Columns
-from perfkit.readers.kineto.scanning import Scanned
 from perfkit.readers.kineto.sparse import TELLING
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
@@ -57,11 +56,8 @@ class Collector:
         self._number_of, self._three_of = Memo(_small), lru_cache(None)(_three)
         self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
 
-    def add(self, events: Sequence[Event] | Scanned) -> None:
+    def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
-        if isinstance(events, Scanned):
-            self._add_scanned(events)
-            return
         code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
         host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some((code >= ON_DEVICE) & (code < ARROW))
         arrows = Some(code == ARROW)
@@ -71,57 +67,6 @@ class Collector:
             self._add_device(device.of(events), device.of(code) - np.int8(ON_DEVICE))
         if arrows.count:
             self._add_flows(arrows.of(events))
-
-    def _add_scanned(self, piece: Scanned) -> None:
-        """What `add` does with the events of the same piece."""
-        if len(piece.host["name"]):
-            self._add_scanned_host(piece)
-        if len(piece.device["kind"]):
-            self._add_scanned_device(piece)
-        if len(piece.arrows["begins"]):
-            arrows = piece.arrows
-            self._flows.add(
-                start=arrows["arrow_start"],
-                lane=self._lanes.column(piece.arrow_lanes())[arrows["arrow_lane"]],
-                id=arrows["arrow_id"],
-                begins=arrows["begins"].astype(bool),
-            )
-
-    def _add_scanned_host(self, piece: Scanned) -> None:
-        host = piece.host
-        name = self._names.column(piece.names())[host["name"]]
-        none = np.full(len(name), -1, np.int32)
-        kept = Some(self._kept(name))
-        kinds, kind = piece.recorded(name, np.flatnonzero(kept.mask))
-        self._host.add(
-            name=name,
-            category=host["category"],
-            lane=self._lanes.column(piece.lanes())[host["lane"]],
-            sequence=narrow(host["sequence"]),
-            forward_thread=narrow(host["forward_thread"]),
-            correlation=narrow(host["correlation"]),
-            call=kept.spread(self._calls.column(kinds)[kind]),
-            hierarchy=none,
-            message=none,
-            start=host["start"],
-            length=host["length"],
-        )
-
-    def _add_scanned_device(self, piece: Scanned) -> None:
-        device = piece.device
-        shapes, shape = piece.shapes()
-        self._device.add(
-            name=self._device_names.column(piece.device_names())[device["device_name"]],
-            kind=device["kind"],
-            device=device["device"],
-            stream=device["stream"],
-            correlation=narrow(device["launched_by"]),
-            amount=device["amount"],
-            shape=self._shapes.column(shapes)[shape],
-            message=np.full(len(shape), -1, np.int32),
-            start=device["device_start"],
-            length=device["device_length"],
-        )
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""

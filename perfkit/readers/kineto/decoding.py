@@ -17,11 +17,8 @@ from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 
-from perfkit.errors import InputError
-from perfkit.readers.kineto import stream as kineto_stream
 from perfkit.readers.kineto.categories import ArrowCategory, Category
-from perfkit.readers.kineto.scanning import Scanned, scanner_for
-from perfkit.readers.kineto.stream import AGAIN
+from perfkit.readers.kineto.pieces import Pieces
 
 _RAW_NAMES = {
     "sequence": "Sequence number",
@@ -126,31 +123,13 @@ Event = Complete | FlowStart | FlowEnd
 _Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
 
 
-class _Trace(msgspec.Struct, frozen=True):
-    """A whole trace file."""
-
-    traceEvents: list[_Any]
-    deviceProperties: list[dict[str, Any]] = []
-
-
-class _Texts(msgspec.Struct, frozen=True):
-    """The events as they stand in the file."""
-
-    traceEvents: list[msgspec.Raw]
-
-
-class NoEvents(Exception):
-    """The JSON is whole, but holds no list of events."""
-
-
-class _Head(msgspec.Struct, frozen=True):
+class _About(msgspec.Struct, frozen=True):
     """What a trace says of itself before and after its events."""
 
     deviceProperties: list[dict[str, Any]] = []
 
 
 _events = msgspec.json.Decoder(list[_Any])
-_trace = msgspec.json.Decoder(_Trace)
 _one = msgspec.json.Decoder(_Any, strict=False)
 
 
@@ -167,47 +146,25 @@ class Found:
         return [f"{self.lost} of {self.events} events in the trace could not be read"] if self.lost else []
 
 
-def decode(path: Path, found: Found) -> Iterator[list[Event] | Scanned]:
-    """The events of the trace at `path` in lists, or as columns where they could be scanned, and into `found` what else
-    it says.
+def decode(path: Path, found: Found) -> Iterator[list[Event]]:
+    """The events of the trace at `path` in lists, and into `found` what else it says.
 
     A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
     or is no trace; then nothing that came before counts.
     """
+    pieces = Pieces(path)
+    yield from pieces.decoded(functools.partial(_list, found=found))
+    found.devices = _devices(pieces.around)
+
+
+def _devices(text: bytes) -> list[dict[str, Any]]:
     try:
-        try:
-            yield from _in_pieces(path, found)
-        except kineto_stream.NoBorder:
-            yield _last(kineto_stream.whole(path), found)
-    except NoEvents as error:
-        raise InputError(f"{path} is JSON, but not a torch.profiler trace: it has no list of events.") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
-
-
-def _in_pieces(path: Path, found: Found) -> Iterator[list[Event] | Scanned]:
-    pieces, scanner = kineto_stream.Pieces(path), scanner_for(path)
-    if pieces.head.lstrip()[:1] == b"{":
-        _about(pieces.head + b"]}", found)
-    for piece in pieces:
-        scanned = scanner.scan(piece) if scanner else None
-        if scanned is None:
-            yield _list(piece, found)
-        else:
-            found.events += scanned.events
-            yield scanned
-        del scanned  # its memory is for the next piece
-    yield _last(pieces.ending(), found)
-
-
-def _about(text: bytes, found: Found) -> None:
-    try:
-        found.devices += msgspec.json.decode(text, type=_Head).deviceProperties
+        return msgspec.json.decode(text, type=_About).deviceProperties
     except msgspec.ValidationError:
-        return
+        return []
 
 
-def _list(text: bytes | memoryview, found: Found) -> list[Event]:
+def _list(text: memoryview, found: Found) -> list[Event]:
     try:
         events: list[Event] = _events.decode(text)
     except msgspec.ValidationError:
@@ -216,24 +173,7 @@ def _list(text: bytes | memoryview, found: Found) -> list[Event]:
     return events
 
 
-def _last(text: bytes, found: Found) -> list[Event]:
-    """The events of a text that is a list, or an object around one."""
-    if text.lstrip()[:1] == b"[":
-        return _list(text, found)
-    try:
-        trace = _trace.decode(text)
-    except msgspec.ValidationError:
-        try:
-            items = msgspec.json.decode(text, type=_Texts).traceEvents
-        except msgspec.ValidationError as error:
-            raise NoEvents from error
-        return _leniently(items, found, text)
-    found.events += len(trace.traceEvents)
-    found.devices += trace.deviceProperties
-    return trace.traceEvents
-
-
-def _leniently(items: Iterable[msgspec.Raw], found: Found, text: bytes | memoryview) -> list[Event]:
+def _leniently(items: Iterable[msgspec.Raw], found: Found, text: memoryview) -> list[Event]:
     """Decode event by event; those with fields of an unexpected type are counted and left out."""
     str(text, "utf-8")  # what is no UTF-8 is damage, also where nobody looks
     events: list[Event] = []

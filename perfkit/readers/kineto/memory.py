@@ -14,9 +14,8 @@ import msgspec
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.readers.kineto import stream as kineto_stream
 from perfkit.readers.kineto.host import trace_paths
-from perfkit.readers.kineto.stream import AGAIN
+from perfkit.readers.kineto.pieces import Pieces, damage_told
 
 if TYPE_CHECKING:
     from perfkit.readers.run import Run
@@ -65,24 +64,18 @@ class _Event(msgspec.Struct):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Trace(msgspec.Struct):
-    traceEvents: list[msgspec.Raw] = []
-
-
 def read_memory(path: Path) -> list[Allocations]:
     """The allocations of every device in the trace at `path`; empty where it holds none.
 
     Raises `InputError` for a file that cannot be read, or is damaged.
     """
     series: dict[str, list[tuple[float, float, float]]] = {}
-    try:
+    with damage_told(path):
         for event in _events(path):
             args = msgspec.json.decode(event.args, type=_Args)
             if args.allocated is not None and np.isfinite([event.ts, args.allocated]).all():
                 point = (event.ts * 1e3, args.allocated, args.reserved or 0.0)
                 series.setdefault(_device(args), []).append(point)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not a torch.profiler trace, or it is damaged: {error}.", AGAIN) from error
     start = min((point[0] for points in series.values() for point in points), default=0.0)
     return [
         _allocations(name, np.array(sorted(points, key=lambda p: p[0])), start)
@@ -112,30 +105,18 @@ def memory_of(source: Run | KernelTable, name: str) -> list[BackendMemory]:
 
 
 def _events(path: Path) -> Iterator[_Event]:
-    for text in _texts(path):
-        for raw in text:
+    for texts in Pieces(path).decoded(_texts):
+        for raw in texts:
             if _NAME in bytes(raw):
                 event = msgspec.json.decode(raw, type=_Event)
                 if event.name == "[memory]":
                     yield event
 
 
-def _texts(path: Path) -> Iterator[list[msgspec.Raw]]:
-    """The events of the file as raw texts, a piece at a time; pieces without memory events are not even split."""
-    try:
-        pieces = kineto_stream.Pieces(path)
-        for piece in map(bytes, pieces):
-            if _NAME in piece:
-                yield msgspec.json.decode(piece, type=list[msgspec.Raw])
-        yield _last(pieces.ending())
-    except kineto_stream.NoBorder:
-        yield _last(kineto_stream.whole(path))
-
-
-def _last(text: bytes) -> list[msgspec.Raw]:
-    if text.lstrip()[:1] == b"[":
-        return msgspec.json.decode(text, type=list[msgspec.Raw])
-    return msgspec.json.decode(text, type=_Trace).traceEvents
+def _texts(piece: memoryview) -> list[msgspec.Raw]:
+    """The events of a piece as raw texts; none where no memory event is among them."""
+    texts = msgspec.json.decode(piece, type=list[msgspec.Raw])
+    return texts if _NAME in bytes(piece) else []
 
 
 def _device(args: _Args) -> str:

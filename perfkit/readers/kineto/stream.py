@@ -1,22 +1,15 @@
-"""The text of a trace file in pieces that each hold whole events, so that memory does not grow with the file.
+"""The text of a trace file, plain or compressed, in blocks.
 
-A piece ends where one event ends and the next begins, found by the layout of the file's first events. A cut that is
-none (the same characters inside a string) leaves a piece that does not decode, and the caller reads the file as a
-whole.
-
-A piece is decompressed when it is asked for. A thread that prepared it meanwhile would gain nothing: it needs Python's
-lock between any two calls, and each time both threads wait for as long as isal takes to decompress a piece.
+A block is decompressed when it is asked for. A thread that prepared it meanwhile would gain nothing: it needs Python's
+lock between any two calls, and each time both threads wait for as long as isal takes to decompress a block.
 """
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
-
-import numpy as np
 
 from perfkit.errors import InputError
 
@@ -31,92 +24,10 @@ except ImportError:
     pass
 
 AGAIN = "Capture it again."
-BEHIND = 16  # bytes in memory behind a piece: so many at once are looked at
 PIECE = 1 << 19  # bytes of text decoded at once; twice as many take more memory and no less time
-WHOLE = 1 << 28  # bytes of text that may be read as a whole, where no border of events is found
 # The largest real traces shrink about 40 times. What shrinks 250 times is no trace but a bomb.
 _MOST_SHRUNK, _UNSUSPICIOUS = 250, 1 << 26
 _GZIP = b"\x1f\x8b"
-_LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts)")')
-
-
-class NoBorder(Exception):
-    """The layout gives no place to cut; the file must be read as a whole."""
-
-
-def whole(path: Path) -> bytes:
-    """All the text of the file. Raises `InputError` for one that cannot be read, or is too large to read at once."""
-    parts, size = [], 0
-    for part in blocks(path):
-        parts.append(part)
-        size += len(part)
-        if size > WHOLE:
-            raise InputError(
-                f"{path} is larger than {WHOLE >> 20} MiB and not laid out as torch.profiler writes a trace.",
-                "Give the file as the profiler wrote it.",
-            )
-    return b"".join(parts)
-
-
-class Pieces:
-    """The text of a file: `head` up to the `[` of the list of events, by iteration the events in pieces that are JSON
-    texts of lists, and after that `ending()`.
-
-    A piece takes the memory of the one before, which is gone when the next is asked for: fresh memory for each takes
-    longer than copying. Raises `NoBorder` where this layout is not found, `InputError` for a file that cannot be read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._source = blocks(path)
-        text = next(self._source, b"")
-        opening = _list_start(text)
-        border = _BORDER.search(text, opening) if opening >= 0 else None
-        if border is None:
-            raise NoBorder
-        self.head, self._rest = text[:opening], text[opening:]
-        self._separator = border.group()
-        self._memory = np.empty(2 * PIECE, np.uint8).data
-
-    def __iter__(self) -> Iterator[memoryview]:
-        for block in self._source:
-            at = block.rfind(self._separator)
-            if at < 0:  # perhaps the border lies across the two blocks
-                block, self._rest = self._rest + block, b""
-                at = block.rfind(self._separator)
-            if at >= 0:
-                yield self._list(self._rest, memoryview(block)[:at])
-                self._rest = block[at + len(self._separator) :]
-            else:
-                self._rest = block
-            if len(self._rest) > WHOLE:
-                raise NoBorder
-            del block  # the next one takes its memory, which is in the cache
-
-    def ending(self) -> bytes:
-        """What follows the last border, with the opening that makes it a whole text again."""
-        return (b'{"traceEvents":[' if self.head.lstrip()[:1] == b"{" else b"[") + self._rest
-
-    def _list(self, *events: bytes | memoryview) -> memoryview:
-        """The text of `events`, which lack the end of the last one, as a list; in memory a zero and `BEHIND` bytes
-        follow it."""
-        parts = (b"[", *events, self._separator[:1], b"]\0")
-        size = sum(map(len, parts))
-        if size + BEHIND > len(self._memory):
-            self._memory = np.empty(2 * size, np.uint8).data
-        at = 0
-        for part in parts:
-            self._memory[at : at + len(part)] = part
-            at += len(part)
-        return self._memory[: size - 1]
-
-
-def _list_start(text: bytes) -> int:
-    """Where the first event may begin, −1 where no list of events opens."""
-    if text.lstrip()[:1] == b"[":
-        return text.index(b"[") + 1
-    found = _LIST.search(text)
-    return found.end() if found else -1
 
 
 def blocks(path: Path) -> Iterator[bytes]:
