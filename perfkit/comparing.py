@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,14 @@ if TYPE_CHECKING:
     from perfkit.analysis.compare import Rule
     from perfkit.analysis.sides import Side
     from perfkit.readers.run import Run
+    from perfkit.table import KernelTable
 
+Progress = Callable[[str, str], None]  # of whom, and what is being done
 ENDINGS = (".py",)  # of workload files: these are run, not read
+
+
+def quiet(who: str, what: str) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,9 @@ def _name(path: Path) -> str:
     return path.resolve().name or str(path)
 
 
-def load(target: Target) -> list[Side]:
-    """The sides in `target`: one, or every measured backend where none is wanted by name.
+def load(target: Target, say: Progress = quiet) -> list[Side]:
+    """The sides in `target`: one, or every measured backend where none is wanted by name. Of launches, which take
+    seconds, `say` is told how far it is.
 
     Raises `InputError` for what cannot be read, or a backend that is not there.
     """
@@ -61,7 +69,7 @@ def load(target: Target) -> list[Side]:
 
     path = target.path.parent if target.path.name == MANIFEST else target.path
     if is_measurement(path):
-        found = _measured(path)
+        found = _measured(path, say)
     elif path.is_dir():
         found = _of_run(readers.read(path), path)  # type: ignore[arg-type]
     else:
@@ -88,21 +96,29 @@ def _of_run(run: Run, path: Path) -> list[Side]:
     return [sides.of_report(run, report, name, name, str(path)) for name in names]
 
 
-def _measured(path: Path) -> list[Side]:
+def _measured(path: Path, say: Progress) -> list[Side]:
     """The sides of a measured comparison."""
     from perfkit.analysis import sides
-    from perfkit.table import KernelTable
 
     measurement = read_measurement(path)
     runs = {name: readers.read_run(path / name) for name in {s.run for s in measurement.sides} if name}
     found = []
     for place, side in enumerate(measurement.sides):
         _check(measurement, place, path)
-        tables = [
-            KernelTable.load(path / launch.tables[place]) for launch in measurement.launches if launch.tables[place]
-        ]
+        tables = list(_tables(measurement, place, path, partial(say, side.label)))
+        say(side.label, "analysing the launches")
         found.append(sides.of_launches(measurement, place, runs.get(side.run), tables, str(path)))
     return found
+
+
+def _tables(measurement: Measurement, place: int, path: Path, say: Callable[[str], None]) -> Iterator[KernelTable]:
+    """The kernel tables of one side's launches."""
+    from perfkit.table import KernelTable
+
+    for number, launch in enumerate(measurement.launches, start=1):
+        if launch.tables[place]:
+            yield KernelTable.load(path / launch.tables[place])
+            say(f"reading the launches · {number} of {len(measurement.launches)}")
 
 
 def _check(measurement: Measurement, place: int, path: Path) -> None:
@@ -120,8 +136,8 @@ def _check(measurement: Measurement, place: int, path: Path) -> None:
         raise InputError(f"{path} is damaged: {outside[0]} lies outside it.", "Measure again.")
 
 
-def sides_of(texts: Sequence[str]) -> list[Side]:
-    """The sides that `texts` name, labelled so that they can be told apart.
+def sides_of(texts: Sequence[str], say: Progress = quiet) -> list[Side]:
+    """The sides that `texts` name, labelled so that they can be told apart; `say` as for `load`.
 
     Raises `InputError` for what is not there, and `UsageError` where it is not clear which backends are meant.
     """
@@ -132,7 +148,7 @@ def sides_of(texts: Sequence[str]) -> list[Side]:
             raise InputError(
                 f"{text} is no run folder, profile or saved baseline.", "`perfkit baseline list` shows them."
             )
-        loaded.append((target, load(target)))
+        loaded.append((target, load(target, say)))
     if len(loaded) == 1:
         return loaded[0][1]
     for text, (_, found) in zip(texts, loaded, strict=True):

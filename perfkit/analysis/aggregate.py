@@ -49,9 +49,26 @@ class Rows:
         return float(self.judged.time.sum())
 
     @cached_property
-    def weights(self) -> Reals:
-        """Quantities × rows: what each row adds to each column of a matrix of sums."""
+    def weights(self) -> list[Reals]:
+        """What each row adds to each of `_QUANTITIES`."""
         return _weights(self)
+
+    @cached_property
+    def parted(self) -> list[tuple[Reals, Integers, int]]:
+        """Quantities that are told apart by a label: what each row adds, its label's code, and how many labels.
+
+        Time by pass, roof time by bound and by ceiling, and time above the roof by kernel; −1 adds to none.
+        """
+        j = self.judged
+        roof, named = _where(j.judged, j.roof), np.full(len(j.time), -1, np.int64)
+        for place, (_, at) in enumerate(self.above_by_name):
+            named[at] = place
+        return [
+            (j.time, self.pass_code, len(self.passes)),
+            (roof, j.bound, len(BOUNDS)),
+            (roof, j.ceiling, len(j.ceilings)),
+            (j.time, named, len(self.above_by_name)),
+        ]
 
     @cached_property
     def above_by_name(self) -> list[tuple[str, Integers]]:
@@ -66,29 +83,28 @@ class Rows:
 
 def sums(rows: Rows, codes: Integers, groups: int) -> Reals:
     """The matrix (groups × quantities); `codes` gives each row's group."""
-    return np.stack([np.bincount(codes, weights=w, minlength=groups) for w in rows.weights], axis=1)
+    fixed = [np.bincount(codes, weights=w, minlength=groups)[:, None] for w in rows.weights]
+    return np.concatenate([*fixed, *(_by_part(codes, groups, *parted) for parted in rows.parted)], axis=1)
 
 
-def _weights(rows: Rows) -> Reals:
-    """One row a quantity: fixed ones, time by pass, roof by bound and by ceiling, time above the roof by kernel."""
+def _by_part(codes: Integers, groups: int, values: Reals, label: Integers, labels: int) -> Reals:
+    """Sums by group and label (groups × labels); a label of −1 counts nowhere."""
+    spare = np.where(label < 0, labels, label)  # a column more, which is taken off again
+    whole = np.bincount(codes * (labels + 1) + spare, weights=values, minlength=groups * (labels + 1))
+    return whole.astype(np.float64, copy=False).reshape(groups, labels + 1)[:, :labels]
+
+
+def _weights(rows: Rows) -> list[Reals]:
     j = rows.judged
     flop_known, bytes_known, judged = np.isfinite(j.flop), np.isfinite(j.bytes), j.judged
     both = flop_known & bytes_known
-    fixed = [
+    return [
         np.ones(len(j.time)), j.time, _where(flop_known, j.flop), _where(flop_known, j.time),
         _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
         _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), _where(j.above, j.time),
         _where(j.above, j.roof - j.time), _where(j.helped, j.time),
         *(_where(rows.withheld[why], j.time) if why in rows.withheld else np.zeros(len(j.time)) for why in WITHHELD),
     ]  # fmt: skip
-    roof = _where(judged, j.roof)
-    by_pass = [np.where(rows.pass_code == p, j.time, 0.0) for p in range(len(rows.passes))]
-    by_bound = [np.where(j.bound == b, roof, 0.0) for b in range(len(BOUNDS))]
-    by_ceiling = [np.where(j.ceiling == c, roof, 0.0) for c in range(len(j.ceilings))]
-    by_name = np.zeros((len(rows.above_by_name), len(j.time)))
-    for line, (_, at) in zip(by_name, rows.above_by_name, strict=True):
-        line[at] = j.time[at]
-    return np.stack([*fixed, *by_pass, *by_bound, *by_ceiling, *by_name])
 
 
 def _where(known: Booleans, values: Reals) -> Reals:

@@ -17,7 +17,7 @@ not placed. Rows that have a module keep their place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +26,7 @@ import numpy as np
 from perfkit import members
 from perfkit.alignment import MOST_CELLS, Booleans, Integers, align
 from perfkit.analysis.logical import logical_name
+from perfkit.analysis.places import distinct
 from perfkit.table import COLUMNS
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 ALIGNMENT = "alignment"
 _ANCHORS = ("matmul", "attention", "embedding")
 _FORWARD = ("encoder", "forward", "classifier")
+_LOOKED_AT = ("family", "shapes", "name", "operator", "pass", "layer", "module")  # of a row that is placed
+_FILLED = ("pass", "layer", "module", "operator", "serves", "placed_by")
 _TENSOR = re.compile(r"\w+\[([\d×]*)\]")
 
 
@@ -45,7 +48,7 @@ _Served = list[tuple[_Place, float]]  # with shares that sum to 1
 class _Row(NamedTuple):
     """What alignment looks at in a row."""
 
-    at: int  # its position in the frame
+    at: int  # its position in its step
     anchor: str  # the family of an anchor, "" for another row
     dimensions: tuple[int, ...]  # of an anchor, () where unknown
     names: tuple[str, ...]  # logical names of the row's operator and of its own
@@ -56,71 +59,90 @@ class _Row(NamedTuple):
 def align_places(frame: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     """`frame` (of a kernel table) with places for the rows that have no module, from `reference`, whose rows have.
 
-    Both hold whole steps; the first of `reference` stands for all. Returns `frame` itself where there is nothing to do.
+    Both hold whole steps; the first of `reference` stands for all. Steps with the same sequence of rows are aligned
+    once. Returns `frame` itself where there is nothing to do.
     """
     lost = frame["module"].isna().to_numpy()
     if not lost.any() or not len(reference):
         return frame
-    first, inside = next(_steps(reference))
-    model = _rows(first, np.flatnonzero(inside))
-    found: dict[int, _Served] = {}
-    for part, inside in _steps(frame):
-        for rows in _chunks(_rows(part, np.flatnonzero(inside)), model):
-            found.update(_placed(rows, model))
-    return _filled(frame, {i: served for i, served in found.items() if lost[i]})
+    model = _rows(reference.iloc[_steps(reference)[0]])
+    kind = distinct(frame, _LOOKED_AT)[1]
+    served: list[_Served] = []
+    by_sequence: dict[bytes, Integers] = {}
+    which = np.full(len(frame), -1, np.int64)
+    for index in _steps(frame):
+        sequence = kind[index].tobytes()
+        if sequence not in by_sequence:
+            by_sequence[sequence] = _aligned(_rows(frame.iloc[index]), model, served)
+        which[index] = by_sequence[sequence]
+    return _filled(frame, np.where(lost, which, -1), served)
 
 
-def _filled(frame: pd.DataFrame, found: dict[int, _Served]) -> pd.DataFrame:
-    """A copy of `frame` in which the rows by position in `found` have their places."""
+def _aligned(rows: list[_Row], model: list[_Row], served: list[_Served]) -> Integers:
+    """For each of `rows` the place in `served` of what it serves, which is appended there; −1 where that is unknown."""
+    found = np.full(len(rows), -1, np.int64)
+    for part in _chunks(rows, model):
+        for at, one in _placed(part, model).items():
+            found[at] = len(served)
+            served.append(one)
+    return found
+
+
+def _filled(frame: pd.DataFrame, which: Integers, served: Sequence[_Served]) -> pd.DataFrame:
+    """A copy of `frame` in which each row has the place that `which` names in `served`; −1 for its own."""
     import pandas as pd
 
+    lines = [_columns_of(one) for one in served]
+    at = np.flatnonzero(which >= 0)
     result = frame.copy()
-    columns = {name: frame[name].astype(object).tolist() for name in ("pass", "layer", "module", "operator", "serves")}
-    by = frame["placed_by"].astype(object).tolist()
-    for row, served in found.items():
-        parts = [members.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
-        main = parts.index(members.main(parts))
-        for name, value in zip(columns, (*served[main][0], members.text(parts)), strict=True):
-            columns[name][row] = value if value is not None or name == "serves" else columns[name][row]
-        by[row] = ALIGNMENT
-    for name, values in (columns | {"placed_by": by}).items():
+    for place, name in enumerate(_FILLED):
+        new = np.array([line[place] for line in lines], dtype=object)[which[at]]
+        known = np.array([value is not None for value in new], bool) | (name == "serves")
+        values = frame[name].astype(object).to_numpy(copy=True)
+        values[at[known]] = new[known]
         dtype = next(c.dtype for c in COLUMNS if c.name == name)
         result[name] = pd.Series(values, index=frame.index, dtype=object).astype(dtype)
     return result
 
 
-def _steps(frame: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, Booleans]]:
-    """The rows of each step in order of time, with a mask over the frame; all rows where no step is marked."""
-    step = frame["step"]
-    if not step.notna().any():
-        yield frame, np.ones(len(frame), bool)
-        return
-    for number in sorted(step.dropna().unique()):
-        inside = (step == number).fillna(False).to_numpy(bool)
-        yield frame[inside], inside
+def _columns_of(served: _Served) -> tuple[Any, ...]:
+    """What a row that serves this has in the columns `_FILLED`."""
+    parts = [members.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
+    main = parts.index(members.main(parts))
+    return *served[main][0], members.text(parts), ALIGNMENT
 
 
-def _rows(part: pd.DataFrame, index: Integers) -> list[_Row]:
-    """The rows of one step by start."""
+def _steps(frame: pd.DataFrame) -> list[Integers]:
+    """The positions of the rows of each step, in order of time; of all rows where no step is marked."""
+    start = frame["start_ns"].fillna(0).to_numpy(float)
+    if not frame["step"].notna().any():
+        return [np.argsort(start, kind="stable")]
+    marked = np.flatnonzero(frame["step"].notna().to_numpy())
+    step = frame["step"].to_numpy(float, na_value=np.nan)[marked]
+    order = np.lexsort((start[marked], step))
+    edges = np.flatnonzero(np.diff(step[order])) + 1
+    return np.split(marked[order], edges)
+
+
+def _rows(part: pd.DataFrame) -> list[_Row]:
+    """The rows of one step, in order."""
 
     def column(name: str) -> list[Any]:
         return part[name].astype(object).where(part[name].notna(), None).tolist()
 
     families = [str(f) if f in _ANCHORS else "" for f in column("family")]
     moved = (part["bytes_read"] + part["bytes_written"]).to_numpy(float)
-    rows = [
+    return [
         _Row(
-            int(i), family, dimensions(shapes or "", family) if family else (),
+            at, family, dimensions(shapes or "", family) if family else (),
             tuple(dict.fromkeys(logical_name(n) for n in (operator, name) if n)),
             float(b) if b == b else None, (pass_, None if layer is None else int(layer), module, operator),
         )
-        for i, family, shapes, name, operator, pass_, layer, module, b in zip(
-            index.tolist(), families, *map(column, ("shapes", "name", "operator", "pass", "layer", "module")),
-            moved.tolist(), strict=True,
+        for at, (family, shapes, name, operator, pass_, layer, module, b) in enumerate(
+            zip(families, *map(column, ("shapes", "name", "operator", "pass", "layer", "module")), moved.tolist(),
+                strict=True)
         )
     ]  # fmt: skip
-    order = np.argsort(part["start_ns"].fillna(0).to_numpy(float), kind="stable")
-    return [rows[i] for i in order.tolist()]
 
 
 def dimensions(shapes: str, family: str) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ from perfkit.statistics.judging import Judgement, judge
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Progress = Callable[[str, str], None]  # of whom, and what is being done
 
 ONE_PROCESS = 0.03  # what two processes of the same program may differ by, where each side ran in one
 OTHER_TIME = 0.05  # what two runs of the same program may differ by, made at different times
@@ -42,19 +44,23 @@ class Rule:
     allowance: float | None = None
 
 
-def compare(sides: Sequence[Side], rule: Rule | None = None, how: str = "", title: str = "") -> Comparison:
-    """Every other side against the first. Raises `ValueError` for no sides."""
+def compare(
+    sides: Sequence[Side], rule: Rule | None = None, how: str = "", title: str = "", say: Progress | None = None
+) -> Comparison:
+    """Every other side against the first; `say` is told what is being done where launches are compared, which takes
+    seconds. Raises `ValueError` for no sides."""
     if not sides:
         raise ValueError("nothing to compare")
     rule = rule or Rule()
+    stage = say if say and any(len(s.launch_of_step) for s in sides) else lambda who, what: None
     marked = next((s.frame for s in sides if s.backend.name == "eager" and s.frame is not None), None)
-    placed = [
-        logical_tree.placed(s.frame if marked is None else align_places(s.frame, marked), s.judged, s.steps)
-        if s.frame is not None and s.judged is not None
-        else None
-        for s in sides
-    ]
-    pairs = [_pair(sides[0], other, rule, placed[0], placed[i]) for i, other in enumerate(sides[1:], start=1)]
+    placed, pairs = [], []
+    for side in sides:
+        stage(side.label, "placing the kernels")
+        placed.append(_placed(side, marked))
+    for other, lines in zip(sides[1:], placed[1:], strict=True):
+        stage(other.label, f"testing against {sides[0].label}")
+        pairs.append(_pair(sides[0], other, rule, placed[0], lines))
     steps = judging.correct([p.step.judgement for p in pairs], rule.resolution)
     pairs = [_with_step(pair, one) for pair, one in zip(pairs, steps, strict=True)]
     found = Comparison(
@@ -68,6 +74,14 @@ def compare(sides: Sequence[Side], rule: Rule | None = None, how: str = "", titl
     )
     found.verdict = list(_sentences(found))
     return found
+
+
+def _placed(side: Side, marked: pd.DataFrame | None) -> pd.DataFrame | None:
+    """The lines of a side's kernels in the tree, those without marks placed by `marked`; None without a profile."""
+    if side.frame is None or side.judged is None:
+        return None
+    frame = side.frame if marked is None else align_places(side.frame, marked)
+    return logical_tree.placed(frame, side.judged, side.steps)
 
 
 def incomparable(first: Side, second: Side) -> list[str]:

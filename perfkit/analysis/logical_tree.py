@@ -156,7 +156,7 @@ def _parts(lines: pd.DataFrame) -> dict[tuple[str, str, str], tuple[list[str], f
 
     A kernel that serves other parts too is counted in each, and marked.
     """
-    module = lines["module"].map(lambda path: _NUMBER.sub("*", path))
+    module = lines["module"].map({path: _NUMBER.sub("*", path) for path in lines["module"].unique()})
     shared = lines["fused"] > 0
     keyed = lines.assign(module=module, shared=shared)
     found: dict[tuple[str, str, str], tuple[list[str], float]] = {}

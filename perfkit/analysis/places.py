@@ -35,7 +35,7 @@ def places(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    kinds, kind = _distinct(frame)
+    kinds, kind = distinct(frame, _PLACE)
     texts = {name: _texts(kinds[name]) for name in ("pass", "module", "operator", "placed_by", "serves")}
     own_layer = [None if v is None else int(v) for v in _plain(kinds["layer"])]
     layer_of = _layers(texts["module"], own_layer)
@@ -58,16 +58,16 @@ def places(frame: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def _distinct(frame: pd.DataFrame) -> tuple[pd.DataFrame, Integers]:
-    """The distinct places of a table's rows, and which of them each row has: thousands of rows share a place."""
+def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, Integers]:
+    """The distinct lines of `columns`, and which of them each row has: thousands of rows share a place."""
     import pandas as pd
 
     code = np.zeros(len(frame), np.int64)
-    for name in _PLACE:
+    for name in columns:
         own, words = pd.factorize(frame[name])
         _, code = np.unique(code * (len(words) + 1) + own + 1, return_inverse=True)
     _, first, kind = np.unique(code, return_index=True, return_inverse=True)
-    return frame[list(_PLACE)].iloc[first], kind.reshape(-1)
+    return frame[list(columns)].iloc[first], kind.reshape(-1)
 
 
 def _expanded(counts: Integers, kind: Integers) -> tuple[Integers, Integers]:

@@ -45,12 +45,12 @@ NO_OPERATOR = "no operator"
 MUCH_OVERHEAD = 0.15  # of the timed step: from here on the profiled step is another one, and the report says so
 
 
-def analyse(run: Run) -> Report:
-    """The report of a run folder: every backend beside the others."""
+def analyse(run: Run, findings: bool = True) -> Report:
+    """The report of a run folder: every backend beside the others; without `findings` no rule is asked."""
     manifest = run.manifest
     ceilings, problems = ceilings_of(run.ceilings)
     cases: dict[str, Case] = {}
-    backends = [_backend(b, run, ceilings, cases) for b in manifest.backends]
+    backends = [_backend(b, run, ceilings, cases, findings) for b in manifest.backends]
     fusion.compare(backends, cases)
     return Report(
         perfkit=manifest.perfkit,
@@ -135,7 +135,9 @@ def ceilings_of(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[s
     return (ceilings, list(ceilings.warnings)) if ceilings.bandwidth else (None, ["the run's ceilings are empty"])
 
 
-def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None, cases: dict[str, Case]) -> BackendReport:
+def _backend(
+    record: BackendRun, run: Run, ceilings: Ceilings | None, cases: dict[str, Case], wanted: bool
+) -> BackendReport:
     """Everything about one backend of a run; what rules saw of it goes into `cases`."""
     manifest, table = run.manifest, run.tables.get(record.name)
     step = speed.step_time(record.samples_ns)
@@ -164,7 +166,8 @@ def _backend(record: BackendRun, run: Run, ceilings: Ceilings | None, cases: dic
         warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
     )
     if table is not None:
-        case = _fill(report, table, ceilings, record.samples_ns, _circumstances(record, manifest), record.beside_ns)
+        about = _circumstances(record, manifest) if wanted else None
+        case = _fill(report, table, ceilings, record.samples_ns, about, record.beside_ns)
         if case is not None:
             cases[record.name] = case
     return report
@@ -187,10 +190,13 @@ def _fill(
     table: KernelTable,
     ceilings: Ceilings | None,
     samples_ns: list[float],
-    about: Circumstances,
+    about: Circumstances | None,
     beside_ns: list[float] | None = None,
 ) -> Case | None:
-    """Add to `report` what the kernel table says; returns what the rules saw, of a backend that is right."""
+    """Add to `report` what the kernel table says; returns what the rules saw, of a backend that is right.
+
+    Without `about` no rule is asked.
+    """
     report.device = _device(table)
     report.accounting = accounting(table.facts, samples_ns, beside_ns or ())
     report.warnings += _slowed(report.accounting, report.device)
@@ -223,7 +229,7 @@ def _fill(
     code, paths = _codes(module.fillna(""))
     report.tree = _placed(module_tree(rows, code, paths))
     report.warnings += _above_roof(rows, report.kernels)
-    if report.status != "ok":
+    if report.status != "ok" or about is None:
         return None
     case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
     report.findings, report.unjudged = findings.of_case(case)

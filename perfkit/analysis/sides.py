@@ -174,7 +174,7 @@ def _of_pooled(
     whole = msgspec.structs.replace(record, samples_ns=samples, beside_ns=[], turns=[], warnings=warnings)
     manifest = msgspec.structs.replace(run.manifest, backends=[whole])
     alone = dataclasses.replace(run, manifest=manifest, tables={backend: table} if table is not None else run.tables)
-    report = analyse(alone)
+    report = analyse(alone, findings=False)  # what to do next is the run's to say
     return Side(label, source, report, report.backends[0], alone.tables.get(backend), whole, manifest)
 
 

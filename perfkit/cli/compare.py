@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -146,27 +146,25 @@ def compare(
         "executors": executors, "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
     }  # fmt: skip
     from perfkit.cli import measured
+    from perfkit.cli.shown import progress
+    from perfkit.comparing import check_comparable, sides_of
 
     plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit)
     if self_test:
         return measured.self_test(texts, backend or "eager", asked, plan, tries, as_json)
     if not texts:
         raise UsageError("Nothing to compare was named.", "Give two run folders, or a workload with --backend.")
-    differs: list[str] = []
     if measured.wanted(texts, backend):
         _need_two(limits, len(texts) * max(1, len([name for name in backend.split(",") if name.strip()])))
         folder = measured.folder_for(out, texts)
         measured.measure_into(folder, texts, backend or "eager", asked, plan, check, skip_unavailable, overwrite)
-        sides = _loaded([str(folder)])
+        texts = [str(folder)]
         out = folder
-    else:
-        sides = _loaded(texts)
-        if len(texts) > 1:
-            from perfkit.comparing import check_comparable
-
-            differs = check_comparable(sides, anyway)
-    _need_two(limits, len(sides))
-    found = _compared(sides, rule, differs)
+    with progress() as say:
+        sides = sides_of(texts, say)
+        differs = check_comparable(sides, anyway) if len(texts) > 1 else []
+        _need_two(limits, len(sides))
+        found = _compared(sides, rule, differs, say)
     found.conditions = [c for other in sides[1:] for c in gate.check(sides[0], other, limits, rule)]
     _show(found, limit, as_json, as_markdown)
     written = _write(found, out) if out else []
@@ -196,17 +194,11 @@ def _need_two(limits: Sequence[object], sides: int) -> None:
         raise UsageError("--fail-on needs two sides.", "Name a baseline and a run, or two backends.")
 
 
-def _loaded(texts: Sequence[str]) -> list[Side]:
-    from perfkit.comparing import sides_of
-
-    return sides_of(texts)
-
-
-def _compared(sides: Sequence[Side], rule: Rule, differs: list[str]) -> Comparison:
+def _compared(sides: Sequence[Side], rule: Rule, differs: list[str], say: Callable[[str, str], None]) -> Comparison:
     from perfkit.analysis.compare import compare as compare_sides
     from perfkit.comparing import how_of
 
-    found = compare_sides(sides, rule, how_of(sides, rule))
+    found = compare_sides(sides, rule, how_of(sides, rule), say=say)
     found.created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     found.command = ["perfkit", *sys.argv[1:]]
     found.differs = differs
