@@ -38,6 +38,7 @@ class Launch(msgspec.Struct, kw_only=True):
     steady_from: list[int | None]  # by side: the first steady step of the warm-up, None where there was none
     peak_memory_bytes: list[float | None]
     tables: list[str]
+    unusable: str = ""  # why the sides have no table although they were profiled
 
 
 class MeasuredSide(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,6 +103,24 @@ class Correctness(msgspec.Struct, kw_only=True):
     problems: list[str] = []
 
 
+class TraceCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check of a profile found. `holds`: None where it does not apply to the profile.
+
+    `figure` is a share (0 to 1) or ns, as `unit` says; `events` of `of` failed. `needed`: a failure makes the profile
+    unusable. `sentence` says what failed, or is a footnote to a check that holds.
+    """
+
+    name: str
+    says: str  # what holds, in words
+    holds: bool | None = None
+    figure: float | None = None
+    unit: str = ""
+    events: int = 0
+    of: int = 0
+    needed: bool = False
+    sentence: str = ""
+
+
 class Symbol(msgspec.Struct, frozen=True, kw_only=True):
     """A symbol of a backend's executed program and the kernel it ran on."""
 
@@ -146,6 +164,8 @@ class BackendRun(msgspec.Struct, kw_only=True):
     symbols: list[Symbol] = []
     generated: str = ""  # file with the program as the backend made it: a Thunder trace, generated code
     trace: str = ""
+    unusable: str = ""  # why no number was made from the trace, in sentences; then it has no kernel table
+    trace_checks: list[TraceCheck] = []  # of an unusable trace; else the kernel table has them
     nsight: str = ""  # the report of ncu or nsys in the backend's folder
     # What Dynamo counted: graphs, graph_breaks (reason → count), recompilations (function, reason, ns).
     compiler: dict[str, Any] | None = None

@@ -291,6 +291,9 @@ def _problems(frame: pd.DataFrame) -> Iterable[str]:
             yield f"{column.name} is infinite"
         if column.name != "start_ns" and (values < 0).any():
             yield f"{column.name} is negative"
+    times = frame.loc[frame["kind"] == "gpu_kernel", "duration_ns"].dropna()
+    if len(times) and not times.any():
+        yield f"none of its {len(times)} kernels has a time"
     for group, names in MEASURE_GROUPS.items():
         known = np.any([~np.isnan(frame[name].to_numpy(dtype=float)) for name in names], axis=0)
         stated = frame[f"{group}_origin"].array

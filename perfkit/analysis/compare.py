@@ -294,6 +294,7 @@ def _result(side: Side, placed: pd.DataFrame | None) -> SideResult:
         backend=backend.name,
         status=backend.status,
         reason=backend.reason,
+        unusable=backend.unusable,
         checked=backend.correctness is not None and backend.correctness.ok,
         step=Interval(estimate.value, estimate.low, estimate.high, estimate.n) if estimate else None,
         units=len(side.step.values) if side.step else 0,
@@ -330,3 +331,4 @@ def _sentences(found: Comparison) -> Iterator[str]:
         else:
             yield f"{pair.second} against {pair.first}: {j.verdict}{f', for {j.why}' if j.why else ''}."
     yield from (f"{s.label} is {s.status}: {s.reason}" for s in found.sides if s.status in ("wrong", "failed"))
+    yield from (f"The profile of {s.label} is unusable: {s.unusable}" for s in found.sides if s.unusable)

@@ -19,6 +19,7 @@ class SideResult(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     status: str
     reason: str = ""
+    unusable: str = ""  # why no number was made from its profile
     checked: bool = False
     step: Interval | None = None  # the timed step, over units (launches or turns)
     units: int = 0

@@ -31,7 +31,7 @@ from perfkit.analysis.roofline import TOLERANCE
 from perfkit.analysis.rules import Case, Circumstances
 from perfkit.analysis.tree import UNPLACED, module_tree
 from perfkit.hardware.ceilings import Ceilings
-from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
+from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest, TraceCheck
 from perfkit.table import KernelTable
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ def _backend(
         generated=record.generated,
         annotated=_annotated(run.folder, record.name),
         trace=record.trace,
+        unusable=record.unusable,
+        trace_checks=record.trace_checks,
         warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
     )
     if table is not None:
@@ -198,6 +200,7 @@ def _fill(
     Without `about` no rule is asked.
     """
     report.device = _device(table)
+    report.trace_checks = msgspec.convert(table.facts.get("trace_checks") or [], list[TraceCheck])
     report.accounting = accounting(table.facts, samples_ns, beside_ns or ())
     report.warnings += _slowed(report.accounting, report.device)
     report.missing = _missing(table)

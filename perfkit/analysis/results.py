@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.run_folder import Correctness, Settings, Symbol, WorkloadFacts
+from perfkit.run_folder import Correctness, Settings, Symbol, TraceCheck, WorkloadFacts
 
 SCHEMA_VERSION = 1
 
@@ -357,6 +357,8 @@ class BackendReport(msgspec.Struct, kw_only=True):
     generated: str = ""
     annotated: str = ""  # the listing of `generated` with costs: a page in the run folder, where one was written
     trace: str = ""
+    unusable: str = ""  # why no number was made from its profile, in sentences
+    trace_checks: list[TraceCheck] = []  # what the checks of its profile found; none of a profile that has no checks
     warnings: list[str] = []
 
 

@@ -156,6 +156,8 @@ def of_launches(
     known = [peak for peak in peaks if peak]
     side.memory = Values(known, LAUNCH, True, source) if known and len(known) == len(peaks) else None
     side.flags = _launch_flags(measurement.launches, place, samples, side.step.values)
+    if side.table is None:
+        side.backend.unusable = next((one.unusable for one in measurement.launches if one.unusable), "")
     return side
 
 
@@ -171,7 +173,10 @@ def _of_pooled(
     if record is None:
         raise KeyError(backend)
     warnings = [text for text in record.warnings if text not in (TIMED_ALONE, TIMED_APART)]
-    whole = msgspec.structs.replace(record, samples_ns=samples, beside_ns=[], turns=[], warnings=warnings)
+    unusable = "" if table is not None else record.unusable
+    whole = msgspec.structs.replace(
+        record, samples_ns=samples, beside_ns=[], turns=[], warnings=warnings, unusable=unusable
+    )
     manifest = msgspec.structs.replace(run.manifest, backends=[whole])
     alone = dataclasses.replace(run, manifest=manifest, tables={backend: table} if table is not None else run.tables)
     report = analyse(alone, findings=False)  # what to do next is the run's to say
@@ -200,6 +205,9 @@ def _launch_flags(
     restless = sum(launch.steady_from[place] is None for launch in launches)
     if restless:
         found.append(f"in {restless} of {len(launches)} launches the warm-up did not become steady")
+    void = [launch.unusable for launch in launches if launch.unusable]
+    if void:
+        found.append(f"the profiles of {len(void)} of {len(launches)} launches are unusable and left out: {void[0]}")
     odd = series.outliers(samples)
     if odd:
         found.append(f"{len(odd)} of {len(samples)} steps are outliers: far above the median")

@@ -16,6 +16,7 @@ class Member(msgspec.Struct, kw_only=True):
     name: str
     status: str
     reason: str = ""
+    unusable: str = ""  # why no number was made from its profile
     step: Interval | None = None  # ns
     steps_ns: float | None = None  # all timed steps together
     speedup: Interval | None = None
@@ -62,8 +63,8 @@ class Sweep(msgspec.Struct, kw_only=True):
 
     @property
     def bad(self) -> list[tuple[Point, Member]]:
-        """The wrong and the failed."""
-        return [(p, m) for p in self.points for m in p.members if m.status in ("wrong", "failed")]
+        """The wrong, the failed, and those with a profile that is unusable."""
+        return [(p, m) for p in self.points for m in p.members if m.status in ("wrong", "failed") or m.unusable]
 
 
 def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[str, str], Report]]) -> Sweep:
@@ -90,6 +91,7 @@ def _member(backend: BackendReport) -> Member:
         name=backend.name,
         status=backend.status,
         reason=backend.reason,
+        unusable=backend.unusable,
         step=backend.step,
         steps_ns=sum(backend.samples_ns) or None,
         speedup=backend.speedup,

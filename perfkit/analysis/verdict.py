@@ -23,6 +23,7 @@ def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:
     runs = [b for b in manifest.backends if speed.trusted(b)]
     order = sorted(runs, key=lambda b: speed.step_time(b.samples_ns).value)  # type: ignore[union-attr]
     sentences = [_wrong(r) for r in reports if r.status == "wrong"]
+    sentences += [f"{unusable(r)} Its timings stand." for r in reports if r.unusable]
     sentences += _fastest(order, by_name)
     if order:
         sentences += of_profile(by_name[order[0].name])
@@ -32,6 +33,11 @@ def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:
     sentences += [f"{r.name} failed: {r.reason}" for r in reports if r.status == "failed"]
     sentences += [f"{r.name} is unavailable here: {r.reason}" for r in reports if r.status == "unavailable"]
     return sentences
+
+
+def unusable(report: BackendReport) -> str:
+    """Why no number was made from a backend's profile."""
+    return f"{report.name}'s profile is unusable: {report.unusable}"
 
 
 def of_profile(report: BackendReport) -> list[str]:

@@ -144,18 +144,19 @@ def _launch(
             for side in (*order, *reversed(order))
         ]
         peaks = [child.call("peak_memory")[0] for child in children]
-        tables = [""] * len(programs)
+        tables, unusable = [""] * len(programs), ""
         if plan.profiled_steps:
             say("profiling")
             _profile(children, order, [_profiled_steps(size, plan) for size in sizes])
             say("reading the traces")
-            tables = _read(children, target, folder)
+            tables, unusable = _read(children, target, folder)
         return Launch(
             turns=turns,
             warmup_ns=warmup,
             steady_from=[series.warmup_end(times) for times in warmup],
             peak_memory_bytes=peaks,
             tables=tables,
+            unusable=unusable,
         )
 
 
@@ -228,14 +229,20 @@ def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[in
         child.call("finish_recording")
 
 
-def _read(children: Sequence[Child], target: Path, folder: Path) -> list[str]:
+def _read(children: Sequence[Child], target: Path, folder: Path) -> tuple[list[str], str]:
     """Let all sides read what they recorded, at the same time; the paths of their kernel tables below `folder`.
 
-    The traces are not kept.
+    The traces are not kept. Where that of any side is unusable none has a table, for launches are compared in pairs;
+    then the second value says why.
     """
     folders = [target / f"{side}" for side in range(len(children))]
     for child, own in zip(children, folders, strict=True):
         child.begin("read_recording", folder=str(own))
+    unusable = []
     for child, own in zip(children, folders, strict=True):
-        (own / child.result()["trace"]).unlink(missing_ok=True)
-    return [str((own / KERNELS).relative_to(folder)) for own in folders]
+        found = child.result()
+        (own / found["trace"]).unlink(missing_ok=True)
+        unusable += [f"{child.name}: {found['unusable']}"] if found["unusable"] else []
+    if unusable:
+        return [""] * len(folders), " ".join(unusable)
+    return [str((own / KERNELS).relative_to(folder)) for own in folders], ""

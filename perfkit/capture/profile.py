@@ -141,10 +141,16 @@ def _profiler(settings: Settings) -> torch.profiler.profile:
     )
 
 
-def table_of(program: Program, workload: Workload, settings: Settings, result: Profile) -> KernelTable:
-    """Read the trace into the kernel table, with the costs of perfkit's own and of generated kernels."""
+def table_of(
+    program: Program, workload: Workload, settings: Settings, result: Profile, timed_ns: float | None = None
+) -> KernelTable:
+    """Read the trace into the kernel table, with the costs of perfkit's own and of generated kernels.
+
+    `timed_ns` is what a step takes without the profiler. Raises `UnusableProfile` for a trace that fails a check.
+    """
     from perfkit import kernels
     from perfkit.cost import CostModel
+    from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
 
     return read_trace(
@@ -156,6 +162,7 @@ def table_of(program: Program, workload: Workload, settings: Settings, result: P
         matmul_precision="tf32" if settings.dtype == "tf32" else "fp32",
         event_cost_ns=result.event_cost_ns,
         call_sites=program.call_sites(),
+        expected=Expected(len(result.step_ns), settings.device != "cpu", timed_ns),
     )
 
 

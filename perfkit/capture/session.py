@@ -319,6 +319,7 @@ class Session:
                 found = member.child.call("profile", folder=str(member.folder), steps=steps)
                 member.record.trace, member.record.profiled_ns = found["trace"], found["profiled_ns"]
                 member.record.beside_ns = found["beside_ns"]
+                member.record.unusable, member.record.trace_checks = found["unusable"], found["trace_checks"]
             described = member.child.call("describe", folder=str(member.folder))
             member.record.symbols, member.record.generated = described["symbols"], described["generated"]
             member.record.warnings += described["warnings"]
@@ -334,7 +335,8 @@ class Session:
         plan = self.nsight
         problem = counters.impossible(plan, self.settings) if plan else None
         for member in members if plan else ():
-            if problem is not None or not (member.record.trace and member.record.status in ("ok", "wrong")):
+            profiled = member.record.trace and not member.record.unusable
+            if problem is not None or not (profiled and member.record.status in ("ok", "wrong")):
                 continue
             assert plan is not None
             try:

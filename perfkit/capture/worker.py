@@ -12,6 +12,7 @@ import gc
 import os
 import re
 import signal
+import statistics
 import sys
 import time
 import traceback
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit import correctness, ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture import memory, profile
-from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, UsageError
+from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, UnusableProfile, UsageError
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Worker:
         self._next_step = 0
         self._prepare_ns = 0.0
         self._timed = Timed()
+        self._samples_ns: list[float] = []
 
     def prepare(
         self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False
@@ -163,7 +165,9 @@ class Worker:
         """Time `steps` steps, after `settle` steps that are not counted; ns each."""
         if settle:
             self._measure(settle)
-        return self._measure(steps, self._timed)
+        samples = self._measure(steps, self._timed)
+        self._samples_ns += samples
+        return samples
 
     def paging(self) -> tuple[float | None, float | None]:
         """Fresh pages (bytes) and CPU time in the kernel (ns) of a timed step, on average since the last reset; None
@@ -270,14 +274,25 @@ class Worker:
         del self._recorder
 
     def read_recording(self, folder: str) -> dict[str, Any]:
-        """Write the recorded steps' trace and kernel table into `folder`. Returns what the manifest keeps of it."""
+        """Write the recorded steps' trace and kernel table into `folder`. Returns what the manifest keeps of it.
+
+        An unusable trace is kept, and has no kernel table: the steps' times are right all the same.
+        """
         self._progress("reading the trace")
         result = profile.write(self._recording, Path(folder))
         del self._recording
         gc.collect()
-        table = profile.table_of(self.program, self.workload, self.settings, result)
+        kept = {"trace": result.trace.name, "profiled_ns": result.step_ns, "beside_ns": self._beside_ns}
+        try:
+            table = profile.table_of(self.program, self.workload, self.settings, result, self._timed_ns())
+        except UnusableProfile as error:
+            return {**kept, "unusable": f"{error.reason}. {error.hint}", "trace_checks": error.checks}
         table.write(Path(folder) / KERNELS)
-        return {"trace": result.trace.name, "profiled_ns": result.step_ns, "beside_ns": self._beside_ns}
+        return {**kept, "unusable": "", "trace_checks": []}
+
+    def _timed_ns(self) -> float:
+        """A step without the profiler in ns, of two measurements the slower: the clocks of a GPU change."""
+        return max(statistics.median(ns) for ns in (self._samples_ns, self._beside_ns) if ns)
 
     def describe(self, folder: str) -> dict[str, Any]:
         """What the program says of itself after it ran: symbols, warnings, and the file with the program as text."""

@@ -240,7 +240,7 @@ def _write(found: Comparison, folder: Path) -> list[Path]:
 
 
 def _exit_code(found: Comparison, gated: bool, on_cannot_tell: str) -> int:
-    if any(side.status in ("wrong", "failed") for side in found.sides):
+    if any(side.status in ("wrong", "failed") or side.unusable for side in found.sides):
         return REGRESSED
     outcomes = {c.outcome for c in found.conditions}
     if "regressed" in outcomes:

@@ -38,7 +38,7 @@ def report(
         int | None, typer.Option(help="llmc: number of layers that the profiled one represents (12).")
     ] = None,
     pass_names: Annotated[str, typer.Option(help="llmc: other names of passes, such as fwd=forward,cls=head.")] = "",
-) -> None:
+) -> int:
     """Report on a run folder or a profile: where the time goes, the distance to the roof, and possible savings.
 
     Needs no torch and no GPU. Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
@@ -53,10 +53,12 @@ def report(
     write = styles.choose(style, layers, pass_names, as_json)
     _check_counters(counters, paths, style)
     if write:
-        return styles.report(paths, out, write, ".json" if as_json else ".txt")
+        styles.report(paths, out, write, ".json" if as_json else ".txt")
+        return 0
     from perfkit.cli import training
 
     paths = training.report_logs(paths, out, wanted, as_json, counters is not None)
+    code = 0
     for number, path in enumerate(paths):
         if number and not as_json:
             print()  # each profile is a section of its own: what different profilers timed is never summed
@@ -78,6 +80,8 @@ def report(
         shown.show(result, as_json, limit)
         if not as_json:
             shown.say_where(written, path if path.is_dir() else None, listed)
+        code |= shown.complain_of_profiles(result)
+    return code
 
 
 def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:

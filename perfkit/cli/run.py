@@ -240,4 +240,6 @@ def _capture_and_report(
         shown.complain(annotated.NONE)
     for problem in session.nsight_problems:
         shown.complain(f"Nothing of {settings.profiler}'s is in this report. {problem}")
-    return 1 if session.nsight_problems or any(b.status in ("wrong", "failed") for b in result.backends) else 0
+    unusable = shown.complain_of_profiles(result)
+    wrong = any(b.status in ("wrong", "failed") for b in result.backends)
+    return 1 if session.nsight_problems or wrong or unusable else 0

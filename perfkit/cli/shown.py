@@ -113,6 +113,16 @@ def say_where(written: list[Path], run: Path | None, listed: Sequence[Path] = ()
         console.print("No files were written: --out FOLDER writes the report as HTML and more.")
 
 
+def complain_of_profiles(report: Report) -> bool:
+    """Say on stderr which profiles are unusable, and why; whether any is."""
+    from perfkit.analysis import verdict
+
+    found = [backend for backend in report.backends if backend.unusable]
+    for backend in found:
+        complain(verdict.unusable(backend))
+    return bool(found)
+
+
 def complain(sentence: str) -> None:
     """Print what went wrong on stderr, as errors are printed, where the command goes on."""
     from rich.console import Console

@@ -65,8 +65,8 @@ def _read_ceilings(folder: Path, run: Run) -> dict[str, Any] | None:
 def _read_backend(folder: Path, backend: BackendRun, run: Run) -> None:
     path = folder / backend.name / KERNELS
     if not path.exists():
-        expected = backend.status in ("ok", "wrong") and run.manifest.settings.profiler != "none" and backend.timed
-        if expected:
+        profiled = run.manifest.settings.profiler != "none" and backend.timed and not backend.unusable
+        if backend.status in ("ok", "wrong") and profiled:
             run._warn(backend.name, f"{backend.name}/{KERNELS} is missing: no kernels are shown")
         return
     try:

@@ -71,6 +71,7 @@ def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
     if backend.advice:
         yield advice(backend)
     yield escape(sentences.coverage(backend))
+    yield escape(sentences.trace_checks(backend))
     if backend.missing:
         yield missing(backend)
 
@@ -132,7 +133,10 @@ def _parts(report: Report, limit: int | None) -> Iterator[str]:
         if report.kind == "run":
             yield f"## {escape(sentences.clean(backend.name))}"
         yield from details(backend, limit)
-    yield from (missing(b) for b in report.backends if b.missing and not b.kernels)
+    for backend in report.backends:
+        checks = "" if backend.kernels else sentences.trace_checks(backend)
+        yield escape(f"{sentences.clean(backend.name)}: {checks}" if checks else "")
+        yield missing(backend) if backend.missing and not backend.kernels else ""
     yield "## How it was made"
     yield from footer(report)
 

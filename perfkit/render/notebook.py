@@ -34,7 +34,8 @@ def render(report: Report) -> str:
         total = known.tree.total if known.tree else None
         title = f"Kernels of {known.name} by time"
         parts.append(_table(tables.kernels(title, known.kernels, total, len(known.kernels), KERNELS)))
-        parts.append(f"<p style='opacity:.75'>{_safe(sentences.coverage(known))}</p>")
+        told = f"{sentences.coverage(known)} {sentences.trace_checks(known)}".strip()
+        parts.append(f"<p style='opacity:.75'>{_safe(told)}</p>")
     return f"<div class='perfkit'>{''.join(parts)}</div>"
 
 

@@ -58,6 +58,19 @@ def coverage(backend: BackendReport) -> str:
     return f"{text} Without a cost: {unknown}{f' and {more} more' if more > 0 else ''}." if unknown else text
 
 
+def trace_checks(backend: BackendReport) -> str:
+    """How many of the checks of its profile hold, and which do not; "" of a profile without checks."""
+    of = [check for check in backend.trace_checks if check.holds is not None]
+    if not of:
+        return ""
+    failed = [f"{check.name} ({check.sentence})" for check in of if not check.holds]
+    others = [check.name for check in backend.trace_checks if check.holds is None]
+    said = f"Trace checks: {len(of) - len(failed)} of {len(of)} hold"
+    said += f"; not: {', '.join(failed)}" if failed else ""
+    said += f"; {', '.join(others)} {'does' if len(others) == 1 else 'do'} not apply" if others else ""
+    return clean(f"{said}.", SENTENCE)
+
+
 def finding(found: Finding, per: str) -> tuple[str, str, str]:
     """What a finding says: a head with the saving, its evidence, its remedy."""
     whole = {"profile": "kernel time"}.get(per, per)

@@ -34,7 +34,10 @@ def page(sweep: Sweep) -> Page:
 
 def _verdict(sweep: Sweep) -> Iterator[str]:
     for point, member in sweep.bad:
-        yield f"{member.name} is {member.status} at {_words(point.values)}: {member.reason}"
+        if member.unusable:
+            yield f"{member.name}'s profile is unusable at {_words(point.values)}: {member.unusable}"
+        else:
+            yield f"{member.name} is {member.status} at {_words(point.values)}: {member.reason}"
     vague = 0
     for growth in sweep.growth:
         if growth.low is None or growth.high is None:

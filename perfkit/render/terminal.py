@@ -153,7 +153,10 @@ def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cel
 
 
 def _missing(backend: BackendReport) -> Iterator[Cell]:
-    """What the profile does not hold."""
+    """What the checks of the profile found, and what it does not hold."""
+    checks = sentences.trace_checks(backend)
+    if checks:
+        yield Cell(checks if backend.kernels else f"{sentences.clean(backend.name)}: {checks}", "dim")
     if backend.missing:
         yield Cell(f"{sentences.MISSING}, with the option of ncu that supplies it:", "dim")
         for one in backend.missing:

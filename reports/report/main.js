@@ -5,6 +5,7 @@ function buildPanel(backend, report) {
   const roofline = rooflineCard(backend, report.roofs, (label) => kernels && kernels.find(label));
   const checks = correctnessCard(backend);
   const banner = faulty(backend) ? el("p", { class: "banner", role: "alert" }, el("strong", {}, `✗ ${clean(backend.name, 80)} is ${backend.status}. `), clean(backend.reason, 600), " Its times measure another computation: they say nothing about speed.") : null;
+  const unusable = backend.unusable ? el("p", { class: "banner", role: "alert" }, el("strong", {}, `✗ The profile of ${clean(backend.name, 80)} is unusable. `), clean(backend.unusable, 600), " Its timings stand; no number is made from the profile.") : null;
   const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
   const tree = backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null;
   const wide = [named("Roofline", roofline && roofline.node), named("Modules", tree)];
@@ -16,7 +17,7 @@ function buildPanel(backend, report) {
     named("Fusion", fusionCard(backend)), named("Timeline", traceCard(backend)), timelineCard(backend), adviceCard(backend), missingCard(backend), rest, symbolsCard(backend));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`, annotatedLink(backend)) : null;
   const nothing = grid.children.length ? null : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
-  return { nodes: [banner, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
+  return { nodes: [banner, unusable, nothing || grid, note].filter(Boolean), draw: () => { roofline && roofline.draw(); checks && checks.draw(); } };
 }
 
 // The listing of the generated program with what each line costs lies beside the report.

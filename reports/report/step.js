@@ -4,7 +4,7 @@ const GAP_COLORS = ["#ee9a2e", "#c7a424", "#8a5fd3", "#4db3e6", "#dd5795", "#16a
 
 function accountingCard(backend) {
   const a = backend.accounting;
-  if (!a) return backend.coverage ? el("section", { class: "card span-5" }, coverage(backend)) : null;
+  if (!a) return backend.coverage || backend.trace_checks.length ? el("section", { class: "card span-5" }, coverage(backend), traceChecks(backend)) : null;
   const parts = [{ name: "kernels", time: a.kernel_ns, color: cssColor("--accent"), text: "at work" }];
   a.gaps.forEach((gap, i) => parts.push({ name: gap.cause, time: gap.time_ns, color: GAP_COLORS[i % GAP_COLORS.length], text: gap.text }));
   parts.push({ name: "other", time: a.other_ns, color: cssColor("--muted"), text: "no cause found" });
@@ -25,7 +25,18 @@ function accountingCard(backend) {
   const profiled = `profiled ${backend.per}`;
   return card(`Accounting of the ${backend.per}`, `kernels and gaps add up to the ${profiled}`, "span-5",
     el("div", { class: "striplabel" }, profiled, el("strong", {}, amount(a.profiled_step_ns, "ns"))), strip, ...timed,
-    el("div", { class: "scroll" }, list), el("p", { class: "note" }, overhead), coverage(backend));
+    el("div", { class: "scroll" }, list), el("p", { class: "note" }, overhead), coverage(backend), traceChecks(backend));
+}
+
+// How many checks of the profile hold; each on its own when opened.
+function traceChecks(backend) {
+  const checks = backend.trace_checks, of = checks.filter((c) => c.holds !== null), held = of.filter((c) => c.holds);
+  if (!of.length) return null;
+  const sign = (c) => (c.holds === null ? el("span", { class: "minor" }, "–") : el("span", { class: c.holds ? "tone-good" : "tone-bad" }, c.holds ? "✓" : "✗"));
+  return el("details", { class: "tracechecks", open: held.length < of.length },
+    el("summary", {}, `Trace checks: ${held.length} of ${of.length} hold`),
+    el("ul", { class: "plain" }, checks.map((c) => el("li", {}, sign(c), ` ${clean(c.says, 120)}`,
+      el("span", { class: "minor" }, c.holds === null ? " does not apply" : c.sentence ? `: ${clean(c.sentence, 400)}` : "")))));
 }
 
 // How much of the kernel time is known, and to what extent.

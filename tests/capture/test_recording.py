@@ -54,6 +54,26 @@ def test_a_slow_moment_before_or_after_does_not_raise_the_cost_of_an_event(
     assert one.finish().event_cost_ns == 1400 and next(measured, None) is None
 
 
+def test_no_other_profiler_starts_before_the_trace_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second session clears the GPU's records of the first, and leaves zeros in their place: a CPU's stay."""
+    called: list[str] = []
+
+    def logged(owner: Any, name: str, word: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, **named: (called.append(word), real(*given, **named))[1])
+
+    for name, word in (("_prepare_profiler", "start"), ("_enable_profiler", "start"), ("_disable_profiler", "stop")):
+        logged(torch.autograd.profiler, name, word)
+    logged(torch.profiler.profile, "export_chrome_trace", "export")
+    one = recorder(lambda index: torch.ones(3).exp_())
+    one.start()
+    one.steps(2)
+    called.clear()
+    profile.write(one.finish(), tmp_path)
+    assert called[:2] == ["stop", "export"] and called.count("export") == 1
+    assert "start" in called[2:], "what an event costs is measured by a session of its own"
+
+
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_step_that_fails_leaves_nothing_switched_on(at: int) -> None:
     def run(index: int) -> None:

@@ -94,6 +94,35 @@ def test_an_exception_in_the_model_is_one_sentence(tmp_path, monkeypatch):
         Session(settings(), {"eager": "eager"}, tmp_path / "run").run()
 
 
+def test_a_run_whose_profile_is_unusable_keeps_its_timings_and_exits_with_1(run_cli, tmp_path):
+    """The marks of the recorded steps are missing."""
+    options = ["--batch-size", "32", "--steps", "4", "--warmup", "1", "--device", "cpu", "--backend", "eager"]
+    run = run_cli(["run", SMALL, *options, "--out", tmp_path / "run"], env={"SMALL_UNMARKED": "1"})
+    why = "2 of the 2 recorded steps are missing. Capture it again."
+    assert run.rc == 1 and f"perfkit: eager's profile is unusable: {why}" in run.stderr, run.stderr
+    eager = read_manifest(tmp_path / "run").backend("eager")
+    assert eager.status == "ok" and len(eager.samples_ns) == 4 and eager.unusable == why and eager.trace
+    assert not (tmp_path / "run" / "eager" / "kernels.parquet").exists()
+
+    report = run_cli(["report", tmp_path / "run"])
+    assert report.rc == 1 and f"perfkit: eager's profile is unusable: {why}" in report.stderr
+    for text in (run.stdout, report.stdout):
+        said = " ".join(text.split())
+        assert f"eager's profile is unusable: {why} Its timings stand." in said and "A step takes" in said
+        assert "eager: Trace checks: 3 of 4 hold; not: steps (2 of the 2 recorded steps are missing)" in said
+        assert "No kernel runs" not in said and "Kernels by time" not in said and "What to do next" not in said
+    told = json.loads(run_cli(["report", tmp_path / "run", "--json"]).stdout)["backends"][0]
+    assert (
+        told["unusable"] == why
+        and len(told["samples_ns"]) == 4
+        and told["accounting"] is None
+        and told["kernels"] == []
+    )
+    assert [check["name"] for check in told["trace_checks"] if check["holds"] is False] == ["steps"]
+    compared = run_cli(["compare", tmp_path / "run", tmp_path / "run"])
+    assert compared.rc == 1 and f"profile of run (1) is unusable: {why}" in " ".join(compared.stdout.split())
+
+
 def test_a_run_is_not_replaced_unless_asked(folder, tmp_path):
     before = (folder / "run.json").read_bytes()
     with pytest.raises(UsageError, match="holds a run already"):

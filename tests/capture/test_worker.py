@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from perfkit.capture import profile
 from perfkit.capture.worker import SMALLER, Worker, explained
 from perfkit.errors import OutOfMemory, RunFailed
+from perfkit.run_folder import KERNELS
+from perfkit.table import KernelTable
 from perfkit.workloads import find, resolve_settings
+from tests.readers import damage
 
 
 @pytest.mark.parametrize(
@@ -36,6 +42,26 @@ def test_running_out_of_memory_on_a_cpu_does_too() -> None:
 
     found = explained(caught.value)
     assert isinstance(found, OutOfMemory) and found.message == f"Memory ran out: {4 << 60} bytes more were asked for."
+
+
+def test_a_trace_without_times_of_the_gpu_leaves_no_kernel_table(tmp_path: Path) -> None:
+    """As a second profiler session left it before the export."""
+    scratch = tempfile.TemporaryDirectory()
+    recording = profile.Recording(scratch, [3e6, 3e6], 1000.0)
+    sound = damage.events_of(Path(__file__).parents[1] / "fixtures" / "kineto" / "thunder.json.gz")
+    for how, said in ((damage.zeroed, "700 of 700 activities of the GPU have no time"), (list, "")):
+        damage.write(recording.trace, sound, how)
+        worker: Any = Worker(lambda text: None)
+        worker.settings = SimpleNamespace(kernel_dirs=(), device="cuda", dtype="fp32")
+        worker.workload = SimpleNamespace(passes={}, layers="")
+        worker.program = SimpleNamespace(declared_kernels=dict, call_sites=list)
+        worker._samples_ns, worker._beside_ns, worker._recording = [3e6, 3.2e6], [3.1e6], recording
+        found = worker.read_recording(str(tmp_path))
+        assert found["profiled_ns"] == [3e6, 3e6] and found["unusable"].startswith(said)
+        assert bool(found["unusable"]) == bool(found["trace_checks"]) == bool(said)
+        assert (tmp_path / KERNELS).is_file() == (not said) and (tmp_path / found["trace"]).is_file()
+    checks = {check["name"]: check for check in KernelTable.load(tmp_path / KERNELS).facts["trace_checks"]}
+    assert checks["timed"]["holds"] and all(check["holds"] for check in checks.values())
 
 
 def test_any_other_error_is_its_own_sentence() -> None:

@@ -28,7 +28,7 @@ def training(lists: dict[str, Any], grids: list[int], rounds: int = 1) -> list[E
             ids = {"correlation": 100 * number + i}
             events.append(event("cuda_runtime", "cudaLaunchKernel", start + 10 * i, start + 10 * i + 5, **ids))
             events.append(
-                event("kernel", "multi_tensor_apply_kernel", 2000 + start + 10 * i, 2000 + start + 10 * i + 5, pid=0,
+                event("kernel", "multi_tensor_apply_kernel", 20 + start + 10 * i, 20 + start + 10 * i + 5, pid=0,
                       tid=7, device=0, stream=7, grid=[grid, 1, 1], block=[512, 1, 1], **ids)
             )  # fmt: skip
     return events

@@ -76,7 +76,7 @@ def columns(
         "device": device_names(device),
         "stream": integers(device.stream),
         "start_ns": device.start.astype(float),
-        "duration_ns": (device.end - device.start).astype(float),
+        "duration_ns": _duration(device),
     }
     result.update(kineto_columns.placed(host, places, found.around, step))
     result["operator"] = _operator_names(host, device, places, found)
@@ -84,6 +84,12 @@ def columns(
     result.update(kineto_work.columns(host, device, rows, found.call, found.replayed))
     result["shapes"] = kineto_messages.described(found.messages, result["shapes"])
     return result
+
+
+def _duration(device: DeviceEvents) -> Any:
+    """How long each activity ran in ns; unknown where the trace has no time for it, or it is below its resolution."""
+    length = (device.end - device.start).astype(float)
+    return np.where(length > 0, length, np.nan)
 
 
 def _calls(host: HostEvents, device: DeviceEvents) -> Integers:

@@ -119,7 +119,8 @@ def trace_paths(source: Run | KernelTable) -> dict[str, Path | None]:
     from perfkit.readers.run import Run
 
     if isinstance(source, Run):
-        return {b.name: _inside(source.folder, b.name, b.trace) for b in source.manifest.backends if b.trace}
+        usable = [b for b in source.manifest.backends if b.trace and not b.unusable]
+        return {b.name: _inside(source.folder, b.name, b.trace) for b in usable}
     return {"profile": Path(source.source["path"])} if source.source.get("reader") == "kineto" else {}
 
 

@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from perfkit import table
 from perfkit.cost import CostModel
 from perfkit.members import CallSite
 from perfkit.readers.kineto import call_sites as kineto_call_sites
+from perfkit.readers.kineto import checks as kineto_checks
 from perfkit.readers.kineto import columns as kineto_columns
 from perfkit.readers.kineto import decoding as kineto_json
 from perfkit.readers.kineto import gpu as kineto_gpu
@@ -42,6 +46,7 @@ def read_trace(
     matmul_precision: str = "fp32",
     event_cost_ns: float | None = None,
     call_sites: Sequence[Sequence[CallSite]] = (),
+    expected: kineto_checks.Expected | None = None,
 ) -> table.KernelTable:
     """Read the trace at `path` (JSON, plain or gzip) into a kernel table.
 
@@ -49,12 +54,16 @@ def read_trace(
     "forward"), `layers` is the module pattern of the repeated blocks. `declared` holds the work of generated kernels by
     the name they have in the trace; `event_cost_ns` is what recording one event costs, for the estimate of the
     profiler's own share of the gaps; `call_sites` says what the calls of compiled graphs serve.
-    `facts` of the table hold steps, step_ns, busy_ns, gaps, events.
-    Raises `InputError` for a file that is missing, damaged or no trace.
+    `facts` of the table hold steps, step_ns, busy_ns, gaps, events, trace_checks. `expected` is what a capture of
+    perfkit's own knows of its trace.
+    Raises `InputError` for a file that is missing, damaged or no trace, `UnusableProfile` for one that fails a check
+    which its numbers need.
     """
     path, costs, declared = Path(path), costs or CostModel(), declared or {}
     with kineto_json.collector_off():
-        columns, facts, warnings = _worked_out(path, costs, declared, matmul_precision, event_cost_ns, call_sites)
+        columns, facts, warnings = _worked_out(
+            path, costs, declared, matmul_precision, event_cost_ns, call_sites, expected
+        )
         names = columns["name"]
         # By now the events are gone: of a large trace they take as much memory as the table.
         kineto_columns.finish(columns, costs, declared, passes or {}, layers)
@@ -69,8 +78,9 @@ def _worked_out(
     matmul_precision: str,
     event_cost_ns: float | None,
     call_sites: Sequence[Sequence[CallSite]],
+    expected: kineto_checks.Expected | None,
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Columns, facts and warnings of the trace at `path`."""
+    """Columns, facts and warnings of the trace at `path`. Raises `UnusableProfile`."""
     host, device, found = _collected(path, works(costs, declared))
     steps = find_steps(host)
     places = place(host, steps)
@@ -100,7 +110,12 @@ def _worked_out(
         facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": accounting.recorded}
     if launched is not None:
         facts |= kineto_timeline.facts(host, device, steps, facts["gaps"], launched, found.devices)
-    return columns, facts, found.warnings() + unplaced + _warnings(host, device, steps, launched, columns)
+    launch = launched.call if launched is not None else np.empty(0, np.int64)
+    checks = kineto_checks.run(kineto_checks.Evidence(host, device, steps, launch, facts, expected))
+    kineto_checks.refuse(path, checks)
+    facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checks])
+    said = [check.sentence for check, _ in checks if check.sentence]
+    return columns, facts, found.warnings() + unplaced + _warnings(host, device, steps, launched, columns) + said
 
 
 def _collected(path: Path, wanted: Callable[[str], bool]) -> tuple[HostEvents, DeviceEvents, kineto_json.Found]:
@@ -133,26 +148,17 @@ def _warnings(
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
         found.append(f"{rows} outside the marked steps and count in none")
     if launched is not None:
-        found += _launch_warnings(device, launched)
+        found += _graph_warnings(launched)
     return found
 
 
-def _launch_warnings(device: DeviceEvents, launched: kineto_gpu.Launches) -> list[str]:
-    """What the trace does not tell about who launched the GPU's work."""
-    found = []
-    time = (device.end - device.start).astype(float)
-    lost = launched.call < 0
-    if lost.any():
-        share = float(time[lost].sum() / time.sum()) if time.sum() else 0.0
-        found.append(
-            f"{int(lost.sum())} of {len(lost)} GPU activities ({share:.1%} of their time) were launched outside the "
-            "capture: they are unattributed"
-        )
-    if launched.replayed.any():
-        replays = len(set(launched.call[launched.replayed].tolist()))
-        times = "1 CUDA graph launch" if replays == 1 else f"{replays} CUDA graph launches"
-        found.append(
-            f"{int(launched.replayed.sum())} activities were replayed by {times}: they have the launch's place; "
-            "operators and shapes inside a graph are not in a trace"
-        )
-    return found
+def _graph_warnings(launched: kineto_gpu.Launches) -> list[str]:
+    """What the trace does not tell about the work of CUDA graphs."""
+    if not launched.replayed.any():
+        return []
+    replays = len(set(launched.call[launched.replayed].tolist()))
+    times = "1 CUDA graph launch" if replays == 1 else f"{replays} CUDA graph launches"
+    return [
+        f"{int(launched.replayed.sum())} activities were replayed by {times}: they have the launch's place; "
+        "operators and shapes inside a graph are not in a trace"
+    ]

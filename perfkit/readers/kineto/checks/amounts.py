@@ -1,0 +1,110 @@
+"""Checks of times: of each activity, of the parts of a step, and of what ran in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from perfkit import units
+from perfkit.readers.kineto.checks.evidence import (
+    DEFECT,
+    DOES_NOT_APPLY,
+    NS,
+    OTHER_PROFILER,
+    ROUNDING,
+    Evidence,
+    Found,
+)
+from perfkit.readers.kineto.events import OPERATOR, Integers
+from perfkit.readers.kineto.gaps import Cover
+
+_WITHOUT_TIME = 0.01  # of the activities of a GPU
+_BELOW_RESOLUTION = 0.5  # of operators, and of all events of a trace in whole µs: the shortest have none
+_NOISE, _IMPOSSIBLE = 1.1, 1.5  # busy time over timed step: clocks of two measurements differ; and what cannot be
+
+
+def times(e: Evidence) -> Found:
+    """Activities of a GPU have times; without a GPU operators."""
+    on_gpu = len(e.device) > 0
+    if on_gpu:
+        start, end = e.device.start, e.device.end
+    else:
+        operators = e.host.category == OPERATOR
+        start, end = e.host.start[operators], e.host.end[operators]
+    length, of = end - start, len(start)
+    if not of:
+        return DOES_NOT_APPLY
+    none = int((length <= 0).sum())
+    whole = bool((length % 1000 == 0).all() and (start % 1000 == 0).all())
+    holds = none <= (_BELOW_RESOLUTION if whole or not on_gpu else _WITHOUT_TIME) * of and none < of
+    what = "activities of the GPU" if on_gpu else "operators"
+    words = f"{none} of {of} {what} have no time" if none and (on_gpu or not holds) else ""
+    return Found(holds=holds, figure=none / of, events=none, of=of, sentence=words, hint=OTHER_PROFILER)
+
+
+def parts(e: Evidence) -> Found:
+    """Busy and idle time add up to the steps; on a GPU by causes, and by the stretches between activities."""
+    step_ns, busy_ns = e.facts["step_ns"], e.facts["busy_ns"]
+    whole, of = sum(step_ns), len(step_ns)
+    if not whole:
+        return DOES_NOT_APPLY
+    worst = abs(whole - sum(busy_ns) - sum(gap["ns"] for gap in e.facts["gaps"]))
+    if e.facts.get("per_step"):
+        stretches = sum(part["ns"] for part in e.facts["idle"])
+        worst = max(worst, abs(whole - sum(step["busy_ns"] for step in e.facts["per_step"]) - stretches))
+    if worst <= of:
+        return Found(holds=True, figure=float(worst), unit=NS, of=of)
+    words = f"busy and idle time of {of} steps miss their length by {units.text(float(worst), 'ns')}"
+    return Found(holds=False, figure=float(worst), unit=NS, events=of, of=of, sentence=words, hint=DEFECT)
+
+
+def busy(e: Evidence) -> Found:
+    """The time in which something runs is no longer than the step; on a GPU than up to the end of what it launched."""
+    room = e.steps.end - e.steps.start
+    if not room.sum():
+        return DOES_NOT_APPLY
+    ran = np.array(e.facts["busy_ns"], np.int64)
+    if len(e.device):
+        ran, room = _launched(e, room)
+    over, of = ran - room, len(room)
+    events = int((over > ROUNDING).sum())
+    share = float((ran / np.maximum(room, 1)).max())
+    if not events:
+        return Found(holds=True, figure=share, of=of)
+    most = units.text(float(over.max()), "ns")
+    words = f"in {events} of {of} steps more time is busy than there is, by up to {most}"
+    return Found(holds=False, figure=share, events=events, of=of, sentence=words, hint=DEFECT)
+
+
+def _launched(e: Evidence, length: Integers) -> tuple[Integers, Integers]:
+    """By step the union of the activities that it launched, and the time that there was for them."""
+    known = np.flatnonzero(e.launch >= 0)
+    step = e.steps.at(e.host.start[e.launch[known]])
+    known, step = known[step >= 0], step[step >= 0]
+    order = np.argsort(step, kind="stable")
+    first = np.searchsorted(step[order], np.arange(len(length) + 1))
+    ran, room = np.zeros(len(length), np.int64), length.copy()
+    for i in np.unique(step).tolist():
+        mine = known[order[first[i] : first[i + 1]]]
+        start, end = e.device.start[mine], e.device.end[mine]
+        ran[i] = Cover(start, end).before[-1]
+        room[i] = max(int(e.steps.end[i]), int(end.max())) - int(e.steps.start[i])
+    return ran, room
+
+
+def timed(e: Evidence) -> Found:
+    """A step without the profiler takes no less than the GPU is busy in one with it."""
+    without = e.expected.timed_ns if e.expected else None
+    busy_ns: Any = e.facts["busy_ns"]
+    if not without or not len(e.device) or not busy_ns:
+        return DOES_NOT_APPLY
+    ran, of = sum(busy_ns) / len(busy_ns), len(busy_ns)
+    share = ran / without
+    if share <= _NOISE:
+        return Found(holds=True, figure=share, of=of)
+    words = (
+        f"the GPU is busy for {units.text(ran, 'ns')} of a profiled step, and a step without the profiler takes "
+        f"{units.text(without, 'ns')}"
+    )
+    return Found(holds=False, figure=share, events=of, of=of, needed=share > _IMPOSSIBLE, sentence=words)

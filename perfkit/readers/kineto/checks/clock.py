@@ -1,0 +1,100 @@
+"""How far the clocks of host and GPU are apart, as far as a trace shows it.
+
+Three things cannot be where they agree: a kernel starts before the call that launched it; all kernels start long after
+their launch, although the GPU had nothing else to do (of a queue, or on a busy GPU, the first ones do not); a kernel
+ends after the host's wait for it did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfkit import units
+from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
+from perfkit.readers.kineto.events import RUNTIME, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.gaps import Cover
+
+_EARLY = 20_000  # ns before the launch that count as early: whole µs, and how well clocks are matched
+_FEW = 0.01  # of the activities may be early: ids that collide pair kernels with the launches of others
+_LATE = (
+    1_000_000  # ns from the launch on an idle GPU: some 5 µs are usual, where the host's system batches launches more
+)
+_AFTER_WAIT = 100_000  # ns
+_WITNESSES = 3  # as many activities must end after the wait, or all where they are fewer
+_FAR, _FAR_IN_STEP = 10_000_000, 0.1  # ns; and share of a step from which `_LATE` is too far already
+_WAITS = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize")
+
+
+@dataclass(frozen=True)
+class Skew:
+    """`ns` is how far the GPU's clock is ahead of the host's at least, negative where it is behind; `events` of `of`
+    activities show it, in the way that `how` says."""
+
+    ns: float
+    events: int
+    of: int
+    holds: bool
+    how: str = ""
+
+
+def clocks(e: Evidence) -> Found:
+    """No kernel starts before its launch, nor long after it on an idle GPU, nor ends after a wait for it."""
+    found = skew(e.host, e.device, e.launch)
+    if found is None:
+        return DOES_NOT_APPLY
+    step = float(np.median(e.steps.end - e.steps.start)) if len(e.steps.start) else 0.0
+    words = ""
+    if not found.holds:
+        apart, way = units.text(abs(found.ns), "ns"), "behind" if found.ns < 0 else "ahead of"
+        words = f"the GPU's clock is {apart} {way} the host's: {found.events} of {found.of} activities {found.how}"
+    return Found(
+        holds=found.holds, figure=found.ns, unit=NS, events=found.events, of=found.of,
+        needed=found.holds or _far(found, step), sentence=words, hint=CLOCKS,
+    )  # fmt: skip
+
+
+def skew(host: HostEvents, device: DeviceEvents, launch: Integers) -> Skew | None:
+    """What the trace shows; None where it holds no launch with its activity."""
+    known = np.flatnonzero(launch >= 0)
+    if not len(known):
+        return None
+    call, start, of = launch[known], device.start[known], len(known)
+    delay = start - host.start[call]
+    early = delay < -_EARLY
+    if early.mean() > _FEW:
+        ns = float(np.percentile(delay, 1, method="lower"))
+        return Skew(ns, int(early.sum()), of, False, "start before their launch")
+    after = _after_waits(host, device, known, call)
+    if len(after) and after[min(_WITNESSES, len(after)) - 1] > _AFTER_WAIT:
+        count = int((after > _AFTER_WAIT).sum())
+        return Skew(float(after[0]), count, of, False, "end after the host's wait for them")
+    late = int(_idle(Cover(device.start, device.end), np.minimum(host.end[call], start), start).min())
+    if late > _LATE:
+        return Skew(float(late), of, of, False, "start at least that long after their launch on an idle GPU")
+    return Skew(float(min(0, delay.min())), int(early.sum()), of, True)
+
+
+def _far(found: Skew, step_ns: float) -> bool:
+    """Whether that is too far for numbers about steps of `step_ns`."""
+    apart = abs(found.ns)
+    return apart > _FAR or (apart > _LATE and apart > _FAR_IN_STEP * step_ns)
+
+
+def _idle(busy: Cover, start: Integers, end: Integers) -> Integers:
+    """How much of each stretch the GPU did nothing."""
+    return (end - start) - (busy.until(end) - busy.until(start))
+
+
+def _after_waits(host: HostEvents, device: DeviceEvents, known: Integers, call: Integers) -> Integers:
+    """By how much activities end after the end of the next wait for the whole device, the latest first; none with
+    several devices, for a wait is for one of them."""
+    waits = np.flatnonzero((host.category == RUNTIME) & host.named([n.startswith(_WAITS) for n in host.names]))
+    if not len(waits) or device.device.min() != device.device.max():
+        return np.empty(0, np.int64)
+    waits = waits[np.argsort(host.start[waits], kind="stable")]
+    following = np.searchsorted(host.start[waits], host.end[call])
+    waited = following < len(waits)
+    over = device.end[known[waited]] - host.end[waits[following[waited]]]
+    return -np.sort(-over)

@@ -1,0 +1,138 @@
+"""Which launches have no kernel in the trace, and which kernels no launch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, LESS_AT_ONCE, Evidence, Found
+from perfkit.readers.kineto.events import RUNTIME, Booleans, DeviceEvents, HostEvents, Integers
+from perfkit.readers.kineto.place import Steps
+
+_KERNEL = re.compile(r"^(cuda|cu|hip)(?!.*HostFunc)(Ext|Module)*(Launch(?!Host)|GraphLaunch)")
+_MOVE = re.compile(r"^(cuda|cu|hip)Mem(cpy|set)")
+_BEGIN, _END = re.compile(r"^(cuda|cu|hip)StreamBeginCapture"), re.compile(r"^(cuda|cu|hip)StreamEndCapture")
+_MOST_LOST, _MOST_TRIMMED = 0.05, 0.1  # of the launches: anywhere, and with those at either end of the capture
+_MOST_MOVES = 0.5  # of copies and fills: those of no bytes, and between two places of the host, leave no activity
+_MOST_UNLAUNCHED = 0.25  # of the activities; in sound traces up to 11 % were launched before the capture
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Launches of kernels and graphs in the steps, those of them without an activity (`lost`, of which `trimmed` at
+    either end of the capture), copies and fills likewise, and activities without a launch with their share of time."""
+
+    launches: int
+    lost: int
+    trimmed: int
+    moves: int
+    still: int  # moves without an activity
+    activities: int
+    unlaunched: int
+    unlaunched_share: float
+
+    @property
+    def too_many_lost(self) -> bool:
+        """Whether the times are too small by more than numbers allow."""
+        inner = self.lost - self.trimmed
+        return inner > _MOST_LOST * self.launches or self.lost > _MOST_TRIMMED * self.launches
+
+    @property
+    def too_few_known(self) -> bool:
+        """Whether places are known of too few activities, or copies and fills were not recorded."""
+        lost_moves = self.moves >= 4 and self.still > _MOST_MOVES * self.moves
+        return lost_moves or (self.launches > 0 and self.unlaunched > _MOST_UNLAUNCHED * self.activities)
+
+    def lost_words(self) -> str:
+        """A sentence's part about launches without an activity; "" without any."""
+        said = []
+        if self.lost:
+            share = self.lost / self.launches
+            where = " at the ends of the capture" if self.trimmed == self.lost and not self.too_many_lost else ""
+            said.append(f"{self.lost} of {self.launches} launches ({share:.1%}){where} have no kernel in the trace")
+        if self.moves >= 4 and self.still > _MOST_MOVES * self.moves:
+            said.append(f"{self.still} of {self.moves} copies and fills were called and have no activity in the trace")
+        return "; ".join(said)
+
+    def unlaunched_words(self) -> str:
+        """A sentence about activities without a launch; "" without any."""
+        if not self.unlaunched:
+            return ""
+        return (
+            f"{self.unlaunched} of {self.activities} GPU activities ({self.unlaunched_share:.1%} of their time) were "
+            "launched outside the capture: they are unattributed"
+        )
+
+
+def launches(e: Evidence) -> Found:
+    """Every launch has its kernel, and every kernel its launch."""
+    found = pairs(e.host, e.device, e.launch, e.steps)
+    wrong, of = found.lost + found.unlaunched, found.launches + found.activities
+    if e.expected and e.expected.on_gpu and not found.activities:
+        words = "the run was on a GPU, and the trace holds no work of it"
+        return Found(holds=False, figure=1.0, events=found.lost, of=found.launches, sentence=words)
+    if not found.launches and not (e.launch >= 0).any():  # of a trace that records no calls
+        return replace(DOES_NOT_APPLY, sentence=found.unlaunched_words())
+    said = [found.lost_words(), "" if found.too_many_lost else found.unlaunched_words()]
+    return Found(
+        holds=not (found.too_many_lost or found.too_few_known), figure=wrong / of, events=wrong, of=of,
+        needed=found.too_many_lost or not found.too_few_known, sentence="; ".join(filter(None, said)),
+        hint=LESS_AT_ONCE,
+    )  # fmt: skip
+
+
+def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, steps: Steps) -> Pairs:
+    """Count them. `launch` is the call that launched each activity, −1 for none."""
+    calls = np.flatnonzero((host.category == RUNTIME) & (host.correlation >= 0))
+    calls = calls[np.argsort(host.start[calls], kind="stable")]
+    names = [bool(_KERNEL.match(n)) for n in host.names], [bool(_MOVE.match(n)) for n in host.names]
+    kernel, move = (host.named(test)[calls] for test in names)
+    counts = ~_captured(host, calls)
+    known = np.isin(host.correlation[calls], device.correlation)
+    within = steps.at(host.start[calls]) >= 0 if steps.marked else np.ones(len(calls), bool)
+    kernels = kernel & counts & within
+    # A driver's call inside one of the runtime is the same launch, by whichever of the two ids.
+    lost = kernels & ~known & ~_done_inside(host, calls, known)
+    first, last = _ends(known & kernel & counts)
+    outer = np.arange(len(calls))
+    time = (device.end - device.start).astype(float)
+    unlaunched = launch < 0
+    return Pairs(
+        launches=int(kernels.sum()),
+        lost=int(lost.sum()),
+        trimmed=int((lost & ((outer < first) | (outer > last))).sum()),
+        moves=int((move & counts).sum()),
+        still=int((move & counts & ~known).sum()),
+        activities=len(device),
+        unlaunched=int(unlaunched.sum()),
+        unlaunched_share=float(time[unlaunched].sum() / time.sum()) if time.sum() else 0.0,
+    )
+
+
+def _captured(host: HostEvents, calls: Integers) -> Booleans:
+    """Whether each call fell into the capture of a graph: what is launched there runs when the graph does."""
+    begin, end = (
+        np.sort(host.start[(host.category == RUNTIME) & host.named([bool(e.match(n)) for n in host.names])])
+        for e in (_BEGIN, _END)
+    )
+    if not len(begin):
+        return np.zeros(len(calls), bool)
+    at = host.start[calls]
+    return np.searchsorted(begin, at) > np.searchsorted(end, at)
+
+
+def _done_inside(host: HostEvents, calls: Integers, known: Booleans) -> Booleans:
+    """Whether a call has one inside it that launched an activity."""
+    inner = calls[known]
+    done = np.zeros(len(host), bool)
+    around = host.parent[inner]
+    done[around[around >= 0]] = True
+    return done[calls]
+
+
+def _ends(known: Booleans) -> tuple[int, int]:
+    """The first and the last call that has its activity; where none has, all lie between."""
+    found = np.flatnonzero(known)
+    return (int(found[0]), int(found[-1])) if len(found) else (0, len(known))

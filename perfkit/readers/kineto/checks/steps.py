@@ -1,0 +1,99 @@
+"""Are all steps in the trace, and does the GPU's work lie in the steps that launched it?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, ROUNDING, Evidence, Found
+from perfkit.readers.own_ranges import PASS, STEP
+
+_MOST_OUTSIDE = 0.5  # of the GPU's time, where the host may run ahead
+_OWN_OUTSIDE = 0.01  # of it, where each step ended with a wait for the GPU
+_OFTEN = 0.01  # from here on a footnote says it
+_PROFILER_STEP = "ProfilerStep#"
+_AROUND_ALL = f"{_PROFILER_STEP}1"  # in a trace that perfkit captured this mark is around all of its own
+_MARKED = (STEP, _PROFILER_STEP)
+MARK_STEPS = "Capture it again, and end each step with the profiler's step()."
+
+
+def in_steps(e: Evidence) -> Found:
+    """The steps are there, and kernels lie in the steps that launched them."""
+    missing = _missing(e)
+    if missing or not e.steps.marked:
+        return missing or DOES_NOT_APPLY
+    length, of = e.steps.end - e.steps.start, len(e.steps.start)
+    empty = int((length <= 0).sum())
+    if empty:
+        return Found(
+            holds=False, figure=empty / of, events=empty, of=of, sentence=f"{empty} of {of} steps have no time"
+        )
+    return _outside(e) if len(e.device) else Found(holds=True, figure=0.0, of=of)
+
+
+def _missing(e: Evidence) -> Found | None:
+    """Steps that are not there, by what the capture recorded, else by other marks that tell of them.
+
+    A trace that never had steps is none of these: all of it counts as one.
+    """
+    own = any(name.startswith(STEP) for name in e.host.names)
+    if e.expected:
+        found = len(e.steps.start) if own else 0
+        return None if found == e.expected.steps else _not_as_recorded(found, e.expected.steps)
+    if not own and any(name.startswith(PASS) for name in e.host.names) and set(_profiler_steps(e)) <= {_AROUND_ALL}:
+        words = "its steps are missing, and the passes inside them are there"
+        return Found(holds=False, figure=1.0, events=1, of=1, sentence=words, hint=MARK_STEPS)
+    if e.steps.marked:
+        return None
+    names = np.array(e.device.names, object)[np.unique(e.device.marks.name)].tolist()
+    echoed = len({name for name in names if name.startswith(_MARKED)})
+    if echoed:
+        steps = "1 step" if echoed == 1 else f"{echoed} steps"
+        words = f"the marks of {steps} are missing on the host, and those on the GPU are there"
+        return Found(holds=False, figure=1.0, events=echoed, of=echoed, sentence=words, hint=MARK_STEPS)
+    return None
+
+
+def _profiler_steps(e: Evidence) -> list[str]:
+    return [name for name in e.host.names if name.startswith(_PROFILER_STEP)]
+
+
+def _not_as_recorded(found: int, recorded: int) -> Found:
+    off = abs(recorded - found)
+    words = f"{off} of the {recorded} recorded steps {'is' if off == 1 else 'are'} missing"
+    if found > recorded:
+        words = f"it holds {found} steps, and {recorded} were recorded"
+    return Found(holds=False, figure=off / recorded, events=off, of=recorded, sentence=words)
+
+
+def _outside(e: Evidence) -> Found:
+    """How much of the GPU's time lies outside of the step that launched it."""
+    device, steps, activities = e.device, e.steps, len(e.device)
+    if not ((steps.at(device.start) >= 0) | (steps.at(np.maximum(device.end - 1, device.start)) >= 0)).any():
+        words = f"none of the {activities} activities of the GPU lies in a step"
+        return Found(holds=False, figure=1.0, events=activities, of=activities, sentence=words, hint=CLOCKS)
+    known = np.flatnonzero(e.launch >= 0)
+    step = steps.at(e.host.start[e.launch[known]])
+    known, step = known[step >= 0], step[step >= 0]
+    of = len(known)
+    if not of:
+        return DOES_NOT_APPLY
+    start, end = device.start[known], device.end[known]
+    out = (start < steps.start[step] - ROUNDING) | (end > steps.end[step] + ROUNDING)
+    time = (end - start).astype(float)
+    share, events = float(time[out].sum() / max(time.sum(), 1.0)), int(out.sum())
+    if e.expected is None:
+        # A program that does not wait for the GPU in each step launches ahead: that is no fault of the trace.
+        words = (
+            f"{share:.0%} of the GPU's time lies outside of the step that launched it, for the host runs ahead: what a "
+            "step was busy and idle is less exact"
+        )
+        holds = share <= _MOST_OUTSIDE
+        return Found(
+            holds=holds, figure=share, events=events, of=of, needed=False, sentence=words if share > _OFTEN else ""
+        )
+    without, recorded = len(steps.start) - len(np.unique(step)), len(steps.start)
+    if without:
+        words = f"{without} of the {recorded} recorded steps launched nothing on the GPU"
+        return Found(holds=False, figure=share, events=without, of=recorded, sentence=words)
+    words = f"{events} of {of} activities of the GPU lie outside of the step that launched them" if events else ""
+    return Found(holds=share <= _OWN_OUTSIDE, figure=share, events=events, of=of, sentence=words, hint=CLOCKS)
