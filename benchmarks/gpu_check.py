@@ -9,8 +9,9 @@ that is joined; then it holds what perfkit says against witnesses that share no 
 
     trace checks    all checks of every profile hold
     kernel time     a step's kernel time within 0.1 % of the sum over the trace's JSON
-    step time       perfkit's loop within 3 % of CUDA events around the same steps of the same process, in turns; the
-                    run's figure within 40 %: steps this short wait for the host, whose pace is a process's own
+    step time       perfkit's measuring loop within 3 % of CUDA events around the same steps, and of those around the
+                    steps of a loop of its own, in turns in one process; the run's figure within 40 %: steps this short
+                    wait for the host, whose pace is a process's own
     ncu             its counters are joined onto all that one layer can serve; durations of the ten longest kernels
                     within 10 % of ncu's
     kernels         every CUDA and Triton kernel in bf16 against fp64
@@ -34,7 +35,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,17 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import gpu_witness  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "gpu-check.json"
-CHECKED = ("perfkit/capture", "perfkit/backends", "perfkit/readers", "perfkit/kernels", "kernels", "workloads")
+CHECKED = (
+    "perfkit/capture",
+    "perfkit/backends",
+    "perfkit/readers",
+    "perfkit/kernels",
+    "perfkit/workloads",
+    "kernels",
+    "workloads",
+)
 KERNEL_TIME, STEP_TIME, OTHER_PROCESS, NCU_TIME, COUNTED, LARGEST = 0.001, 0.03, 0.40, 0.10, 0.97, 10
+TOO_NOISY = 0.3  # of a figure's interval: it would say nothing
 GPT2 = {"dtype": "bf16", "batch_size": 4, "sequence_length": 256, "device": "cuda"}
 GPT2_OPTIONS = ["gpt2", "--dtype", "bf16", "-B", "4", "-T", "256"]
 BACKENDS = ("eager", "compile", "thunder-llmc", "llmc")
@@ -83,6 +93,32 @@ def trace_checks(name: str, backend: Mapping[str, Any]) -> Check:
     applied = sum(c["holds"] is not None for c in found)
     note = "; ".join(failed) or backend.get("unusable", "") or f"{applied} of {len(found)} apply, all hold"
     return Check(f"trace checks, {name}", bool(applied) and not failed and not backend.get("unusable"), note=note)
+
+
+def step_times(
+    name: str, run: float, loop: Sequence[Sequence[float]], inside: Sequence[Sequence[float]],
+    own: Sequence[Sequence[float]],
+) -> Iterator[Check]:  # fmt: skip
+    """The run's step time, and turns of perfkit's loop, of events around the same steps, and of a loop of its own."""
+    same = [ours / theirs for turns in zip(loop, inside, strict=True) for ours, theirs in zip(*turns, strict=True)]
+    yield within(f"step time, {name}", statistics.median(same), 1.0, STEP_TIME, _range(same))
+    turns = [statistics.median(ours) / statistics.median(theirs) for ours, theirs in zip(loop, own, strict=True)]
+    yield by_chance(f"step time in a loop of its own, {name}", turns, STEP_TIME)
+    every = statistics.median(step for turn in own for step in turn)
+    yield within(f"step time of the run, {name}", run, every, OTHER_PROCESS)
+
+
+def by_chance(name: str, ratios: Sequence[float], limit: float) -> Check:
+    """Whether the median ratio is within `limit` of 1, but for what chance explains (95 %), which must not be much."""
+    ranked, middle = sorted(ratios), statistics.median(ratios)
+    reach = math.ceil(0.98 * math.sqrt(len(ranked)))
+    low, high = ranked[max(0, len(ranked) // 2 - reach)], ranked[min(len(ranked) - 1, (len(ranked) - 1) // 2 + reach)]
+    ok = low <= 1 + limit and high >= 1 - limit and high - low <= TOO_NOISY
+    return Check(name, ok, abs(middle - 1), limit, f"{middle:.3f} of it, by chance {low:.3f} to {high:.3f}")
+
+
+def _range(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.3f} to {max(ratios):.3f} in {len(ratios)} steps"
 
 
 def durations(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[float]]:
@@ -194,10 +230,11 @@ class Session:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-            by_events, by_perfkit = json.loads(_line(process, gpu_witness.STEP_NS) or "[null, null]")
+            said = _line(process, gpu_witness.TIMES)
             process.wait()
-            self.add(within(f"step time, gpt2 {name}", by_perfkit, by_events, STEP_TIME))
-            self.add(within(f"step time of the run, gpt2 {name}", self.step_ns[name], by_events, OTHER_PROCESS))
+            if not said:
+                raise RuntimeError(f"the steps of {name} were not timed: see {self.work}/witness-{name}.log")
+            self.add(*step_times(f"gpt2 {name}", self.step_ns[name], **json.loads(said)))
 
     def kernels(self) -> None:
         script = [sys.executable, str(ROOT / "benchmarks" / "gpu_kernels.py"), "--check-only", "--dtype", "bf16"]
@@ -288,7 +325,9 @@ def commit_of_checkout() -> str:
 def main() -> int:
     """Check this machine's GPU; 1 when a check fails, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=RESULT, help="where the results go")
+    parser.add_argument(
+        "--json", type=Path, help="where the results go; without --only, gpu-check.json beside this file"
+    )
     parser.add_argument("--commit", default="", help="the commit that is checked, where this is no checkout of git")
     parser.add_argument("--work", type=Path, help="where the runs go; a temporary folder by default")
     parser.add_argument("--only", default="", metavar="TEXT", help="parts whose name holds this")
@@ -305,10 +344,12 @@ def main() -> int:
         session = Session(work, arguments.only)
         session.run()
     result = session.result(arguments.commit or commit_of_checkout())
-    arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    to = arguments.json or (None if arguments.only else RESULT)
+    if to:
+        to.write_text(json.dumps(result, indent=1) + "\n")
     failed = sum(not check.ok for check in session.checks)
     made = len(session.checks)
-    print(f"{made - failed} of {made} checks hold, in {result['seconds']} s; {arguments.json}")
+    print(f"{made - failed} of {made} checks hold, in {result['seconds']} s" + (f"; {to}" if to else ""))
     return int(failed > 0 or not session.checks)
 
 

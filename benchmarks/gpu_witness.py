@@ -1,6 +1,6 @@
 """Independent witnesses for `gpu_check.py`: what perfkit says of a GPU, found again in a few lines without its readers.
 
-    python benchmarks/gpu_witness.py steps WORKLOAD BACKEND SETTINGS   step time by CUDA events, after a line on stdin
+    python benchmarks/gpu_witness.py steps WORKLOAD BACKEND SETTINGS   step times by CUDA events, after a line on stdin
     python benchmarks/gpu_witness.py program TRACE                     a program of somebody else under torch.profiler
 
 `kernel_ns` reads a trace with the json module alone. `steps` builds a workload through perfkit's public interface, and
@@ -9,21 +9,23 @@ measures in a loop of its own. `program` imports nothing of perfkit.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TURN, TURNS = 10, 4  # steps of a turn; four turns, there and back, this many times
+TURN, PAIRS = 4, 30  # steps of a turn, and how many turns each loop has
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "cuda_driver")
-READY, STEP_NS = "ready", "step_ns: "
+READY, TIMES = "ready", "times in ns: "
 
 
 def kernel_ns(trace: Path, mark: str) -> float:
-    """Time of kernels, copies and fills of a step, in ns: the median over the steps whose names begin with `mark`.
+    """Time of kernels, copies and fills of a step, in ns: the mean over the steps whose names begin with `mark`.
 
     An activity belongs to the step in which it was launched.
     """
@@ -42,13 +44,39 @@ def kernel_ns(trace: Path, mark: str) -> float:
         if e.get("cat") in ON_GPU and (at := launched.get(e["args"]["correlation"])) is not None:
             for i, (start, end) in enumerate(steps):
                 sums[i] += e["dur"] * (start <= at <= end)
-    return statistics.median(sums) * 1e3
+    return statistics.fmean(sums) * 1e3
+
+
+class Clock:
+    """CUDA events around steps."""
+
+    def __init__(self, step: Callable[[Any], object]) -> None:
+        self._step = step
+        self._marks: list[tuple[Any, Any]] = []
+
+    def run(self, batch: Any) -> None:
+        """One step, with an event before and one after it."""
+        import torch
+
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        before.record()
+        self._step(batch)
+        after.record()
+        self._marks.append((before, after))
+
+    def taken(self) -> list[float]:
+        """How long the steps since the last call took, in ns. They must have ended."""
+        times = [before.elapsed_time(after) * 1e6 for before, after in self._marks]
+        self._marks.clear()
+        return times
 
 
 def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
-    """Build the workload on the backend, say so, and after a line on stdin print two medians of a step in ns.
+    """Build the workload on the backend, say so, and after a line on stdin print times of turns of steps, in ns.
 
-    The first is by CUDA events, the second by the loop that `perfkit run` measures with; both in turns.
+    Steps that perfkit's measuring loop runs (`loop`: what it says, `inside`: CUDA events around the same steps) and
+    steps of a loop of its own (`own`: CUDA events) take turns, A B, B A, …: a host that is slower for a while is so for
+    both. The garbage collector is off, as it is while perfkit measures.
     """
     import torch
 
@@ -61,35 +89,38 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
     model = found.build(settings).to("cuda", torch.bfloat16 if settings.dtype == "bf16" else torch.float32).train()
     program = backends.get(backend).prepare(found, model, settings)
     batches = [tuple(tensor.to("cuda") for tensor in found.batch(settings, i)) for i in range(TURN)]
+    clock = Clock(lambda batch: program.train_step([batch]))
+    times: dict[str, list[list[float]]] = {"loop": [], "inside": [], "own": []}
 
-    def by_events() -> list[float]:
-        times = []
+    def own_loop() -> None:
+        gc.collect()
         for batch in batches:
-            before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()
-            before.record()
-            program.train_step([batch])
-            after.record()
+            clock.run(batch)
             torch.cuda.synchronize()
-            times.append(before.elapsed_time(after) * 1e6)
-        return times
+        times["own"].append(clock.taken())
 
-    def by_perfkit() -> list[float]:
+    def perfkits_loop() -> None:
         left = iter(batches)
         synchronize = timing.synchronizer("cuda")
-        return timing.measure(lambda: program.train_step([next(left)]), 0, TURN, synchronize=synchronize).ns
+        times["loop"].append(timing.measure(lambda: clock.run(next(left)), 0, TURN, synchronize=synchronize).ns)
+        times["inside"].append(clock.taken())
 
-    by_events()  # compiles, and settles
+    own_loop()  # compiles
+    program.outputs_wanted = False  # as in a run's timed steps: nobody looks at them
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     print(READY, flush=True)
     sys.stdin.readline()
-    by_events()
-    events, loop = [], []
-    for _ in range(TURNS):
-        events += by_events()
-        loop += by_perfkit()
-        loop += by_perfkit()
-        events += by_events()
-    print(f"{STEP_NS}{json.dumps([statistics.median(events), statistics.median(loop)])}", flush=True)
+    for turn in (own_loop, perfkits_loop, own_loop):
+        turn()  # settles
+    for kind in times.values():
+        kind.clear()
+    for pair in range(PAIRS):
+        for turn in (own_loop, perfkits_loop) if pair % 2 else (perfkits_loop, own_loop):
+            turn()
+    print(f"{TIMES}{json.dumps(times)}", flush=True)
 
 
 def record_program(trace: Path) -> None:

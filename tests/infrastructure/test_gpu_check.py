@@ -57,6 +57,35 @@ def test_trace_checks_must_be_there_and_hold(backend: dict[str, Any], ok: bool) 
     assert gpu_check.trace_checks("gpt2 eager", backend).ok is ok
 
 
+def turns(ns: float, *factors: float) -> list[list[float]]:
+    return [[ns * factor] * 4 for factor in factors]
+
+
+SWING = (1.0, 1.3, 0.9, 1.1, 1.2, 0.95, 1.0, 1.25) * 4  # a host whose pace changes
+
+
+@pytest.mark.parametrize(
+    ("inside", "own", "ok"),
+    [
+        (1.0, 1.0, [True, True, True]),
+        (1.05, 1.0, [False, True, True]),  # the loop's clock is wrong
+        (1.0, 1.08, [True, False, True]),  # the loop makes steps faster than they are
+        (1.0, 0.92, [True, False, True]),
+        (1.0, 2.0, [True, False, False]),
+    ],
+)
+def test_step_times_hold_though_the_host_swings(inside: float, own: float, ok: list[bool]) -> None:
+    found = gpu_check.step_times(
+        "gpt2", 1000, turns(1000, *SWING), turns(1000 * inside, *SWING), turns(1000 * own, *SWING)
+    )
+    assert [c.ok for c in found] == ok
+
+
+def test_ratios_that_say_nothing_fail() -> None:
+    assert gpu_check.by_chance("steps", [0.97, 0.99, 1.01, 1.04] * 8, 0.03).ok
+    assert not gpu_check.by_chance("steps", [0.5, 0.7, 1.3, 1.6] * 8, 0.03).ok
+
+
 def row(name: str, ns: float, grid: int = 8) -> dict[str, Any]:
     shape = {f"{kind}_{axis}": 1 for kind in ("grid", "block") for axis in "xyz"}
     return {"short_name": name, "duration_ns": ns, **shape, "grid_x": grid}
@@ -95,6 +124,17 @@ def test_the_witness_sums_what_each_step_launched(tmp_path: Path) -> None:
     ]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
     assert gpu_witness.kernel_ns(tmp_path / "trace.json", "perfkit:step:") == (6500 + 3500) / 2
+
+
+def test_a_result_of_some_parts_is_not_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_check, "RESULT", tmp_path / "gpu-check.json")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(gpu_check.Session, "run", lambda self: self.add(gpu_check.Check("one", True)))
+    monkeypatch.setattr(gpu_check.Session, "result", lambda self, commit: {"seconds": 1, "commit": commit})
+    for given, written in ((["--only", "ncu"], False), ([], True)):
+        monkeypatch.setattr("sys.argv", ["gpu_check.py", *given])
+        assert gpu_check.main() == 0
+        assert gpu_check.RESULT.is_file() is written
 
 
 def test_a_part_that_cannot_be_run_is_a_failed_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
