@@ -35,7 +35,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,15 +167,29 @@ class Session:
     only: str = ""
     checks: list[Check] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+    step_ns: dict[str, float] = field(default_factory=dict)
+    witnesses: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Everything, or what `only` names."""
-        for part in (self.gpt2, self.steps_and_kernels, self.others, self.program, self.ncu, self.optimizer):
-            if self.only in part.__name__:
-                try:
-                    part()
-                except Exception as error:  # a check that cannot be made has failed, and the others go on
-                    self.add(Check(part.__name__, False, note=f"{type(error).__name__}: {str(error)[:300]}"))
+        """Everything, or what `only` names. What needs no quiet GPU runs while the witnesses build and compile."""
+        self.part(self.gpt2)
+        self.witnesses = {name: self.witness(name) for name in self.step_ns}
+        self.side_by_side(self.kernels, self.program, self.optimizer)
+        self.part(self.steps)
+        self.side_by_side(self.dlrm, self.own)
+        self.part(self.ncu)
+
+    def side_by_side(self, *parts: Callable[[], None]) -> None:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(self.part, parts))
+
+    def part(self, part: Callable[[], None]) -> None:
+        """Run a part that `only` names. A check that cannot be made has failed, and the others go on."""
+        if self.only in part.__name__:
+            try:
+                part()
+            except Exception as error:
+                self.add(Check(part.__name__, False, note=f"{type(error).__name__}: {str(error)[:300]}"))
 
     def add(self, *checks: Check) -> None:
         self.checks += checks
@@ -191,7 +206,7 @@ class Session:
                 stderr=errors,
                 text=True,
             )
-        if done.returncode:
+        if done.returncode > 1 or not done.stdout:  # 1: a backend of a run failed, and its report says which
             words = " ".join(map(str, arguments))
             raise RuntimeError(f"perfkit {words} ended with {done.returncode}: {log.read_text()[-400:]}")
         return done.stdout
@@ -213,20 +228,24 @@ class Session:
         found = self.run_folder("gpt2", *GPT2_OPTIONS, "--backend", ",".join(BACKENDS))
         self.step_ns = {name: b["step"]["value"] for name, b in found.items()}
 
-    def steps_and_kernels(self) -> None:
-        """Step times by CUDA events. While its processes build, the kernels are checked, which needs no quiet GPU."""
-        script = [sys.executable, str(ROOT / "benchmarks" / "gpu_witness.py"), "steps", "gpt2"]
-        processes = {
-            name: subprocess.Popen(
-                [*script, name, json.dumps(GPT2)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                stderr=(self.work / f"witness-{name}.log").open("w"), env=search_path(),
+    def witness(self, backend: str) -> subprocess.Popen[str]:
+        """A process that builds GPT-2 on the backend and waits, to time its steps by CUDA events."""
+        script = [sys.executable, str(ROOT / "benchmarks" / "gpu_witness.py"), "steps", "gpt2", backend]
+        with (self.work / f"witness-{backend}.log").open("w") as log:
+            return subprocess.Popen(
+                [*script, json.dumps(GPT2)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=search_path(),
             )
-            for name in getattr(self, "step_ns", {})
-        }  # fmt: skip
-        self.kernels()
-        for process in processes.values():
+
+    def steps(self) -> None:
+        """Step times by CUDA events, one backend after the other, once all witnesses have built theirs."""
+        for process in self.witnesses.values():
             _line(process, gpu_witness.READY)
-        for name, process in processes.items():
+        for name, process in self.witnesses.items():
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
@@ -244,8 +263,10 @@ class Session:
         said = [line for line in lines if line.startswith("#")]
         self.add(Check("kernels against fp64", done.returncode == 0, note="; ".join(wrong or said or lines[-1:])))
 
-    def others(self) -> None:
+    def dlrm(self) -> None:
         self.run_folder("dlrm", "dlrm", "--preset", "small", "--backend", "eager,kernels")
+
+    def own(self) -> None:
         self.run_folder("own", ROOT / "examples" / "my_model.py", "--preset", "wide", "--backend", "eager")
 
     def program(self) -> None:
