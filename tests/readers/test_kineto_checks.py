@@ -163,8 +163,9 @@ def test_on_a_cpu_too(tmp_path: Path) -> None:
     ]  # fmt: skip
     bare = write(tmp_path / "t.json", [e for e in step if not e["name"].startswith("perfkit:step")])
     assert "1 of the 1 recorded steps is missing" in refused(bare, Expected(1)).message
-    still = [{**e, "dur": 0.0} if e["cat"] == "cpu_op" else e for e in step]
-    assert "operators have no time" in refused(write(tmp_path / "t.json", still)).message
+    for none in (0.0, -5.0):
+        still = [{**e, "dur": none} if e["cat"] == "cpu_op" else e for e in step]
+        assert "operators have no time" in refused(write(tmp_path / "t.json", still)).message
 
 
 def test_a_run_on_a_gpu_whose_trace_knows_of_none(tmp_path: Path) -> None:

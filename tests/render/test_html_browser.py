@@ -387,7 +387,7 @@ def test_the_order_is_verdict_time_roofline_next_step(show: Show) -> None:
     assert page.evaluate(top, "h2[data-nav]") < 900, "it is in the window now"
 
 
-@pytest.mark.parametrize(("field", "value"), [("dur", -5.0), ("ts", -1e300), ("dur", 1e300)])
+@pytest.mark.parametrize(("field", "value"), [("ts", -1e300), ("dur", 1e300)])
 def test_a_trace_with_times_that_are_none(field: str, value: float, open_page: OpenPage, tmp_path: Path) -> None:
     page, errors = open_page(_reported(tmp_path, ["aten::a", "aten::b"], **{field: value}))
     page.wait_for_selector("html[data-ready]")
