@@ -44,7 +44,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import gpu_witness  # noqa: E402
+from benchmarks import gpu_witness, optimizer_faults  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "gpu-check.json"
 CHECKED = (
@@ -296,7 +296,14 @@ class Session:
         self.add(*against_ncu("gpt2 eager", *rows))
 
     def optimizer(self) -> None:
-        """Errors of 0.1 % planted in AdamW's terms are found, in CUDA and in Triton."""
+        """Errors of 0.1 % planted in AdamW's terms are found, in CUDA and in Triton: side by side, for time."""
+        languages = optimizer_faults.LANGUAGES["cuda"]
+        with ThreadPoolExecutor() as pool:
+            all_found = list(pool.map(lambda language: optimizer_faults.outcomes(language, "cuda"), languages))
+        for language, found in zip(languages, all_found, strict=True):
+            wrong = [str(outcome) for outcome in found if not outcome.right]
+            note = "; ".join(wrong) or f"{len(found)} verdicts are as they must be"
+            self.add(Check(f"errors planted in AdamW, {language}", not wrong, note=note))
 
     def result(self, commit: str) -> dict[str, Any]:
         """What is written to `gpu-check.json`."""

@@ -4,6 +4,8 @@ The reference is eager execution in fp64 (fp32 where fp64 does not fit in memory
 gradients of the first step into a folder; every backend, eager included, measures its own error against those files:
 the relative error ‖a − r‖ / ‖r‖ in the Euclidean norm, computed in fp64.
 
+What its optimizer changes it measures by itself, step by step on its own gradients: `update_error`.
+
 A backend may err as much as rounding makes eager err in the same precision, times `SLACK`; below `FLOOR`, the rounding
 unit of that precision, an error is no error, and in a sum over the samples neither is what adding them up in another
 order does (`rounding_of_a_sum`). A value that is not finite never passes.
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,11 +42,34 @@ COARSE_FLOOR = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 2.0**-7}
 # because AdamW's first steps turn the sign of a gradient near zero into a full step.
 LOSS_FLOOR = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
 
+# Relative error of an update beyond what rounding hides of it: 0.1 % of a second moment is 0.05 % of an update, and the
+# dozen fp32 roundings of an AdamW err by 1e-6. In bf16 each of its factors is off by a unit roundoff.
+UPDATE_FLOOR = {"fp32": 1e-5, "bf16": 2.0**-8}
+
+# Roundings of a parameter itself in fp32, relative to it: the decay's factor, the product with it, the difference.
+_ROUNDINGS = 3 * 2.0**-24
+
 CHECKED_STEPS = 10
 OUTPUTS = "outputs"
 
 _INDEX = "reference.json"
 _CHUNK = 1 << 24  # elements compared at a time, to bound memory
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a backend's first steps gave: losses, `errors_against` the reference, `update_error` by name.
+
+    `updates_in` is the precision in which its optimizer computes; "" for that of the parameters. `parts` are checks
+    that it made of parts of itself, `problems` its complaints.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    errors: dict[str, float | None] = field(default_factory=dict)
+    updates: dict[str, float | None] = field(default_factory=dict)
+    updates_in: str = ""
+    parts: list[Check] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
 def write_reference(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -94,38 +120,96 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
 
 
+def update_error(held: torch.Tensor, before: torch.Tensor, expected: torch.Tensor) -> float | None:
+    """How far an update is off, beyond what rounding hides of it; None when shapes differ or a value is not finite.
+
+    `held` are the parameters after a step as the optimizer holds them, in any precision; `before` and `expected` what
+    they were and should be, in fp64. An element errs by what |held − expected| exceeds half a unit in the last place of
+    `held`, and three roundings in fp32 of the parameter itself. The result is the root mean square of these errors over
+    the elements that err, relative to the expected change, or to the root mean square of all changes where an element's
+    is smaller. (In bf16 an error of 0.1 % shows in few elements, those that nearly rounded the other way.) Parameters
+    that should stay as they are err relative to their own size.
+    """
+    import torch
+
+    if held.shape != before.shape:
+        return None
+    moves = bool(torch.any(before != expected))
+    pairs = list(_chunks(held, before, expected))
+    whole = sum(float(torch.sum(_scale(b, e, moves) ** 2)) for _, b, e in pairs)
+    usual = math.sqrt(whole / held.numel()) if whole else 1.0
+    wrong = size = 0.0
+    for h, b, e in pairs:
+        exact = h.to(e.device, torch.float64)
+        error = ((exact - e).abs() - half_unit(exact, h.dtype) - _ROUNDINGS * b.abs()).clamp_min(0.0)
+        wrong += float(torch.sum(error**2))
+        size += float(torch.sum(_scale(b, e, moves)[error > 0].clamp_min(usual) ** 2))
+    relative = math.sqrt(wrong / size) if size else wrong
+    return relative if math.isfinite(relative) else None
+
+
+def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Pieces of tensors of one shape, of the same elements each."""
+    flat = [tensor.detach().reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), _CHUNK):
+        yield tuple(tensor[start : start + _CHUNK] for tensor in flat)
+
+
+def _scale(before: torch.Tensor, expected: torch.Tensor, moves: bool) -> torch.Tensor:
+    return (expected - before if moves else before).abs()
+
+
+def half_unit(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Half a unit in the last place of `values`, as numbers of the precision `dtype`, in fp64."""
+    import torch
+
+    _, exponents = torch.frexp(values)  # |value| = m · 2^exponent, m from 1/2 to 1
+    return torch.ldexp(torch.full_like(values, torch.finfo(dtype).eps / 4), exponents)
+
+
 def judge(
     dtype: str,
     reference: str,
-    errors: Mapping[str, float | None],
-    eager_errors: Mapping[str, float | None],
-    losses: Sequence[float],
-    eager_losses: Sequence[float],
+    found: Found,
+    eager: Found,
     reference_losses: Sequence[float],
-    problems: Sequence[str] = (),
     samples: int = 1,
 ) -> Correctness:
-    """The verdict on one backend from its errors and eager's, and from the losses of the first steps.
+    """The verdict on one backend from what it and eager found.
 
-    `reference` is the precision of the reference, "fp64" or "fp32"; `problems` are the backend's own complaints;
-    loss and gradients are sums over `samples`.
+    `reference` is the precision of the reference, "fp64" or "fp32"; loss and gradients are sums over `samples`.
     """
     floor = FLOOR[dtype] if reference == "fp64" else COARSE_FLOOR[dtype]
     summed = floor + rounding_of_a_sum(samples)
     checks = [
-        _check(name, error, eager_errors.get(name), floor if name == OUTPUTS else summed)
-        for name, error in errors.items()
+        _check(name, error, eager.errors.get(name), floor if name == OUTPUTS else summed)
+        for name, error in found.errors.items()
     ]
+    checks += _update_checks(dtype, found, eager)
     if reference_losses:
-        checks.append(_loss_check(dtype, losses, eager_losses, reference_losses))
+        checks.append(_loss_check(dtype, found.losses, eager.losses, reference_losses))
+    checks += found.parts
     wrong = [c for c in checks if not c.ok]
     return Correctness(
         reference=f"eager in {reference}",
-        ok=not wrong and not problems,
+        ok=not wrong and not found.problems,
         checks=checks,
         reference_losses=list(reference_losses),
-        problems=[*problems, *_in_words(wrong)],
+        problems=[*found.problems, *_in_words(wrong)],
     )
+
+
+def _update_checks(dtype: str, found: Found, eager: Found) -> list[Check]:
+    """Eager's error counts where both optimizers compute in the same precision, and that of its worst tensor for all:
+    an optimizer does the same with every tensor, and how much rounding hides of it is chance."""
+    usual = "fp32" if dtype == "tf32" else dtype
+    own = found.updates_in or usual
+    worst = max((error for error in eager.updates.values() if error is not None), default=0.0)
+    allowed = SLACK * max(UPDATE_FLOOR[own], worst if own == (eager.updates_in or usual) else 0.0)
+    return [
+        Check(name, error, allowed, eager.updates.get(name), error is not None and error <= allowed)
+        for name, error in found.updates.items()
+    ]
 
 
 def rounding_of_a_sum(terms: int) -> float:

@@ -84,7 +84,7 @@ class WorkloadFacts(msgspec.Struct, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One comparison with the reference: relative error ‖a − r‖ / ‖r‖, what is allowed, and eager's own error."""
+    """One comparison: the relative error (docs/numbers.md#correctness), what is allowed, and eager's own error."""
 
     name: str
     error: float | None  # None: not comparable (missing, wrong shape, not finite)

@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from perfkit import correctness
-from perfkit.correctness import errors_against, judge, relative_error, rounding_of_a_sum, write_reference
+from perfkit.correctness import (
+    Found,
+    errors_against,
+    judge,
+    relative_error,
+    rounding_of_a_sum,
+    update_error,
+    write_reference,
+)
+from perfkit.run_folder import Check
 
 
 def test_relative_error_is_the_ratio_of_norms():
@@ -43,7 +52,8 @@ def test_reference_round_trip_keeps_fp64_and_names_what_is_missing(tmp_path):
 
 def verdict(errors, eager=None, losses=(1.0,), dtype="fp32", problems=(), samples=1):
     eager = errors if eager is None else eager
-    return judge(dtype, "fp64", errors, eager, losses, [1.0], [1.0], problems, samples)
+    found = Found(list(losses), errors, problems=list(problems))
+    return judge(dtype, "fp64", found, Found([1.0], eager), [1.0], samples)
 
 
 def test_three_times_eagers_error_passes_and_more_does_not():
@@ -66,8 +76,9 @@ def test_a_sum_over_many_samples_may_be_added_in_another_order():
     in_a_tree = relative_error(torch.from_numpy(rows).sum(0), exact)
     assert in_order > correctness.SLACK * max(in_a_tree, correctness.FLOOR["fp32"])
     assert rounding_of_a_sum(4096) / 3 < in_order < 3 * rounding_of_a_sum(4096)
-    found = partial(judge, "fp32", "fp64", {"gradient of b": in_order}, {"gradient of b": in_a_tree}, [], [], [])
-    assert found(samples=4096).ok and not found(samples=1).ok
+    found, eager = Found(errors={"gradient of b": in_order}), Found(errors={"gradient of b": in_a_tree})
+    of = partial(judge, "fp32", "fp64", found, eager, [])
+    assert of(samples=4096).ok and not of(samples=1).ok
 
 
 @pytest.mark.parametrize("samples", [1, 256, 2048, 16384])
@@ -111,3 +122,78 @@ def test_sparse_gradients_are_compared_by_their_values(tmp_path):
     assert correctness.errors_against(tmp_path, {"table": sparse.to_dense()})["table"] == 0.0
     other = torch.sparse_coo_tensor(indices, 2 * values, (6, 2), check_invariants=True)
     assert correctness.errors_against(tmp_path, {"table": other})["table"] == pytest.approx(1.0)
+
+
+def stepped(dtype, wrong=1.0, n=20_000):
+    """Parameters before AdamW's 10th step, what they should be (both fp64), and what `dtype` holds of a wrong step."""
+    make = torch.Generator().manual_seed(3)
+    before = (0.02 * torch.randn(n, generator=make)).to(dtype).double()
+    change = 1e-4 * torch.rand(n, generator=make, dtype=torch.float64) - 5e-5
+    exact = before + wrong * change
+    return exact.float().to(dtype), before, before + change
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_of_a_right_update_rounding_leaves_no_error(dtype):
+    assert update_error(*stepped(dtype)) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_update_that_is_off_by_a_thousandth_errs_by_that(dtype):
+    assert 2e-4 < update_error(*stepped(dtype, wrong=1.001)) < 1.1e-3
+    assert 2e-4 < update_error(*stepped(dtype, wrong=0.999)) < 1.1e-3
+
+
+def test_an_update_of_one_element_in_many_that_is_left_out_shows():
+    held, before, expected = stepped(torch.float32)
+    held[7] = before[7]
+    assert update_error(held, before, expected) == pytest.approx(1.0, abs=0.7)
+
+
+def test_an_update_in_chunks_errs_as_the_whole(monkeypatch):
+    whole = update_error(*stepped(torch.bfloat16, wrong=1.001))
+    monkeypatch.setattr(correctness, "_CHUNK", 1000)
+    assert update_error(*stepped(torch.bfloat16, wrong=1.001)) == pytest.approx(whole, rel=1e-12)
+
+
+def test_parameters_that_should_stay_err_by_their_own_size():
+    frozen = torch.tensor([1.0, -1.0, 1.0])
+    assert update_error(frozen, frozen.double(), frozen.double()) == 0.0
+    assert update_error(1.01 * frozen, frozen.double(), frozen.double()) == pytest.approx(0.01, rel=0.01)
+    nothing = torch.zeros(3, dtype=torch.float64)
+    assert update_error(torch.tensor([0.0, 1.0, 0.0]), nothing, nothing) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("bad", [[1.0, float("nan")], [1.0, float("inf")], [1.0]])
+def test_an_update_that_is_not_finite_or_misshapen_is_not_comparable(bad):
+    assert update_error(torch.tensor(bad), torch.zeros(2).double(), torch.ones(2).double()) is None
+
+
+def test_an_update_to_what_is_not_finite_is_not_comparable():
+    wanted = torch.tensor([1.0, float("nan")], dtype=torch.float64)
+    assert update_error(torch.ones(2), torch.zeros(2).double(), wanted) is None
+
+
+def updated(errors, eager, dtype="bf16", updates_in=""):
+    found = Found([1.0], updates=errors, updates_in=updates_in)
+    return judge(dtype, "fp64", found, Found([1.0], updates=eager), [1.0])
+
+
+def test_an_update_may_err_as_eagers_worst_does_in_the_same_precision():
+    assert updated({"update of a": 0.02}, {"update of a": 0.0, "update of b": 0.01}).ok
+    assert not updated({"update of a": 0.04}, {"update of a": 0.0, "update of b": 0.01}).ok
+    assert not updated({"update of a": None}, {"update of a": 0.0}).ok
+
+
+def test_an_optimizer_that_computes_in_fp32_is_not_excused_by_an_eager_in_bf16():
+    assert updated({"update of a": 2e-5}, {"update of a": 0.01}, updates_in="fp32").ok
+    found = updated({"update of a": 5e-4}, {"update of a": 0.01}, updates_in="fp32")
+    assert found.problems == ["update of a: relative error 0.0005, allowed 3e-05."]
+    assert not updated({"update of a": 5e-4}, {"update of a": 0.0}, dtype="tf32").ok
+
+
+def test_a_backends_check_of_its_own_part_is_part_of_the_verdict():
+    part = Check("adamw_step by itself: v", 1e-3, 1e-5, None, False)
+    found = judge("fp32", "fp64", Found([1.0], parts=[part]), Found([1.0]), [1.0])
+    assert not found.ok and found.checks[-1] is part
+    assert found.problems == ["adamw_step by itself: v: relative error 0.001, allowed 1e-05."]

@@ -11,16 +11,15 @@ SWEEP = {"BLOCK": (512, 1024, 2048), "num_warps": (4, 8)}
 
 @triton.jit
 def adamw_step_kernel(
-    param, grad, m, v, n, lr, beta1, beta2, eps, decay, correction1, correction2, grad_scale, BLOCK: tl.constexpr
+    param, grad, m, v, n, beta1, rest1, beta2, rest2, eps, decay, rate, root, grad_scale, BLOCK: tl.constexpr
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     p = tl.load(param + at, mask=inside).to(tl.float32)
     g = tl.load(grad + at, mask=inside).to(tl.float32) * grad_scale
-    first = beta1 * tl.load(m + at, mask=inside) + (1.0 - beta1) * g
-    second = beta2 * tl.load(v + at, mask=inside) + (1.0 - beta2) * g * g
-    root = tl.sqrt(second / correction2) + eps
-    tl.store(param + at, decay * p - lr * (first / correction1) / root, mask=inside)
+    first = beta1 * tl.load(m + at, mask=inside) + rest1 * g
+    second = beta2 * tl.load(v + at, mask=inside) + rest2 * g * g
+    tl.store(param + at, decay * p - rate * first / (tl.sqrt(second * root) + eps), mask=inside)
     tl.store(m + at, first, mask=inside)
     tl.store(v + at, second, mask=inside)
 
@@ -31,5 +30,8 @@ def blocks(n, *numbers, itemsize):
 
 
 @launch(blocks, SWEEP)
-def adamw_step(param, grad, m, v, n, *numbers, BLOCK, **meta):
-    adamw_step_kernel[(cdiv(n, BLOCK),)](param, grad, m, v, n, *numbers, BLOCK, **meta)
+def adamw_step(param, grad, m, v, n, lr, beta1, beta2, eps, decay, correction1, correction2, grad_scale, BLOCK, **meta):
+    """What is the same for every element is worked out here, in fp64: 1 - beta2 loses digits in fp32."""
+    moments = beta1, 1.0 - beta1, beta2, 1.0 - beta2
+    change = eps, decay, lr / correction1, 1.0 / correction2, grad_scale
+    adamw_step_kernel[(cdiv(n, BLOCK),)](param, grad, m, v, n, *moments, *change, BLOCK, **meta)

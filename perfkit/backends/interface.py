@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit import ranges
 from perfkit.members import CallSite
-from perfkit.run_folder import DeclaredKernel, Settings, Symbol
+from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +26,8 @@ class Program(ABC):
     keeps_modules: bool = False
     # Whether somebody will look at the outputs of the next step; where not, a program may overwrite them.
     outputs_wanted: bool = True
+    # The precision in which the optimizer computes and keeps its moments, such as "fp32"; "" for the parameters'.
+    updates_in: str = ""
     model: torch.nn.Module
 
     @abstractmethod
@@ -43,6 +45,14 @@ class Program(ABC):
     @abstractmethod
     def gradients(self) -> dict[str, torch.Tensor]:
         """Gradient by parameter name, as `model.named_parameters()` names them."""
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Parameters by name as the optimizer holds them: its own copies, where it keeps some in higher precision."""
+        return dict(self.model.named_parameters())
+
+    def checks(self) -> list[Check]:
+        """Checks that the program makes of parts of itself, after the first steps; each is part of the verdict."""
+        return []
 
     def symbols(self) -> list[Symbol]:
         """Which symbols of the executed program ran on which kernel, known after the first step."""

@@ -15,7 +15,7 @@ from perfkit import ranges
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.backends.interface import Backend, Program
 from perfkit.errors import InputError, Unavailable
-from perfkit.run_folder import Settings
+from perfkit.run_folder import Check, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 class RawProgram(Program):
     """A `RawStep` with AdamW over its flat parameters."""
+
+    updates_in = "fp32"
 
     def __init__(self, model: torch.nn.Module, step: RawStep, optimizer: AdamW | None) -> None:
         self.model = model
@@ -61,6 +63,9 @@ class RawProgram(Program):
     def gradients(self) -> dict[str, torch.Tensor]:
         return self.step.named_gradients()
 
+    def checks(self) -> list[Check]:
+        return self.optimizer.checks() if self.optimizer else []
+
 
 class AdamW:
     """AdamW in one kernel call over all parameters, with the constants of the workload's own optimizer."""
@@ -72,6 +77,7 @@ class AdamW:
 
         assert step.gradients is not None
         parameters, gradients = step.parameters.flat, step.gradients.flat
+        self._dtype, self._device = parameters.dtype, parameters.device.type
         m = torch.zeros_like(parameters, dtype=torch.float32)
         group = like.param_groups[0]
         numbers = group["lr"], *group["betas"], group["eps"], group["weight_decay"]
@@ -82,6 +88,23 @@ class AdamW:
         """Update all parameters from their gradients."""
         self._steps += 1
         self._update(step=self._steps)
+
+    def checks(self) -> list[Check]:
+        """The kernel by itself against its reference in fp64, with numbers that make each of its terms count.
+
+        A workload's own need not: of a weight decay of 1e-6 a step, or an epsilon of 1e-8, rounding hides everything.
+        """
+        from perfkit import kernels
+        from perfkit.kernels.dtypes import name_of
+
+        operation, ran = self._update.operation, self._update.implementation
+        (result,) = kernels.check(
+            operation, ran.version, name_of(self._dtype), operation.cases[-1],
+            device=self._device, language=ran.language,
+        )  # fmt: skip
+        return [
+            Check(f"{operation.name} by itself: {e.output}", e.error, e.tolerance, None, e.ok) for e in result.errors
+        ]
 
 
 def why_not_adamw(optimizer: torch.optim.Optimizer) -> str:

@@ -63,11 +63,6 @@ def paging() -> tuple[float, float]:
     return float(used.ru_minflt * resource.getpagesize()), used.ru_stime * 1e9
 
 
-def resident_bytes() -> float | None:
-    """Resident memory of this process now, in bytes, where the system tells."""
-    return _status_bytes("VmRSS")
-
-
 def available_bytes(device: str = "cpu") -> float | None:
     """Memory that can still be taken without swapping (CPU) or is free on the GPU, in bytes, where the system tells.
 

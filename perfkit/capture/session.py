@@ -199,7 +199,7 @@ class Session:
             first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
             demonstration = child.call("demonstrate")
             facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
-        losses = first["losses"]
+        losses = first["found"].losses
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
         return _Reference(facts, precision, losses)
@@ -256,9 +256,10 @@ class Session:
 
     def _keep_first(self, member: _Member, first: dict[str, Any]) -> None:
         member.first = first
-        member.record.losses = first["losses"]
+        member.record.losses = first["found"].losses
         member.record.prepare_ns = first["prepare_ns"]
         member.record.first_step_ns = first["first_step_ns"]
+        member.record.warnings += first["warnings"]
 
     def _judge(self, member: _Member, eager: _Member, reference: _Reference) -> None:
         if not member.alive:
@@ -268,12 +269,9 @@ class Session:
         verdict = correctness.judge(
             self.settings.dtype,
             reference.precision,
-            member.first["errors"],
-            eager.first["errors"],
-            member.first["losses"],
-            eager.first["losses"],
+            member.first["found"],
+            eager.first["found"],
             reference.losses,
-            member.first["problems"],
             reference.facts.samples_per_step,
         )
         member.record.correctness = verdict

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit import correctness, ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture import memory, profile
+from perfkit.capture.updates import Updates
 from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, UnusableProfile, UsageError
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 
@@ -121,14 +122,19 @@ class Worker:
     def first_steps(self, steps: int, reference: str, write: bool = False) -> dict[str, Any]:
         """Run the first `steps` steps; write their results as the reference, or measure the error against it.
 
-        Returns losses, the error by tensor (when not writing), and the time of the first step and of preparation.
+        Returns what was found (`correctness.Found`; losses alone when writing), the time of the first step and of
+        preparation, and warnings.
         """
         folder, losses = Path(reference), []
         errors: dict[str, float | None] = {}
         first_ns = 0.0
+        follows = self.settings.training and not write
+        updates = Updates(self.program, self.workload, self.settings) if follows else None
         for index in range(steps):
             self._progress(f"{'first steps' if write else 'correctness'} · step {index + 1} of {steps}")
             self.program.outputs_wanted = index == 0
+            if updates:
+                updates.before()
             started = time.perf_counter_ns()
             outputs, loss = self._step()
             if loss is not None:
@@ -142,13 +148,22 @@ class Worker:
                     errors = correctness.errors_against(folder, results)
                 del results
             del outputs, loss
+            if updates:
+                updates.after(index + 1, compare=index in (0, steps - 1))
+        if updates:
+            updates.close()
         return {
-            "losses": losses,
-            "errors": errors,
+            "found": correctness.Found(
+                losses=losses,
+                errors=errors,
+                updates=updates.errors if updates else {},
+                updates_in=self.program.updates_in,
+                parts=[] if write else self.program.checks(),
+                problems=self.program.problems(),
+            ),
             "first_step_ns": float(first_ns),
             "prepare_ns": self._prepare_ns + first_ns,
-            "problems": self.program.problems(),
-            "resident_bytes": memory.resident_bytes(),
+            "warnings": updates.warnings if updates else [],
         }
 
     def _results(self, outputs: torch.Tensor, loss: torch.Tensor | None) -> dict[str, torch.Tensor]:

@@ -18,7 +18,7 @@ from perfkit.kernels.declare import Operation
 from perfkit.kernels.dispatch import Kernel
 from perfkit.kernels.dtypes import name_of
 from perfkit.kernels.families import find
-from perfkit.kernels.register import runner
+from perfkit.kernels.register import registered, runner
 
 # Not public in PyTorch, and the only way to a range with arguments; Inductor's code uses it for the same purpose.
 _record = torch._C._profiler._RecordFunctionFast
@@ -85,12 +85,13 @@ def bind(
 ) -> Bound:
     """Bind an operation to its arguments, in schema order, and to contiguous tensors that it writes its outputs to.
 
+    A name stands for the operation that is loaded: a user's own, where a folder of kernels replaced it.
     `accumulate` names outputs that it adds to instead of overwriting them. Which version runs is settled here, as for
     an operator's call. Outputs may share memory with inputs only where the operation's category is "elementwise" and
     the shapes are the same. Raises `InputError` when shapes, types or devices do not fit, and `Unavailable` or
     `RunFailed` when there is nothing to run.
     """
-    operation = find(operation) if isinstance(operation, str) else operation
+    operation = (registered(operation) or find(operation)) if isinstance(operation, str) else operation
     signature = operation.signature
     unknown = set(accumulate) - set(signature.outputs)
     if unknown:

@@ -91,6 +91,8 @@ class Operation:
     - `dtypes`: tensors that are not of the working precision: name → "fp32" or "int64".
     - `failures`: a kernel's return code (2 and up) → one sentence.
     - `tolerance`: largest error in a precision, |y - reference| / (|reference| + root mean square of the reference).
+    - `rounded_once`: computed in fp32 in every precision, and each result rounded once: of its error, half a unit in
+      the last place is taken off, and the rest held to the tolerance of fp32.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Operation:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[int, str] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-5, "bf16": 1e-2})
+    rounded_once: bool = False
     folder: Path = Path()
 
     @property

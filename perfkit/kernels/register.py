@@ -64,6 +64,11 @@ def runner(operation: Operation, device: str) -> Runner:
     return registered if registered and registered.operation == operation else Runner(operation, device)
 
 
+def registered(name: str) -> Operation | None:
+    """The operation of this name (with or without `perfkit::`) that was loaded last; None before any was."""
+    return _operations.get(name.removeprefix(f"{NAMESPACE}::"))
+
+
 def _is_new(operation: Operation) -> bool:
     """Whether loading must (re)place it: unknown so far, or a user's own version from another folder."""
     before = _operations.get(operation.name)

@@ -154,6 +154,17 @@ def test_what_cannot_run_by_hand_is_said(gpt2, monkeypatch, tmp_path):
         get("llmc").prepare(gpt2, gpt2.build(settings(gpt2)), settings(gpt2))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_optimizers_kernel_is_checked_by_itself(gpt2, dtype):
+    given = settings(gpt2)
+    program = get("llmc").prepare(gpt2, gpt2.build(given).to(dtype), given)
+    checks = program.checks()
+    assert [c.name for c in checks] == [f"adamw_step by itself: {name}" for name in ("param", "m", "v")]
+    assert all(c.ok and c.allowed == 1e-5 for c in checks)
+    still = get("llmc").prepare(gpt2, gpt2.build(given), settings(gpt2, training=False))
+    assert still.checks() == []
+
+
 def test_an_arena_puts_tensors_on_cache_lines():
     arena = raw.Arena({"a": (3,), "b": (2, 5), "c": ()}, torch.float32, "cpu")
     assert [arena[name].shape for name in "abc"] == [(3,), (2, 5), ()]

@@ -45,6 +45,7 @@ def test_the_manifest_holds_samples_losses_and_a_verdict(folder):
     assert eager.correctness.reference == "eager in fp64"
     names = {c.name for c in eager.correctness.checks}
     assert {"outputs", "loss", "gradient of first.weight", "gradient of last.bias"} <= names
+    assert {"update of first.weight, step 1", "update of last.bias, step 10"} <= names
     assert eager.peak_memory_bytes > 50e6
     assert run.workload.parameters == 64 * 64 + 64 + 64 * 4 + 4
     assert run.environment and run.fingerprint

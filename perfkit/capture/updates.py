@@ -1,0 +1,131 @@
+"""What a program's optimizer changes, against the workload's own optimizer in fp64 on the program's own gradients.
+
+An update cannot be compared with the reference's: the first step of Adam turns every gradient into ± its learning rate,
+so that the noise in a gradient near 0 becomes a full step. So the optimizer is compared by itself: an fp64 one of the
+same kind takes the parameters as the program holds them, and the gradients that the program computed, step by step. It
+keeps moments of its own, so nothing needs to be known of the program's optimizer but what it holds and what it does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perfkit import correctness
+from perfkit.capture import memory
+from perfkit.run_folder import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.backends.interface import Program
+    from perfkit.workloads.interface import Workload
+
+# Parameters, gradients, two moments, one temporary of the step, and the parameters before it.
+WORDS = 6
+SHARE = {"cpu": 0.5, "cuda": 0.125}  # of the free memory: on a GPU several backends take their first steps at once
+
+
+class Updates:
+    """Follows the first steps of `program`: call `before` and `after` around each.
+
+    `errors` holds `correctness.update_error` by name ("update of PARAMETER, step N"). Where the optimizer cannot be
+    followed (for want of memory, or because it does not step in fp64), `errors` is empty and `warnings` says why.
+    """
+
+    def __init__(self, program: Program, workload: Workload, settings: Settings) -> None:
+        self.errors: dict[str, float | None] = {}
+        self.warnings: list[str] = []
+        self._program = program
+        self._parameters: dict[str, torch.nn.Parameter] = {}
+        self._optimizer: torch.optim.Optimizer | None = None
+        try:
+            self._make(workload, settings)
+        except Exception as error:  # a user's optimizer, or memory: the run goes on without this check
+            self._give_up(error)
+
+    def _make(self, workload: Workload, settings: Settings) -> None:
+        import msgspec
+        import torch
+
+        held = self._program.parameters()
+        device = place(sum(p.numel() for p in held.values()), settings.device)
+        if not device:
+            self.warnings.append("What the optimizer changes was not checked: memory is too short for an fp64 one.")
+            return
+        with torch.random.fork_rng(devices=[]):  # the steps draw the same numbers as the reference's
+            model = workload.build(settings).to(device, torch.float64)
+        self._parameters = dict(model.named_parameters())
+        form = "fused" if "optimizer" in workload.takes else "default"  # fused: a third of the memory traffic
+        self._optimizer = workload.optimizer(model, msgspec.structs.replace(settings, optimizer=form))
+
+    def before(self) -> None:
+        """Take over the parameters as they are before a step."""
+        import torch
+
+        if self._optimizer is None:
+            return
+        held = self._program.parameters()
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                if name in held and held[name].shape == parameter.shape:
+                    parameter.copy_(held[name])
+
+    def after(self, step: int, compare: bool) -> None:
+        """Step with the gradients that the program computed in step number `step`; with `compare`, keep the errors."""
+        if self._optimizer is None:
+            return
+        before = {name: p.detach().clone() for name, p in self._parameters.items()} if compare else {}
+        try:
+            self._step()
+        except Exception as error:  # a user's optimizer
+            self._give_up(error)
+            return
+        held = self._program.parameters() if compare else {}
+        for name, old in before.items():
+            new = self._parameters[name].detach()
+            off = correctness.update_error(held[name], old, new) if name in held else None
+            self.errors[f"update of {name}, step {step}"] = off
+
+    def _step(self) -> None:
+        assert self._optimizer is not None
+        gradients = self._program.gradients()
+        for name, parameter in self._parameters.items():
+            parameter.grad = None if gradients.get(name) is None else _in_fp64(gradients[name], parameter.device)
+        self._optimizer.step()
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def _give_up(self, error: Exception) -> None:
+        lines = str(error).strip().splitlines() or [""]
+        self.warnings.append(
+            "What the optimizer changes was not checked: the workload's optimizer does not step in fp64 "
+            f"({type(error).__name__}: {lines[0][:200]})."
+        )
+        self.errors.clear()
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        import torch
+
+        on_gpu = any(p.is_cuda for p in self._parameters.values())
+        self._parameters, self._optimizer = {}, None
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+
+def _in_fp64(gradient: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Rows that a sparse gradient holds twice are added in its own precision: their rounding is the gradient's."""
+    import torch
+
+    values = gradient.detach()
+    return (values.coalesce() if values.is_sparse else values).to(device, torch.float64)
+
+
+def place(parameters: int, device: str) -> str:
+    """Where an fp64 optimizer of so many parameters has room: on `device`, else on the CPU; "" for nowhere."""
+    for candidate in dict.fromkeys([device, "cpu"]):
+        available = memory.available_bytes(candidate)
+        if available is None or parameters * 8.0 * WORDS < available * SHARE[candidate.split(":")[0]]:
+            return candidate
+    return ""
