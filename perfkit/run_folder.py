@@ -139,6 +139,7 @@ class DeclaredKernel(msgspec.Struct, frozen=True, kw_only=True):
     bytes_written: float
     operators: tuple[str, ...] = ()
     family: str = "fused"
+    loops: tuple[tuple[float, float], ...] = ()  # on a GPU, of each of its loops: bytes, and instructions of one lane
 
 
 class BackendRun(msgspec.Struct, kw_only=True):

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis import fused
+from perfkit.analysis import fused, fused_eager
 from perfkit.analysis.judging import TOO_SHORT_NS
+from perfkit.analysis.memory_roof import passing
 from perfkit.analysis.results import BackendReport, Fusion, FusionGroup, FusionPart
-from perfkit.analysis.roofline import Booleans
+from perfkit.analysis.roofline import Booleans, Reals
 from perfkit.analysis.rules import Case
 from perfkit.analysis.rules.chains import GENERATED, Chain, called, chains
 
@@ -102,9 +103,9 @@ def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain], least: float) -
     fused = sum(_chain_ns(case, chain, least) for chain in mine)
     if not _by_memory(case):
         return case.time(single) + case.per_step(fused)
-    time, moved = case.judged.time, np.nan_to_num(case.judged.bytes)
-    alone = sum(min(float(time[i]), _alone(case, float(moved[i]), least)) for i in np.flatnonzero(single).tolist())
-    return case.per_step(fused + alone)
+    read, written = _moved(case)
+    alone = _alone(case, read[single], written[single], least)
+    return case.per_step(fused + float(np.fmin(np.nan_to_num(case.judged.time[single]), alone).sum()))
 
 
 def _chain_ns(case: Case, chain: Chain, least: float) -> float:
@@ -113,8 +114,9 @@ def _chain_ns(case: Case, chain: Chain, least: float) -> float:
     now = float(np.nansum(case.judged.time[rows]))
     if not _by_memory(case):
         return max(now - chain.moved_ns - (len(rows) - 1) * least, 0.0)
-    kept = max(float(np.nansum(case.judged.bytes[rows])) - chain.saved_bytes, 0.0)
-    return min(now, _alone(case, kept, least))
+    read, written = _moved(case)
+    left = max(read[rows].sum() - chain.saved_read, 0.0), max(written[rows].sum() - chain.saved_written, 0.0)
+    return min(now, float(_alone(case, np.array(left[:1]), np.array(left[1:]), least)[0]))
 
 
 def _by_memory(case: Case) -> bool:
@@ -149,17 +151,23 @@ def _empty_ns(case: Case) -> float:
     The lower quartile: an interruption makes some of a µs take many times as long, and none shorter. Copies and fills
     of a number are mostly parts of other operators, and a fraction of a call: they tell where nothing else does.
     """
-    small = case.judged.bytes <= fused.NEXT_TO_NOTHING
+    small = case.judged.bytes <= fused_eager.NEXT_TO_NOTHING
     for families in (("elementwise",), ("copy", "fill")):
         if (rows := small & case.is_in("family", families)).any():
             return float(np.quantile(case.judged.time[rows], 0.25))
     return 0.0
 
 
-def _alone(case: Case, bytes_: float, least: float) -> float:
-    """The time of one kernel on a GPU that moves `bytes_`."""
+def _moved(case: Case) -> tuple[Reals, Reals]:
+    """Bytes read and written of each row, 0 where they are unknown."""
+    frame = case.frame
+    return np.nan_to_num(frame["bytes_read"].to_numpy(float)), np.nan_to_num(frame["bytes_written"].to_numpy(float))
+
+
+def _alone(case: Case, read: Reals, written: Reals, least: float) -> Reals:
+    """The time of kernels on a GPU that move so many bytes each."""
     assert case.ceilings is not None
-    return least + bytes_ / case.ceilings.bandwidth_for(bytes_).value * 1e9
+    return least + passing(read, written, case.ceilings)
 
 
 def _bytes(case: Case, rows: Booleans) -> float:
@@ -219,7 +227,7 @@ def _check_kernels(said: Fusion, eager: Case, compiled: Case) -> None:
     replaced = eager.is_in("family", _GENERATED_FAMILIES) & ~eager.is_in("pass", ("optimizer",))
     on_gpu = eager.report.device == "cuda"
     found = eager.ceilings
-    machine = fused.Machine(
+    machine = fused_eager.Machine(
         start_ns=_least_ns(eager) if on_gpu else (found.region_s or 0.0) * 1e9,
         empty_ns=_empty_ns(eager),
         threads=max(found.threads, 1),
@@ -227,7 +235,9 @@ def _check_kernels(said: Fusion, eager: Case, compiled: Case) -> None:
         handover=found.handover or 0.0,
         private=found.caches.get("L2", 0.0),
     )
-    said.kernels = fused.check(eager, replaced, compiled, _generated(compiled), machine)
+    generated = _generated(compiled)
+    left = _fusible(compiled) & ~generated
+    said.kernels = fused.check(eager, replaced, compiled, generated, left, machine)
     if known := fused.error(said.kernels):
         said.kernels_error, said.kernels_known = known
 

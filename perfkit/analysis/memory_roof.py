@@ -93,6 +93,25 @@ def memory_roof(of: Bytes, ceilings: Ceilings) -> MemoryRoof:
     return result
 
 
+def passing(read: Reals, written: Reals, ceilings: Ceilings) -> Reals:
+    """What so many bytes are expected to take on a GPU, ns, by the rates of the roof and without a measured time.
+
+    What is both read and written passes at the rate of work in place, which reads a byte for each that it writes: main
+    memory is slower at that than at reading or writing alone. The rest passes at the other curve's rate.
+    """
+    total, both = read + written, 2 * np.minimum(read, written)
+    return (both / _rates(ceilings, total, in_place=True) + (total - both) / _rates(ceilings, total)) * 1e9
+
+
+def _rates(ceilings: Ceilings, distinct: Reals, in_place: bool = False) -> Reals:
+    """Bytes/s of L2 where it holds so many, else of main memory; by the working set where L2's size is unknown."""
+    curve, capacity = ceilings.envelope(in_place), ceilings.l2_capacity
+    if capacity is None:
+        return _level(curve, distinct)[1]
+    inside = [point for point in curve if point[0] <= capacity]
+    return np.where((distinct <= capacity) & bool(inside), _level(inside, distinct)[1], curve[-1][1])
+
+
 def _joined(first: MemoryRoof, second: MemoryRoof, chosen: Booleans) -> MemoryRoof:
     """`second` in the rows that are `chosen`, `first` in the others."""
     return MemoryRoof(

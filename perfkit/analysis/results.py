@@ -258,19 +258,21 @@ class FusionGroup(msgspec.Struct, kw_only=True):
 class FusedKernel(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel that a compiler fused, a step: predicted from the operators that it stands for, and measured.
 
-    `eager_ns` is what these operators took in eager; `predicted_ns` is None where nothing allows a prediction, and
-    `why` then says so; else `why` tells of predictions that are far from the measurement.
+    `eager_ns` is its part of what these operators took in eager; None where that is not the same work, and `apart` says
+    why. `predicted_ns` is None where nothing allows a prediction, and `why` then says so; else `why` tells of
+    predictions that are far from the measurement.
     """
 
     name: str
     pass_: str
     operators: list[str]
     count: float
-    eager_ns: float
+    eager_ns: float | None
     predicted_ns: float | None
     measured_ns: float
     bound: str = ""  # what sets the prediction: memory, arithmetic or start
     why: str = ""
+    apart: str = ""
 
 
 class Fusion(msgspec.Struct, kw_only=True):

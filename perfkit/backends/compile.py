@@ -188,5 +188,6 @@ def _declared(kernel: FusedKernel) -> DeclaredKernel:
         bytes_read=kernel.bytes_read,
         bytes_written=kernel.bytes_written,
         operators=tuple(name for name in kernel.operators if model.kind(name) == "work"),
+        loops=kernel.loops,
         family="matmul" if any(unit.startswith("matrix") for unit in flop) else "fused",
     )

@@ -8,6 +8,10 @@ from perfkit.analysis.results import BackendReport, Fusion
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
 
 _SHOWN = 3
+_ARITHMETIC = {
+    "cuda": "the instructions of its loops take at the measured rate",
+    "cpu": "the arithmetic of its operators took one by one",
+}
 _KERNELS = 8
 
 
@@ -57,11 +61,11 @@ def fused_kernels(backend: BackendReport) -> Table | None:
         words("ratio", ["–" if r is None else f"{r:.2f}" for r in ratios]),
         words("bound by", [k.bound for k in shown], priority=3),
         words("why they part", [clean(k.why, 120) for k in shown], priority=2),
-        notes=[_error(said, len(shown))],
+        notes=[_error(said, len(shown), backend.device), *_not_compared(said)],
     )
 
 
-def _error(said: Fusion, shown: int) -> str:
+def _error(said: Fusion, shown: int, device: str) -> str:
     """How far the predictions are from the measurement, all kernels together."""
     rest = f"{len(said.kernels) - shown} more kernels. " if len(said.kernels) > shown else ""
     if said.kernels_error is None or said.kernels_known is None:
@@ -69,8 +73,23 @@ def _error(said: Fusion, shown: int) -> str:
     return (
         f"{rest}Weighted by time, the predictions are {said.kernels_error:.0%} off, for {said.kernels_known:.0%} of "
         "the time of fused kernels. A kernel is predicted to take what its bytes take at the measured bandwidth, or "
-        "what the arithmetic of its operators took one by one, whichever is longer."
+        f"what {_ARITHMETIC['cuda' if device == 'cuda' else 'cpu']}, whichever is longer."
     )
+
+
+def _not_compared(said: Fusion) -> list[str]:
+    """How many kernels have no time one by one, since eager does other work there, and why the longest has none."""
+    apart = [k for k in said.kernels if k.apart]
+    if not apart:
+        return []
+    ns = sum(k.measured_ns for k in apart)
+    count = "1 kernel is" if len(apart) == 1 else f"{len(apart)} kernels are"
+    most = max(apart, key=lambda k: k.measured_ns)
+    what = "it does" if len(apart) == 1 else "they do"
+    return [
+        f"{count} not compared with operators one by one ({units.text(ns, 'ns')}): eager's time is not of the work "
+        f"that {what}. The longest, {clean(most.name, 60)}: {clean(most.apart, 120)}."
+    ]
 
 
 def _groups(said: Fusion) -> list[str]:

@@ -24,6 +24,11 @@ function fusionCard(backend) {
     ...fusedKernels(said, by));
 }
 
+// Why a kernel has no time one by one, where that is not why it has no prediction either.
+function apart(kernel) {
+  return kernel.apart && kernel.apart !== kernel.why ? `not compared one by one: ${kernel.apart}` : "";
+}
+
 // Each kernel of the compiler: predicted from the operators that it stands for, and measured.
 function fusedKernels(said, by) {
   const kernels = (said.kernels || []).filter((k) => known(k.measured_ns));
@@ -36,7 +41,7 @@ function fusedKernels(said, by) {
     { head: "Predicted", unit: scale.suffix, right: true, cell: (k) => el("strong", {}, number(k.predicted_ns, scale)) },
     { head: "Took", unit: scale.suffix, right: true, cell: (k) => el("strong", {}, number(k.measured_ns, scale)) },
     { head: "Bound by", cell: (k) => k.bound },
-    { head: "Why they part", cell: (k) => clean(k.why, 200) },
+    { head: "Why they part", cell: (k) => clean([k.why, apart(k)].filter(Boolean).join("; "), 200) },
   ], kernels);
   const error = known(said.kernels_error)
     ? `Weighted by time, the predictions are ${Math.round(said.kernels_error * 100)} % off, for ${Math.round(said.kernels_known * 100)} % of the time of fused kernels.` : "";

@@ -66,3 +66,43 @@ def test_the_calls_of_triton_kernels_are_told_with_their_lines(monkeypatch):
     assert {site.name} == set(found.known())
     assert f"{site.name}.run(" in found.code[0].splitlines()[site.line - 1]
     assert {(m.module, m.operator) for m in site.members} == {("(root)", "mul"), ("(root)", "tanh")}
+
+
+@pytest.mark.parametrize(("width", "access"), [(5000, 2), (5001, 10)])
+def test_each_loop_of_a_reduction_has_its_bytes_and_instructions(width, access, monkeypatch):
+    """Maximum and sum of exponentials in one loop, exp(x − max) in another; rows of 5001 begin anywhere."""
+
+    def softmax(x):
+        most, _ = torch._inductor.inductor_prims.prepare_softmax_online(x, 1)
+        return torch.exp(x - most)
+
+    found = recorded(softmax, torch.ones(ROWS, width), monkeypatch=monkeypatch)
+    assert found.warnings == []
+    ((name, kernel),) = found.known().items()
+    assert name.startswith("triton_red_fused")
+    size = ROWS * width
+    first, *_, last = kernel.loops
+    assert first == (pytest.approx(4 * size, rel=0.01), pytest.approx((29 + access) * size, rel=0.01))
+    assert last == (pytest.approx(8 * size, rel=0.01), pytest.approx((1 + 9 + 2 * access) * size, rel=0.01))
+    assert _declared(kernel).loops == kernel.loops
+    assert _declared(kernel).flop == {"vector_fp32": pytest.approx(6 * size, rel=0.01)}
+
+
+def test_a_kernel_that_is_called_without_its_name_is_told(monkeypatch):
+    """So Inductor calls what reduces rows and columns at once."""
+    from torch._inductor.codegen.triton import TritonScheduling
+
+    from perfkit.backends.inductor import recording as module
+
+    wrapped = module._recording_comment
+
+    def unnamed(into, original):
+        inner = wrapped(into, original)
+        return lambda self, node_schedule, kernel_name=None: inner(self, node_schedule)
+
+    monkeypatch.setattr(module, "_recording_comment", unnamed)
+    assert "codegen_comment" in vars(TritonScheduling)
+    found = recorded(lambda x: torch.tanh(x * 2), torch.ones(ROWS, WIDTH), monkeypatch=monkeypatch)
+    ((site,),) = found.sites.graphs
+    assert {site.name} == set(found.known())
+    assert {m.operator for m in site.members} == {"mul", "tanh"}

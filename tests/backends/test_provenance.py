@@ -110,6 +110,16 @@ def test_what_a_pattern_made_has_the_place_of_its_user_and_a_product_that_of_its
     assert found[added] == ("lm_head", "linear")
 
 
+def test_padding_that_the_compiler_adds_is_a_pad() -> None:
+    g = Graph()
+    x = g.input(4, 4)
+    cast = g.call(ATEN.relu.default, x, at="loss", function=torch.relu)
+    padded = g.call(ATEN.constant_pad_nd.default, cast, [0, 4])
+    own = g.call(ATEN.constant_pad_nd.default, cast, [0, 4], at="h", function=torch.nn.functional.pad)
+    found = places_of(g.graph, {})
+    assert (found[padded], found[own]) == (("loss", "pad"), ("h", "pad"))
+
+
 @pytest.mark.parametrize(
     ("name", "target", "expected"),
     [

@@ -30,7 +30,13 @@ class Chain:
     rows: tuple[int, ...]
     moved_ns: float  # of the intermediates that are neither written nor read any more
     launch_ns: float  # between the kernels
-    saved_bytes: float
+    saved_read: float  # bytes
+    saved_written: float
+
+    @property
+    def saved_bytes(self) -> float:
+        """What is neither read nor written any more."""
+        return self.saved_read + self.saved_written
 
 
 def elementwise(case: Case) -> Booleans:
@@ -52,7 +58,7 @@ def chains(case: Case, work: Booleans) -> list[Chain]:
     sums = [np.bincount(group[:-1], np.where(linked, a, 0.0), group[-1] + 1) for a in _spared(case, first, second)]
     begin, size = np.unique(group, return_index=True, return_counts=True)[1:]
     return [
-        Chain(tuple(rows[b : b + n].tolist()), float(sums[0][g]), float(sums[1][g]), float(sums[2][g]))
+        Chain(tuple(rows[b : b + n].tolist()), *(float(sums[of][g]) for of in range(4)))
         for g, (b, n) in enumerate(zip(begin.tolist(), size.tolist(), strict=True))
         if n > 1
     ]
@@ -80,22 +86,53 @@ def _reads(case: Case, first: Integers, second: Integers) -> Booleans:
 
 
 def _fits(before: str, after: str) -> bool:
-    """Whether a row with shapes `after` has an operand of the shape that one with shapes `before` writes."""
+    """Whether a row with shapes `after` has an operand of as many elements as one with shapes `before` writes: between
+    them a view may stand."""
     result = tensors.broadcast(before)
-    return result is not None and any(shape == result for _, shape in tensors.shapes(after))
+    if result is None:
+        return False
+    return any(tensors.elements(shape) == tensors.elements(result) for _, shape in tensors.shapes(after))
 
 
-def _spared(case: Case, first: Integers, second: Integers) -> tuple[Reals, Reals, Reals]:
-    """What joining two rows spares: ns of moving the intermediate, ns between them, and its bytes, written and read."""
+def _parts(case: Case, first: Integers, second: Integers) -> Booleans:
+    """Whether two rows are parts of one copy or fill: PyTorch divides those of more than 2³¹ bytes on a GPU."""
+    import pandas as pd
+
+    same = case.is_in("family", ("copy", "fill"))[first] & (case.report.device == "cuda")
+    for column in ("short_name", "operator", "module", "shapes"):
+        code = pd.factorize(case.frame[column])[0]
+        same &= code[first] == code[second]
+    return same
+
+
+def _spared(case: Case, first: Integers, second: Integers) -> tuple[Reals, Reals, Reals, Reals]:
+    """What joining two rows spares: ns of moving the intermediate, ns between them, and its bytes, read and written.
+
+    The second reads no more of it than it reads at all; where that is nothing, it is none of its inputs. A fill that it
+    does not read as a whole is what it writes into: that stays.
+    """
     start, time = case.frame["start_ns"].to_numpy(float), np.nan_to_num(case.judged.time)
-    written = np.nan_to_num(case.frame["bytes_written"].to_numpy(float))[first]
+    read, written = (np.nan_to_num(case.frame[name].to_numpy(float)) for name in ("bytes_read", "bytes_written"))
+    parts = _parts(case, first, second)
+    written = np.where(parts, 0.0, _with_parts(written[first], parts))
+    again = np.minimum(read[second], written)
+    stays = case.is_in("family", ("fill",))[first] & (again < written)
+    again, written = np.where(stays, 0.0, again), np.where(stays | (again <= 0), 0.0, written)
     rate = _rates(case)
     moved = np.zeros(len(first))
     with np.errstate(divide="ignore", invalid="ignore"):
         for rows in (first, second):
             moved += np.where((written > 0) & (rate[rows] > 0), np.minimum(written / rate[rows], time[rows]), 0.0)
     gap = start[second] - start[first] - time[first]
-    return moved, np.clip(np.nan_to_num(gap), 0.0, _LONGEST_GAP), 2 * written
+    return moved, np.clip(np.nan_to_num(gap), 0.0, _LONGEST_GAP), again, written
+
+
+def _with_parts(written: Reals, parts: Booleans) -> Reals:
+    """What each row wrote together with the parts of the same result right before it."""
+    begin = np.concatenate([[0], np.cumsum(~parts)[:-1]])  # a row after a part goes on with it
+    total = np.cumsum(written)
+    before = np.concatenate([[0.0], total])[np.searchsorted(begin, begin)]
+    return total - before
 
 
 def _rates(case: Case) -> Reals:

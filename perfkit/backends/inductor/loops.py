@@ -7,7 +7,7 @@ of a stored variance has the whole LayerNorm before it among its origins. The lo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,30 +25,51 @@ _OPERATORS = {
     "ceil_to_int": "ceil", "floor_to_int": "floor", "libdevice_exp": "exp", "libdevice_sqrt": "sqrt",
 }  # fmt: skip
 _REDUCTIONS = {
-    "sum": "sum", "max": "amax", "min": "amin", "prod": "prod", "any": "any", "argmax": "argmax", "argmin": "argmin",
-    "welford_reduce": "var_mean", "welford_combine": "var_mean",
+    "sum": ("sum",), "max": ("amax",), "min": ("amin",), "prod": ("prod",), "any": ("any",), "argmax": ("argmax",),
+    "argmin": ("argmin",), "welford_reduce": ("var_mean",), "welford_combine": ("var_mean",),
+    "online_softmax_reduce": ("amax", "sub", "exp", "sum"),  # the maximum of a row, and the sum of its exponentials
 }  # fmt: skip
 _COMPARISONS = {
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf",
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a loop body: Inductor's name of it, the precisions of its operands and of its value, its other
+    arguments, and how often it runs: `times` is the product of the sizes of the indices that it depends on."""
+
+    name: str
+    operands: tuple[str, ...]
+    settings: tuple[Any, ...]
+    dtype: str
+    times: float
+    index: Any = None  # of a load or a store: its expression in the loop's variables
+
+
 def calls_of(leaf: Any, graph: Any) -> list[Call]:
-    """The arithmetic of one loop nest, each distinct operation once over all iterations.
+    """The arithmetic of one loop nest, each distinct operation once over all iterations."""
+    if getattr(leaf, "_body", None) is None:
+        return _template_calls(leaf)
+    outer, inner = (math.prod(number(size) for size in sizes) for sizes in leaf.get_ranges())
+    shape = (int(outer), int(inner)) if leaf.is_reduction() else (int(outer * inner),)
+    arithmetic = [one for one in operations_of(leaf, graph) if one.name not in _NOT_ARITHMETIC]
+    return [call for one in arithmetic for call in _calls(one, shape)]
+
+
+def operations_of(leaf: Any, graph: Any) -> list[Operation]:
+    """The distinct operations of one loop nest's body, moves of data among them; none for a template.
 
     Inductor writes a value's expression out at every use and lets the code generator find the repetitions: so does
     this, by giving equal expressions one key.
     """
     body = getattr(leaf, "_body", None)
     if body is None:
-        return _template_calls(leaf)
-    outer, inner = (math.prod(number(size) for size in sizes) for sizes in leaf.get_ranges())
-    shape = (int(outer), int(inner)) if leaf.is_reduction() else (int(outer * inner),)
-    calls: list[Call] = []
-    seen: dict[Hashable, tuple[Hashable, str]] = {}
+        return []
+    loop = _Loop(body, graph)
     for block in (body.root_block, *body.subblocks.values()):
-        _number_values(block.graph, _Loop(shape, graph, seen, calls.append))
-    return calls
+        loop.number_values(block.graph)
+    return loop.operations
 
 
 def another_output(leaf: Any, seen: set[Hashable]) -> bool:
@@ -65,39 +86,79 @@ def another_output(leaf: Any, seen: set[Hashable]) -> bool:
     return False
 
 
-@dataclass
+def _calls(one: Operation, shape: tuple[int, ...]) -> list[Call]:
+    """An operation over all iterations of its loop nest, as the cost model knows it."""
+    if one.name == "reduction":
+        dtype = one.operands[0] if one.operands else "fp32"
+        names = _REDUCTIONS.get(str(one.settings[2]), ("sum",))
+        return [Call(f"aten::{name}", _operands(name, shape, dtype)) for name in names]
+    size = (math.prod(shape),)
+    return [Call(f"aten::{_OPERATORS.get(one.name, one.name)}", tuple(TensorSpec(size, d) for d in one.operands))]
+
+
+def _operands(name: str, shape: tuple[int, ...], dtype: str) -> tuple[Any, ...]:
+    """What one step of a reduction works on: its loop, or for an elementwise part of it all of the elements."""
+    whole = TensorSpec((math.prod(shape),), dtype)
+    return {"sub": (whole, whole), "exp": (whole,)}.get(name, (TensorSpec(shape, dtype), (1,)))
+
+
+@dataclass(frozen=True)
+class _Value:
+    key: Hashable
+    dtype: str  # "" for what is no value (an index)
+    over: frozenset[Any]  # the variables of the loop nest that it depends on
+    index: Any = None
+
+
 class _Loop:
-    """The iteration space of a loop nest, the values met in it (key → key and dtype), and where its calls go."""
+    """The operations of a loop nest's body; equal values have one key."""
 
-    shape: tuple[int, ...]
-    graph: Any
-    seen: dict[Hashable, tuple[Hashable, str]]
-    emit: Callable[[Call], None]
+    def __init__(self, body: Any, graph: Any) -> None:
+        self.graph = graph
+        self.sizes = {variable: number(size) for variable, size in body.var_ranges.items()}
+        self.indices = body.indexing_exprs
+        self.seen: dict[Hashable, _Value] = {}
+        self.operations: list[Operation] = []
 
-    def call(self, operation: str, dtypes: list[str], settings: tuple[Any, ...]) -> Call:
-        if operation == "reduction":
-            name = _REDUCTIONS.get(str(settings[2]), "sum")
-            return Call(f"aten::{name}", (TensorSpec(self.shape, dtypes[0] if dtypes else "fp32"), (1,)))
-        size = (math.prod(self.shape),)
-        return Call(f"aten::{_OPERATORS.get(operation, operation)}", tuple(TensorSpec(size, d) for d in dtypes))
+    def number_values(self, block: Any) -> None:
+        """Walk a block of operations in order, give equal values one key, and note each operation once."""
+        values: dict[Any, _Value] = {}
+        for node in block.nodes:
+            if node.op not in ("call_method", "call_module", "call_function"):
+                continue
+            used = [values[a] for a in node.args if a in values]
+            operands = used if node.op == "call_method" else []
+            settings = tuple(a for a in node.args[1:] if a not in values)
+            name = str(node.target)
+            told = (str(self.indices[str(node.args[0])]),) if name == "get_index" else tuple(map(str, settings))
+            key = (name, told, tuple(operand.key for operand in operands))
+            if key not in self.seen:
+                self.seen[key] = self._value(key, name, settings, operands, node)
+                if node.op == "call_method":
+                    self._note(name, settings, operands, self.seen[key])
+            values[node] = self.seen[key]
 
+    def _value(self, key: Hashable, name: str, settings: tuple[Any, ...], operands: list[_Value], node: Any) -> _Value:
+        if name == "get_index":
+            index = self.indices[str(node.args[0])]
+            return _Value(key, "", self._variables(index), index)
+        called = node.op == "call_method"  # else it is a block behind a mask
+        over = frozenset[Any]().union(*(o.over for o in operands)) if called else frozenset(self.sizes)
+        if name == "store_reduction":
+            over = operands[0].over  # of the index: the value is reduced
+        dtypes = [o.dtype for o in operands if o.dtype]
+        return _Value(key, _result_dtype(name, settings, dtypes, self.graph), over)
 
-def _number_values(block: Any, loop: _Loop) -> None:
-    """Walk a block of operations in order, give equal values one key, and emit a call for each arithmetic one."""
-    values: dict[Any, tuple[Hashable, str]] = {}
-    for node in block.nodes:
-        if node.op not in ("call_method", "call_module", "call_function"):
-            continue
-        operands = [values[a] for a in node.args if a in values] if node.op == "call_method" else []
-        settings = tuple(a for a in node.args[1:] if a not in values)
-        target = str(node.target)
-        key = (target, tuple(str(s) for s in settings), tuple(operand[0] for operand in operands))
-        if key not in loop.seen:
-            dtypes = [dtype for _, dtype in operands if dtype]
-            loop.seen[key] = (key, _result_dtype(target, settings, dtypes, loop.graph))
-            if target not in _NOT_ARITHMETIC and node.op == "call_method":
-                loop.emit(loop.call(target, dtypes, settings))
-        values[node] = loop.seen[key]
+    def _variables(self, index: Any) -> frozenset[Any]:
+        """The loop's variables in an index; all of them where it holds a value that was loaded."""
+        symbols = frozenset(getattr(index, "free_symbols", ()))
+        return symbols if symbols <= self.sizes.keys() else frozenset(self.sizes)
+
+    def _note(self, name: str, settings: tuple[Any, ...], operands: list[_Value], value: _Value) -> None:
+        times = math.prod(self.sizes[variable] for variable in value.over)
+        index = next((o.index for o in operands if o.index is not None), None)
+        dtypes = tuple(o.dtype for o in operands if o.dtype)
+        self.operations.append(Operation(name, dtypes, settings, value.dtype, times, index))
 
 
 def _result_dtype(target: str, settings: tuple[Any, ...], dtypes: list[str], graph: Any) -> str:

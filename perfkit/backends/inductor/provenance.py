@@ -10,6 +10,7 @@ backward carry both of their forward node (`fwd_…`). So:
 - Nodes without either: a sum of gradients has the place of the summand that is computed last, as autograd makes the sum
   in that node. What a pattern put in the place of others has the place of its first user; a product has that of its
   factors instead, and attention keeps its own name.
+- Padding that the compiler adds (for the alignment of a product) is a `pad`, which the model does not call.
 - A node that several kernels name belongs to the first: Inductor lists all that a value was computed from.
 - The share of an operator in a fused kernel follows from the bytes that its nodes would read from and write to the
   others if they were a kernel of their own (`perfkit.members.split`). Views and constants move nothing.
@@ -56,6 +57,7 @@ class CallSites:
     paths: dict[int, str] = field(default_factory=dict)
     graphs: list[list[members.CallSite]] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)  # name of a kernel → what a profiler shows for it
+    defined: str = ""  # the Triton kernel that was written last
     _open: dict[int, list[tuple[str, Any, bool]]] = field(default_factory=dict)  # by graph, until its code is whole
 
     def begin(self, model: torch.nn.Module) -> None:
@@ -145,6 +147,9 @@ def places_of(graph: Any, paths: dict[int, str]) -> dict[Any, Place]:
     for node in graph.nodes:
         if node not in found and not _function(node) and (place := _from_inputs(node, found, order)):
             found[node] = place
+    for node in found:
+        if _short_name(node) == "constant_pad_nd" and not _function(node):
+            found[node] = (found[node][0], "pad")
     return found
 
 

@@ -6,9 +6,10 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perfkit.backends.inductor.instructions import instructions_of
 from perfkit.backends.inductor.loops import another_output, calls_of, operators_of
 from perfkit.backends.inductor.provenance import CallSites, recording_sites
 from perfkit.backends.inductor.traffic import Traffic
@@ -29,6 +30,8 @@ class FusedKernel:
     calls: tuple[Call, ...]
     # Apart from where it stems from, one source serves several places of the model: the first one is told.
     operators: tuple[str, ...] = field(compare=False)
+    # On a GPU, of each of its loops, one after the other: bytes that it reads and writes, instructions that it issues.
+    loops: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass
@@ -71,6 +74,7 @@ def recording(into: Recording) -> Iterator[None]:
     with (
         _replaced(CppScheduling, "define_kernel", functools.partial(_recording_kernels, into), into),
         _replaced(TritonScheduling, "define_kernel", functools.partial(_recording_triton, into), into),
+        _replaced(TritonScheduling, "codegen_comment", functools.partial(_recording_comment, into), into),
         _replaced(GraphLowering, "save_output_code", functools.partial(_recording_code, into), into),
         recording_sites(into.sites, into.warn),
     ):
@@ -115,16 +119,50 @@ def _recording_triton(into: Recording, original: Any) -> Any:
         from torch._inductor.virtualized import V
 
         name: str = original(self, *args, **settings)
+        into.sites.defined = name
         try:
             _, node_schedule, kernel = args[:3]
             nodes = [node for node in node_schedule if hasattr(node, "get_nodes")]
             if nodes:
-                into.add(name, describe(nodes, kernel.args, V.graph))
+                found = describe(nodes, kernel.args, V.graph)
+                into.add(name, replace(found, loops=_loops(node_schedule, kernel, V.graph)))
         except Exception as error:  # a private structure that changed must never break the user's compilation
             into.warn(f"Some fused kernels have no FLOP: {name}: {type(error).__name__}: {error}.")
         return name
 
     return define_kernel
+
+
+def _recording_comment(into: Recording, original: Any) -> Any:
+    """A kernel that reduces rows and columns at once is called without being told of: the comment before its call has
+    no name. It is the one that was written right before."""
+
+    def codegen_comment(self: Any, node_schedule: Any, kernel_name: str | None = None) -> Any:
+        from torch._inductor.virtualized import V
+
+        if kernel_name is None and into.sites.defined:
+            into.sites.called(V.graph, into.sites.defined, node_schedule, False)
+        return original(self, node_schedule, *((kernel_name,) if kernel_name is not None else ()))
+
+    return codegen_comment
+
+
+def _loops(node_schedule: Any, kernel: Any, graph: Any) -> tuple[tuple[float, float], ...]:
+    """Bytes and instructions of each loop of a Triton kernel: markers in its schedule end them, and where a block holds
+    its rows whole there is one."""
+    parts: list[list[Any]] = [[]]
+    for node in node_schedule:
+        if hasattr(node, "get_nodes"):
+            parts[-1].extend(node.get_nodes())
+        elif not getattr(kernel, "persistent_reduction", False):
+            parts.append([])
+    written = frozenset(dep.name for part in parts for leaf in part for dep in leaf.read_writes.writes)
+    found = []
+    for part in filter(None, parts):
+        moved, seen = Traffic(part, kernel.args, graph, written), set[Hashable]()
+        distinct = [leaf for leaf in part if not another_output(leaf, seen)]
+        found.append((moved.read() + moved.written(), instructions_of(distinct, graph)))
+    return tuple(found)
 
 
 def _recording_code(into: Recording, original: Any) -> Any:
@@ -162,4 +200,4 @@ def describe(nodes: Any, args: Any, graph: Any) -> FusedKernel:
     traffic = Traffic(leaves, args, graph)
     seen: set[Hashable] = set()
     calls = tuple(call for leaf in leaves if not another_output(leaf, seen) for call in calls_of(leaf, graph))
-    return FusedKernel(traffic.read(), traffic.written(), calls, operators_of(leaves))
+    return FusedKernel(traffic.read(), traffic.written() + traffic.scratch(), calls, operators_of(leaves))

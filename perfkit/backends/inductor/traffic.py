@@ -10,17 +10,20 @@ from perfkit.cost.model import ITEM_BYTES
 
 
 class Traffic:
-    """Minimal bytes of a kernel: what comes from outside is read once, what stays behind is written once."""
+    """Minimal bytes of a kernel: what comes from outside is read once, what stays behind is written once.
 
-    def __init__(self, leaves: list[Any], args: Any, graph: Any) -> None:
-        self.graph = graph
+    Of one of its loops where `inside` names what the others write: their results do not come from outside.
+    """
+
+    def __init__(self, leaves: list[Any], args: Any, graph: Any, inside: frozenset[str] = frozenset()) -> None:
+        self.graph, self.args = graph, args
         # An atomic add shows as a read of the whole buffer; its write tells how much of it is touched.
         self.reads = [
             dep for leaf in leaves for dep in leaf.read_writes.reads
             if hasattr(dep, "get_numel") and getattr(dep, "mode", None) is None
         ]  # fmt: skip
         self.writes = [dep for leaf in leaves for dep in leaf.read_writes.writes if hasattr(dep, "get_numel")]
-        self.inside = {dep.name for dep in self.writes}
+        self.inside = {dep.name for dep in self.writes} | inside
         # A buffer changed in place has a new name after it; the kernel's arguments have the first one.
         self.first_name = getattr(graph.scheduler, "mutation_real_name", {})
         self.outputs = {name for name, inner in args.output_buffers.items() if isinstance(inner, str)}
@@ -42,6 +45,11 @@ class Traffic:
             storage = self.shared.get(self._first(name), self._first(name))
             storages[storage] = max(storages.get(storage, 0.0), size)
         return sum(storages.values())
+
+    def scratch(self) -> float:
+        """What the kernel leaves for the next one in scratch memory, which is no buffer: partial sums of its blocks."""
+        found = getattr(self.args, "workspace_args", ())
+        return sum(number(one.count) * one.dtype.itemsize for one in found)
 
     def _first(self, name: str) -> str:
         return self.first_name.get(name, name)

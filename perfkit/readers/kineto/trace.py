@@ -108,6 +108,8 @@ def _worked_out(
     facts |= kineto_habits.facts(host, device, steps, places, lambda name: costs.kind(name) == "sync")
     if event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": event_cost_ns, "events": accounting.recorded}
+    if loops := {name: kernel.loops for name, kernel in declared.items() if kernel.loops}:
+        facts["loops"] = loops
     if launched is not None:
         facts |= kineto_timeline.facts(host, device, steps, facts["gaps"], launched, found.devices)
     launch = launched.call if launched is not None else np.empty(0, np.int64)
