@@ -9,7 +9,7 @@ function buildPanel(backend, report) {
   const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
   const tree = backend.tree && backend.tree.children.length ? new ModuleTree(backend.tree).node : null;
   const wide = [named("Roofline", roofline && roofline.node), named("Modules", tree)];
-  const narrow = [named("What to do next", findingsCard(backend, Boolean(roofline))), named(backend.accounting ? "Accounting" : "Coverage", accountingCard(backend)), named("Correctness", checks && checks.node)];
+  const narrow = [named("What to do next", findingsCard(backend, Boolean(roofline))), named(backend.accounting ? "Accounting" : backend.coverage ? "Coverage" : "Trace checks", accountingCard(backend)), named("Correctness", checks && checks.node)];
   const [first, second, ...rest] = paired(wide.filter(Boolean), narrow.filter(Boolean));
   const grid = el("div", { class: "grid" },
     first, second, groupsCard(backend), named("Kernels", kernels && kernels.node),
