@@ -9,6 +9,8 @@ from pathlib import Path
 
 RULES = Path(__file__).with_name("substitutions.toml")
 
+# Runs of built-in workloads on made-up data or on docs/: nothing else of the page goes into them.
+OWN_RUN = re.compile(r"perfkit run (gpt2|mlp|dlrm)\b(?!.* --data (?!docs\b))[^&|;]*")
 FENCE = re.compile(r"^\s*```\s*(\w*)")
 
 
@@ -35,6 +37,15 @@ class Plan:
 
     text: str | None
     exit_code: int = 0
+
+    @property
+    def shared(self) -> tuple[str, str] | None:
+        """The command without its folder, and the folder, where the run depends on nothing else of the page."""
+        text = self.text or ""
+        out = re.search(r" --out (\S+)", text)
+        if out is None or self.exit_code or not OWN_RUN.fullmatch(text):
+            return None
+        return text.replace(out[0], ""), out[1]
 
 
 def blocks(markdown: str) -> list[Block]:
@@ -82,8 +93,11 @@ def example_files(markdown: str) -> dict[str, str]:
     return files
 
 
-def plan(command: str, rules: dict) -> Plan | None:
-    """How `command` is run, by the rules of substitutions.toml; None when no rule knows it."""
+def plan(command: str, rules: dict, full: bool = True) -> Plan | None:
+    """How `command` is run, by the rules of substitutions.toml; None when no rule knows it.
+
+    Unless in `full`, the commands of `[[full]]` are not run, and `[[quick]]` is replaced too.
+    """
     if any(re.search(rule["pattern"], command) for rule in rules["not_run"]):
         return Plan(None)
     text, exit_code = command, 0
@@ -92,7 +106,18 @@ def plan(command: str, rules: dict) -> Plan | None:
         text, count = re.subn(rule["pattern"], rule["by"], text)
         known = known or count > 0
         exit_code = rule.get("exit_code", exit_code) if count else exit_code
-    return Plan(text, exit_code) if known else None
+    if not known:
+        return None
+    return Plan(text, exit_code) if full else _quick(text, exit_code, rules)
+
+
+def _quick(text: str, exit_code: int, rules: dict) -> Plan:
+    """How `make test` runs what `make test-full` runs as `text`."""
+    if any(re.search(rule["pattern"], text) for rule in rules["full"]):
+        return Plan(None)
+    for rule in rules["quick"]:
+        text = re.sub(rule["pattern"], rule["by"], text)
+    return Plan(text, exit_code)
 
 
 def read_rules() -> dict:

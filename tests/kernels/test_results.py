@@ -29,6 +29,7 @@ def test_agrees_with_the_reference(name: str, version: int, dtype: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("isa", ["plain", "avx2", "avx512"])
 def test_each_instruction_set_agrees(isa: str) -> None:
     """In a process of its own: an instruction set is chosen when a kernel is built and bound."""

@@ -28,6 +28,9 @@ from perfkit.kernels.triton import Launch, availability, binding, launch, row_ti
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = [o for family in catalog() for o in family.operations]
+# Also in bf16, and of their large cases, in `make test`; all others in `make test-full`.
+A_FEW = {"adamw_step", "classifier", "flash_attention_backward", "gelu_forward", "layernorm_backward"}
+LARGE = {"cross_entropy_forward", "global_norm", "layernorm_backward"}
 SMALL = 20_000  # a case's sizes, multiplied: the interpreter walks through every program of the grid
 
 # Beside the catalog's cases: rows of several blocks, a block that two rows share, heads beside a power of two.
@@ -80,17 +83,30 @@ def in_process(program: str, **variables: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", [o.name for o in OPERATIONS])
-def test_agrees_with_the_reference(interpreter: Callable[..., Any], name: str, dtype: str) -> None:
+def agrees(interpreter: Callable[..., Any], name: str, dtype: str) -> None:
     for sizes in cases(name):
         (result,) = interpreter(name, dtype=dtype, sizes=sizes, seed=len(sizes))
         result.require()
         assert result.language == "triton"
 
 
-@pytest.mark.slow
+def named(few: set[str]) -> list[Any]:
+    """The operations' names; those that are not among `few` are left to `make test-full`."""
+    return [pytest.param(o.name, marks=[] if o.name in few else pytest.mark.full) for o in OPERATIONS]
+
+
 @pytest.mark.parametrize("name", [o.name for o in OPERATIONS])
+def test_agrees_with_the_reference(interpreter: Callable[..., Any], name: str) -> None:
+    agrees(interpreter, name, "fp32")
+
+
+@pytest.mark.parametrize("name", named(A_FEW))
+def test_agrees_with_the_reference_in_bf16(interpreter: Callable[..., Any], name: str) -> None:
+    agrees(interpreter, name, "bf16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", named(LARGE))
 def test_agrees_on_the_catalogs_large_cases(interpreter: Callable[..., Any], name: str) -> None:
     for case in find(name).cases:
         if math.prod(case.values()) > SMALL:

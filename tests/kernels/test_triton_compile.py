@@ -1,4 +1,7 @@
-"""Triton's compiler takes every kernel, without a GPU; what the kernels need fits GPUs of three generations."""
+"""Triton's compiler takes the kernels, without a GPU; what they need fits GPUs of three generations.
+
+A few kernels for one generation here; `make test-full` compiles them all. What was compiled is kept in the cache.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,19 @@ from perfkit.kernels import catalog, find
 from perfkit.kernels.checking import Inputs
 from perfkit.kernels.triton.offline import Compiled, compiled
 
-OPERATIONS = [o.name for family in catalog() for o in family.operations]
+# Rows reduced, atomic sums, matrix products, a library function: what Triton's compiler may refuse or spill on.
+A_FEW = {"adamw_step", "encoder_backward", "flash_attention_backward", "gelu_backward", "layernorm_forward"}
+OPERATIONS = [
+    pytest.param(o.name, marks=[] if o.name in A_FEW else pytest.mark.full) for f in catalog() for o in f.operations
+]
 # The least that a block may have of these: an RTX 3090's or 4090's shared memory, and any GPU's registers.
 SHARED = 99 << 10
 REGISTERS = 65536
 
 
 @pytest.fixture(scope="module", autouse=True)
-def triton_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def compiler() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
         patch.delenv("TRITON_INTERPRET", raising=False)
         yield
 
@@ -49,6 +55,7 @@ def test_every_kernel_compiles_and_fits(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("capability", "dtype"), [(80, "bf16"), (90, "fp32"), (100, "bf16")])
 @pytest.mark.parametrize("name", ["softmax_backward", "flash_attention_forward", "flash_attention_backward"])
 def test_the_largest_kernels_fit_other_generations_and_fp32(name: str, capability: int, dtype: str) -> None:
