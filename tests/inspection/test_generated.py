@@ -88,13 +88,13 @@ def test_a_program_made_now(backend, fact):
     from perfkit import backends
     from perfkit.workloads import find, resolve_settings
 
-    gpt2 = find("gpt2")
-    settings = resolve_settings(gpt2, preset="tiny", batch_size=1, sequence_length=8)
+    mlp = find("mlp")
+    settings = resolve_settings(mlp, dimensions={"layers": 1, "width": 16}, batch_size=4)
     reason = backends.get(backend).unavailable(settings)
     if reason:
         pytest.skip(reason)
-    found = generated.inspect_backend(gpt2, settings, backend)
+    found = generated.inspect_backend(mlp, settings, backend)
     assert dict(found.facts)[fact]
     assert len(found.listing.splitlines()) > 100
     with pytest.raises(InputError, match="The backend eager generates no program"):
-        generated.inspect_backend(gpt2, settings, "eager")
+        generated.inspect_backend(mlp, settings, "eager")

@@ -30,8 +30,8 @@ from perfkit.kernels.cuda.resources import Resources, read_resources
 DEVICES = (Device("sm_80", 108, 163 << 10), Device("sm_90", 132, 227 << 10), Device("sm_100", 148, 227 << 10))
 FULL = pytest.mark.full
 TARGETS = [
-    pytest.param(device, dtype, marks=[] if (device.arch, dtype) == ("sm_90", "bf16") else FULL, id=f"{device.arch}-{dtype}")
-    for device in DEVICES
+    pytest.param(d, dtype, marks=[] if (d.arch, dtype) == ("sm_90", "bf16") else FULL, id=f"{d.arch}-{dtype}")
+    for d in DEVICES
     for dtype in ("fp32", "bf16")
 ]
 targets = pytest.mark.parametrize(("device", "dtype"), TARGETS)

@@ -1,6 +1,6 @@
 """Damaged reports of Nsight Compute and pages of its CSV: refused, or read and what is wrong is said.
 
-Some hundred of each here; `benchmarks/damaged_profiles.py` takes 2000 of every format.
+A few dozen of each here, some hundred in `make test-full`; `benchmarks/damaged_profiles.py` takes 2000 of every format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from tests.packed import ncu_file
 from tests.readers import mutations
 from tests.readers.ncu_reports import result
 
-LOOKED_INTO, READ, PAGES = 400, 40, 80
+
+def many(few: int, all_of_them: int) -> pytest.MarkDecorator:
+    """How many seeds are tried: a few, and in `make test-full` all of them."""
+    return pytest.mark.parametrize("seeds", [few, pytest.param(all_of_them, marks=pytest.mark.full)])
 
 
 def fixture(name: str) -> bytes:
@@ -40,29 +43,31 @@ def written(folder: Path, data: bytes, name: str = "a.ncu-rep") -> Path:
     return path
 
 
-def test_a_report_that_is_looked_into_is_whole_or_refused(tmp_path: Path, report: bytes) -> None:
+@many(100, 400)
+def test_a_report_that_is_looked_into_is_whole_or_refused(tmp_path: Path, report: bytes, seeds: int) -> None:
     refused = 0
-    for seed in range(LOOKED_INTO):
+    for seed in range(seeds):
         path = written(tmp_path, mutations.of_report(report, random.Random(seed))[1])
         try:
             stated = container.check(path)
             assert len(container.check_results(path, stated)) == stated.results > 0
         except InputError:
             refused += 1
-    assert refused > LOOKED_INTO * 0.3
+    assert refused > seeds * 0.3
 
 
 def test_the_fixture_is_taken_apart_and_put_together_again(report: bytes) -> None:
     assert mutations.report(*mutations.blocks(report)) == report
 
 
-def test_what_is_read_is_right_or_said_to_be_doubtful(tmp_path: Path, report: bytes) -> None:
+@many(12, 40)
+def test_what_is_read_is_right_or_said_to_be_doubtful(tmp_path: Path, report: bytes, seeds: int) -> None:
     """Kernels that a whole file never held cannot be missed: a result dropped with all that is its own is not here."""
     pytest.importorskip("ncu_report", reason="ncu-report is not installed")
     true = read(written(tmp_path, report))
     assert isinstance(true, KernelTable)
     silent = []
-    for seed in range(READ):
+    for seed in range(seeds):
         kind, damaged = mutations.of_report(report, random.Random(1000 + seed))
         if kind == "drop result":
             continue
@@ -75,10 +80,11 @@ def test_what_is_read_is_right_or_said_to_be_doubtful(tmp_path: Path, report: by
     assert not silent
 
 
+@many(24, 80)
 @pytest.mark.parametrize("page", ["raw", "details"])
-def test_damaged_pages_are_read_or_refused(tmp_path: Path, page: str) -> None:
+def test_damaged_pages_are_read_or_refused(tmp_path: Path, page: str, seeds: int) -> None:
     data = fixture(f"metrics.{page}.csv")
-    for seed in range(PAGES):
+    for seed in range(seeds):
         path = written(tmp_path, mutations.of_page(data, random.Random(seed))[1], "a.csv")
         with contextlib.suppress(InputError):
             table = read(path)

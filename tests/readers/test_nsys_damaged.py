@@ -32,7 +32,6 @@ from tests.readers.nsys_exports import (
     write,
 )  # fmt: skip
 
-BYTE_MUTATIONS, VALUE_MUTATIONS = 180, 120
 STRANGE: tuple[Any, ...] = (
     None, "", "text", "12", b"\xff\xfe\x00", -1, 0, 2**31, 2**62, 2**63 - 1, -(2**63), 1.5, 1e308, float("inf"),
 )  # fmt: skip
@@ -77,11 +76,12 @@ def test_every_truncation_gets_a_sentence(tmp_path: Path, whole: bytes) -> None:
             read(path)
 
 
-def test_bytes_changed_at_random(tmp_path: Path, whole: bytes) -> None:
+@pytest.mark.parametrize("mutations", [40, pytest.param(180, marks=pytest.mark.full)])
+def test_bytes_changed_at_random(tmp_path: Path, whole: bytes, mutations: int) -> None:
     chance = random.Random(3)
     path = tmp_path / "mutated"
     seen = set()
-    for number in range(BYTE_MUTATIONS):
+    for number in range(mutations):
         data = bytearray(whole)
         for _ in range(chance.choice((1, 4, 64))):
             at = chance.randrange(16, len(data) if chance.random() < 0.5 else 2000)
@@ -97,10 +97,11 @@ def test_bytes_changed_at_random(tmp_path: Path, whole: bytes) -> None:
     assert seen == {True, False}
 
 
-def test_values_of_another_type_or_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mutations", [40, pytest.param(120, marks=pytest.mark.full)])
+def test_values_of_another_type_or_size(tmp_path: Path, mutations: int) -> None:
     chance = random.Random(4)
     path = tmp_path / "mutated"
-    for number in range(VALUE_MUTATIONS):
+    for number in range(mutations):
         tables = {name: [dict(row) for row in rows] for name, rows in two_steps().items()}
         for _ in range(chance.choice((1, 3, 20))):
             row = chance.choice(tables[chance.choice(list(tables))])
