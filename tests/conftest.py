@@ -23,6 +23,9 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 pytest_plugins = ["tests.skips", "tests.schedule"]
 
+# Inductor compiles in this process: pytest's workers share the cores, and a pool imports torch once more a process.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 # A busy machine is no failure; and in continuous integration the same examples every time.
 settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("perfkit")
@@ -38,6 +41,7 @@ def shared_cache() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFKIT_CACHE", str(folder))
         patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
         patch.delenv("PERFKIT_KERNEL_VERSION", raising=False)
         patch.delenv("PERFKIT_KERNEL_ISA", raising=False)
         yield folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,8 +83,12 @@ def bench() -> Callable[..., Bench]:
 
 
 @pytest.fixture
-def fresh_dynamo():
-    """torch.compile without what earlier tests compiled."""
+def fresh_dynamo(monkeypatch):
+    """torch.compile without what earlier tests compiled, but for the compiled C++, which is kept by its text.
+
+    Graphs are counted anew, for their numbers stand in that text.
+    """
     torch._dynamo.reset()
+    monkeypatch.setattr("torch._inductor.compile_fx._graph_counter", itertools.count())
     yield
     torch._dynamo.reset()
