@@ -289,7 +289,8 @@ class Session:
         folder = self.work / "ncu" / "eager"
         trace = _of_layers(perfkit.read(folder.parent).tables["eager"].frame)
         counted = _of_layers(perfkit.read(folder / "counters.ncu-rep").table.frame)
-        known = trace["duration_ns"][trace["instructions_origin"] == "counter"].sum() / trace["duration_ns"].sum()
+        counters = trace["instructions_origin"] == "counter"
+        known = float(trace["duration_ns"][counters].sum() / trace["duration_ns"].sum())
         note = f"{known:.1%} of the kernel time before the optimizer has counters"
         self.add(Check("ncu's counters are joined", found["eager"]["status"] == "ok" and known >= COUNTED, note=note))
         rows = [durations(frame.to_dict("records")) for frame in (trace, counted)]
