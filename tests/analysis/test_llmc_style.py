@@ -226,7 +226,7 @@ def test_tables_that_are_no_step_of_llmc() -> None:
         summarize(step(kind=["cpu_op"] * len(STEP)))
     with pytest.raises(InputError, match="no GPU kernels"):
         summarize(build([]))
-    with pytest.raises(InputError, match="no time"):
+    with pytest.raises(InputError, match="has a time"):
         summarize(step(duration_ns=[0.0] * len(STEP)))
 
 
