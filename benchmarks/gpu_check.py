@@ -280,6 +280,7 @@ class Session:
         self.add(within("kernel time, a program's trace", found["kernel_ns"], witness, KERNEL_TIME))
 
     def ncu(self) -> None:
+        """A run whose counters are joined, and durations of its trace against ncu's."""
         if shutil.which("ncu") is None:
             raise RuntimeError("there is no ncu on the PATH")
         import perfkit
