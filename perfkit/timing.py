@@ -64,10 +64,15 @@ def synchronizer(device: str) -> Callable[[], None] | None:
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Collect garbage once, then keep the collector off until the block ends; a collector found off stays off."""
+    """Collect garbage once, then keep the collector off until the block ends.
+
+    A collector found off stays off, and nothing is collected: a collection walks through all objects and leaves the
+    caches to them, so a block inside this one would time its first step cold.
+    """
     was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
+    if was_on:
+        gc.collect()
+        gc.disable()
     try:
         yield
     finally:

@@ -76,12 +76,15 @@ def test_collector_is_off_while_timing_and_restored_even_after_an_error():
     assert gc.isenabled()
 
 
-def test_a_collector_found_off_stays_off():
+def test_a_collector_found_off_stays_off_and_does_not_collect(monkeypatch):
+    """A collection before the first step of a turn leaves the caches cold."""
+    collections: list[None] = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(None))
     gc.disable()
     try:
         with collector_off():
             assert not gc.isenabled()
-        assert not gc.isenabled()
+        assert not gc.isenabled() and not collections
     finally:
         gc.enable()
 

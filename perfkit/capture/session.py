@@ -46,6 +46,9 @@ from perfkit.run_folder import (
 REFERENCE = "eager"
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
 PROFILED_STEPS = 2
+# Before a turn, steps settle until this time has passed, or so many have run. On an H100, steps of 12 ms that wait for
+# the host took 17.5 ms as the second and third step after another process's turn.
+SETTLE_NS, SETTLE_STEPS = 150e6, 10
 
 Progress = Callable[[str, str], None]
 
@@ -284,7 +287,7 @@ class Session:
         for member in members:
             self._guarded(member, partial(self._settle, member))
         rounds = min(ROUNDS, self.settings.steps) if len(members) > 1 else 1
-        settle = 1 if len(members) > 1 else 0  # the turn before left the caches to somebody else
+        settle = SETTLE_STEPS if len(members) > 1 else 0  # the turn before left the caches to somebody else
         for index, steps in enumerate(_shares(self.settings.steps, rounds)):
             for member in members if index % 2 == 0 else list(reversed(members)):
                 if member.alive:
@@ -299,7 +302,7 @@ class Session:
 
     def _time_one(self, member: _Member, steps: int, settle: int) -> None:
         assert member.child is not None
-        samples = member.child.call("time", steps=steps, settle=settle)
+        samples = member.child.call("time", steps=steps, settle=settle, settle_ns=SETTLE_NS)
         member.record.samples_ns += samples
         member.record.turns.append(len(samples))
         member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")

@@ -176,11 +176,15 @@ class Worker:
         """Untimed-by-contract steps that let caches, clocks and allocators settle; their times in ns."""
         return self._measure(steps)
 
-    def time(self, steps: int, settle: int = 0) -> list[float]:
-        """Time `steps` steps, after `settle` steps that are not counted; ns each."""
-        if settle:
-            self._measure(settle)
-        samples = self._measure(steps, self._timed)
+    def time(self, steps: int, settle: int = 0, settle_ns: float = 0.0) -> list[float]:
+        """Time `steps` steps; ns each. `settle` steps before them are not counted, fewer where `settle_ns` pass."""
+        with timing.collector_off():
+            passed = 0.0
+            for _ in range(settle):
+                passed += sum(self._measure(1))
+                if 0 < settle_ns <= passed:
+                    break
+            samples = self._measure(steps, self._timed)
         self._samples_ns += samples
         return samples
 

@@ -87,3 +87,13 @@ def test_one_batch_is_alive_however_many_steps_are_timed(monkeypatch: pytest.Mon
     monkeypatch.setattr(worker.workload, "batch", counted)
     assert len(worker.time(6, settle=1)) == 6 and worker.paging()[0] is not None
     assert alive == [1] * 7 and [step for step, _ in made] == list(range(made[0][0], made[0][0] + 7))
+
+
+@pytest.mark.parametrize(("settle_ns", "settled"), [(0.0, 4), (1.0, 1), (1e15, 4)])
+def test_steps_settle_before_a_turn_for_a_time_and_are_not_counted(settle_ns: float, settled: int) -> None:
+    worker = Worker(lambda text: None)
+    worker.prepare(resolve_settings(find(str(Path(__file__).with_name("small.py")))), "eager")
+    before = worker._next_step
+
+    assert len(worker.time(2, settle=4, settle_ns=settle_ns)) == 2
+    assert worker._next_step - before == settled + 2 and len(worker._samples_ns) == 2
