@@ -47,10 +47,10 @@ def main() -> int:
 
 def _one(name: str, preset: str, device: str) -> int:
     """Profile one backend in this process, and print its line."""
-    from perfkit.analysis.places import NOT_PLACED, places
     from perfkit.capture.worker import Worker
     from perfkit.run_folder import KERNELS
     from perfkit.table import KernelTable
+    from perfkit.tree.places import NOT_PLACED, places
 
     worker = Worker(lambda _: None)
     worker.prepare(resolve_settings(find("gpt2"), preset=preset, device=device), name)

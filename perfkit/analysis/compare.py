@@ -12,13 +12,13 @@ import numpy as np
 
 import perfkit
 from perfkit.analysis import difference, logical_tree, waterfall
-from perfkit.analysis.aligned import align_places
 from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested, TreeLine
 from perfkit.analysis.results import Interval
 from perfkit.analysis.sides import LAUNCH, Side, Values
 from perfkit.hardware import comparable
 from perfkit.statistics import judging, median, turns
 from perfkit.statistics.judging import Judgement, judge
+from perfkit.tree.aligned import align_places
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.analysis.logical import logical_name
-from perfkit.analysis.places import places
 from perfkit.analysis.roofline import Booleans, Reals
 from perfkit.analysis.rules import Case, tensors
 from perfkit.table import FLOP_COLUMNS
+from perfkit.tree.names import logical_name
+from perfkit.tree.places import places
 
 _EXPLAINED = 1.3  # times the memory roof: an operator that takes no longer is bound by memory
 _BY_MEMORY = 2.0  # times its call: an operator whose bytes take longer is bound by them, and not by its call

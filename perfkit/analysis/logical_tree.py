@@ -1,6 +1,6 @@
 """The logical tree (step / pass / layer / operator) of several sides, side by side, and which kernels became which.
 
-Rows are placed by `perfkit.analysis.places`: a fused kernel's time, work and bytes are divided among what it serves.
+Rows are placed by `perfkit.tree.places`: a fused kernel's time, work and bytes are divided among what it serves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit.analysis.comparison import Cell, Exchange, TreeLine
-from perfkit.analysis.places import NOT_PLACED, places
+from perfkit.tree.places import NOT_PLACED, places
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.backends.inductor.recording import BETWEEN, FusedKernel, Recording, recording
 from perfkit.backends.interface import AutogradProgram, Backend
-from perfkit.members import CallSite
 from perfkit.run_folder import DeclaredKernel, Settings
+from perfkit.tree.shares import CallSite
 from perfkit.workloads.choices import unknown
 
 if TYPE_CHECKING:

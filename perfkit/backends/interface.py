@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit import ranges
-from perfkit.members import CallSite
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
+from perfkit.tree.shares import CallSite
 
 if TYPE_CHECKING:
     import torch

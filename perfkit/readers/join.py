@@ -3,7 +3,7 @@
 The trace knows when each kernel ran, undisturbed by counters, and where in the model it belongs. The report knows what
 the hardware counted, while kernels were serialised, run several times each, and met emptied caches. A row of the trace
 and a kernel of the report are the same launch when function, grid, block and template arguments agree and the order of
-launches leaves no other choice (`perfkit.alignment`); what is ambiguous stays without counters.
+launches leaves no other choice (`perfkit.tree.sequences`); what is ambiguous stays without counters.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.alignment import Booleans, Integers, align
 from perfkit.errors import InputError
 from perfkit.readers.join_facts import KERNEL, facts_of, sentences
 from perfkit.readers.join_keys import Keys, keys
 from perfkit.readers.kineto import columns as kineto_columns
 from perfkit.table import FLOP_COLUMNS, MEASURE_GROUPS, KernelTable, conform
+from perfkit.tree.sequences import Booleans, Integers, align
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.alignment import Booleans, Integers
 from perfkit.table import KernelTable
+from perfkit.tree.sequences import Booleans, Integers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.alignment import Integers
+from perfkit.tree.sequences import Integers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit import members, table
+from perfkit import table
 from perfkit.analysis.report import analyse
 from perfkit.analysis.results import FusedKernel, Report
 from perfkit.render.fusion import fusion_tables
+from perfkit.tree import shares
 from tests.analysis import faults
 from tests.analysis.examples import backend, run
 
@@ -45,9 +46,9 @@ def eager(name: str, us: float, moved: float = 10 * MB, **more: Any) -> Any:
 
 def fused(us: float, moved: float | None, *operators: str, **more: Any) -> Any:
     """A generated kernel that serves `operators` of the module `h`."""
-    served = members.split([("forward", "h", o) for o in operators], [1.0] * len(operators)) if operators else []
+    served = shares.split([("forward", "h", o) for o in operators], [1.0] * len(operators)) if operators else []
     name = "graph_0_cpp_fused_0"
-    place = {"module": "h", "operator": operators[-1], "serves": members.text(served)} if operators else {}
+    place = {"module": "h", "operator": operators[-1], "serves": shares.text(served)} if operators else {}
     return {
         **faults.cpu("x", us, "fused", moved=moved),
         "operator": None,

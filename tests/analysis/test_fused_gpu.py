@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit import members
 from perfkit.analysis.report import analyse
 from perfkit.analysis.results import Fusion
 from perfkit.render.fusion import fusion_tables
+from perfkit.tree import shares
 from tests.analysis import faults
 from tests.analysis.examples import backend, run
 
@@ -40,8 +40,8 @@ def fusion(eager: list[Any], compiled: list[Any], **facts: Any) -> Fusion:
 
 def fused(us: float, *operators: str, name: str = "triton_poi_fused_0", **more: Any) -> Any:
     """A generated kernel that serves `operators` of the module `h` in equal parts."""
-    served = members.split([("forward", "h", o) for o in operators], [1.0] * len(operators)) if operators else []
-    place = {"module": "h", "operator": operators[-1], "serves": members.text(served)} if operators else {}
+    served = shares.split([("forward", "h", o) for o in operators], [1.0] * len(operators)) if operators else []
+    place = {"module": "h", "operator": operators[-1], "serves": shares.text(served)} if operators else {}
     return {**faults.gpu(name, us, "fused", shapes=faults.BIG), "operator": None, **place, **more}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perfkit import members
-from perfkit.members import CallSite, Member
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
+from perfkit.tree import shares
+from perfkit.tree.shares import CallSite, Member
 from tests.readers.traces import LAYERS, Event, mark, node, op, write
 
 GELU = "graph_0_cpp_fused_gelu_0"
@@ -61,8 +61,8 @@ def test_each_call_of_one_fused_kernel_has_a_place_of_its_own(tmp_path: Path) ->
     assert frame["range"].tolist()[2] == "## Call CompiledFxGraph abc ##/generated:2"
     assert frame["serves"].isna().tolist() == [True, True, False, True, True, False]
     # Members are split into passes as rows are: the workload calls what lies in the last layer's product its head.
-    assert [m.pass_ for m in members.read(frame["serves"][2])] == ["forward", "forward"]
-    assert [m.pass_ for m in members.read(frame["serves"][5])] == ["head", "forward"]
+    assert [m.pass_ for m in shares.read(frame["serves"][2])] == ["forward", "forward"]
+    assert [m.pass_ for m in shares.read(frame["serves"][5])] == ["head", "forward"]
     assert frame["pass"].tolist() == ["forward"] * 3 + ["head"] * 2 + ["forward"]
 
 

@@ -64,7 +64,7 @@ def judge(frame: Any) -> list[Judged]:
 
 
 def score(frame: Any, places: Any, judged: list[Judged]) -> float:
-    """The share of the judged rows' time that `places` (`perfkit.analysis.places`) has in the right pass and layer."""
+    """The share of the judged rows' time that `places` (`perfkit.tree.places`) has in the right pass and layer."""
     truth = {j.row: j for j in judged}
     total = sum(float(frame["duration_ns"].iloc[row]) for row in truth)
     right = 0.0

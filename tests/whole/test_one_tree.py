@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from perfkit import backends
-from perfkit.analysis.aligned import align_places
-from perfkit.analysis.places import NOT_PLACED, places
 from perfkit.capture.worker import Worker
 from perfkit.run_folder import KERNELS
 from perfkit.table import KernelTable
+from perfkit.tree.aligned import align_places
+from perfkit.tree.places import NOT_PLACED, places
 from perfkit.workloads import find, resolve_settings
 from tests.whole.shape_truth import judge, score
 from tests.whole.widths_gpt2 import WIDTHS

@@ -13,7 +13,7 @@ backward carry both of their forward node (`fwd_…`). So:
 - Padding that the compiler adds (for the alignment of a product) is a `pad`, which the model does not call.
 - A node that several kernels name belongs to the first: Inductor lists all that a value was computed from.
 - The share of an operator in a fused kernel follows from the bytes that its nodes would read from and write to the
-  others if they were a kernel of their own (`perfkit.members.split`). Views and constants move nothing.
+  others if they were a kernel of their own (`perfkit.tree.shares.split`). Views and constants move nothing.
 
 The private names that this rests on are all here. Where one is missing, `recording_sites` warns, and the kernels are
 placed by alignment.
@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perfkit import members
 from perfkit.backends.inductor.names import operator_name
+from perfkit.tree import shares
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ class CallSites:
     """
 
     paths: dict[int, str] = field(default_factory=dict)
-    graphs: list[list[members.CallSite]] = field(default_factory=list)
+    graphs: list[list[shares.CallSite]] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)  # name of a kernel → what a profiler shows for it
     defined: str = ""  # the Triton kernel that was written last
     _open: dict[int, list[tuple[str, Any, bool]]] = field(default_factory=dict)  # by graph, until its code is whole
@@ -81,7 +81,7 @@ class CallSites:
             origins = sorted(_origins(nodes, extern, order), key=lambda node: order[node])
             own = [node for node in origins if node not in taken] or origins
             taken.update(own)
-            sites.append(members.CallSite(name, first_line + line - 1 if line else 0, _served(own, places)))
+            sites.append(shares.CallSite(name, first_line + line - 1 if line else 0, _served(own, places)))
         self.graphs.append(sites)
 
 
@@ -264,7 +264,7 @@ def _lines(code: str, kernels: Sequence[str]) -> list[int]:
     return found
 
 
-def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[members.Member, ...]:
+def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[shares.Member, ...]:
     """What a call that computes `nodes` serves. A node without a place counts nowhere."""
     working = [node for node in nodes if not is_view(node)] or list(nodes)
     groups: dict[Place, list[Any]] = {}
@@ -273,7 +273,7 @@ def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[members.Mem
             groups.setdefault(places[node], []).append(node)
     if not groups:
         return ()
-    return tuple(members.split([("", *place) for place in groups], [_bytes(group) for group in groups.values()]))
+    return tuple(shares.split([("", *place) for place in groups], [_bytes(group) for group in groups.values()]))
 
 
 def is_view(node: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Kernels of compiled code, placed by the call sites that the compiler told of (`perfkit.members.CallSite`).
+"""Kernels of compiled code, placed by the call sites that the compiler told of (`perfkit.tree.shares.CallSite`).
 
 A trace shows the calls of a graph in the order of its code, so a run of the graph is found by the names of its calls
 one after the other. Where one is missing or another stands between, the calls that are certain all the same are placed
-(`perfkit.alignment`). A graph that runs several times in one pass serves several modules with the same code,
+(`perfkit.tree.sequences`). A graph that runs several times in one pass serves several modules with the same code,
 and nothing tells which: its calls are not placed.
 
 What runs beside the graphs is the model's own work, as it is in eager; what runs in one and is no call that it told of
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from perfkit import members
-from perfkit.alignment import MOST_CELLS, align
-from perfkit.members import CallSite
 from perfkit.readers.kineto.columns import Coded
 from perfkit.readers.kineto.events import ANNOTATION, OPERATOR, Booleans, HostEvents, Integers
 from perfkit.readers.kineto.place import OPTIMIZER, ROOT, Place
 from perfkit.readers.own_ranges import PASS
+from perfkit.tree import shares
+from perfkit.tree.sequences import MOST_CELLS, align
+from perfkit.tree.shares import CallSite
 
 PROVENANCE = "provenance"
 _GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
@@ -46,13 +46,13 @@ def on_call_sites(
     called = _called(host, graphs)
     of_event = locate(host, graphs, called, warnings)
     site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
-    mains = [members.main(s.members) if s.members else None for s in sites]
+    mains = [shares.main(s.members) if s.members else None for s in sites]
     told = np.array([m is not None for m in mains] + [False])[site]
     changed: dict[str, Sequence[str | None]] = {
         "module": [m.module if m else None for m in mains],
         "operator": [m.operator if m else None for m in mains],
         "placed_by": [PROVENANCE] * len(sites),
-        "serves": [members.text(s.members) for s in sites],
+        "serves": [shares.text(s.members) for s in sites],
     }
     before = dict(columns) | {"serves": Coded([], np.full(len(chosen), -1))}
     result = {name: _over(Coded.of(before[name]), words, np.where(told, site, -1)) for name, words in changed.items()}

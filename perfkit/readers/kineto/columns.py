@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from perfkit import members
 from perfkit.cost import CostModel
 from perfkit.readers.kernel_names import short_name
 from perfkit.readers.kineto.events import ANNOTATION, Booleans, HostEvents, Integers
@@ -18,6 +17,7 @@ from perfkit.readers.kineto.place import EVIDENCE, ROOT, Place
 from perfkit.readers.kineto.rows import Rows
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import CATEGORY, COLUMNS, FLOP_COLUMNS, RESOURCES, TEXT
+from perfkit.tree import shares
 
 _NAMED = 5  # operators without a cost that a warning names
 UNKNOWN_WORK = "FLOP and bytes are unknown"
@@ -229,8 +229,8 @@ def _served(serves: Coded, passes: Coded, patterns: Mapping[str, tuple[str, ...]
             continue
         own = passes.words[within] if within >= 0 else ""
         forward = own in ("forward", *patterns)
-        served = members.read(serves.words[what])
-        words.append(members.text([m._replace(pass_=_pass_of(m.module, patterns) if forward else own) for m in served]))
+        served = shares.read(serves.words[what])
+        words.append(shares.text([m._replace(pass_=_pass_of(m.module, patterns) if forward else own) for m in served]))
     distinct = Coded.of(words)
     return Coded(distinct.words, distinct.code[code.reshape(-1)])
 

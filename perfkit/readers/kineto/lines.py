@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from perfkit import members
 from perfkit.readers.kineto.columns import Coded
 from perfkit.readers.kineto.events import OPERATOR, HostEvents, Integers
 from perfkit.readers.kineto.place import OPTIMIZER, Place
 from perfkit.readers.own_ranges import LINE, Line, line_of
+from perfkit.tree import shares
 
 
 def on_lines(host: HostEvents, places: Place, chosen: Integers, columns: dict[str, Any]) -> dict[str, Any]:
@@ -53,10 +53,10 @@ def _fill(rows: dict[str, list[Any]], row: int, line: Line, pass_: str | None) -
         rows["range"][row] = f"{rows['range'][row]}/{path}" if rows["range"][row] else path
     if not line.served:
         return
-    parts = [members.Member(pass_ or "", module, operator, share) for module, operator, share in line.served]
-    main = members.main(parts)
+    parts = [shares.Member(pass_ or "", module, operator, share) for module, operator, share in line.served]
+    main = shares.main(parts)
     rows["module"][row], rows["operator"][row], rows["placed_by"][row] = main.module, main.operator, line.evidence
-    rows["serves"][row] = members.text(parts)
+    rows["serves"][row] = shares.text(parts)
 
 
 def _objects(values: Any) -> Any:

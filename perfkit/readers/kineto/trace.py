@@ -15,7 +15,6 @@ import numpy as np
 
 from perfkit import table
 from perfkit.cost import CostModel
-from perfkit.members import CallSite
 from perfkit.readers.kineto import call_sites as kineto_call_sites
 from perfkit.readers.kineto import checks as kineto_checks
 from perfkit.readers.kineto import columns as kineto_columns
@@ -32,6 +31,7 @@ from perfkit.readers.kineto.gaps import account
 from perfkit.readers.kineto.place import Steps, find_steps, place
 from perfkit.readers.kineto.rows import choose, launching_only, on_device, works
 from perfkit.run_folder import DeclaredKernel
+from perfkit.tree.shares import CallSite
 
 READER = "kineto"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit import members, table
-from perfkit.analysis.logical import logical_name
-from perfkit.analysis.places import NOT_PLACED, places
+from perfkit import table
+from perfkit.tree import shares
+from perfkit.tree.names import logical_name
+from perfkit.tree.places import NOT_PLACED, places
 
 ROWS = [
     {"name": "aten::addmm", "order": 0, "duration_ns": 10.0, "pass": "forward", "layer": 1, "module": "t.h.1.mlp.c_fc",
@@ -32,7 +33,7 @@ def test_each_row_has_a_line_for_each_operator_that_it_serves() -> None:
 
 def test_members_that_are_one_operator_after_all_are_one_line() -> None:
     parts = [("backward", "h.0", "aten::mm", 0.5), ("backward", "h.0", "aten::addmm", 0.5)]
-    row = ROWS[1] | {"serves": members.text([members.Member(*p) for p in parts])}
+    row = ROWS[1] | {"serves": shares.text([shares.Member(*p) for p in parts])}
     (line,) = places(table.build([row]).frame).itertuples()
     assert (line.module, line.operator, line.share, line.fused) == ("h.0", "linear", 1.0, False)
 
@@ -69,25 +70,25 @@ def test_an_operator_has_one_name(name: str, operator: str) -> None:
 
 
 def test_shares_follow_the_weights() -> None:
-    found = members.split([("f", "a", "add"), ("f", "b", "gelu"), ("f", "a", "add"), ("f", "c", "view")], [1, 2, 1, 0])
-    assert found == [members.Member("f", "a", "add", 0.5), members.Member("f", "b", "gelu", 0.5)]
-    assert members.main(found).operator == "gelu"
+    found = shares.split([("f", "a", "add"), ("f", "b", "gelu"), ("f", "a", "add"), ("f", "c", "view")], [1, 2, 1, 0])
+    assert found == [shares.Member("f", "a", "add", 0.5), shares.Member("f", "b", "gelu", 0.5)]
+    assert shares.main(found).operator == "gelu"
 
 
 def test_shares_are_equal_where_a_weight_is_not_known() -> None:
     places_ = [("f", "a", "add"), ("f", "b", "gelu"), ("f", "a", "add")]
     for weights in ([1.0, None, 5.0], [0.0, 0.0, 0.0], [float("nan"), 1.0, 1.0]):
-        assert [m.share for m in members.split(places_, weights)] == [0.5, 0.5]
+        assert [m.share for m in shares.split(places_, weights)] == [0.5, 0.5]
 
 
 def test_members_survive_being_written() -> None:
-    many = members.split([("f", f"h.{i}", "add") for i in range(7)], [1.0, 2.0, 3.0, 1e-9, 5.0, 6.0, 7.0])
-    written = members.text(many)
+    many = shares.split([("f", f"h.{i}", "add") for i in range(7)], [1.0, 2.0, 3.0, 1e-9, 5.0, 6.0, 7.0])
+    written = shares.text(many)
     assert written is not None
-    back = members.read(written)
+    back = shares.read(written)
     assert [m[:3] for m in back] == [m[:3] for m in many]
     assert sum(m.share for m in back) == pytest.approx(1, abs=1e-12)
-    assert members.text(many[:1]) is None
+    assert shares.text(many[:1]) is None
 
 
 @pytest.mark.parametrize(
@@ -101,4 +102,4 @@ def test_members_survive_being_written() -> None:
 )
 def test_broken_members_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        members.read(text)
+        shares.read(text)

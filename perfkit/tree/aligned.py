@@ -1,13 +1,13 @@
 """Places by alignment: kernels without marks, placed by those of a reference run of the same step.
 
 Anchors are kernels whose identity is certain: matrix products by their three dimensions, attention, embeddings. The
-sequence of anchors of a step is aligned with that of the reference (`perfkit.alignment`: only pairs that every longest
-common subsequence has), and a paired anchor has its partner's place. What lies between two paired anchors belongs to
-what lies between their partners:
+sequence of anchors of a step is aligned with that of the reference (`perfkit.tree.sequences`: only pairs that every
+longest common subsequence has), and a paired anchor has its partner's place. What lies between two paired anchors
+belongs to what lies between their partners:
 
 - a product with the dimensions of one place's, or else a row whose operator has one place there, has that place;
 - one row left over serves everything that is left over there, in shares by the bytes that it reads and writes in the
-  reference (`perfkit.members.split`);
+  reference (`perfkit.tree.shares.split`);
 - several have what the places left over have in common: pass, layer, and the path of the module around them.
 
 Before the first and behind the last pair the same holds up to the step's ends. Where nothing is in common, rows stay
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfkit import members
-from perfkit.alignment import MOST_CELLS, Booleans, Integers, align
-from perfkit.analysis.logical import logical_name
-from perfkit.analysis.places import distinct
 from perfkit.table import COLUMNS
+from perfkit.tree import shares
+from perfkit.tree.names import logical_name
+from perfkit.tree.places import distinct
+from perfkit.tree.sequences import MOST_CELLS, Booleans, Integers, align
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,9 +107,9 @@ def _filled(frame: pd.DataFrame, which: Integers, served: Sequence[_Served]) -> 
 
 def _columns_of(served: _Served) -> tuple[Any, ...]:
     """What a row that serves this has in the columns `_FILLED`."""
-    parts = [members.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
-    main = parts.index(members.main(parts))
-    return *served[main][0], members.text(parts), ALIGNMENT
+    parts = [shares.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
+    main = parts.index(shares.main(parts))
+    return *served[main][0], shares.text(parts), ALIGNMENT
 
 
 def _steps(frame: pd.DataFrame) -> list[Integers]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from perfkit import members, table
-from perfkit.analysis.aligned import align_places, dimensions
+from perfkit import table
+from perfkit.tree import shares
+from perfkit.tree.aligned import align_places, dimensions
 
 LAYERS = 3
 WIDE, NARROW = "fp32[8×4], fp32[4×16]", "fp32[8×16], fp32[16×4]"
@@ -56,7 +57,7 @@ def test_fused_kernels_belong_to_what_lies_between_the_anchors() -> None:
     assert found["operator"].tolist()[3] == "aten::gelu"
     assert found["layer"].tolist()[2::4] == [0, 1, 2]
     # The sum of layer 0 moves three times the bytes of the LayerNorm of layer 1, which the same kernel does.
-    served = members.read(found["serves"][5])
+    served = shares.read(found["serves"][5])
     assert [(m.module, m.operator, m.share) for m in served] == [
         ("h.0", "aten::add", 0.75), ("h.1.ln", "aten::layer_norm", 0.25),
     ]  # fmt: skip

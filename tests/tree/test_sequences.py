@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit import alignment
-from perfkit.alignment import align
+from perfkit.tree import sequences
+from perfkit.tree.sequences import align
 
 
 def aligned(rows: str, columns: str) -> list[int]:
@@ -58,6 +58,6 @@ def test_a_pair_counts_when_every_best_pairing_has_it(rows, columns):
 
 
 def test_more_than_can_be_compared_is_refused(monkeypatch):
-    monkeypatch.setattr(alignment, "MOST_CELLS", 5)
+    monkeypatch.setattr(sequences, "MOST_CELLS", 5)
     with pytest.raises(ValueError, match="too many"):
         aligned("abc", "abc")

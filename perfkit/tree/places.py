@@ -1,7 +1,7 @@
 """Which parts of the logical tree (step / pass / layer / module / operator) each row of a kernel table serves.
 
 One line per row and member: most rows serve one logical operator; a fused kernel serves several, and its column
-`serves` gives each one's share. Operators have one name whichever backend ran them (`perfkit.analysis.logical`), so
+`serves` gives each one's share. Operators have one name whichever backend ran them (`perfkit.tree.names`), so
 that the lines of two backends can be laid side by side.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from perfkit import members
-from perfkit.analysis.logical import parts
+from perfkit.tree import shares
+from perfkit.tree.names import parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,18 +89,18 @@ def _plain(column: pd.Series) -> list[Any]:
 
 
 @lru_cache(maxsize=4096)
-def _members(text: str | None) -> Sequence[members.Member]:
+def _members(text: str | None) -> Sequence[shares.Member]:
     """The members that `text` tells, those whose operators have one name after all taken together."""
     if not text:
         return ()
-    lines = [(part, m.share * part.share) for m in members.read(text) for part in _parts(m.pass_, m.module, m.operator)]
-    return members.split([part[:3] for part, _ in lines], [share for _, share in lines])
+    lines = [(part, m.share * part.share) for m in shares.read(text) for part in _parts(m.pass_, m.module, m.operator)]
+    return shares.split([part[:3] for part, _ in lines], [share for _, share in lines])
 
 
 @lru_cache(maxsize=4096)
-def _parts(pass_: str, module: str, operator: str) -> Sequence[members.Member]:
+def _parts(pass_: str, module: str, operator: str) -> Sequence[shares.Member]:
     """What an operator in a place serves: one logical operator, or those that a kernel of perfkit's replaces."""
-    return [members.Member(pass_, module, name, share) for name, share in parts(operator)]
+    return [shares.Member(pass_, module, name, share) for name, share in parts(operator)]
 
 
 def _layers(modules: Sequence[str | None], layers: Sequence[int | None]) -> Callable[[str], int | None]:
