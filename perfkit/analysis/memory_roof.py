@@ -4,6 +4,8 @@ On a CPU, and on a GPU whose L2 is unknown, the ceiling is the bandwidth measure
 bytes. On a GPU that tells the size C of its L2:
 
     fits L2          distinct bytes ≤ C: bytes over the rate of L2, measured at the next smaller working set
+    … and is faster  by more than noise: near its size L2 held only a part where it was measured, and here more. Its roof
+                     is what the best rate of L2 needs, or its own time where that is more
     does not         bytes over the rate of main memory
     … and is faster  by more than noise: L2 held a part, at most C of what it reads, and at most C of what it writes is
                      there still. Its roof is what main memory and L2 need at least, or its own time where that is more:
@@ -30,6 +32,7 @@ Reals = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
+PART, MORE = "L2 held a part of the bytes", "L2 held more of the bytes than where this was measured"
 TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it something else must explain it
 
 
@@ -70,7 +73,7 @@ class Bytes:
 @dataclass(frozen=True)
 class MemoryRoof:
     """For each row its least time in ns (NaN: unknown), whether L2 sets it, and the index of its ceiling in `texts`
-    (−1: none). `helped` are rows faster than main memory allows, of whose bytes L2 held a part."""
+    (−1: none). `helped` are rows faster than that, of whose bytes L2 held a part or more than measured."""
 
     time: Reals
     by_l2: Booleans
@@ -137,18 +140,21 @@ def _by_l2(of: Bytes, ceilings: Ceilings, in_place: bool, capacity: float) -> Me
     curve = ceilings.envelope(in_place)
     inside, main = [point for point in curve if point[0] <= capacity], curve[-1]
     level, rate = _level(inside, of.distinct)
+    best = inside[0][1] if inside else np.inf
     fits = (of.distinct <= capacity) & ~of.counted & bool(inside)
-    level, rate = np.where(of.counted, 0, level), np.where(of.counted, inside[0][1] if inside else np.inf, rate)
-    in_l2, in_main = of.minimal / rate * 1e9, of.moved / main[1] * 1e9
+    level, rate = np.where(of.counted, 0, level), np.where(of.counted, best, rate)
+    in_l2, in_main, at_best = of.minimal / rate * 1e9, of.moved / main[1] * 1e9, of.minimal / best * 1e9
     not_held = np.maximum(of.read - capacity, 0.0) + np.maximum(of.written - capacity, 0.0)
-    least = np.fmax(not_held / main[1] * 1e9, in_l2)
-    faster = ~of.counted & ~fits & (in_main > (1 + TOLERANCE) * of.time)
-    in_main = np.where(faster, np.fmin(np.maximum(of.time, least), in_main), in_main)
+    least = np.where(fits, at_best, np.fmax(not_held / main[1] * 1e9, at_best))
+    roof = np.where(fits, in_l2, in_main)
+    helped = ~of.counted & (roof > (1 + TOLERANCE) * of.time)
+    roof = np.where(helped, np.fmin(np.maximum(of.time, least), roof), roof)
     by_l2 = fits | (of.counted & (in_l2 > in_main))
-    main_text = _text(main, ceilings, in_place)
-    texts = [*_texts(inside, ceilings, in_place), main_text, f"{main_text}; L2 held a part of the bytes"]
-    text = np.where(by_l2, level, np.where(faster, len(inside) + 1, len(inside)))
-    return MemoryRoof(np.where(by_l2, in_l2, in_main), by_l2, faster, text, texts)
+    roof = np.where(by_l2 & of.counted, in_l2, roof)
+    of_l2, main_text = _texts(inside, ceilings, in_place), _text(main, ceilings, in_place)
+    texts = [*of_l2, main_text, *(f"{text}; {MORE}" for text in of_l2), f"{main_text}; {PART}"]
+    text = np.where(by_l2, level, len(inside)) + np.where(helped, len(inside) + 1, 0)
+    return MemoryRoof(roof, by_l2, helped, text, texts)
 
 
 def _level(curve: list[tuple[float, float]], distinct: Reals) -> tuple[Integers, Reals]:

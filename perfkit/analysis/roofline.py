@@ -130,7 +130,7 @@ def judge(frame: pd.DataFrame, ceilings: Ceilings | StoredCeilings | None) -> Ju
     by_memory = (bound == 0) | (bound == _LAST)
     ceiling, helped = np.where(bound >= 0, text[bound], -1), np.zeros(len(frame), bool)
     if memory is not None:
-        ceiling, helped = np.where(by_memory, memory.text, ceiling), memory.helped & (bound == 0) & ~above
+        ceiling, helped = np.where(by_memory, memory.text, ceiling), memory.helped & by_memory & ~above
     return Judged(
         time=of.time,
         flop=_row_sum(by_unit),

@@ -50,5 +50,5 @@ def notes(rows: Iterable[tuple[str, Group]]) -> list[str]:
     held = list(dict.fromkeys(g.key for g in helped))
     more = f" and {len(held) - _FLAGGED} more" if len(held) > _FLAGGED else ""
     names = ", ".join(clean(name, 60) for name in held[:_FLAGGED])
-    text = f"L2 held a part of the bytes of {names}{more}: what is faster than main memory so counts as at its roof."
+    text = f"L2 held a part of the bytes of {names}{more}: what is so faster than measured counts as at its roof."
     return [*flags((name, g, g.time_ns) for name, g in rows), *([text] if held else [])]

@@ -76,6 +76,17 @@ def test_what_is_faster_than_main_memory_with_the_help_of_l2_counts_as_at_its_ro
     assert set(bounds(found)) == {"memory"}
 
 
+def test_what_is_faster_than_l2_near_its_size_counts_as_at_its_roof_up_to_the_best_rate() -> None:
+    # At 45 MB L2 was measured with 4 TB/s, for it held a part; at 32 MB with 5: 46 MB take 11.5 and 9.2 µs.
+    near = gpu(bandwidth=[(32 * MB, 5e12), (45 * MB, 4e12), (64 * MB, 3.2e12), (4e9, 3e12)])
+    found = judged(*(kernel(time, 23, 23) for time in (12, 11, 10, 9, 8)), ceilings=near)
+    np.testing.assert_allclose(found.roof, [11.5e3, 11.5e3, 10e3, 9.2e3, 9.2e3])
+    assert found.helped.tolist() == [False, False, True, True, False]  # 11 and 9 µs are within the tolerance
+    assert found.above.tolist() == [False, False, False, False, True]
+    assert set(bounds(found)) == {"l2"}
+    assert texts(found)[2].endswith("; L2 held more of the bytes than where this was measured")
+
+
 def test_l2_holds_no_more_than_its_size_of_what_is_read_and_of_what_is_written() -> None:
     # 500 + 500 MB: at least 450 + 450 MB pass main memory, 300 µs; 600 MB written: 550 MB, 183 µs.
     found = judged(kernel(310, 500, 500), kernel(280, 500, 500), kernel(185, 0, 600), kernel(170, 0, 600))
@@ -180,7 +191,7 @@ def test_the_report_says_how_much_l2_judges_and_helps() -> None:
     found = analyse_table(made, gpu(), "p").backends[0]
     assert found.coverage is not None
     assert found.coverage.text.endswith(
-        "Of it, 30.0 % moves what fits L2, and is judged by L2; 20.0 % is faster than main memory, for L2 held a part, "
+        "Of it, 30.0 % moves what fits L2, and is judged by L2; 20.0 % is faster than measured, for L2 held more of its bytes, "
         "and counts as at its roof."
     )
     assert sum(g.helped_ns for g in found.kernels) == 20e3
