@@ -1,7 +1,8 @@
-"""Rows taken together: by pass, family, kind of kernel call, and module.
+"""Rows taken together: by pass, family, kind of kernel call, operator and module.
 
 All sums are one pass over the rows: every quantity of a `Group` is a column of a matrix (groups × quantities), so that
-adding groups up, as the module tree does, is adding rows of the matrix.
+adding groups up, as the tree does, is adding rows of the matrix. What goes by place goes by the lines of the tree: a
+kernel that serves several places is divided among them.
 """
 
 from __future__ import annotations
@@ -16,26 +17,31 @@ import numpy as np
 from perfkit.analysis.judging import WITHHELD
 from perfkit.analysis.results import Group, Withheld
 from perfkit.analysis.roofline import BOUNDS, Booleans, Integers, Judged, Reals
+from perfkit.tree.nodes import NO_OPERATOR, PASSES
+from perfkit.tree.places import NOT_PLACED, Places
 
 _QUANTITIES = (
     "count", "time", "flop", "flop_time", "bytes", "bytes_time", "both_flop", "both_bytes",
-    "roof", "judged_time", "headroom", "above_time", "above_excess", "helped_time", *WITHHELD,
+    "roof", "judged_time", "headroom", "above_time", "above_excess", "helped_time", "fused_time", *WITHHELD,
 )  # fmt: skip
 # A group is flagged where rows above their roof take this share of its time, or lift its efficiency by this much: a few
 # calls that a clock misread, or one small kernel among many, do not make the sum doubtful.
 NOTABLE, LIFT = 0.10, 0.05
 NAMED = 8  # kernels above their roof that are told apart
 _AT = {name: i for i, name in enumerate(_QUANTITIES)}
+UNKNOWN = "unknown"  # the pass of what is not placed
 
 
 @dataclass
 class Rows:
-    """The judged rows of `steps` steps with their labels. `passes` and `families` are the names behind the codes."""
+    """The judged rows of `steps` steps with their labels and places. `families` are the names behind the codes.
+
+    Rows with the same place are of the same family.
+    """
 
     judged: Judged
     steps: int
-    pass_code: Integers
-    passes: list[str]
+    places: Places
     family_code: Integers
     families: list[str]
     names: list[str]
@@ -47,6 +53,45 @@ class Rows:
     def total_ns(self) -> float:
         """Kernel time of all steps."""
         return float(self.judged.time.sum())
+
+    @cached_property
+    def passes(self) -> list[str]:
+        """The passes that occur, in their order; `UNKNOWN` of what is not placed."""
+        names = [UNKNOWN if name == NOT_PLACED else str(name) for name in self.places.lines["pass"].unique()]
+        return sorted(names, key=lambda name: PASSES.index(name) if name in PASSES else len(PASSES))
+
+    @cached_property
+    def pass_of_line(self) -> Integers:
+        """Of each line of `places` its pass, an index into `passes`."""
+        code = {name: i for i, name in enumerate(self.passes)}
+        names = [UNKNOWN if name == NOT_PLACED else name for name in self.places.lines["pass"]]
+        return np.array([code[name] for name in names], dtype=np.int64)
+
+    @cached_property
+    def pass_of_row(self) -> Integers:
+        """Of each row the pass that it serves most, an index into `passes`."""
+        lines = self.places.lines
+        largest = np.lexsort((lines["share"], lines["kind"]))
+        of_kind = np.zeros(self.places.kinds, np.int64)
+        of_kind[lines["kind"].to_numpy(np.int64)[largest]] = self.pass_of_line[largest]
+        of_rows: Integers = of_kind[self.places.kind]
+        return of_rows
+
+    @cached_property
+    def lines(self) -> Reals:
+        """The matrix of `sums` over the lines of `places`: parts of kernels, each in the pass that it serves."""
+        lines = self.places.of_lines(sums(self, self.places.kind, self.places.kinds))
+        time, first = lines[:, _AT["time"]], len(_QUANTITIES)
+        lines[:, _AT["fused_time"]] = np.where(self.places.lines["fused"], time, 0.0)
+        lines[:, first : first + len(self.passes)] = 0.0
+        lines[np.arange(len(lines)), first + self.pass_of_line] = time
+        return lines
+
+    @property
+    def time_of_lines(self) -> Reals:
+        """Kernel time of each line of `places`, of all steps."""
+        time: Reals = self.lines[:, _AT["time"]]
+        return time
 
     @cached_property
     def weights(self) -> list[Reals]:
@@ -64,7 +109,7 @@ class Rows:
         for place, (_, at) in enumerate(self.above_by_name):
             named[at] = place
         return [
-            (j.time, self.pass_code, len(self.passes)),
+            (j.time, self.pass_of_row, len(self.passes)),
             (roof, j.bound, len(BOUNDS)),
             (roof, j.ceiling, len(j.ceilings)),
             (j.time, named, len(self.above_by_name)),
@@ -102,7 +147,7 @@ def _weights(rows: Rows) -> list[Reals]:
         np.ones(len(j.time)), j.time, _where(flop_known, j.flop), _where(flop_known, j.time),
         _where(bytes_known, j.bytes), _where(bytes_known, j.time), _where(both, j.flop), _where(both, j.bytes),
         _where(judged, j.roof), _where(judged, j.time), _where(judged, j.headroom), _where(j.above, j.time),
-        _where(j.above, j.roof - j.time), _where(j.helped, j.time),
+        _where(j.above, j.roof - j.time), _where(j.helped, j.time), np.zeros(len(j.time)),
         *(_where(rows.withheld[why], j.time) if why in rows.withheld else np.zeros(len(j.time)) for why in WITHHELD),
     ]  # fmt: skip
 
@@ -146,6 +191,7 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
         above_ns=q["above_time"] * per_step,
         above_kernels=[rows.above_by_name[i][0] for i in np.argsort(-by_name, kind="stable") if by_name[i] > 0],
         helped_ns=q["helped_time"] * per_step,
+        fused_ns=q["fused_time"] * per_step,
         passes=tuple(p for p, ns in zip(rows.passes, by_pass, strict=True) if ns > 0),
         **labels,
     )
@@ -162,8 +208,33 @@ def _ratio(above: float, below: float) -> float | None:
 
 
 def by_label(rows: Rows, codes: Integers, labels: Sequence[str]) -> list[Group]:
-    """One group a label that occurs, in the order of the labels."""
-    matrix = sums(rows, codes, len(labels))
+    """One group a label that occurs, in the order of the labels; `codes` gives each row's label."""
+    return _groups(rows, sums(rows, codes, len(labels)), labels)
+
+
+def by_pass(rows: Rows) -> list[Group]:
+    """One group a pass, in their order; none where no row has one."""
+    return _of_lines(rows, rows.pass_of_line, rows.passes) if rows.passes != [UNKNOWN] else []
+
+
+def by_operator(rows: Rows) -> list[Group]:
+    """One group a logical operator, the longest first; none where no row has one."""
+    import pandas as pd
+
+    operators = rows.places.lines["operator"]
+    if not operators.notna().any():
+        return []
+    code, names = pd.factorize(operators.fillna(NO_OPERATOR))
+    return sorted(_of_lines(rows, code, list(map(str, names))), key=lambda group: -group.time_ns)
+
+
+def _of_lines(rows: Rows, codes: Integers, labels: Sequence[str]) -> list[Group]:
+    matrix = np.zeros((len(labels), rows.lines.shape[1]))
+    np.add.at(matrix, codes, rows.lines)
+    return _groups(rows, matrix, labels)
+
+
+def _groups(rows: Rows, matrix: Reals, labels: Sequence[str]) -> list[Group]:
     return [group_of(label, line, rows) for label, line in zip(labels, matrix, strict=True) if line[0] > 0]
 
 
@@ -210,8 +281,9 @@ def largest_headroom(groups: Sequence[Group]) -> list[Group]:
 
 def pass_by_family(rows: Rows) -> dict[str, dict[str, float]]:
     """Pass → family → ns a step, only what occurs, each in the order of its labels."""
-    codes = rows.pass_code * len(rows.families) + rows.family_code
-    total = np.bincount(codes, weights=rows.judged.time, minlength=len(rows.passes) * len(rows.families))
+    family = rows.family_code[rows.places.first][rows.places.lines["kind"].to_numpy(np.int64)]
+    codes = rows.pass_of_line * len(rows.families) + family
+    total = np.bincount(codes, weights=rows.time_of_lines, minlength=len(rows.passes) * len(rows.families))
     table = total.reshape(len(rows.passes), len(rows.families)) / max(rows.steps, 1)
     return {
         name: {f: float(ns) for f, ns in zip(rows.families, line, strict=True) if ns > 0}

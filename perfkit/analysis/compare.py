@@ -12,6 +12,7 @@ import numpy as np
 
 import perfkit
 from perfkit.analysis import difference, logical_tree, waterfall
+from perfkit.analysis.aggregate import UNKNOWN
 from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested, TreeLine
 from perfkit.analysis.results import Interval
 from perfkit.analysis.sides import LAUNCH, Side, Values
@@ -19,6 +20,7 @@ from perfkit.hardware import comparable
 from perfkit.statistics import judging, median, turns
 from perfkit.statistics.judging import Judgement, judge
 from perfkit.tree.aligned import align_places
+from perfkit.tree.places import NOT_PLACED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,14 +215,15 @@ def _parts(first: Side, second: Side, rule: Rule) -> Iterator[Tested]:
 def kernel_time(
     first: Side, second: Side, column: str, name: str, rule: Rule, shown: tuple[float | None, float | None]
 ) -> Tested:
-    """Kernel time of one pass or family, by the profiled steps."""
+    """Kernel time of one pass or family, by the profiled steps; of a kernel that serves several passes its parts."""
     values = []
     for side in (first, second):
-        assert side.frame is not None and side.judged is not None
-        mask = (side.frame[column].astype(object).fillna("unknown" if column == "pass" else "other") == name).to_numpy(
-            bool
-        )
-        values.append(side.per_unit(side.judged.time, mask))
+        assert side.frame is not None and side.places is not None and side.judged is not None
+        if column == "pass":
+            share = side.places.in_pass(NOT_PLACED if name == UNKNOWN else name)
+        else:
+            share = (side.frame[column].astype(object).fillna("other") == name).to_numpy(float)
+        values.append(side.per_unit(side.judged.time * share))
     if not all(one.values for one in values):
         unmarked = Judgement(verdict=judging.UNKNOWN, why="the profile marks no steps", unit=values[0].unit)
         return Tested(metric=f"{column}:{name}", unit="ns", first=shown[0], second=shown[1], judgement=unmarked)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from perfkit.analysis.aggregate import Rows
 from perfkit.analysis.results import Coverage
 from perfkit.analysis.roofline import BOUNDS, L2, Booleans
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
+from perfkit.tree.places import NOT_PLACED
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NAMED = 10
 
 
-def coverage(rows: Rows, has_pass: Booleans, has_module: Booleans, kind: str = RUN) -> Coverage:
-    """Shares of the kernel time, 0 to 1; `has_module` counts a layer or module.
+def coverage(rows: Rows, kind: str = RUN) -> Coverage:
+    """Shares of the kernel time, 0 to 1; a module is known where a layer is.
 
     The line leaves out what a profile of this `kind` (`perfkit.analysis.source`) does not hold by its nature.
     """
     judged = rows.judged
-    total = rows.total_ns
+    total, lines = rows.total_ns, rows.places.lines
     shares = {
-        "pass": _share(judged.time, has_pass, total),
-        "module": _share(judged.time, has_module, total),
+        "pass": _placed(rows, lines["pass"] != NOT_PLACED),
+        "module": _placed(rows, lines["module"].notna() | lines["layer"].notna()),
         "FLOP": _share(judged.time, np.isfinite(judged.flop), total),
         "bytes": _share(judged.time, np.isfinite(judged.bytes), total),
         "counters": _share(judged.time, judged.counters, total),
@@ -35,6 +41,12 @@ def coverage(rows: Rows, has_pass: Booleans, has_module: Booleans, kind: str = R
         text=f"{_text(shares, kind)}{_levels(rows) if kind != NCU else ''}",
         uncosted=_uncosted(rows) if kind not in (NCU, NSYS) else [],
     )
+
+
+def _placed(rows: Rows, known: pd.Series) -> float:
+    """The share of the kernel time on the lines of the tree that are `known`."""
+    time = rows.time_of_lines
+    return float(time[known.to_numpy(bool)].sum() / rows.total_ns) if rows.total_ns else 0.0
 
 
 def _share(time: np.ndarray, known: Booleans, total: float) -> float:

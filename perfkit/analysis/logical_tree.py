@@ -1,6 +1,6 @@
 """The logical tree (step / pass / layer / operator) of several sides, side by side, and which kernels became which.
 
-Rows are placed by `perfkit.tree.places`: a fused kernel's time, work and bytes are divided among what it serves.
+Lines are those of `perfkit.tree.places`: a fused kernel's time, work and bytes are divided among what it serves.
 """
 
 from __future__ import annotations
@@ -12,49 +12,43 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit.analysis.comparison import Cell, Exchange, TreeLine
-from perfkit.tree.places import NOT_PLACED, places
+from perfkit.tree import nodes
+from perfkit.tree.places import NOT_PLACED, Places, places_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfkit.analysis.roofline import Judged
+    from perfkit.analysis.roofline import Judged, Reals
 
-PASSES = ("encoder", "forward", "classifier", "backward", "optimizer")
-OUTSIDE, NO_OPERATOR = "outside the layers", "no operator"
+OUTSIDE = "outside the layers"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 def placed(frame: pd.DataFrame, judged: Judged, steps: int) -> pd.DataFrame:
-    """One line a row and logical operator, amounts a step; NaN where unknown.
+    """One line a kernel, place and logical operator, amounts a step; NaN where unknown.
 
-    Columns: `pass`, `layer` (−1 for none), `module`, `operator`, `kernel`, `time`, `count`, `flop`, `bytes`, `roof`,
-    `judged` (time), `fused` (time), `by`, and `whole`: 1 over the steps.
+    Columns: `pass`, `layer`, `module`, `operator` as in `Places.lines`, `kernel`, `time`, `count`, `flop`, `bytes`,
+    `roof`, `judged` (time), `fused` (time), `by`, and `whole`: the calls of the kernel.
     """
-    import pandas as pd
-
-    found = places(frame)
-    row, share = found["row"].to_numpy(np.int64), found["share"].to_numpy(float) / max(steps, 1)
+    found = places_of(frame, ("short_name", "name"))
     known = judged.judged
-    names = frame["short_name"].fillna(frame["name"]).to_numpy(object)
-    time = judged.time[row] * share
-    return pd.DataFrame(
-        {
-            "pass": found["pass"].astype(object).fillna(NOT_PLACED),
-            "layer": found["layer"].fillna(-1).astype("int64"),
-            "module": found["module"].astype(object).fillna(""),
-            "operator": found["operator"].astype(object).fillna(NO_OPERATOR),
-            "by": found["placed_by"].astype(object).fillna("none"),
-            "kernel": names[row],
-            "time": time,
-            "count": share,
-            "flop": judged.flop[row] * share,
-            "bytes": judged.bytes[row] * share,
-            "roof": np.where(known, judged.roof, np.nan)[row] * share,
-            "judged": np.where(known, judged.time, 0.0)[row] * share,
-            "fused": time * found["fused"].to_numpy(bool),
-            "whole": 1.0 / max(steps, 1),
-        }
-    )
+    amounts = [judged.time, np.ones(len(frame)), judged.flop, judged.bytes, np.where(known, judged.roof, np.nan),
+               np.where(known, judged.time, 0.0)]  # fmt: skip
+    sums = np.stack([_sums(found, values) for values in amounts], axis=1) / max(steps, 1)
+    kernel = frame["short_name"].fillna(frame["name"]).to_numpy(object)[found.first]
+    of = found.lines["kind"].to_numpy(np.int64)
+    lines = found.lines.rename(columns={"placed_by": "by"}).assign(kernel=kernel[of], whole=sums[of, 1])
+    lines[["time", "count", "flop", "bytes", "roof", "judged"]] = found.of_lines(sums)
+    lines["fused"] = lines["time"].where(lines["fused"], 0.0)
+    return lines
+
+
+def _sums(found: Places, values: Reals) -> Reals:
+    """Σ of the values of each kind's rows that are known; NaN where none is."""
+    known = np.isfinite(values)
+    count = np.bincount(found.kind[known], minlength=found.kinds)
+    sums = np.bincount(found.kind[known], weights=values[known], minlength=found.kinds)
+    return np.where(count > 0, sums, np.nan)
 
 
 def evidence(lines: pd.DataFrame) -> dict[str, float]:
@@ -64,70 +58,47 @@ def evidence(lines: pd.DataFrame) -> dict[str, float]:
     return {str(name): float(v / sums.sum()) for name, v in sums.items()} if sums.sum() > 0 else {}
 
 
+_AMOUNTS = ("time", "count", "flop", "bytes", "roof", "judged", "fused")
+
+
 def tree(sides: Sequence[pd.DataFrame]) -> list[TreeLine]:
-    """The lines of the tree in the order of reading: passes in their order, layers by number, operators by time."""
-    keys: tuple[list[str], ...] = ([], ["pass"], ["pass", "layer"], ["pass", "layer", "operator"])
-    cells: dict[tuple[object, ...], list[Cell | None]] = {}
-    for place, lines in enumerate(sides):
-        for by in keys:
-            for key, cell in _cells(lines, by):
-                cells.setdefault(key, [None] * len(sides))[place] = cell
-    ordered = sorted(cells, key=lambda key: _order(key, cells))
-    lines = []
-    for key in ordered:
-        shallow = len(key) > 2 and _idle(key[:2], cells)  # its layer is no level here
-        if not _idle(key, cells):
-            lines.append(TreeLine(name=_name(key), level=len(key) - shallow, cells=cells[key]))
-    return lines
+    """The lines of the tree in the order of reading (`perfkit.tree.nodes.by_layer`)."""
+    root = nodes.by_layer([(lines, _matrix(lines)) for lines in sides], _AMOUNTS.index("time"))
+    if root is None:
+        return []
+    return [
+        TreeLine(
+            name=_name(node.key), level=len(node.key), cells=[None if a is None else _cell(a) for a in node.amounts]
+        )
+        for node in root.walk()
+    ]
 
 
-def _cells(lines: pd.DataFrame, by: list[str]) -> list[tuple[tuple[object, ...], Cell]]:
-    names = ["time", "count", "flop", "bytes", "roof", "judged", "fused"]
-    if not by:
-        return [((), _cell(lines[names].sum(min_count=1)))] if len(lines) else []
-    sums = lines.groupby(by, sort=False)[names].sum(min_count=1)
-    found = []
-    for key, line in sums.iterrows():
-        found.append((tuple(key) if isinstance(key, tuple) else (key,), _cell(line)))
-    return found
+def _matrix(lines: pd.DataFrame) -> Reals:
+    """The amounts of the lines, those that are unknown as 0, and behind them which are known."""
+    values = lines[list(_AMOUNTS)].to_numpy(float)
+    return np.concatenate([np.nan_to_num(values), np.isfinite(values)], axis=1)
 
 
-def _cell(line: pd.Series) -> Cell:
-    known = {name: float(value) if value == value else None for name, value in line.items()}
-    roof, judged = known["roof"], known["judged"]
+def _cell(amounts: Reals) -> Cell:
+    sums, known = np.split(amounts, 2)
+    line = {name: float(v) if k else None for name, v, k in zip(_AMOUNTS, sums, known, strict=True)}
+    roof, judged, time = line["roof"], line["judged"], line["time"]
     return Cell(
-        time_ns=known["time"] or 0.0,
-        launches=known["count"] or 0.0,
-        flop=known["flop"],
-        bytes=known["bytes"],
+        time_ns=time or 0.0,
+        launches=line["count"] or 0.0,
+        flop=line["flop"],
+        bytes=line["bytes"],
         efficiency=roof / judged if roof is not None and judged else None,
-        fused=(known["fused"] or 0.0) / known["time"] if known["time"] else 0.0,
+        fused=(line["fused"] or 0.0) / time if time else 0.0,
     )
 
 
-def _order(key: tuple[object, ...], cells: dict[tuple[object, ...], list[Cell | None]]) -> tuple[object, ...]:
-    """Parents before children; siblings as `tree` says."""
-    if not key:
-        return ()
-    name = str(key[0])
-    parts: list[object] = [PASSES.index(name) if name in PASSES else len(PASSES) + (name == NOT_PLACED), name]
-    if len(key) > 1:
-        parts.append(key[1])
-    if len(key) > 2:
-        parts += [-sum(c.time_ns for c in cells[key] if c), str(key[2])]
-    return tuple(parts)
-
-
-def _idle(key: tuple[object, ...], cells: dict[tuple[object, ...], list[Cell | None]]) -> bool:
-    """Whether a level says nothing: everything of its parent is outside the layers."""
-    return len(key) == 2 and key[1] == -1 and not any(len(k) == 2 and k[0] == key[0] and k != key for k in cells)
-
-
-def _name(key: tuple[object, ...]) -> str:
+def _name(key: nodes.Key) -> str:
     if not key:
         return "step"
-    if len(key) == 2:
-        return OUTSIDE if key[1] == -1 else f"layer {key[1]}"
+    if isinstance(key[-1], int):
+        return OUTSIDE if key[-1] == nodes.NO_LAYER else f"layer {key[-1]}"
     return str(key[-1])
 
 
@@ -156,9 +127,10 @@ def _parts(lines: pd.DataFrame) -> dict[tuple[str, str, str], tuple[list[str], f
 
     A kernel that serves other parts too is counted in each, and marked.
     """
-    module = lines["module"].map({path: _NUMBER.sub("*", path) for path in lines["module"].unique()})
+    module = lines["module"].fillna("").map(lambda path: _NUMBER.sub("*", path))
     shared = lines["fused"] > 0
-    keyed = lines.assign(module=module, shared=shared)
+    operator = lines["operator"].fillna(nodes.NO_OPERATOR)
+    keyed = lines.assign(module=module, operator=operator, shared=shared)
     found: dict[tuple[str, str, str], tuple[list[str], float]] = {}
     for key, part in keyed.groupby(["pass", "module", "operator"], sort=False):
         sums = part.groupby("kernel").agg({"time": "sum", "whole": "sum", "shared": "any"})

@@ -26,22 +26,21 @@ from perfkit.analysis import (
 from perfkit.analysis.accounting import accounting
 from perfkit.analysis.coverage import coverage
 from perfkit.analysis.judging import ON_GPU, judge_rows
-from perfkit.analysis.results import Accounting, BackendReport, Group, Missing, Node, Report, Roof
+from perfkit.analysis.results import Accounting, BackendReport, Group, Missing, Report, Roof
 from perfkit.analysis.roofline import TOLERANCE
 from perfkit.analysis.rules import Case, Circumstances
-from perfkit.analysis.tree import UNPLACED, module_tree
+from perfkit.analysis.tree import module_tree
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest, TraceCheck
 from perfkit.table import KernelTable
+from perfkit.tree.aligned import align_places
+from perfkit.tree.places import places_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfkit.readers.run import Run
 
-PASSES = ("encoder", "forward", "classifier", "backward", "optimizer")
-UNKNOWN = "unknown"
-NO_OPERATOR = "no operator"
 MUCH_OVERHEAD = 0.15  # of the timed step: from here on the profiled step is another one, and the report says so
 
 
@@ -169,10 +168,16 @@ def _backend(
     )
     if table is not None:
         about = _circumstances(record, manifest) if wanted else None
-        case = _fill(report, table, ceilings, record.samples_ns, about, record.beside_ns)
+        case = _fill(report, table, ceilings, record.samples_ns, about, record.beside_ns, marked_for(run, record.name))
         if case is not None:
             cases[record.name] = case
     return report
+
+
+def marked_for(run: Run, backend: str) -> pd.DataFrame | None:
+    """Rows by which those of `backend` that have no module are placed: eager's of the same run."""
+    eager = run.tables.get("eager")
+    return in_steps(eager) if eager is not None and backend != "eager" else None
 
 
 def _annotated(folder: Path, backend: str) -> str:
@@ -194,10 +199,11 @@ def _fill(
     samples_ns: list[float],
     about: Circumstances | None,
     beside_ns: list[float] | None = None,
+    marked: pd.DataFrame | None = None,
 ) -> Case | None:
     """Add to `report` what the kernel table says; returns what the rules saw, of a backend that is right.
 
-    Without `about` no rule is asked.
+    Without `about` no rule is asked. Kernels that the table does not place are placed by `marked` in the tree.
     """
     report.device = _device(table)
     report.trace_checks = msgspec.convert(table.facts.get("trace_checks") or [], list[TraceCheck])
@@ -209,28 +215,24 @@ def _fill(
     frame = in_steps(table)
     if not len(frame):
         return None
-    rows = rows_of(frame, ceilings, table)
+    rows = rows_of(frame, ceilings, table, marked)
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
     report.counted_flop, report.counted_bytes = whole.flop, whole.bytes
     report.efficiency, report.headroom_ns, report.kernel_ns = whole.efficiency, whole.headroom_ns, whole.time_ns
     report.above_roof, report.above_ns, report.above_kernels = whole.above_roof, whole.above_ns, whole.above_kernels
     report.withheld = aggregate.withheld(rows)
-    module = frame["module"]
-    report.coverage = coverage(
-        rows, frame["pass"].notna().to_numpy(), (module.notna() | frame["layer"].notna()).to_numpy(), report.kind
-    )
-    report.passes = aggregate.by_label(rows, rows.pass_code, rows.passes) if rows.passes != [UNKNOWN] else []
+    report.coverage = coverage(rows, report.kind)
+    report.passes = aggregate.by_pass(rows)
     report.families = sorted(aggregate.by_label(rows, rows.family_code, rows.families), key=lambda g: -g.time_ns)
     report.pass_families = aggregate.pass_by_family(rows)
     report.kernels, kernel_code = aggregate.by_kind_of_call(rows)
     _explain(report.kernels, counters.of_groups(frame, kernel_code, len(report.kernels), table.facts))
     report.headroom = aggregate.largest_headroom(report.kernels)
-    report.operators = _operators(frame, rows)
+    report.operators = aggregate.by_operator(rows)
     report.exposed = exposed.of_frame(frame, rows.steps)
     report.advice = nvidia.advice(frame, kernel_code, report.kernels, table.facts)
     report.points = points.points(rows, report.kernels, kernel_code)
-    code, paths = _codes(module.fillna(""))
-    report.tree = _placed(module_tree(rows, code, paths))
+    report.tree = module_tree(rows)
     report.warnings += _above_roof(rows, report.kernels)
     if report.status != "ok" or about is None:
         return None
@@ -241,24 +243,9 @@ def _fill(
     return case
 
 
-def _operators(frame: pd.DataFrame, rows: aggregate.Rows) -> list[Group]:
-    """Groups by logical operator; none where no row has one."""
-    if not frame["operator"].notna().any():
-        return []
-    code, names = _codes(frame["operator"].fillna(NO_OPERATOR))
-    return sorted(aggregate.by_label(rows, code, names), key=lambda g: -g.time_ns)
-
-
 def _explain(groups: list[Group], facts: list[counters.Counters] | None) -> None:
     for group, own in zip(groups, facts or [], strict=False):
         group.reasons = reasons.of_group(group, own)
-
-
-def _placed(tree: Node | None) -> Node | None:
-    """The tree; only its root, which holds the sums, where no row has a module of the model."""
-    if tree and {child.path for child in tree.children} <= {UNPLACED, "optimizer"}:
-        tree.children = []
-    return tree
 
 
 def _device(table: KernelTable) -> str:
@@ -274,17 +261,20 @@ def in_steps(table: KernelTable) -> pd.DataFrame:
     return frame[marked] if marked.any() else frame
 
 
-def rows_of(frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable) -> aggregate.Rows:
-    """The rows of `frame`, a part of `table`, judged by `ceilings`, with their labels."""
-    pass_code, passes = _codes(frame["pass"].astype(object).fillna(UNKNOWN), PASSES)
+def rows_of(
+    frame: pd.DataFrame, ceilings: Ceilings | None, table: KernelTable, marked: pd.DataFrame | None = None
+) -> aggregate.Rows:
+    """The rows of `frame`, a part of `table`, judged by `ceilings`, with their labels and places.
+
+    Rows without a module are placed by `marked`, rows of a run of the same step, where it is given.
+    """
     family_code, families = _codes(frame["family"].astype(object).fillna("other"))
     judged, withheld = judge_rows(frame, ceilings, table.facts)
     return aggregate.Rows(
         judged=judged,
         withheld=withheld,
         steps=steps_of(frame, table),
-        pass_code=pass_code,
-        passes=passes,
+        places=places_of(frame if marked is None else align_places(frame, marked), ("family",)),
         family_code=family_code,
         families=families,
         names=frame["name"].tolist(),
@@ -299,16 +289,12 @@ def steps_of(frame: pd.DataFrame, table: KernelTable) -> int:
     return int(stated) if stated else max(int(frame["step"].nunique()), 1)
 
 
-def _codes(values: pd.Series, first: tuple[str, ...] = ()) -> tuple[np.ndarray, list[str]]:
-    """Codes and labels of a column of text, the labels of `first` that occur before the others."""
+def _codes(values: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """Codes and labels of a column of text."""
     import pandas as pd
 
     code, labels = pd.factorize(values)
-    names = [str(label) for label in labels]
-    order = sorted(range(len(names)), key=lambda i: first.index(names[i]) if names[i] in first else len(first))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[code], [names[i] for i in order]
+    return code, [str(label) for label in labels]
 
 
 def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:

@@ -120,6 +120,7 @@ class Group(msgspec.Struct, kw_only=True):
     above_ns: float = 0.0  # Σ time of kernels above their roof
     above_kernels: list[str] = []  # their short names, the most such time first
     helped_ns: float = 0.0  # Σ time of kernels of whose bytes L2 held a part: they count as at their roof
+    fused_ns: float = 0.0  # Σ time that is a part of kernels that serve other places too
     withheld_ns: float = 0.0  # Σ time of rows that are not judged on purpose
     withheld: str = ""  # and why most of them are not: "too small" or "work not counted"
     reasons: list[Reason] = []  # the most telling first

@@ -17,13 +17,15 @@ import msgspec
 import numpy as np
 
 from perfkit.analysis.judging import judge_rows
-from perfkit.analysis.report import analyse, analyse_table, ceilings_of, in_steps, steps_of
+from perfkit.analysis.report import analyse, analyse_table, ceilings_of, in_steps, marked_for, steps_of
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.analysis.roofline import Judged
 from perfkit.launches import Launch, Measurement
 from perfkit.run_folder import TIMED_ALONE, TIMED_APART, BackendRun, Manifest
 from perfkit.statistics import series
 from perfkit.table import KernelTable
+from perfkit.tree.aligned import align_places
+from perfkit.tree.places import Places, places_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,11 +66,19 @@ class Side:
     memory: Values | None = None
     launch_of_step: Sequence[int] = ()  # of each profiled step, where launches were pooled
     flags: list[str] = field(default_factory=list)
+    marked: pd.DataFrame | None = None  # rows that place those without a module, as in the report
 
     @cached_property
     def frame(self) -> pd.DataFrame | None:
         """The rows that count."""
         return in_steps(self.table) if self.table is not None else None
+
+    @cached_property
+    def places(self) -> Places | None:
+        """The places of the rows of `frame`, as the report has them."""
+        if self.frame is None:
+            return None
+        return places_of(self.frame if self.marked is None else align_places(self.frame, self.marked))
 
     @cached_property
     def judged(self) -> Judged | None:
@@ -117,6 +127,7 @@ def of_report(run: Run, report: Report, backend: str, label: str, source: str) -
     if found is None or record is None:
         raise KeyError(backend)
     side = Side(label, source, report, found, run.tables.get(backend), record, run.manifest)
+    side.marked = marked_for(run, backend)
     if record.samples_ns:
         side.step = _turns(record, source)
         side.flags += _flags(record.samples_ns, side.step.values, record.warmup_ns)

@@ -8,6 +8,7 @@ that the lines of two backends can be laid side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,43 +24,83 @@ if TYPE_CHECKING:
 NOT_PLACED = "not placed"
 _PLACE = ("pass", "layer", "module", "operator", "placed_by", "serves")
 Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
 
 
-def places(frame: pd.DataFrame) -> pd.DataFrame:
-    """The places of the rows of `frame`, a kernel table's frame or a part of one.
+@dataclass(frozen=True)
+class Places:
+    """The places of the rows of a frame, told once for all rows that have the same.
 
-    Columns: `row`, the position in `frame` from 0 (not its index); `pass`, `layer` (Int64), `module`, `operator`;
-    `share` of the row's time, work and bytes, which sum to 1 over each row's lines; `fused`, whether the row has
-    several lines; `placed_by` as in the table. A row whose pass is unknown has one line, with pass `NOT_PLACED`; a
-    module or operator that is unknown is absent.
+    `kind` is of each row which of the distinct places it has, `first` of each kind the first row that has it. `lines`
+    has a line for each kind and logical operator that it serves, one kind after another: `kind`, `pass`, `layer`
+    (Int64), `module`, `operator`, `share` (which sum to 1 over each kind's lines), `fused` (whether the kind has
+    several lines), `placed_by`. Where the pass is unknown it is `NOT_PLACED`; what else is unknown is absent.
     """
+
+    kind: Integers
+    first: Integers
+    lines: pd.DataFrame
+
+    @property
+    def kinds(self) -> int:
+        """How many distinct places there are."""
+        return len(self.first)
+
+    def of_lines(self, by_kind: Reals) -> Reals:
+        """Sums over the rows of each kind, shape (kinds, …), divided among the lines."""
+        share = self.lines["share"].to_numpy(float)
+        divided: Reals = (by_kind[self.lines["kind"].to_numpy(np.int64)].T * share).T
+        return divided
+
+    def in_pass(self, name: str) -> Reals:
+        """Of each row the share that serves the pass `name`."""
+        there = (self.lines["pass"] == name).to_numpy(bool)
+        by_kind = np.zeros(self.kinds)
+        np.add.at(by_kind, self.lines["kind"].to_numpy(np.int64)[there], self.lines["share"].to_numpy(float)[there])
+        of_rows: Reals = by_kind[self.kind]
+        return of_rows
+
+
+def places_of(frame: pd.DataFrame, beside: Sequence[str] = ()) -> Places:
+    """The places of the rows of `frame`; rows of one kind have the same values in the columns `beside`, too."""
     import pandas as pd
 
-    kinds, kind = distinct(frame, _PLACE)
+    kinds, kind, first = distinct(frame, (*_PLACE, *beside))
     texts = {name: _texts(kinds[name]) for name in ("pass", "module", "operator", "placed_by", "serves")}
     own_layer = [None if v is None else int(v) for v in _plain(kinds["layer"])]
     layer_of = _layers(texts["module"], own_layer)
     lines: list[tuple[Any, ...]] = []
-    counts = []
     for i, layer in enumerate(own_layer):
         pass_, module, operator, by, serves = (texts[name][i] for name in texts)
         served = _members(serves) or _parts(pass_ or "", module or "", operator or "")
-        counts.append(len(served))
         for m in served:
             at = layer_of(m.module) if serves else layer
             place = m.pass_ or NOT_PLACED, at, m.module or None, m.operator or None
-            lines.append((*place, m.share, len(served) > 1, by or "none"))
-    found = pd.DataFrame(lines, columns=["pass", "layer", "module", "operator", "share", "fused", "placed_by"])
+            lines.append((i, *place, m.share, len(served) > 1, by or "none"))
+    names = ["kind", "pass", "layer", "module", "operator", "share", "fused", "placed_by"]
     text = dict.fromkeys(("pass", "module", "operator", "placed_by"), "string")
-    found = found.astype(text | {"layer": "Int64", "share": "float64", "fused": "bool"})
-    row, line = _expanded(np.array(counts, dtype=np.int64), kind)
-    found = found.iloc[line].reset_index(drop=True)
-    found.insert(0, "row", row)
-    return found
+    dtypes = text | {"kind": "int64", "layer": "Int64", "share": "float64", "fused": "bool"}
+    return Places(kind, first, pd.DataFrame(lines, columns=names).astype(dtypes))
 
 
-def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, Integers]:
-    """The distinct lines of `columns`, and which of them each row has: thousands of rows share a place."""
+def places(frame: pd.DataFrame) -> pd.DataFrame:
+    """The places of the rows of `frame`, a kernel table's frame or a part of one, row by row.
+
+    Columns: `row`, the position in `frame` from 0 (not its index), and those of `Places.lines` but `kind`: `pass`,
+    `layer`, `module`, `operator`, `share` of the row's time, work and bytes, `fused`, `placed_by`.
+    """
+    found = places_of(frame)
+    row, line = _expanded(np.bincount(found.lines["kind"], minlength=found.kinds), found.kind)
+    lines = found.lines.drop(columns="kind").iloc[line].reset_index(drop=True)
+    lines.insert(0, "row", row)
+    return lines
+
+
+def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, Integers, Integers]:
+    """The distinct lines of `columns`, which of them each row has, and the first row that has each.
+
+    Thousands of rows share a place.
+    """
     import pandas as pd
 
     code = np.zeros(len(frame), np.int64)
@@ -67,7 +108,7 @@ def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame,
         own, words = pd.factorize(frame[name])
         _, code = np.unique(code * (len(words) + 1) + own + 1, return_inverse=True)
     _, first, kind = np.unique(code, return_index=True, return_inverse=True)
-    return frame[list(columns)].iloc[first], kind.reshape(-1)
+    return frame[list(columns)].iloc[first], kind.reshape(-1), first
 
 
 def _expanded(counts: Integers, kind: Integers) -> tuple[Integers, Integers]:

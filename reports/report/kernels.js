@@ -2,7 +2,7 @@
 
 const FIRST_ROWS = 25;
 
-const OPERATORS = { title: "Operators", small: "that kernels serve; of a backward kernel the forward operator", head: "Operator", filter: "Filter by name", few: 12 };
+const OPERATORS = { title: "Operators", small: "that kernels serve, fused kernels in parts; of a backward kernel the forward operator", head: "Operator", filter: "Filter by name", few: 12 };
 const KERNELS = { title: "Kernels", small: "by name and shapes", head: "Kernel", filter: "Filter by name or shape" };
 
 class KernelTable {
@@ -115,6 +115,7 @@ function kernelColumns(groups, head) {
     column("count", "Count", "count", (g) => g.count),
     { key: "time", head: "Time", unit: times.suffix, class: "timecell", value: (g) => g.time_ns, cell: (g) => bar(g.time_ns / longest, number(g.time_ns, times), "", colorOf(g.family, "family")) },
     { key: "share", head: "Share", right: true, value: (g) => g.share, cell: (g) => percent(g.share) },
+    ...(groups.some((g) => g.fused_ns) ? [{ key: "fused", head: "In fused kernels", right: true, value: (g) => g.fused_ns / g.time_ns, cell: (g) => percent(g.fused_ns / g.time_ns) }] : []),
     ...(groups.some((g) => known(g.flop_rate)) ? [column("rate", "Rate", "FLOP/s", (g) => g.flop_rate)] : []),
     ...(groups.some((g) => known(g.bandwidth)) ? [column("bandwidth", "Bandwidth", "B/s", (g) => g.bandwidth)] : []),
     ...(judged ? [{ key: "efficiency", head: "Efficiency", class: "effcell", value: (g) => g.efficiency, cell: efficiencyBar }, column("headroom", "Headroom", "ns", (g) => g.headroom_ns)] : []),

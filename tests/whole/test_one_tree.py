@@ -19,6 +19,8 @@ from perfkit.table import KernelTable
 from perfkit.tree.aligned import align_places
 from perfkit.tree.places import NOT_PLACED, places
 from perfkit.workloads import find, resolve_settings
+from tests.analysis.examples import backend, run
+from tests.tree.agreement import assert_one_tree
 from tests.whole.shape_truth import judge, score
 from tests.whole.widths_gpt2 import WIDTHS
 
@@ -73,6 +75,16 @@ def test_nearly_all_kernel_time_is_placed(name, captured, tmp_path_factory):
     known = (found["pass"] != NOT_PLACED) & found["module"].notna() & found["operator"].notna()
     assert ns[known].sum() / ns.sum() >= ENOUGH
     assert ns.sum() == pytest.approx(frame["duration_ns"].sum())
+
+
+@pytest.mark.slow
+def test_the_report_of_a_compiled_step_divides_fused_kernels_as_a_comparison_does(captured, tmp_path_factory):
+    frames = {name: frame_of(name, captured, tmp_path_factory) for name in ("eager", "compile")}
+    both = run(*(backend(name, 1.0) for name in frames), tables={n: KernelTable(f) for n, f in frames.items()})
+    compiled = assert_one_tree(both).backends[1]
+    fused = {g.key: g.fused_ns for g in compiled.operators if g.fused_ns}
+    assert {"gelu", "layer_norm", "add"} <= fused.keys(), "Inductor fuses them all"
+    assert frames["compile"]["serves"].notna().any() and sum(fused.values()) < compiled.kernel_ns
 
 
 @pytest.mark.slow
