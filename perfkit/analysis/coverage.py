@@ -72,7 +72,9 @@ def _levels(rows: Rows) -> str:
     helped = _share(judged.time, judged.helped, total)
     told = [f"{_percent(held)} moves what fits L2, and is judged by L2"] if held else []
     if helped:
-        told.append(f"{_percent(helped)} is faster than measured, for L2 held more of its bytes, and counts as at its roof")
+        told.append(
+            f"{_percent(helped)} is faster than measured, for L2 held more of its bytes, and counts as at its roof"
+        )
     return f" Of it, {'; '.join(told)}." if told else ""
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit.analysis.judging import details
-from perfkit.analysis.reasons import NEAR
 from perfkit.analysis.results import Advice, Group
 from perfkit.analysis.roofline import Integers
+from perfkit.analysis.rules.standing import NEAR
 
 if TYPE_CHECKING:
     import pandas as pd

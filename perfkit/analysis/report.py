@@ -13,12 +13,10 @@ from perfkit.analysis import (
     aggregate,
     counters,
     exposed,
-    findings,
     fusion,
     nvidia,
     points,
     ranges,
-    reasons,
     source,
     speed,
     verdict,
@@ -28,7 +26,7 @@ from perfkit.analysis.coverage import coverage
 from perfkit.analysis.judging import ON_GPU, judge_rows
 from perfkit.analysis.results import Accounting, BackendReport, Group, Missing, Report, Roof
 from perfkit.analysis.roofline import TOLERANCE
-from perfkit.analysis.rules import Case, Circumstances
+from perfkit.analysis.rules import Case, Circumstances, answers
 from perfkit.analysis.tree import module_tree
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest, TraceCheck
@@ -237,7 +235,7 @@ def _fill(
     if report.status != "ok" or about is None:
         return None
     case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
-    report.findings, report.unjudged = findings.of_case(case)
+    report.findings, report.unjudged = answers.of_case(case)
     if report.kind == source.RUN:
         report.fusion, report.compiled = fusion.predict(case), fusion.achieve(case)
     return case
@@ -245,7 +243,7 @@ def _fill(
 
 def _explain(groups: list[Group], facts: list[counters.Counters] | None) -> None:
     for group, own in zip(groups, facts or [], strict=False):
-        group.reasons = reasons.of_group(group, own)
+        group.reasons = answers.reasons(group, own)
 
 
 def _device(table: KernelTable) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perfkit.analysis.counters import Counters
-from perfkit.analysis.reasons import of_group
 from perfkit.analysis.results import Group
+from perfkit.analysis.rules.answers import reasons
 from tests.analysis import profiles
 
 # What is planted in tests/fixtures/ncu/kernels.py. `busy` and `stall` say what a kernel uses or waits for: no trouble.
@@ -73,7 +73,7 @@ QUIET = Counters(blocks=1e5, waves=100.0, multiprocessors=132, busy=IDLE)
 
 def names(group: dict[str, Any] | None = None, **counters: Any) -> list[str]:
     """The reasons of a kernel at 30 % of its DRAM roof on which nothing is known to be wrong, but for what is given."""
-    return [r.name for r in of_group(Group(**{**_fields(GROUP), **(group or {})}), replace(QUIET, **counters))]
+    return [r.name for r in reasons(Group(**{**_fields(GROUP), **(group or {})}), replace(QUIET, **counters))]
 
 
 def _fields(group: Group) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _fields(group: Group) -> dict[str, Any]:
 
 def test_without_evidence_there_is_no_reason() -> None:
     assert names() == []
-    assert [r.name for r in of_group(GROUP, Counters())] == []
+    assert [r.name for r in reasons(GROUP, Counters())] == []
 
 
 def test_few_blocks_need_idle_multiprocessors_and_time() -> None:
@@ -104,7 +104,7 @@ def test_occupancy_needs_a_tight_limit_and_nothing_busy() -> None:
     assert names(**{**low, "theoretical": 0.75}) == []
     assert names(**{**low, "busy": {"DRAM": 0.3, "L2": 0.7}}) == ["busy"]
     assert names({"efficiency": 0.7}, **low) == []
-    [reason] = of_group(GROUP, replace(QUIET, **low, registers=255.0))
+    [reason] = reasons(GROUP, replace(QUIET, **low, registers=255.0))
     assert reason.text.startswith("registers (255 a thread) allows 2 blocks a multiprocessor where 8 would fit")
     assert "-maxrregcount" in reason.remedy
 
@@ -117,7 +117,7 @@ def test_a_tail_needs_few_waves_and_an_empty_last() -> None:
     assert names(waves=1.1) == ["tail"]
     assert names(waves=2.0) == [] and names(waves=1.9) == [] and names(waves=30.1) == []
     assert names({"efficiency": 0.9}, waves=1.1) == []
-    [reason] = of_group(GROUP, replace(QUIET, waves=1.5))
+    [reason] = reasons(GROUP, replace(QUIET, waves=1.5))
     assert reason.saving_ns == pytest.approx(0.25e6)
 
 
@@ -129,7 +129,7 @@ def test_the_tensor_pipe_is_missed_in_matrix_products_only() -> None:
     assert names(product, **{**idle, "ceilings": {"memory": 1e12}}) == []  # a GPU without such units
     assert names({**product, "family": "elementwise"}, **idle) == []
     assert names({**product, "bound": "matrix_bf16"}, **idle) == []
-    [reason] = of_group(Group(**{**_fields(GROUP), **product}), replace(QUIET, **idle))
+    [reason] = reasons(Group(**{**_fields(GROUP), **product}), replace(QUIET, **idle))
     assert reason.saving_ns == pytest.approx(1e6 - 1e5)  # 10 GFLOP at 100 TFLOP/s, and 100 MB at 1 TB/s: 100 µs each
 
 
@@ -143,8 +143,8 @@ def test_stalls_count_where_nothing_is_busy_or_memory_stays_below_its_roof() -> 
 
 
 def test_a_reason_of_nvidia_that_perfkit_does_not_know_keeps_its_name() -> None:
-    [reason] = of_group(GROUP, replace(QUIET, stalls={"new_kind": 0.9}))
-    assert "wait for new kind" in reason.text and reason.remedy == ""
+    [reason] = reasons(GROUP, replace(QUIET, stalls={"new_kind": 0.9}))
+    assert "wait for new kind" in reason.text and reason.remedy.startswith("It depends on the reason")
 
 
 def test_uneven_work_shows_in_the_achieved_occupancy() -> None:

@@ -6,13 +6,14 @@ need. Its texts are the only ones: the report, `perfkit explain` and docs/findin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.results import BackendReport, Finding, Unjudged
+from perfkit.analysis.counters import Counters
+from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline import Booleans, Judged
 from perfkit.hardware.ceilings import Ceilings
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from perfkit.run_folder import Settings
 
 ON_A_GPU, ON_A_CPU, ON_BOTH = "GPU", "CPU", "CPU and GPU"
+WITH_COUNTERS = "GPU, with counters of Nsight Compute"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ class Case:
         """The timed step, else the profiled one, else the kernel time."""
         account = self.report.accounting
         return (account.timed_step_ns or account.profiled_step_ns) if account else self.report.kernel_ns
+
+    @property
+    def a_step(self) -> str:
+        """What follows a number of things in a sentence: " a step" where amounts are of one."""
+        return " a step" if self.report.per == "step" else ""
 
     def share(self, ns: float) -> float:
         """A time of one step as a share of it."""
@@ -125,7 +132,8 @@ class Case:
 class Rule:
     """A named rule. `what` says what the fault is, `recognised` by what it is seen, `estimate` what the saving assumes.
 
-    `find` is None for a name that another rule's function yields.
+    `find` answers for a case; `explain`, of a rule over counters, for one kernel group, and `find` then makes findings
+    of its reasons.
     """
 
     name: str
@@ -136,7 +144,8 @@ class Rule:
     estimate: str
     remedies: tuple[str, ...]
     example: str
-    find: Callable[[Rule, Case], Iterable[Finding | Unjudged]] | None = None
+    find: Callable[[Rule, Case], Iterable[Finding | Unjudged]]
+    explain: Callable[[Rule, Group, Counters], Reason | None] | None = None
 
     @property
     def remedy(self) -> str:
@@ -152,18 +161,28 @@ class Rule:
         saving_ns: float,
         rows: Booleans | None = None,
         count: float = 0.0,
+        kernels: Sequence[str] = (),
+        remedy: str = "",
     ) -> Finding:
-        """A finding of this rule, about `rows` where it is about kernels; times are ns a step."""
+        """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
+
+        It saves no more than the step takes: a profiled step may be longer than the timed one. Without a `remedy` of
+        its own it has the rule's.
+        """
         saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns))
-        kernels = [] if rows is None else case.main_kernels(rows)
+        kernels = kernels if rows is None else case.main_kernels(rows)
         count = count if rows is None else case.per_step(rows.sum())
         found = Finding(
-            name=self.name, title=title, evidence=evidence, remedy=self.remedy, time_ns=time_ns, saving_ns=saving_ns,
-            share=case.share(saving_ns), kernels=kernels, count=count,
+            name=self.name, title=title, evidence=evidence, remedy=remedy or self.remedy, time_ns=time_ns,
+            saving_ns=saving_ns, share=case.share(saving_ns), kernels=list(kernels), count=count,
         )  # fmt: skip
         if rows is not None:
             case.claims.append((found, rows))
         return found
+
+    def reason(self, label: str, text: str, saving_ns: float | None, remedy: str = "") -> Reason:
+        """Why a kernel group takes its time, by this rule; without a `remedy` of its own it has the rule's."""
+        return Reason(name=self.name, label=label, text=text, remedy=remedy or self.remedy, saving_ns=saving_ns)
 
     def cannot(self, why: str) -> Unjudged:
         """That this rule cannot judge the profile, and why."""

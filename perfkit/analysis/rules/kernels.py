@@ -1,27 +1,107 @@
-"""The texts of the rules that look at kernel groups and copies: `findings_kernels`, `findings_step` and `reasons`."""
+"""Rules about kernels without their counters: kinds that stay below their roof, and kernels too small to matter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfkit.analysis import findings_kernels, findings_step
-from perfkit.analysis.results import Finding
+from perfkit import units
+from perfkit.analysis.judging import TOO_SMALL
+from perfkit.analysis.results import Finding, Group
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.standing import NEAR, main_reason
+from perfkit.analysis.source import NCU
+from perfkit.analysis.words import bound, call, cropped, listed, percent
 
-_COUNTERS = "GPU, with counters of Nsight Compute"
-_TO_ROOF = "All that separates the kernel from its roof: a bound."
+_NAMED = 3
+_UNTOLD = "The report does not tell why: `ncu --set full` collects stall reasons, access patterns and occupancy."
+_FUSE = "Fuse them with their neighbours (torch.compile), so that their tensors pass memory once less"
+_BY_FAMILY = {
+    "elementwise": _FUSE,
+    "normalization": _FUSE,
+    "softmax": _FUSE,
+    "reduction": _FUSE,
+    "loss": _FUSE,
+    "dropout": _FUSE,
+    "activation": _FUSE,
+    "copy": "Avoid the copies: keep one memory layout and dtype, or let a fusing compiler join them with their users",
+    "fill": "Avoid the passes: masks belong inside a fused attention (scaled_dot_product_attention) or in a fused "
+    "kernel; zeroing is spared by set_to_none=True",
+    "optimizer": "Use a fused optimizer (fused=True), and low-precision state where training allows",
+    "embedding": "Gather fewer or narrower rows, and sort or deduplicate the indices",
+    "index": "Index with slices or precomputed views where possible; sort the indices",
+    "attention": "Use a fused attention (scaled_dot_product_attention), which keeps the scores out of memory",
+}
+_BY_BOUND = {
+    "matrix": "Give the matrix units larger products (more rows in a batch, sizes that are multiples of 64), or a "
+    "lower precision",
+    "vector": "Look for what keeps the arithmetic units waiting: `ncu --set full` tells",
+    "memory": "Batch them, so that more work is done on each byte; where there are many small ones, fuse them",
+    "l2": "Reuse more in registers and shared memory",
+}
 
 
 def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
-    yield from findings_kernels.below_roof(case.report)
+    """Kernel groups that nothing explains, by kind and bound: what reaching their roofs would save.
+
+    In a report of Nsight Compute each kernel is somebody's own: they stay apart.
+    """
+    report = case.report
+    buckets: dict[tuple[str, str, str], list[Group]] = {}
+    for group in report.headroom:
+        below = group.efficiency is not None and group.efficiency < NEAR and not group.above_roof
+        if below and main_reason(group) is None:
+            own = group.key if report.kind == NCU else ""
+            buckets.setdefault((own, group.family, group.bound), []).append(group)
+    for (own, family, limit), groups in buckets.items():
+        judged, roof = sum(g.judged_ns for g in groups), sum(g.roof_ns or 0.0 for g in groups)
+        named = [f"{call(g)} at {percent(g.efficiency)}, {units.text(g.headroom_ns, 'ns')}" for g in groups[:_NAMED]]
+        more = f"; {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+        who, whose = (f"{own} reaches", "its") if own else (f"{family.capitalize()} kernels reach", "their")
+        yield rule.finding(
+            case,
+            f"{who} {percent(roof / judged if judged else None)} of {whose} roof, {bound(limit)}",
+            f"Its roof is {groups[0].ceiling}."
+            if own
+            else f"Their roof is {groups[0].ceiling}. The largest: {'; '.join(named)}{more}.",
+            sum(g.time_ns for g in groups),
+            sum(g.headroom_ns or 0.0 for g in groups),
+            count=sum(g.count for g in groups),
+            kernels=list(dict.fromkeys(g.key for g in groups)),
+            remedy=_UNTOLD if own else f"{_remedy(family, limit, report.device)}.",
+        )
+
+
+def _remedy(family: str, limit: str, device: str) -> str:
+    kind = limit.partition("_")[0]
+    if kind == "vector" and device == "cpu":
+        return "Fuse and vectorise them (torch.compile), and use more threads where there are some"
+    if kind in ("memory", "l2") and family in _BY_FAMILY:
+        return _BY_FAMILY[family]
+    return _BY_BOUND.get(kind, f"Look for what keeps {listed([bound(limit)])} waiting")
 
 
 def _tiny(rule: Rule, case: Case) -> Iterator[Finding]:
-    yield from findings_step.tiny_kernels(case.report)
+    """Of a trace: ncu serialises what it measures."""
+    report = case.report
+    small = next((w for w in report.withheld if w.why == TOO_SMALL), None)
+    groups = [g for g in report.kernels if g.withheld == TOO_SMALL]
+    if report.kind == NCU or small is None or not groups:
+        return
+    largest = sorted(groups, key=lambda g: -g.withheld_ns)[:_NAMED]
+    named = [f"{_times(g.count)}{cropped(g.key)}, {units.text(g.withheld_ns, 'ns')}" for g in largest]
+    yield rule.finding(
+        case,
+        f"{small.count:,.0f} kernels{case.a_step} are shorter than 5 µs: {percent(small.share)} of kernel time",
+        f"Launch, start and end are most of the time of so short a kernel. The largest: {'; '.join(named)}.",
+        small.time_ns,
+        small.time_ns,
+        count=small.count,
+        kernels=[g.key for g in largest],
+    )
 
 
-def _collectives(rule: Rule, case: Case) -> Iterator[Finding]:
-    yield from findings_step.collectives(case.report)
+def _times(count: float) -> str:
+    return f"{count:,.0f} × " if count >= 1.5 else ""
 
 
 RULES = (
@@ -44,92 +124,5 @@ RULES = (
         ("Merge them: torch.compile fuses elementwise chains, foreach and fused optimizers join per-tensor kernels, a "
          "larger batch makes each worth its launch.",),
         "A LayerNorm written with mean, sub, pow, mean, add, rsqrt and mul on small tensors.", _tiny,
-    ),
-    Rule(
-        "collectives", "communication between GPUs that no computation covers", ON_A_GPU,
-        "While NCCL sends gradients or parameters, nothing else runs on the GPU.",
-        "The time of collectives in which no other kernel runs on their device.",
-        "All of that time: a collective also waits for the slowest rank, which overlap does not end.",
-        ("Overlap them with computation (bucketed or asynchronous gradients, prefetching), send less (bf16, gradient "
-         "accumulation), or balance the ranks.",),
-        "An all-reduce of all gradients after the backward pass instead of bucket by bucket beside it.", _collectives,
-    ),
-    *(
-        Rule(
-            f"copies-{way}", f"copies {words} that no kernel covers", ON_A_GPU,
-            f"Copies {words} take time in which the GPU does nothing else.",
-            "The time of such copies in which no kernel runs on the device.",
-            "All of that time.", (remedy,), example,
-        )
-        for way, words, remedy, example in (
-            ("htod", "from host to GPU",
-             "Copy earlier and beside the kernels: pinned memory (pin_memory=True) and non_blocking=True; keep on the "
-             "GPU "
-             "what every step needs.", "`batch.to('cuda')` of pageable memory at the start of a step."),
-            ("dtoh", "from GPU to host",
-             "Read back less, or less often; pinned memory and non_blocking=True keep the host from waiting.",
-             "`predictions.cpu()` in every step."),
-            ("dtod", "on the GPU", "Avoid the copy: write into place, or keep one layout.",
-             "`torch.cat` of what one kernel could have written into one tensor."),
-        )
-    ),
-    Rule(
-        "few-blocks", "a kernel launches fewer blocks than there are multiprocessors", _COUNTERS,
-        "Multiprocessors without a block have nothing to do throughout the kernel.",
-        "The grid against the number of multiprocessors; kernels longer than 5 µs.",
-        "The share of the GPU's room for blocks that stays empty.",
-        ("Split the work over more blocks: a first pass that leaves a partial result a block, then one to join them.",),
-        "A reduction in a single block.",
-    ),
-    Rule(
-        "uncoalesced", "memory accesses carry bytes that no thread asked for", _COUNTERS,
-        "Neighbouring threads touch addresses far apart: of each sector of 32 bytes only a part is used.",
-        "Excessive sectors against all sectors, at least a quarter; kernels bound by memory.",
-        "Their time less what the sectors that were asked for take at the same ceiling.",
-        ("Let neighbouring threads touch neighbouring addresses: swap the loops, transpose in shared memory, or change "
-         "the layout (structure of arrays).",),
-        "A transpose that writes columns.",
-    ),
-    Rule(
-        "tensor-idle", "a matrix product does not use the matrix units", _COUNTERS,
-        "A product in fp32 runs on the vector units, and the tensor pipe idles.",
-        "A matrix product whose tensor pipe was active in under 5 % of the cycles.",
-        "Its time less that of its FLOP at the matrix units' ceiling, or of its bytes, whichever is longer.",
-        ("Where the precision allows, use TF32 (torch.set_float32_matmul_precision('high')), bf16 or fp16.",),
-        "`torch.backends.cuda.matmul.allow_tf32` is off by default.",
-    ),
-    Rule(
-        "occupancy", "one resource admits too few warps to hide latency", _COUNTERS,
-        "Registers, shared memory or the block size let few blocks live on a multiprocessor at once.",
-        "Theoretical occupancy of at most a half, and the resource that sets it, in a kernel that waits.",
-        _TO_ROOF, ("Use less of the resource that limits: smaller tiles, __launch_bounds__, other block sizes.",),
-        "A kernel of 100 KiB of shared memory a block where 228 KiB are there.",
-    ),
-    Rule(
-        "tail", "the last wave of blocks leaves the GPU half empty", _COUNTERS,
-        "Blocks run in waves; when the last is small, most multiprocessors wait for it.",
-        "The number of waves against the next whole number, with more than 15 % of all room idle.",
-        "The idle share of the time, at most what separates the kernel from its roof.",
-        ("Choose a grid that fills whole waves (or a persistent one), or smaller blocks.",), "1.1 waves of blocks.",
-    ),
-    Rule(
-        "imbalance", "warps leave early: blocks of uneven length", _COUNTERS,
-        "Achieved occupancy stays far under what the launch allows.",
-        "Achieved occupancy under 60 % of the theoretical, in a kernel that waits.",
-        _TO_ROOF, ("Share the work out evenly, or let a block do more of it.",), "One block a row of a sparse matrix.",
-    ),
-    Rule(
-        "stall", "warps wait most for one thing", _COUNTERS,
-        "Nothing is busy: the warps wait, for memory, a barrier, or each other.",
-        "The stall reason with the largest share, at least 30 % of stalled cycles.",
-        _TO_ROOF, ("It depends on the reason: more loads in flight for memory, fewer barriers, no bank conflicts.",),
-        "`long scoreboard` at 70 %: each thread loads one value at a time.",
-    ),
-    Rule(
-        "busy", "a level other than memory is what the kernel uses most", _COUNTERS,
-        "L1, L2 or the multiprocessors are near their peak: no waiting, but work that may be spared.",
-        "The busiest level, at 60 % of its peak or more, in a kernel far from its roof.",
-        _TO_ROOF, ("Spare that level: fewer index computations, wider accesses, values kept in registers.",),
-        "Integer divisions in the index of every element.",
     ),
 )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Rules about what moves between host and GPU, and between GPUs, while nothing else runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfkit import units
+from perfkit.analysis.exposed import COLLECTIVE, COPY
+from perfkit.analysis.results import Exposed, Finding
+from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
+
+
+def _collectives(rule: Rule, case: Case) -> Iterator[Finding]:
+    for one in case.report.exposed:
+        if one.kind == COLLECTIVE:
+            title = f"{one.count:,.0f} collectives{case.a_step} take {units.text(one.time_ns, 'ns')}"
+            yield from _uncovered(rule, case, one, title, ".")
+
+
+def _copies(rule: Rule, case: Case) -> Iterator[Finding]:
+    rates = {transfer.name: transfer.bandwidth for transfer in case.report.transfers}
+    for copy in case.report.exposed:
+        way = copy.name.split()[1].lower() if copy.kind == COPY and " " in copy.name else ""
+        if rule.name == f"copies-{way}":
+            rate = rates.get(copy.name)
+            title = f"{copy.name}: {copy.count:,.0f} copies{case.a_step} take {units.text(copy.time_ns, 'ns')}"
+            yield from _uncovered(rule, case, copy, title, f"; they move {units.text(rate, 'B/s')}." if rate else ".")
+
+
+def _uncovered(rule: Rule, case: Case, one: Exposed, title: str, more: str) -> Iterator[Finding]:
+    if one.exposed_ns is not None:
+        evidence = f"For {units.text(one.exposed_ns, 'ns')} of it the GPU runs nothing else{more}"
+        yield rule.finding(
+            case, title, evidence, one.time_ns, one.exposed_ns, count=one.count, kernels=[one.name]
+        )  # fmt: skip
+
+
+RULES = (
+    Rule(
+        "collectives", "communication between GPUs that no computation covers", ON_A_GPU,
+        "While NCCL sends gradients or parameters, nothing else runs on the GPU.",
+        "The time of collectives in which no other kernel runs on their device.",
+        "All of that time: a collective also waits for the slowest rank, which overlap does not end.",
+        ("Overlap them with computation (bucketed or asynchronous gradients, prefetching), send less (bf16, gradient "
+         "accumulation), or balance the ranks: a collective also waits for the slowest.",),
+        "An all-reduce of all gradients after the backward pass instead of bucket by bucket beside it.", _collectives,
+    ),
+    *(
+        Rule(
+            f"copies-{way}", f"copies {words} that no kernel covers", ON_A_GPU,
+            f"Copies {words} take time in which the GPU does nothing else.",
+            "The time of such copies in which no kernel runs on the device.",
+            "All of that time.", (remedy,), example, _copies,
+        )
+        for way, words, remedy, example in (
+            ("htod", "from host to GPU",
+             "Copy earlier and beside the kernels: pinned memory (pin_memory=True) and non_blocking=True; keep on the "
+             "GPU what every step needs.", "`batch.to('cuda')` of pageable memory at the start of a step."),
+            ("dtoh", "from GPU to host",
+             "Read back less, or less often; pinned memory and non_blocking=True keep the host from waiting.",
+             "`predictions.cpu()` in every step."),
+            ("dtod", "on the GPU", "Avoid the copy: write into place, or keep one layout.",
+             "`torch.cat` of what one kernel could have written into one tensor."),
+        )
+    ),
+)  # fmt: skip

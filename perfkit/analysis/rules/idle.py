@@ -1,0 +1,192 @@
+"""Rules about time without a kernel, by its cause: the host is late, the framework takes long, a batch is awaited."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from perfkit import units
+from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
+from perfkit.analysis.rules.base import ON_A_CPU, ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.words import listed, percent
+
+# Causes of gaps (`perfkit.analysis.accounting`) in which the host has not got as far as the next launch.
+_HOST = ("Python", "dispatch", "autograd", "host code", "launch", "driver", "allocation", "latency")
+_OVERHEAD = ("Python", "dispatch", "autograd", "allocation")
+_UNTOLD = 0.5  # of the step
+_LONG_CALL = 10e6  # ns: no call that only launches or allocates takes as long in a step that repeats
+_MUCH = 0.1  # of the step
+
+
+def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    account = case.report.accounting
+    if account is None or case.report.device != "cuda":
+        return
+    gaps = [gap for gap in account.gaps if gap.cause in _HOST]
+    if gaps:
+        saving, of = _most(account, gaps, case.report.device)
+        lack = f"No kernel runs while the host is not ready with the next launch: {_by_cause(gaps)}. {of}"
+        delay = case.facts.get("launch_delay") or {}
+        yield rule.finding(
+            case,
+            f"The GPU waits for the host during {percent(_share(account, gaps))} of the {_profiled(case)}",
+            " ".join(filter(None, (lack, _initialising(case), _ahead(delay)))),
+            sum(gap.time_ns for gap in gaps),
+            saving,
+        )
+    if account.other_ns > _UNTOLD * account.profiled_step_ns:
+        share = percent(account.other_ns / account.profiled_step_ns)
+        yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
+
+
+def _initialising(case: Case) -> str:
+    """A sentence about the call that shows that a process began, rather than repeated, its work; "" without one."""
+    calls = [c for c in case.facts.get("api") or [] if c["count"] and not re.search("Synchronize|Memcpy", c["name"])]
+    longest = max(calls, key=lambda call: call["ns"], default=None)
+    if longest is None or longest["ns"] / longest["count"] < _LONG_CALL or longest["ns"] < _MUCH * case.step_ns:
+        return ""
+    return (
+        f"{longest['name']} alone took {units.text(longest['ns'], 'ns')}: the first step of a process loads and "
+        "initialises the GPU's libraries. Profile a later one."
+    )
+
+
+def _ahead(delay: dict[str, float | None]) -> str:
+    """How far the host runs ahead of the GPU, in a sentence."""
+    median = delay.get("median_ns")
+    if median is None:
+        return ""
+    growth = delay.get("growth_ns")
+    falls = " and falls during a step" if growth is not None and growth < 0 else ""
+    grows = " and grows during a step" if growth is not None and growth > 0 else ""
+    return (
+        f"The host's lead, from a launch to the start of its kernel, has a median of {units.text(median, 'ns')}"
+        f"{falls or grows}."
+    )
+
+
+def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
+    account = case.report.accounting
+    if account is None or case.report.device != "cpu":
+        return
+    if gaps := [gap for gap in account.gaps if gap.cause in _OVERHEAD]:
+        saving, of = _most(account, gaps, case.report.device)
+        yield rule.finding(
+            case,
+            f"The framework around the kernels takes {percent(_share(account, gaps))} of the {_profiled(case)}",
+            f"{_by_cause(gaps)}. {of}",
+            sum(gap.time_ns for gap in gaps),
+            saving,
+        )
+
+
+def waiting(rule: Rule, case: Case, cause: str, said: str) -> Iterator[Finding]:
+    """Time without a kernel by one `cause`, which `said` tells at the head of the finding."""
+    account = case.report.accounting
+    for gap in account.gaps if account else ():
+        if account is None or gap.cause != cause:
+            continue
+        saving, of = _most(account, [gap], case.report.device)
+        waits = sorted(case.report.waits, key=lambda w: -w.time_ns)[:2] if cause == "sync" else []
+        calls = f" Waits: {listed([f'{w.count} × {w.name}' for w in waits])}." if waits else ""
+        yield rule.finding(
+            case,
+            f"{said}: {percent(gap.share)} of the {_profiled(case)}",
+            f"No kernel runs for {units.text(gap.time_ns, 'ns')} meanwhile. {of}{calls}",
+            gap.time_ns,
+            saving,
+        )
+
+
+def _most(account: Accounting, gaps: list[Gap], device: str) -> tuple[float, str]:
+    """The most that ending `gaps` saves, and how that is known.
+
+    A profiler lengthens gaps, and not the kernels of a GPU: what the step without a profiler leaves beside the kernels
+    bounds all gaps together, and theirs is their share of that. On a CPU it lengthens both.
+    """
+    own = sum(g.time_ns for g in gaps)
+    if account.timed_step_ns is None:
+        return own, "The profiler itself lengthens the host's part."
+    if device == "cpu":
+        return own * min(1.0, account.timed_step_ns / account.profiled_step_ns), ""
+    recording = sum(g.time_ns for g in account.gaps if g.cause == "profiler")
+    every = account.profiled_step_ns - account.kernel_ns - recording
+    left = max(account.timed_step_ns - account.kernel_ns, 0.0)
+    if left >= every:
+        return own, ""
+    beside = f"Without the profiler the step leaves {units.text(left, 'ns')} beside its kernels, which bounds this."
+    return own * left / every, beside
+
+
+def _share(account: Accounting, gaps: list[Gap]) -> float:
+    return sum(g.time_ns for g in gaps) / account.profiled_step_ns if account.profiled_step_ns else 0.0
+
+
+def _by_cause(gaps: list[Gap]) -> str:
+    return listed([f"{gap.cause} {percent(gap.share)}" for gap in gaps[:4] if gap is gaps[0] or gap.share >= 0.005])
+
+
+def _profiled(case: Case) -> str:
+    return "profiled step" if case.report.per == "step" else case.report.per
+
+
+GPU_IDLE = Rule(
+    name="gpu-idle",
+    summary="the GPU waits for the host to launch (launch-bound)",
+    where=ON_A_GPU,
+    what="The kernels are shorter than what the host needs to launch them: the GPU runs dry again and again. The host "
+    "should run ahead: from a launch to the start of its kernel, time should pass in which the GPU works off what was "
+    "launched before.",
+    recognised="Time of the step in which no kernel runs while the host is in Python, dispatch, autograd, CUDA calls, "
+    "or in the latency of a launch. The evidence gives the host's lead; a few µs mean that each kernel waits for its "
+    "launch.",
+    estimate="All of that time. Where the step was also timed without the profiler, which lengthens the host's part, "
+    "only what that step leaves beside its kernels.",
+    remedies=(
+        "Launch less, or ahead: a CUDA graph (torch.compile(mode='reduce-overhead')), a larger batch, fused and "
+        "foreach operators.",
+    ),
+    example="40 kernels of 4 µs and 400 µs of Python: the GPU works a third of the time, whatever its speed.",
+    find=_idle,
+)
+OVERHEAD = Rule(
+    name="overhead",
+    summary="the framework around the kernels takes much of the step",
+    where=ON_A_CPU,
+    what="Python, the dispatcher, autograd and the allocator stand between the kernels of a CPU step. With small "
+    "tensors that is more than the kernels themselves.",
+    recognised="Time of the profiled step in which no kernel runs, by cause. Tensors made of Python lists are a cause, "
+    "and a finding, of their own.",
+    estimate="All of it, scaled to the step without the profiler where that was timed.",
+    remedies=("Fewer and larger operators: torch.compile, a larger batch, foreach and fused optimizers.",),
+    example="A two-layer MLP at batch 1: 20 operators of 3 µs in a step of 400 µs.",
+    find=_overhead,
+)
+_DATA = Rule(
+    name="data",
+    summary="the step waits for its batch",
+    where=ON_BOTH,
+    what="The data loader runs inside the step, or has nothing ready when the step begins.",
+    recognised="Time of the step in which no kernel runs and `enumerate(DataLoader)` is open.",
+    estimate="All of it, scaled to the step without the profiler where that was timed.",
+    remedies=(
+        "Load ahead: DataLoader workers, pin_memory=True, prefetch_factor; or prepare the data once.",
+    ),
+    example="JPEG decoding in the training process → `DataLoader(..., num_workers=4)`.",
+    find=lambda rule, case: waiting(rule, case, "data", "Loading the batch"),
+)  # fmt: skip
+_CUDA_ALLOCATION = Rule(
+    name="cuda-allocation",
+    summary="GPU memory is allocated and freed inside the step",
+    where=ON_A_GPU,
+    what="cudaMalloc and cudaFree stop the GPU. PyTorch's caching allocator needs neither once shapes repeat.",
+    recognised="Time of the step in which no kernel runs inside CUDA calls that allocate or free.",
+    estimate="All of it.",
+    remedies=(
+        "Let the caching allocator keep it: equal shapes from step to step, no empty_cache, "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+    ),
+    example="`torch.cuda.empty_cache()` after each step.",
+    find=lambda rule, case: waiting(rule, case, "CUDA allocation", "Allocating and freeing GPU memory"),
+)
+RULES = (GPU_IDLE, OVERHEAD, _DATA, _CUDA_ALLOCATION)
