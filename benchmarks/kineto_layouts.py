@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from perfkit.errors import PerfkitError  # noqa: E402
-from perfkit.readers.kineto import stream  # noqa: E402
+from perfkit.readers.kineto.decode import stream  # noqa: E402
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
 from perfkit.table import KernelTable  # noqa: E402
 from tests.readers.layouts import layout  # noqa: E402

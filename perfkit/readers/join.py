@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import InputError
+from perfkit.readers.finish import UNKNOWN_WORK, uncosted
 from perfkit.readers.join_facts import KERNEL, facts_of, sentences
 from perfkit.readers.join_keys import Keys, keys
-from perfkit.readers.kineto import columns as kineto_columns
 from perfkit.table import FLOP_COLUMNS, MEASURE_GROUPS, KernelTable, conform
 from perfkit.tree.sequences import Booleans, Integers, align
 
@@ -212,7 +212,7 @@ def _flop_known(ours: pd.DataFrame, theirs: pd.DataFrame) -> Booleans:
 
 def _of_trace(warnings: list[str]) -> list[str]:
     """The trace's warnings but the one of unknown work, which counters may have made known."""
-    return [w for w in warnings if not w.startswith(kineto_columns.UNKNOWN_WORK)]
+    return [w for w in warnings if not w.startswith(UNKNOWN_WORK)]
 
 
 def _still_unknown(frame: pd.DataFrame) -> list[str]:
@@ -222,4 +222,4 @@ def _still_unknown(frame: pd.DataFrame) -> list[str]:
     columns = {name: rows[name].to_numpy() for name in ("bytes_read", "name")}
     columns |= {name: rows[name].astype(object).to_numpy() for name in ("kind", "family")}
     total = float(frame["duration_ns"].sum())
-    return kineto_columns.uncosted({**columns, "duration_ns": rows["duration_ns"].to_numpy(float)}, total)
+    return uncosted({**columns, "duration_ns": rows["duration_ns"].to_numpy(float)}, total)

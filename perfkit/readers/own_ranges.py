@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 STEP, PASS, MODULE, LINE = "perfkit:step:", "perfkit:pass:", "perfkit:module:", "perfkit:line:"
+ROOT = "(root)"  # the module path of what the model does itself, outside its modules
 _LINE_NAME = re.compile(r"perfkit:line:(\w+):(\d{1,9}):(\w+):(.*)", re.DOTALL)
 
 

@@ -11,7 +11,7 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report import analyse_table
 from perfkit.cost import GPTShape, matmul_flop
-from perfkit.readers.kineto.rows import CAUSES
+from perfkit.readers.kineto.measure.rows import CAUSES
 from tests.analysis.examples import ceilings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "numbers.md").read_text(encoding="utf-8")

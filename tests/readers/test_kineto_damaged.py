@@ -224,7 +224,7 @@ def test_any_layout_of_the_json_gives_the_same_table(tmp_path: Path) -> None:
 
 
 def test_many_pieces_give_the_table_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfkit.readers.kineto import stream as kineto_stream
+    from perfkit.readers.kineto.decode import stream as kineto_stream
 
     expected = read(FIXTURES / "nccl-rank0.json.gz")
     for size in (500, 4096, 100_000):

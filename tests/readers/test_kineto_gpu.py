@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.readers.kineto.columns import Coded, _split_forward
+from perfkit.readers.columns import Coded
+from perfkit.readers.finish import _split_forward
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import FLOP_COLUMNS, KernelTable
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perfkit.errors import InputError
-from perfkit.readers.kineto import decoding, pieces, stream
+from perfkit.readers.kineto.decode import pieces, stream, typed
 from perfkit.readers.kineto.memory import read_memory
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
@@ -84,14 +84,14 @@ def test_traps_in_names_and_arguments_are_read_through(monkeypatch, tmp_path, va
 def test_pieces_stay_small_whatever_the_events_hold(monkeypatch, tmp_path):
     """Each event ends in what looks like borders, so that no guess is right; and one event follows another closely."""
     largest = 0
-    real = decoding._list
+    real = typed._list
 
     def decoded(text: memoryview, found: Any) -> Any:
         nonlocal largest
         largest = max(largest, len(text))
         return real(text, found)
 
-    monkeypatch.setattr(decoding, "_list", decoded)
+    monkeypatch.setattr(typed, "_list", decoded)
     monkeypatch.setattr(stream, "PIECE", 1 << 14)
     events = [
         op("aten::relu", 9 * i, 9 * i + 5, [[4]], nested=[{"a": 1}, {"b": "}, {"}, {"c": []}]) for i in range(4000)

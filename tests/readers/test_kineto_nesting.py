@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from perfkit.errors import InputError
-from perfkit.readers.kineto import events, stream
-from perfkit.readers.kineto.events import OPERATOR, HostEvents
+from perfkit.readers.kineto.decode import arrange, stream
+from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 
 
 def _generated(rng: random.Random) -> HostEvents:
@@ -35,15 +35,15 @@ def _generated(rng: random.Random) -> HostEvents:
 
 @pytest.mark.parametrize(("part", "rounds"), [(1 << 18, 100), (4, 100), (1 << 18, 2)])
 def test_columns_nest_as_single_events_do(monkeypatch: pytest.MonkeyPatch, part: int, rounds: int) -> None:
-    monkeypatch.setattr(events, "_PART", part)
-    monkeypatch.setattr(events, "_ROUNDS", rounds)
+    monkeypatch.setattr(arrange, "_PART", part)
+    monkeypatch.setattr(arrange, "_ROUNDS", rounds)
     rng, whole = random.Random(part + rounds), 0
     for _ in range(1500):
         fast = _generated(rng)
         slow = copy.deepcopy(fast)
         before = fast.end.copy()
-        events._nest(fast)
-        parent = events._cut(slow)
+        arrange._nest(fast)
+        parent = arrange._cut(slow)
         assert (fast.parent == parent).all() and (fast.end == slow.end).all() and fast.clipped == slow.clipped
         whole += bool(len(before) > 3 and (fast.end == before).all())
     assert whole > 50  # both ways were taken

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.readers.kineto import stream
+from perfkit.readers.kineto.decode import stream
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
 from tests.readers.layouts import layout

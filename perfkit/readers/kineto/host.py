@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.readers.kineto import decoding as kineto_json
-from perfkit.readers.kineto import gpu as kineto_gpu
-from perfkit.readers.kineto.collect import Collector
-from perfkit.readers.kineto.events import DeviceEvents, HostEvents, Integers
+from perfkit.readers.columns import Integers
+from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
+from perfkit.readers.kineto.decode.read import read_events
+from perfkit.readers.kineto.decode.typed import collector_off
+from perfkit.readers.kineto.place.launches import find_launches
 
 if TYPE_CHECKING:
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
-# Words of a host event's kind, in the order of the numbers of `kineto_events`.
+# Words of a host event's kind, in the order of the numbers of `decode.events`.
 KINDS = ("cpu_op", "user_annotation", "runtime", "python_function", "overhead")
 
 
@@ -55,14 +56,9 @@ class HostTrace:
 
 def read_host(path: Path) -> HostTrace:
     """The host events of the trace at `path` (JSON, plain or gzip). Raises `InputError` as `read_trace` does."""
-    with kineto_json.collector_off():
-        found = kineto_json.Found()
-        collector = Collector(lambda name: False)
-        for events in kineto_json.decode(Path(path), found):
-            collector.add(events)
-            del events
-        host, device = collector.finish()
-    return _of(host, device)
+    with collector_off():
+        events = read_events(Path(path), lambda name: False)
+    return _of(events.host, events.device)
 
 
 def _of(host: HostEvents, device: DeviceEvents) -> HostTrace:
@@ -76,7 +72,7 @@ def _of(host: HostEvents, device: DeviceEvents) -> HostTrace:
         start=host.start,
         end=host.end,
         device_start=device.start,
-        launched_by=kineto_gpu.launches(host, device).call,
+        launched_by=find_launches(host, device).call,
     )
 
 

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from perfkit.errors import InputError
+from perfkit.readers.kineto.decode.pieces import Pieces, damage_told
 from perfkit.readers.kineto.host import trace_paths
-from perfkit.readers.kineto.pieces import Pieces, damage_told
 
 if TYPE_CHECKING:
     from perfkit.readers.run import Run

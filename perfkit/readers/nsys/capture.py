@@ -15,7 +15,7 @@ import numpy as np
 from perfkit import table
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
-from perfkit.readers.kineto import columns as kineto_columns
+from perfkit.readers.finish import finish
 from perfkit.readers.nsys import occupancy as nsys_occupancy
 from perfkit.readers.nsys import timeline as nsys_timeline
 from perfkit.readers.nsys.activity import (
@@ -86,7 +86,7 @@ def _assemble(
     marks = find_marks(ranges)
     state = np.where(launch >= 0, projection.state[np.maximum(launch, 0)], -1) if len(calls) else launch
     columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks))
-    kineto_columns.finish(columns, costs, {}, {}, "")
+    finish(columns, costs, {}, {}, "")
     columns["short_name"] = activity.short_name
     found = summary(ranges, projection, state, activity.of(KERNEL, GRAPH), activity.end - activity.start)
     facts = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.kineto.place import Steps
+from perfkit.readers.intervals import Steps
 from perfkit.readers.nsys.activity import Calls, process_of, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.readers.own_ranges import PASS, STEP

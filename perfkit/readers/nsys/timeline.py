@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.cuda_calls import ALLOCATION, DRIVER, LAUNCH, SYNC, cause_of_call
-from perfkit.readers.kineto.gaps import Cover, stretches
-from perfkit.readers.kineto.place import Steps
+from perfkit.readers.intervals import Cover, Steps, stretches
 from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
 from perfkit.readers.nsys.ranges import Marks

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from perfkit import units
+from perfkit.readers.columns import Integers
+from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.checks.evidence import (
     DEFECT,
     DOES_NOT_APPLY,
@@ -16,8 +18,7 @@ from perfkit.readers.kineto.checks.evidence import (
     Evidence,
     Found,
 )
-from perfkit.readers.kineto.events import OPERATOR, Integers
-from perfkit.readers.kineto.gaps import Cover
+from perfkit.readers.kineto.decode.events import OPERATOR
 
 _WITHOUT_TIME = 0.01  # of the activities of a GPU
 _BELOW_RESOLUTION = 0.5  # of operators, and of all events of a trace in whole µs: the shortest have none

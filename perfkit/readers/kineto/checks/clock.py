@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit import units
+from perfkit.readers.columns import Integers
+from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
-from perfkit.readers.kineto.events import RUNTIME, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto.gaps import Cover
+from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 
 _EARLY = 20_000  # ns before the launch that count as early: whole µs, and how well clocks are matched
 _FEW = 0.01  # of the activities may be early: ids that collide pair kernels with the launches of others

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perfkit.readers.kineto.events import DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto.place import Steps
+from perfkit.readers.columns import Integers
+from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 
 SHARE, NS = "share", "ns"
 ROUNDING = 2_000  # ns: whole µs, and what two clocks are apart

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, ROUNDING, Evidence, Found
-from perfkit.readers.kineto.coding import distinct
-from perfkit.readers.kineto.events import Booleans, Integers
+from perfkit.readers.kineto.decode.events import distinct
 
 _MOST_WRONG = 0.05  # of the annotations: those at the ends of a capture lack some of their activities
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, LESS_AT_ONCE, Evidence, Found
-from perfkit.readers.kineto.events import RUNTIME, Booleans, DeviceEvents, HostEvents, Integers
-from perfkit.readers.kineto.place import Steps
+from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 
 _KERNEL = re.compile(r"^(cuda|cu|hip)(?!.*HostFunc)(Ext|Module)*(Launch(?!Host)|GraphLaunch)")
 _MOVE = re.compile(r"^(cuda|cu|hip)Mem(cpy|set)")

@@ -1,0 +1,67 @@
+"""Intervals of time: unions, steps, and what a union leaves free in the steps. Times are whole ns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfkit.readers.columns import Integers
+
+
+@dataclass
+class Steps:
+    """The steps of a capture in order: bounds in ns, and the thread that ran them. `marked`: a range told each one."""
+
+    start: Integers
+    end: Integers
+    lane: int
+    marked: bool
+
+    def at(self, moments: Integers) -> Integers:
+        """Index of the step that each moment lies in, or −1."""
+        if not len(self.start):
+            return np.full(len(moments), -1, np.int64)
+        index = np.searchsorted(self.start, moments, side="right") - 1
+        inside = (index >= 0) & (moments < self.end[np.maximum(index, 0)])
+        return np.where(inside, index, -1)
+
+
+class Cover:
+    """The union of intervals [start, end) in ns, and how much of it lies before a moment."""
+
+    def __init__(self, start: Integers, end: Integers) -> None:
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        reach = np.maximum.accumulate(end) if len(end) else end
+        first = np.ones(len(start), bool)
+        first[1:] = start[1:] > reach[:-1]
+        self.start = start[first]
+        self.end = reach[np.append(np.flatnonzero(first)[1:] - 1, len(reach) - 1)] if len(start) else reach
+        self.before = np.concatenate([[0], np.cumsum(self.end - self.start)]).astype(np.int64)
+
+    def until(self, moment: Integers) -> Integers:
+        """Covered ns before each moment."""
+        if not len(self.start):
+            return np.zeros(len(moment), np.int64)
+        index = np.searchsorted(self.start, moment, side="right") - 1
+        at = np.maximum(index, 0)
+        part = np.clip(moment - self.start[at], 0, self.end[at] - self.start[at])
+        return np.where(index >= 0, self.before[at] + part, 0)
+
+
+def stretches(cover: Cover, steps: Steps) -> tuple[Integers, Integers, Integers]:
+    """Start and end of the stretches inside the steps that `cover` leaves free, and when each began.
+
+    For the first of a step that may be before the step.
+    """
+    starts, ends, begun = ([np.empty(0, np.int64)] for _ in range(3))
+    for begin, end in zip(steps.start.tolist(), steps.end.tolist(), strict=True):
+        low = int(np.searchsorted(cover.end, begin, side="right"))
+        high = int(np.searchsorted(cover.start, end, side="left"))
+        begun.append(np.append(cover.end[low - 1] if low else begin, cover.end[low:high]))
+        starts.append(np.maximum(begun[-1], begin))
+        ends.append(np.minimum(np.append(cover.start[low:high], end), end))
+    start, end_, began = (np.concatenate(column) for column in (starts, ends, begun))
+    real = end_ > start
+    return start[real], end_[real], began[real]

@@ -1,0 +1,74 @@
+"""What an event is, by the word that its file has for it.
+
+The words are enumerations, so that decoding makes no text of them, and each member has the byte that stands for it in a
+column: one join of bytes then tells what the events of a piece are. A word that is no member is `OTHER`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Self
+
+import numpy as np
+
+from perfkit.readers.kineto.decode.events import (
+    ANNOTATION,
+    COPY,
+    FILL,
+    KERNEL,
+    MARK,
+    OPERATOR,
+    OVERHEAD,
+    PYTHON,
+    RUNTIME,
+)
+
+ON_DEVICE = 5  # codes: first the kinds of host events, from here on the kinds of work on a device, …
+ARROW = 9  # … and an arrow from forward to backward
+NEITHER = -1
+
+
+class _Word(Enum):
+    """A word and its code."""
+
+    code: bytes
+
+    def __new__(cls, word: str, code: int = NEITHER) -> Self:
+        member = object.__new__(cls)
+        member._value_, member.code = word, np.int8(code).tobytes()
+        return member
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        return cls("")
+
+
+class Category(_Word):
+    """Categories of events that last."""
+
+    CPU_OP = "cpu_op", OPERATOR
+    OLD_CPU_OP = "operator", OPERATOR  # before 2021
+    USER_ANNOTATION = "user_annotation", ANNOTATION
+    CUDA_RUNTIME = "cuda_runtime", RUNTIME
+    CUDA_DRIVER = "cuda_driver", RUNTIME
+    PYTHON_FUNCTION = "python_function", PYTHON
+    PROFILER = "overhead", OVERHEAD
+    GPU_KERNEL = "kernel", ON_DEVICE + KERNEL
+    GPU_COPY = "gpu_memcpy", ON_DEVICE + COPY
+    GPU_FILL = "gpu_memset", ON_DEVICE + FILL
+    OLD_GPU_KERNEL = "Kernel", ON_DEVICE + KERNEL
+    OLD_GPU_COPY = "Memcpy", ON_DEVICE + COPY
+    OLD_GPU_FILL = "Memset", ON_DEVICE + FILL
+    GPU_ANNOTATION = "gpu_user_annotation", ON_DEVICE + MARK
+    INSTANT = "cpu_instant_event"  # common, and not read, like the next one
+    WAIT = "cuda_sync"
+    OTHER = ""
+
+
+class ArrowCategory(_Word):
+    """Categories of arrows; those from launches to work on a device are not read."""
+
+    FORWARD_BACKWARD = "fwdbwd", ARROW
+    LAUNCH = "ac2g"
+    OLD_LAUNCH = "async_cpu_to_gpu"
+    OTHER = ""

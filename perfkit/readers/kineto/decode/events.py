@@ -1,0 +1,182 @@
+"""The events of a trace as numpy columns.
+
+Host events (operators, annotations, runtime calls) and device events (kernels, copies, fills) are two sets of columns.
+Times are whole nanoseconds from the first event, so that sums of self times are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from perfkit.readers.columns import Booleans, Integers
+
+OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
+KERNEL, COPY, FILL, MARK = range(4)
+KINDS = ("gpu_kernel", "memcpy", "memset")  # a mark is no work: `DeviceEvents.marks` holds them
+
+
+Key = tuple[str, bytes, bytes, bytes, bytes]  # name, dims, types, strides and concrete inputs as in the file
+
+
+class LaunchShape(NamedTuple):
+    """How a kernel was launched; −1 where the trace does not say. Occupancy in percent, shared memory in bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: float
+    shared_memory: float
+    occupancy: float
+
+
+class Message(NamedTuple):
+    """What a kernel of NCCL sends: collective, elements in and out a rank (−1: unknown), dtype, group and its size."""
+
+    collective: str
+    elements_in: int
+    elements_out: int
+    dtype: str
+    group: str
+    group_size: int
+
+
+@dataclass
+class Flows:
+    """The profiler's arrows from a forward operator to the autograd node that it made: where both ends start."""
+
+    forward: Integers
+    forward_lane: Integers
+    backward: Integers
+    backward_lane: Integers
+
+    @classmethod
+    def none(cls) -> Flows:
+        return cls(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+@dataclass
+class HostEvents:
+    """What ran on the host's threads, sorted by thread, then start; a parent stands before its children.
+
+    `names` holds each name once, `name` an index into it. `lane` is a thread, an index into `lanes` of (pid, tid).
+    `sequence` and `forward_thread` are autograd's numbers, `correlation` that of a runtime call (−1: none); `call` is
+    an index into `calls`, the distinct names with arguments, −1 where nobody asks for them. `parent` is the
+    innermost event of the same thread around an event, or −1; `self_ns` the duration without that of the children.
+    """
+
+    names: list[str]
+    name: Integers
+    category: Integers
+    lane: Integers
+    lanes: list[tuple[int | str, int | str]]
+    start: Integers
+    end: Integers
+    sequence: Integers
+    forward_thread: Integers
+    correlation: Integers
+    call: Integers
+    calls: list[Key]
+    hierarchy: Integers  # index into `hierarchies`, the texts of "Module Hierarchy" of old traces
+    hierarchies: list[str]
+    message: Integers  # index into `messages`, what a collective's operator sends
+    messages: list[Message]
+    flows: Flows = field(default_factory=Flows.none)
+    launches: dict[int, tuple[LaunchShape | None, int]] = field(default_factory=dict)  # by correlation: shape, bytes
+    parent: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    self_ns: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    clipped: int = 0  # events that ended more than 1 µs after the event around them
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def named(self, test: Sequence[bool] | Booleans) -> Booleans:
+        """For each event whether `test`, given for each of `names`, holds for its name."""
+        flags = np.asarray(test, dtype=bool)
+        return flags[self.name] if len(flags) else np.zeros(len(self), dtype=bool)
+
+    def nearest(self, chosen: Booleans) -> Integers:
+        """The innermost `chosen` event around each event, itself included, or −1."""
+        if not chosen.any():
+            return np.full(len(self), -1, np.int32)
+        index = np.arange(len(self), dtype=np.int32)
+        found = climb(np.where(chosen | (self.parent < 0), index, self.parent))
+        return np.where(chosen.take(found), found, -1)
+
+    def inherit(self, own: Integers) -> Integers:
+        """For each event the value of `own` at the innermost event around it (itself included) that has one (≥ 0)."""
+        if not len(self):
+            return own.copy()
+        index = np.arange(len(self), dtype=np.int32)
+        return own.take(climb(np.where((own >= 0) | (self.parent < 0), index, self.parent)))
+
+
+def climb(step: Integers) -> Integers:
+    """Where each index ends up when `step` is followed until it stands still; the way doubles in each round."""
+    while True:
+        further = step.take(step)  # twice as fast as step[step]
+        if np.array_equal(further, step):
+            return further
+        step = further
+
+
+@dataclass
+class Marks:
+    """The profiler's own echo of annotations on a GPU: from the first to the last activity of a range on one stream.
+
+    `name` is an index into the names of the `DeviceEvents` that hold them.
+    """
+
+    name: Integers
+    device: Integers
+    stream: Integers
+    start: Integers
+    end: Integers
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @classmethod
+    def none(cls) -> Marks:
+        return cls(*(np.empty(0, np.int64) for _ in range(5)))
+
+
+@dataclass
+class DeviceEvents:
+    """What ran on a GPU, by start. Numbers are −1 where the trace does not tell; `amount` is in bytes."""
+
+    names: list[str]
+    name: Integers
+    kind: Integers  # index into KINDS
+    start: Integers
+    end: Integers
+    device: Integers
+    stream: Integers
+    correlation: Integers
+    amount: Integers
+    shape: Integers
+    shapes: list[LaunchShape]
+    message: Integers
+    messages: list[Message]
+    marks: Marks = field(default_factory=Marks.none)
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+def values_at(values: Integers, events: Integers) -> Integers:
+    """`values` of some `events`; −1 where there is no event (−1)."""
+    if not len(values):
+        return np.full(len(events), -1, np.int32)
+    return np.where(events >= 0, values[np.maximum(events, 0)], -1)
+
+
+def distinct(values: Integers) -> tuple[Integers, Integers]:
+    """The distinct values in order, and for each value its place among them: what `np.unique` gives, by hashing, in a
+    fraction of its time."""
+    import pandas as pd
+
+    codes, used = pd.factorize(values, sort=True)
+    return used, codes

@@ -1,0 +1,37 @@
+"""The events of a trace file as columns, all that is known before anything is placed or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.readers.kineto.decode.collect import Collector
+from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
+from perfkit.readers.kineto.decode.typed import About, decode
+
+
+@dataclass(frozen=True)
+class Events:
+    """What a trace holds: events of the `host` and of the `device`, and what else the file says, `about`.
+
+    All are of one process group's rank. A trace of several is to have a column of ranks in both; threads and devices
+    of another rank are lanes and devices like others.
+    """
+
+    host: HostEvents
+    device: DeviceEvents
+    about: About
+
+
+def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
+    """The events of the trace at `path`; `wanted` says by name which operators' arguments are kept.
+
+    Raises `InputError` for a file that cannot be read, is damaged or is no trace.
+    """
+    about = About()
+    collector = Collector(wanted)
+    for events in decode(path, about):
+        collector.add(events)
+        del events  # the next ones then take their memory, while it is in the cache
+    return Events(*collector.finish(), about)

@@ -1,0 +1,198 @@
+"""The JSON of a torch.profiler trace, decoded into typed events.
+
+A typed decode that keeps only the fields a kernel table needs is several times faster than `json.loads`. Shapes and
+grids stay raw text: the same text comes back thousands of times, and only its first occurrence has to be parsed.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import operator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, cast
+
+import msgspec
+
+from perfkit.readers.kineto.decode.categories import ArrowCategory, Category
+from perfkit.readers.kineto.decode.pieces import Pieces
+
+_RAW_NAMES = {
+    "sequence": "Sequence number",
+    "forward_thread": "Fwd thread id",
+    "dims": "Input Dims",
+    "types": "Input type",
+    "strides": "Input Strides",
+    "concrete": "Concrete Inputs",
+    "hierarchy": "Module Hierarchy",
+    "registers": "registers per thread",
+    "shared_memory": "shared memory",
+    "occupancy": "est. achieved occupancy %",
+    "collective": "Collective name",
+    "elements_in": "In msg nelems",
+    "elements_out": "Out msg nelems",
+    "group_size": "Group size",
+    "group": "Process Group Name",
+    "group_text": "Process Group Description",
+}
+NOTHING = cast(msgspec.Raw, b"")  # a `bytes` of its own kind is joined faster than a `Raw`
+
+# Whole numbers beyond these are damage: numpy and the table hold 64 bits.
+Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+
+
+class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
+    """The arguments of an event that perfkit reads; everything else is skipped while decoding."""
+
+    # In the order in which they come in files, for so a field is found at once.
+    concrete: msgspec.Raw = NOTHING
+    dims: msgspec.Raw = NOTHING
+    types: msgspec.Raw = NOTHING
+    strides: msgspec.Raw = NOTHING
+    forward_thread: Whole = -1
+    sequence: Whole = -1
+    hierarchy: str = ""
+    device: Whole | str | None = None
+    stream: Whole | str | None = None
+    correlation: Whole = -1
+    registers: msgspec.Raw = NOTHING
+    shared_memory: msgspec.Raw = NOTHING
+    grid: msgspec.Raw = NOTHING
+    block: msgspec.Raw = NOTHING
+    occupancy: msgspec.Raw = NOTHING
+    bytes: int | float | None = None  # of a copy; perfkit's own traces give it for kernels too, as a real number
+    size: Whole | str | None = None  # of a copy, on AMD's launching call, as text
+    collective: str | None = None
+    elements_in: Whole | None = None
+    elements_out: Whole | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_text: str | None = None
+    group_size: Whole | None = None
+
+
+NO_ARGS = Args()
+
+
+class Complete(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="X"):
+    """An event that lasts; `ts` and `dur` in µs with fractions."""
+
+    cat: Category = Category.OTHER
+    name: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: float = 0.0
+    dur: float = 0.0
+    args: Args = NO_ARGS
+
+
+class FlowStart(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="s"):
+    """Where an arrow begins: at a launch, or at a forward operator (category `fwdbwd`)."""
+
+    id: Whole | str = -1
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: float = 0.0
+    cat: ArrowCategory = ArrowCategory.OTHER
+
+
+class FlowEnd(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="f"):
+    """Where an arrow ends: at GPU work, or at an autograd node (category `fwdbwd`)."""
+
+    id: Whole | str = -1
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: float = 0.0
+    cat: ArrowCategory = ArrowCategory.OTHER
+
+
+class _PassedOver(msgspec.Struct):
+    """Names of threads, instants, counters, begin and end pairs, …: nothing in them is read."""
+
+    cat: ClassVar[Category] = Category.OTHER
+
+
+_OTHERS = tuple(
+    msgspec.defstruct(f"Phase_{phase}", [], bases=(_PassedOver,), tag_field="ph", tag=phase, gc=False)
+    for phase in "MiICBEbentPNODRcvV()"
+)
+Event = Complete | FlowStart | FlowEnd
+_Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
+
+
+class _Top(msgspec.Struct, frozen=True):
+    """What a trace says of itself before and after its events."""
+
+    deviceProperties: list[dict[str, Any]] = []
+
+
+_events = msgspec.json.Decoder(list[_Any])
+_one = msgspec.json.Decoder(_Any, strict=False)
+
+
+@dataclass
+class About:
+    """What the decoding learns besides the events: how many there were and could not be read, and the devices."""
+
+    events: int = 0
+    lost: int = 0
+    devices: list[dict[str, Any]] = field(default_factory=list)
+
+    def warnings(self) -> list[str]:
+        """A sentence about events that could not be read, if there are any."""
+        return [f"{self.lost} of {self.events} events in the trace could not be read"] if self.lost else []
+
+
+def decode(path: Path, found: About) -> Iterator[list[Event]]:
+    """The events of the trace at `path` in lists, and into `found` what else it says.
+
+    A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
+    or is no trace; then nothing that came before counts.
+    """
+    pieces = Pieces(path)
+    yield from pieces.decoded(functools.partial(_list, found=found))
+    found.devices = _devices(pieces.around)
+
+
+def _devices(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(text, type=_Top).deviceProperties
+    except msgspec.ValidationError:
+        return []
+
+
+def _list(text: memoryview, found: About) -> list[Event]:
+    try:
+        events: list[Event] = _events.decode(text)
+    except msgspec.ValidationError:
+        return _leniently(msgspec.json.decode(text, type=list[msgspec.Raw]), found, text)
+    found.events += len(events)
+    return events
+
+
+def _leniently(items: Iterable[msgspec.Raw], found: About, text: memoryview) -> list[Event]:
+    """Decode event by event; those with fields of an unexpected type are counted and left out."""
+    str(text, "utf-8")  # what is no UTF-8 is damage, also where nobody looks
+    events: list[Event] = []
+    for item in items:
+        found.events += 1
+        try:
+            events.append(_one.decode(item))
+        except msgspec.ValidationError:
+            found.lost += 1
+    return events
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Reading makes no cycles, and objects by the hundred thousand: the garbage collector would search them in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,53 @@
+"""Kinds of calls: operators with the same name, shapes, dtypes and scalars are parsed and costed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perfkit.cost import Argument, Call, Cost, TensorSpec, recorded_call
+from perfkit.readers.kineto.decode.arguments import decoded
+from perfkit.readers.kineto.decode.events import Key
+
+_REAL = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
+_SHOWN = 4  # tensors of a list that the description names
+
+
+@dataclass(frozen=True)
+class KindOfCall:
+    """What is known of every call of one kind: shapes as text, and its cost. None: unknown."""
+
+    shapes: str | None
+    cost: Cost | None
+
+
+def call_of(key: Key, list_dtype: str, matmul_precision: str) -> Call:
+    """The call behind `key`; without arguments when none were recorded. `list_dtype` is that of lists of tensors."""
+    name, *texts = key
+    fields = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+    arguments = {field: decoded(text) for field, text in zip(fields, texts, strict=True) if text}
+    return recorded_call(name, arguments, list_dtype=list_dtype, matmul_precision=matmul_precision)
+
+
+def usual_dtype(kinds: Iterable[Key]) -> str:
+    """The real dtype that most kinds of calls have, fp32 when none has one."""
+    text = b"".join(key[2] for key in kinds)
+    counts = {dtype: text.count(f'"{name}"'.encode()) for name, dtype in _REAL.items()}
+    return max(counts, key=lambda dtype: counts[dtype])
+
+
+def describe(call: Call) -> str | None:
+    """Shapes and dtypes of the tensor arguments as text, such as `fp32[256×768], fp32[768×768]`."""
+    return ", ".join(text for a in call.arguments if (text := _words(a))) or None
+
+
+def _words(argument: Argument) -> str:
+    if isinstance(argument, TensorSpec):
+        return f"{argument.dtype}[{'×'.join(map(str, argument.shape))}]"
+    if not isinstance(argument, tuple):
+        return ""
+    tensors = [a for a in argument if isinstance(a, TensorSpec)]
+    if not tensors:
+        return ""
+    more = f", … {len(tensors)} tensors" if len(tensors) > _SHOWN else ""
+    return f"({', '.join(_words(t) for t in tensors[:_SHOWN])}{more})"

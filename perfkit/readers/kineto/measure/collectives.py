@@ -1,0 +1,133 @@
+"""Collectives: what NCCL's and RCCL's kernels send, from the kernel's own arguments or the range that launched it.
+
+New traces write collective, elements, dtype and group at the operator `record_param_comms` around the launch, or at the
+kernel itself. Older ones have a range `nccl:all_reduce` there, with the shape of the first tensor. Where the launch is
+not in the trace the kernel's name tells the collective.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from perfkit.cost.model import ITEM_BYTES
+from perfkit.readers.columns import Booleans, Coded, Integers
+from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, Message, values_at
+from perfkit.readers.kineto.measure.calls import call_of
+
+_PREFIX = "nccl:"
+_DTYPES = {
+    "float": "fp32", "double": "fp64", "half": "fp16", "bfloat16": "bf16", "long": "int64", "int": "int32",
+    "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+}  # fmt: skip
+_SPELLINGS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+}  # fmt: skip
+_KERNEL = re.compile(r"^(?:nccl|rccl|msccl)(?:Dev)?Kernel_([A-Z][A-Za-z]+)")
+_UNKNOWN = Message("", -1, -1, "", "", -1)
+
+
+def messages_of(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[tuple[Message, Integers]]:
+    """Each distinct message with the activities that send it, in the order of the first."""
+    talks = np.flatnonzero(collectives(device))
+    if not len(talks):
+        return []
+    ranges = (host.category == ANNOTATION) & host.named([n.startswith(_PREFIX) for n in host.names])
+    by_operator = _around(host, launch[talks], host.message >= 0)
+    by_range = _around(host, launch[talks], ranges)
+    # What tells the message of each activity, best first: codes of messages, a range's name and call, a kernel's name.
+    ways = (values_at(host.message, by_operator), values_at(host.name, by_range), values_at(host.call, by_range))
+    told = np.stack([device.message[talks], *ways, device.name[talks]])
+    distinct, which, count = np.unique(told, axis=1, return_inverse=True, return_counts=True)
+    found: dict[Message, list[Integers]] = {}
+    parts = np.split(talks[np.argsort(which.reshape(-1), kind="stable")], np.cumsum(count)[:-1])
+    for codes, rows in sorted(zip(distinct.T.tolist(), parts, strict=True), key=lambda pair: pair[1][0]):
+        found.setdefault(_in_our_words(_told(host, device, *codes)), []).append(rows)
+    return [(message, np.sort(np.concatenate(rows))) for message, rows in found.items()]
+
+
+def _told(
+    host: HostEvents, device: DeviceEvents, own: int, operators: int, range_: int, call: int, name: int
+) -> Message:
+    """The message by the best of what tells it; −1 for what does not."""
+    if own >= 0:
+        return device.messages[own]
+    if operators >= 0:
+        return host.messages[operators]
+    return _of_range(host, range_, call) if range_ >= 0 else _of_name(device.names[name])
+
+
+def described(messages: Sequence[tuple[Message, Integers]], shapes: Coded) -> Coded:
+    """The column of shapes, with the message as text where an activity sends one of `messages`."""
+    words, code = list(shapes.words), np.array(shapes.code)
+    for message, rows in messages:
+        if text := describe(message):
+            words.append(text)
+            code[rows] = len(words) - 1
+    return Coded(words, code)
+
+
+def describe(message: Message) -> str:
+    """Such as `all_reduce fp32[1048576], 8 ranks of dp`."""
+    size = max(message.elements_in, message.elements_out)
+    what = f"{message.dtype}[{size}]" if size >= 0 and message.dtype else message.dtype
+    ranks = f"{message.group_size} ranks" if message.group_size > 0 else ""
+    group = f"of {message.group}" if message.group and ranks else message.group
+    return ", ".join(filter(None, (f"{message.collective} {what}".strip(), f"{ranks} {group}".strip())))
+
+
+def message_bytes(message: Message) -> int | None:
+    """Bytes of the larger side of the message on this rank; None where elements or dtype are unknown."""
+    size = max(message.elements_in, message.elements_out)
+    item = ITEM_BYTES.get(message.dtype)
+    return size * item if size >= 0 and item else None
+
+
+def is_collective(name: str) -> bool:
+    """Whether a kernel of this name talks to other GPUs."""
+    return name.startswith(("nccl", "rccl", "ncclDev", "ncclKernel")) or "ncclDevKernel" in name[:80]
+
+
+def collectives(device: DeviceEvents) -> Booleans:
+    """Which activities talk to other GPUs."""
+    return _is_collective(device) | (device.message >= 0)
+
+
+def _is_collective(device: DeviceEvents) -> Any:
+    flags = np.array([is_collective(n) for n in device.names], dtype=bool)
+    return flags[device.name] if len(flags) else np.zeros(0, bool)
+
+
+def _around(host: HostEvents, launch: Integers, chosen: Any) -> Integers:
+    """The innermost chosen event around each launch, or −1."""
+    if not len(host) or not chosen.any():
+        return np.full(len(launch), -1, np.int64)
+    return np.where(launch >= 0, host.nearest(chosen)[np.maximum(launch, 0)], -1)
+
+
+def _in_our_words(message: Message) -> Message:
+    """The same with perfkit's name of the dtype, and one spelling of the collective."""
+    dtype, collective = message.dtype.strip().lower(), message.collective.strip("_").lower()
+    for whole, parts in _SPELLINGS.items():
+        if collective.replace("_", "").startswith(whole):
+            collective = parts
+            break
+    return message._replace(dtype=_DTYPES.get(dtype, dtype)[:40], collective=collective[:80])
+
+
+def _of_name(kernel: str) -> Message:
+    """A kernel's name tells only the collective."""
+    found = _KERNEL.match(kernel)
+    return _UNKNOWN._replace(collective=found[1] if found else "")
+
+
+def _of_range(host: HostEvents, name_code: int, call: int) -> Message:
+    name = host.names[name_code].removeprefix(_PREFIX)
+    tensors = call_of(host.calls[call], "fp32", "fp32").tensors if call >= 0 else []
+    if not tensors:
+        return _UNKNOWN._replace(collective=name)
+    return Message(name, tensors[0].numel, -1, tensors[0].dtype, "", -1)

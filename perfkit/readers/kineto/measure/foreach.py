@@ -1,0 +1,131 @@
+"""Operators on lists of more than 30 tensors (`_foreach_*`, fused optimizers), whose shapes the profiler leaves out.
+
+The lists of an optimizer are the model's parameters, or as many tensors of their shapes. Which these are the backward
+pass tells: each parameter's gradient is accumulated in a node of its own, with its shape. Whether an operator's list
+is that list its launches tell: multi-tensor kernels work on chunks of 65 536 elements, one thread block a chunk. Only
+where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfkit.cost import Argument, Call, CostModel, TensorSpec
+from perfkit.readers.columns import Integers
+from perfkit.readers.kineto.decode.events import KERNEL, DeviceEvents, HostEvents
+from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe
+from perfkit.readers.kineto.measure.rows import Rows
+from perfkit.readers.kineto.place.places import Place
+
+_CHUNK = 65536
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+_FUSED = ("aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad")
+_MOST_ACCUMULATED = 1024  # micro-batches of a step
+
+Specs = tuple[TensorSpec, ...]
+
+
+def complete(
+    host: HostEvents, device: DeviceEvents, places: Place, rows: Rows, launch: Integers, costs: CostModel
+) -> None:
+    """Give operators with unrecorded lists the shapes and cost of the parameters, where the launches prove it."""
+    open_kinds = _without_lists(host)
+    if not open_kinds:
+        return
+    calls = np.flatnonzero(np.isin(host.call, list(open_kinds)) & (rows.kind >= 0))
+    blocks = _blocks(host, device, launch, calls)
+    parameters: dict[int, list[Specs]] = {}
+    known: dict[tuple[int, Specs], int] = {}
+    for event in calls[blocks[calls] > 0].tolist():
+        step = int(places.step[event])
+        if step not in parameters:
+            parameters[step] = list(_candidates(_accumulated(host, places.step, step)))
+        found = next((p for p in parameters[step] if chunks(p) == blocks[event]), None)
+        if found is None:
+            continue
+        key = (int(host.call[event]), found)
+        if key not in known:
+            call = _filled(open_kinds[key[0]], found)
+            known[key] = len(rows.kinds)
+            rows.kinds.append(KindOfCall(describe(call), costs.cost(call)))
+        rows.kind[event] = known[key]
+
+
+def chunks(tensors: Specs) -> int:
+    """How many thread blocks a multi-tensor kernel uses for `tensors`, over all its launches."""
+    return sum(math.ceil(t.numel / _CHUNK) for t in tensors)
+
+
+def _without_lists(host: HostEvents) -> dict[int, Call]:
+    """By code the calls whose first argument is a list of tensors without its shapes."""
+    found = {}
+    for code, key in enumerate(host.calls):
+        if key[0].startswith(("aten::_foreach_", *_FUSED)) and b"TensorList" in key[2]:
+            call = call_of(key, "fp32", "fp32")
+            if call.arguments and call.arguments[0] == ():
+                found[code] = call
+    return found
+
+
+def _blocks(host: HostEvents, device: DeviceEvents, launch: Integers, calls: Integers) -> Integers:
+    """For each host event of `calls` the thread blocks of the kernels launched inside it; 0 where unknown."""
+    here = np.zeros(len(host), bool)
+    here[calls] = True
+    around = np.where(launch >= 0, host.nearest(here)[np.maximum(launch, 0)], -1)
+    mine = (around >= 0) & (device.kind == KERNEL)
+    grid = np.array([s.grid[0] for s in device.shapes], dtype=np.int64)[device.shape[mine]]
+    found = np.bincount(around[mine], weights=np.maximum(grid, 0), minlength=len(host))
+    return found.astype(np.int64)
+
+
+def _accumulated(host: HostEvents, step_of: Integers, step: int) -> list[TensorSpec]:
+    """The gradients accumulated in a step, in order, with the parameters' shapes and dtypes."""
+    here = host.named([n == _ACCUMULATE for n in host.names]) & (step_of == step) & (host.call >= 0)
+    chosen = np.flatnonzero(here)
+    chosen = chosen[np.argsort(host.start[chosen], kind="stable")]
+    calls = {code: call_of(host.calls[code], "fp32", "fp32").tensors for code in np.unique(host.call[chosen]).tolist()}
+    return [calls[code][0] for code in host.call[chosen].tolist() if calls[code]]
+
+
+def _candidates(gradients: list[TensorSpec]) -> Iterator[Specs]:
+    """What an optimizer's lists may be: all parameters, or those with or without weight decay by the usual rule.
+
+    With micro-batches each gradient comes once for every one of them.
+    """
+    if not gradients:
+        return
+    times = math.gcd(*Counter(gradients).values())
+    yield tuple(gradients)
+    rounds = [n for n in range(2, min(times, _MOST_ACCUMULATED) + 1) if times % n == 0]
+    for several in (1, *rounds):
+        once = gradients[: len(gradients) // several]
+        if several > 1:
+            yield tuple(once)
+        yield tuple(t for t in once if len(t.shape) > 1)
+        yield tuple(t for t in once if len(t.shape) < 2)
+
+
+def _filled(call: Call, tensors: Specs) -> Call:
+    """`call` with its lists of tensors, as the operator's schema orders them."""
+    fused = call.name.startswith(_FUSED)
+    dense = tuple(TensorSpec(t.shape, t.dtype) for t in tensors)
+
+    def argument(position: int, value: Argument) -> Argument:
+        if value != ():
+            return value
+        if not fused or position < _state_lists(call):
+            return dense
+        return ()
+
+    return Call(call.name, tuple(argument(i, a) for i, a in enumerate(call.arguments)), call.matmul_precision)
+
+
+def _state_lists(call: Call) -> int:
+    """How many of a fused optimizer's lists are as large as the parameters; the others are empty, or steps."""
+    if "sgd" in call.name or "adagrad" in call.name:
+        return 3
+    return 5 if len(call.arguments) > 11 and call.arguments[11] is True else 4

@@ -1,0 +1,116 @@
+"""Accounting of a step on a CPU: rows + gaps = the step's wall time, every gap with a cause. `idle` does it for a GPU.
+
+The step's own thread is partitioned by the self times of its events, so that the sum is exact by construction. Rows on
+other threads run beside it: the part of a gap that they cover is no gap (the union of intervals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.columns import Integers
+from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.kineto.decode.arrange import without_children
+from perfkit.readers.kineto.decode.events import HostEvents
+from perfkit.readers.kineto.measure.rows import CAUSES, OTHER, PROFILER, WORK, Rows
+from perfkit.readers.kineto.place.places import Place
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Per step in ns: wall time and what rows cover of it; and over all steps the gaps by cause and pass.
+
+    `events` are those inside the steps on their thread, `recorded` those whose recording lengthened gaps.
+    """
+
+    step_ns: list[int]
+    busy_ns: list[int]
+    gaps: list[dict[str, Any]]
+    events: int
+    recorded: int
+
+    def facts(self) -> dict[str, Any]:
+        """The part of `KernelTable.facts` that tells where the profiled steps went."""
+        return {
+            "steps": len(self.step_ns),
+            "step_ns": self.step_ns,
+            "busy_ns": self.busy_ns,
+            "gaps": self.gaps,
+            "events": self.events,
+        }
+
+
+def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_cost_ns: float | None) -> Accounting:
+    """Account for every step of a trace without GPU work.
+
+    `event_cost_ns`: what recording one event costs (None: no estimate of that).
+    """
+    others = rows.is_row & (events.lane != steps.lane)
+    elsewhere = Cover(events.start[others], events.end[others])
+    low, high = np.searchsorted(events.lane, [steps.lane, steps.lane + 1])
+    own = slice(int(low), int(high))  # the events of the step's own thread
+    step, pass_, cause = place.step[own], place.pass_[own], rows.cause[own]
+    mine = step >= 0
+    uncovered = _uncovered(elsewhere, events.start[own], events.end[own])
+    uncovered = without_children(np.where(events.parent[own] >= 0, events.parent[own] - int(low), -1), uncovered)
+    is_gap = mine & ~rows.is_row[own] & (cause != WORK)
+    step_ns = steps.end - steps.start
+    loose = _uncovered(elsewhere, steps.start, steps.end) - _per_step(step[mine], uncovered[mine], len(step_ns))
+    gap_of_step = loose + _per_step(step[is_gap], uncovered[is_gap], len(step_ns))
+    gaps = by_cause(cause[is_gap], pass_[is_gap], uncovered[is_gap], place.pass_names)
+    if loose.any():
+        gaps.append(_gap(OTHER, None, int(loose.sum()), int((loose > 0).sum())))
+    count = int(np.count_nonzero(mine))
+    gaps = with_profiler(gaps, count * (event_cost_ns or 0.0))
+    gaps.sort(key=lambda g: -g["ns"])
+    return Accounting(step_ns.tolist(), (step_ns - gap_of_step).tolist(), gaps, count, count)
+
+
+def _uncovered(cover: Cover, start: Integers, end: Integers) -> Integers:
+    """How much of each interval [start, end) the cover leaves free, in ns."""
+    return (end - start) - (cover.until(end) - cover.until(start))
+
+
+def _per_step(step: Integers, amount: Integers, count: int) -> Integers:
+    # Sums of float64 are exact for whole numbers up to 2⁵³ ns, 104 days.
+    return np.bincount(step, weights=amount, minlength=count).astype(np.int64)
+
+
+def by_cause(
+    cause: Integers, pass_: Integers, ns: Integers, pass_names: list[str], stretch: Integers | None = None
+) -> list[dict[str, Any]]:
+    """Gaps summed over cause and pass; `count` is how many parts make up each, or of how many stretches these are."""
+    pairs = len(pass_names) + 1
+    code = (cause.astype(np.int64) + 1) * pairs + pass_ + 1
+    total = _per_step(code, ns, 0)
+    counted = code[ns > 0]
+    if stretch is not None:
+        each = int(stretch.max(initial=0)) + 1
+        counted = np.unique(counted * each + stretch[ns > 0]) // each
+    count = np.bincount(counted, minlength=len(total))
+    return [
+        _gap(c // pairs - 1, pass_names[c % pairs - 1] if c % pairs else None, int(total[c]), int(count[c]))
+        for c in np.flatnonzero(total).tolist()
+    ]
+
+
+def with_profiler(gaps: list[dict[str, Any]], estimate: float, spared: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Take the profiler's estimated share out of all gaps in proportion, but for `spared` causes; the sum of all stays
+    what it was."""
+    total = sum(g["ns"] for g in gaps if g["cause"] not in spared)
+    share = min(1.0, estimate / total) if total else 0.0
+    known = {g["pass"]: g for g in gaps if g["cause"] == CAUSES[PROFILER]}
+    for gap in gaps:
+        if gap["cause"] not in spared and (part := int(gap["ns"] * share)):
+            gap["ns"] -= part
+            known.setdefault(gap["pass"], _gap(PROFILER, gap["pass"], 0, 0))["ns"] += part
+    own = [g for g in known.values() if g["ns"]]
+    return [g for g in gaps if g["ns"] and g["cause"] != CAUSES[PROFILER]] + own
+
+
+def _gap(cause: int, pass_: str | None, ns: int, count: int) -> dict[str, Any]:
+    return {"cause": CAUSES[cause], "pass": pass_, "ns": ns, "count": count}

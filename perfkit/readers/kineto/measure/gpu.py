@@ -1,0 +1,74 @@
+"""Rows of GPU activity: kernels, copies and fills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.columns import Coded, Integers, integers
+from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct
+from perfkit.readers.kineto.measure.collectives import described
+from perfkit.readers.kineto.measure.rows import Rows
+from perfkit.readers.kineto.measure.work import work_columns
+from perfkit.readers.kineto.place.launches import Launches
+
+
+def columns(
+    host: HostEvents,
+    device: DeviceEvents,
+    rows: Rows,
+    launches: Launches,
+    messages: Sequence[tuple[Message, Integers]],
+) -> dict[str, Any]:
+    """Columns of the rows on the GPU, by start, but for their places. `messages` are those of collectives."""
+    result: dict[str, Any] = {
+        "name": Coded(device.names, device.name),
+        "kind": Coded(list(KINDS), device.kind),
+        "device": device_names(device),
+        "stream": integers(device.stream),
+        "start_ns": device.start.astype(float),
+        "duration_ns": _duration(device),
+    }
+    result.update(_launch_columns(host, device))
+    result.update(work_columns(host, device, rows, launches.call, launches.replayed))
+    result["shapes"] = described(messages, result["shapes"])
+    return result
+
+
+def _duration(device: DeviceEvents) -> Any:
+    """How long each activity ran in ns; unknown where the trace has no time for it, or it is below its resolution."""
+    length = (device.end - device.start).astype(float)
+    return np.where(length > 0, length, np.nan)
+
+
+def device_names(device: DeviceEvents) -> Coded:
+    """`cuda:0`, or `cuda` where the number is missing."""
+    used, code = distinct(device.device)
+    return Coded([f"cuda:{n}" if n >= 0 else "cuda" for n in used.tolist()], code)
+
+
+def _launch_columns(host: HostEvents, device: DeviceEvents) -> dict[str, Any]:
+    """Grid, block, registers and shared memory as the trace states them; AMD states them at the launching call."""
+    at, shapes = device.shape, list(device.shapes)
+    known = np.array([s.grid[0] >= 0 for s in shapes], dtype=bool)
+    if host.launches and not known.all():
+        at = at.copy()
+        for i in np.flatnonzero(~known[at]).tolist():
+            shape = host.launches.get(int(device.correlation[i]), (None, -1))[0]
+            if shape is not None:
+                shapes.append(shape)
+                at[i] = len(shapes) - 1
+    result: dict[str, Any] = {}
+    for what in ("grid", "block"):
+        sizes = np.array([getattr(s, what) for s in shapes], dtype=np.int64).reshape(-1, 3)
+        result.update({f"{what}_{axis}": integers(sizes[at, i]) for i, axis in enumerate("xyz")})
+    result["registers"] = integers(np.array([s.registers for s in shapes])[at])
+    result["shared_bytes"] = _real(np.array([s.shared_memory for s in shapes])[at])
+    result["occupancy"] = _real(np.array([s.occupancy for s in shapes])[at]) / 100
+    return result
+
+
+def _real(values: Any) -> Any:
+    return np.where(values < 0, np.nan, values)

@@ -1,0 +1,215 @@
+"""What a trace tells about time on the GPU as a whole: busy and idle, copies, communication, streams, launch delays.
+
+Times are whole ns over the capture unless said otherwise; overlap is always that of unions of intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.columns import Booleans, Coded, Integers
+from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.kineto.decode.events import COPY, KERNEL, DeviceEvents, HostEvents, Message, distinct
+from perfkit.readers.kineto.measure.collectives import collectives
+from perfkit.readers.kineto.measure.gpu import device_names
+from perfkit.readers.kineto.measure.gpu_traffic import (
+    LONGEST_NAME,
+    MOST,
+    calls_of,
+    communication,
+    copies,
+    cover_of,
+    entries,
+    inside,
+    length_of,
+    ranges,
+)
+from perfkit.readers.kineto.measure.idle import by_cause_alone
+from perfkit.readers.kineto.measure.rows import SYNC_CALL
+from perfkit.readers.kineto.place.launches import Launches
+
+
+def facts(
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    gaps: list[dict[str, Any]],
+    launches: Launches,
+    messages: Sequence[tuple[Message, Integers]],
+    devices: Sequence[Any],
+) -> dict[str, Any]:
+    """The facts that a kernel table with GPU work has besides those of every trace (docs/table.md lists them)."""
+    kernel = device.kind == KERNEL
+    talks = collectives(device)
+    compute = cover_of(device, kernel & ~talks)
+    covered = inside(compute, device.start, device.end)
+    names, calls = device_names(device), calls_of(host)
+    delays = _delays(host, device, steps, launches)
+    return {
+        "devices": _devices(device, names),
+        "ranges": ranges(host, device, launches.call),
+        "copies": copies(device, covered),
+        "synchronisation": entries("kind", [call for call in calls if SYNC_CALL.search(call[0])]),
+        "api": entries("name", calls[:20]),
+        "communication": communication(device, messages, covered),
+        "streams": _streams(device, names),
+        "concurrency": _concurrency(device, names),
+        "idle": by_cause_alone(gaps),
+        "launch_delay": _delay(delays),
+        "per_step": _per_step(device, steps, delays, talks),
+        "unattributed": _part(device, launches.call < 0),
+        "graphs": {
+            "launches": len(np.unique(launches.call[launches.replayed])),
+            **_part(device, launches.replayed),
+        },
+        "gpus": _gpus(device, devices),
+    }
+
+
+def _part(device: DeviceEvents, chosen: Booleans) -> dict[str, Any]:
+    """How many activities are chosen, their time, and its share of all time of activities."""
+    time = length_of(device)
+    total = int(time.sum())
+    return {"activities": int(chosen.sum()), "ns": int(time[chosen].sum()), "share": _ratio(time[chosen].sum(), total)}
+
+
+def _ratio(part: Any, whole: Any) -> float | None:
+    return float(part) / float(whole) if whole else None
+
+
+def _devices(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
+    """For each GPU how long it was busy from its first activity to the end of its last."""
+    result: list[dict[str, Any]] = []
+    for code, name in enumerate(names.words):
+        mine = names.code == code
+        start, end = device.start[mine], device.end[mine]
+        result.append(
+            {
+                "device": name,
+                "activities": int(mine.sum()),
+                "kernels": int((mine & (device.kind == KERNEL)).sum()),
+                "span_ns": int(end.max() - start.min()),
+                "busy_ns": int(Cover(start, end).before[-1]),
+                "kernel_ns": int((end - start)[(device.kind == KERNEL)[mine]].sum()),
+            }
+        )
+    return result
+
+
+def _streams(device: DeviceEvents, names: Coded) -> list[dict[str, Any]]:
+    """Each stream's activities and busy time, the busiest first."""
+    streams, stream = distinct(device.stream)
+    pair = names.code * len(streams) + stream
+    result: list[dict[str, Any]] = []
+    for value in np.unique(pair).tolist()[:MOST]:
+        mine = pair == value
+        number = int(streams[value % len(streams)])
+        result.append(
+            {
+                "device": names.words[value // len(streams)],
+                "stream": number if number >= 0 else None,
+                "activities": int(mine.sum()),
+                "busy_ns": int(cover_of(device, mine).before[-1]),
+            }
+        )
+    return sorted(result, key=lambda entry: -entry["busy_ns"])
+
+
+def _concurrency(device: DeviceEvents, names: Coded) -> dict[str, Any]:
+    """Time with at least one activity, with at least two at once on the same GPU, and the most at once."""
+    busy = several = most = 0
+    for code in range(len(names.words)):
+        mine = names.code == code
+        moments = np.concatenate([device.start[mine], device.end[mine]])
+        change = np.repeat([1, -1], int(mine.sum()))
+        order = np.lexsort((change, moments))
+        running = np.cumsum(change[order])
+        lasting = np.diff(moments[order], append=moments[order][-1:])
+        busy += int(lasting[running >= 1].sum())
+        several += int(lasting[running >= 2].sum())
+        most = max(most, int(running[lasting > 0].max(initial=0)))
+    return {"busy_ns": busy, "several_ns": several, "most": most}
+
+
+def _delay(delays: tuple[Integers, Integers]) -> dict[str, Any]:
+    """How far the host runs ahead: from the start of a kernel's launch call to the kernel's start.
+
+    `growth_ns`: by how much the median of the last quarter of a step's launches exceeds that of the first, the median
+    over the steps; it grows where the host launches faster than the GPU works. Graph replays count with one kernel.
+    """
+    delay, step = delays
+    if not len(delay):
+        return {"median_ns": None, "p90_ns": None, "growth_ns": None}
+    growth = []
+    for number in np.unique(step[step >= 0]).tolist():
+        mine = delay[step == number]
+        quarter = len(mine) // 4
+        if quarter:
+            growth.append(float(np.median(mine[-quarter:]) - np.median(mine[:quarter])))
+    return {
+        "median_ns": float(np.median(delay)),
+        "p90_ns": float(np.percentile(delay, 90)),
+        "growth_ns": float(np.median(growth)) if growth else None,
+    }
+
+
+def _delays(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> tuple[Integers, Integers]:
+    """Delay and step of each launch with its first kernel, in the order of the launches."""
+    mine = np.flatnonzero((found.call >= 0) & (device.kind == KERNEL))
+    call, first = np.unique(found.call[mine], return_index=True)
+    issued = host.start[call]
+    order = np.argsort(issued, kind="stable")
+    delay = device.start[mine[first]] - issued
+    return np.maximum(delay[order], 0), steps.at(issued[order])
+
+
+def _per_step(
+    device: DeviceEvents, steps: Steps, delays: tuple[Integers, Integers], talks: Booleans
+) -> list[dict[str, Any]]:
+    """For each step its wall time, and of that the GPU's busy time, computing, copying and talking (unions each)."""
+    kernel = device.kind == KERNEL
+    covers = {
+        "busy_ns": cover_of(device, np.ones(len(device), bool)),
+        "compute_ns": cover_of(device, kernel & ~talks),
+        "communication_ns": cover_of(device, kernel & talks),
+        "copy_ns": cover_of(device, device.kind == COPY),
+    }
+    parts = {name: inside(cover, steps.start, steps.end) for name, cover in covers.items()}
+    delay, step = delays
+    result: list[dict[str, Any]] = []
+    for i, length in enumerate((steps.end - steps.start).tolist()):
+        mine = delay[step == i]
+        entry: dict[str, Any] = {"step": i, "step_ns": length}
+        entry |= {name: int(values[i]) for name, values in parts.items()}
+        entry["idle_ns"] = length - entry["busy_ns"]
+        entry["delay_ns"] = float(np.median(mine)) if len(mine) else None
+        result.append(entry)
+    return result
+
+
+def _gpus(device: DeviceEvents, devices: Sequence[Any]) -> list[dict[str, Any]]:
+    """The GPUs that did something, as the trace describes them."""
+    used = set(np.unique(device.device).tolist())
+    result: list[dict[str, Any]] = []
+    for said in devices:
+        number = said.get("id")
+        if _count(number) is None or number not in used or any(d["id"] == number for d in result):
+            continue
+        major, minor = said.get("computeMajor"), said.get("computeMinor")
+        result.append(
+            {
+                "name": str(said.get("name", "GPU"))[:LONGEST_NAME],
+                "id": number,
+                "smCount": _count(said.get("numSms")),
+                "totalMemory": _count(said.get("totalGlobalMem")),
+                "compute_capability": f"{major}.{minor}" if _count(major) is not None else None,
+            }
+        )
+    return result
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < 2**62 else None

@@ -1,0 +1,212 @@
+"""Why the GPU was idle: every idle stretch inside the steps, cut into pieces with a cause each.
+
+A stretch ends with an activity. Until the call that launched it returned, the host was not ready: the thread that held
+the launch up (`threads`) tells the cause. From there on the work was on its way ("latency"). Where the call had
+returned before the GPU fell idle, the host is not to blame: the GPU went from one piece of queued work to the next
+("queued"), or to one that waited for another stream ("stream wait"). The pieces of a stretch add up to it by
+construction. docs/numbers.md defines each cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.intervals import Cover, Steps, stretches
+from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents
+from perfkit.readers.kineto.measure.gaps import Accounting, by_cause, with_profiler
+from perfkit.readers.kineto.measure.rows import (
+    AUTOGRAD,
+    CAUSES,
+    DATA,
+    LATENCY,
+    LAUNCH,
+    LOADER,
+    OTHER,
+    PROFILER,
+    PYTHON_CODE,
+    QUEUED,
+    RANK,
+    STREAM_WAIT,
+    Rows,
+)
+from perfkit.readers.kineto.measure.threads import Held, Spans, Threads
+from perfkit.readers.kineto.place.places import Place
+
+_OF_THE_GPU = (LATENCY, QUEUED, STREAM_WAIT)
+
+
+@dataclass
+class _Stretches:
+    """Idle stretches [start, end) and what ended each.
+
+    `lane` is the thread that was to launch it (−1: a trace without a host), `call` the call that did (−1: not in the
+    trace), and `issued` when that had returned, within the stretch; `queued` is the cause where it had returned before,
+    else −1.
+    """
+
+    start: Integers
+    end: Integers
+    lane: Integers
+    call: Integers
+    issued: Integers
+    queued: Integers
+
+
+@dataclass
+class _Pieces:
+    """Parts of stretches: which `stretch`, its `cause`, ns, and the host event that tells its pass (−1: none);
+    `recorded`, how many events the profiler recorded in it on the thread that held the launch up."""
+
+    stretch: Integers
+    cause: Integers
+    ns: Integers
+    event: Integers
+    recorded: Integers
+
+
+def account(
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    place: Place,
+    rows: Rows,
+    launch: Integers,
+    event_cost_ns: float | None,
+) -> Accounting:
+    """Account for every step of a trace with GPU work: busy is the union of all activities, a gap is idle time.
+
+    `launch` is the host event that launched each activity, −1 for none; `event_cost_ns` what recording one event costs
+    (None: no estimate of that), which is taken out of what the host held up.
+    """
+    cover = Cover(device.start, device.end)
+    step_ns = steps.end - steps.start
+    busy = cover.until(steps.end) - cover.until(steps.start)
+    found = _pieces(host, device, steps, place, rows, launch, cover)
+    recorded = int(found.recorded.sum())
+    pass_ = np.where(found.event >= 0, place.pass_[found.event], -1) if len(host) else found.event
+    gaps = by_cause(found.cause, pass_, found.ns, place.pass_names, found.stretch)
+    theirs = {CAUSES[cause] for cause in (*_OF_THE_GPU, OTHER, PROFILER)}
+    gaps = with_profiler(gaps, recorded * (event_cost_ns or 0.0), theirs)
+    gaps.sort(key=lambda g: -g["ns"])
+    events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
+    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded)
+
+
+def by_cause_alone(gaps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gaps summed over passes: cause, ns and number of stretches, the longest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for gap in gaps:
+        entry = found.setdefault(gap["cause"], {"cause": gap["cause"], "ns": 0, "count": 0})
+        entry["ns"] += gap["ns"]
+        entry["count"] += gap["count"]
+    return sorted(found.values(), key=lambda entry: -entry["ns"])
+
+
+def _pieces(
+    host: HostEvents, device: DeviceEvents, steps: Steps, place: Place, rows: Rows, launch: Integers, cover: Cover
+) -> _Pieces:
+    found = _ended(host, device, steps, launch, *stretches(cover, steps))
+    count = len(found.start)
+    waited = found.queued >= 0
+    pieces = [
+        _whole(found, waited, found.start, found.queued),
+        _whole(found, (found.lane >= 0) & ~waited, found.issued, np.full(count, LATENCY)),
+        _whole(found, found.lane < 0, found.start, np.full(count, OTHER)),
+    ]
+    late = np.flatnonzero((found.lane >= 0) & ~waited & (found.issued > found.start))
+    if len(late):
+        threads = Threads(host, place, steps, Spans(found.start[late], found.issued[late]))
+        causes = _causes(host, rows)
+        for lane in np.unique(found.lane[late]).tolist():
+            pieces.append(_of_host(host, threads.holding_up(lane), causes, found, late[found.lane[late] == lane]))
+    return _Pieces(*(np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(_Pieces)))
+
+
+def _ended(
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    launch: Integers,
+    start: Integers,
+    end: Integers,
+    began: Integers,
+) -> _Stretches:
+    """What ended each stretch; the last of a step ends with what starts after the step.
+
+    Where nothing does, or its launch is not in the trace, the thread of the steps is asked.
+    """
+    following = np.searchsorted(device.start, end, side="left")
+    at = np.minimum(following, len(device) - 1)
+    call = np.where(following == len(device), -1, launch[at])
+    if not len(host):
+        return _Stretches(start, end, np.full(len(start), -1), call, end, call)
+    lane = np.where(call >= 0, host.lane[call], steps.lane)
+    returned = np.where(call >= 0, host.end[call], end)
+    other_stream = _before_on_stream(device)[at] < began
+    queued = np.where(returned > began, -1, np.where(other_stream, STREAM_WAIT, QUEUED))
+    return _Stretches(start, end, lane, call, np.clip(returned, start, end), queued)
+
+
+def _before_on_stream(device: DeviceEvents) -> Integers:
+    """When all earlier activities on the stream of each activity had ended; where there are none, long ago."""
+    before = np.full(len(device), np.iinfo(np.int64).min)
+    pair = device.device.astype(np.int64) * (int(device.stream.max()) + 2) + device.stream
+    for value in np.unique(pair).tolist():
+        mine = np.flatnonzero(pair == value)
+        before[mine[1:]] = np.maximum.accumulate(device.end[mine])[:-1]
+    return before
+
+
+def _whole(found: _Stretches, chosen: Booleans, since: Integers, cause: Integers) -> _Pieces:
+    """The rest of each chosen stretch from `since` on as one piece."""
+    at = np.flatnonzero(chosen & (found.end > since))
+    return _Pieces(at, cause[at], (found.end - since)[at], found.call[at], np.zeros(len(at), np.int64))
+
+
+def _causes(host: HostEvents, rows: Rows) -> Integers:
+    """The cause of each host event's own time; whatever happens in a data loader is loading."""
+    causes = rows.cause.copy()
+    loading = (host.category == ANNOTATION) & host.named([n.startswith(LOADER) for n in host.names])
+    causes[host.nearest(loading) >= 0] = DATA
+    return causes
+
+
+def _of_host(host: HostEvents, held: Held, causes: Integers, found: _Stretches, late: Integers) -> _Pieces:
+    """The pieces of the stretches `late` until their launching calls had returned."""
+    start, issued = found.start[late], found.issued[late]
+    which, at = _cut(held.moments, start, issued)
+    begin = np.maximum(held.moments[at], start[which])
+    ns = np.minimum(held.moments[at + 1], issued[which]) - begin
+    event, between = held.event[at], held.between[at]
+    cause = np.where(event >= 0, causes[event], OTHER)
+    # With nothing open but the step, a thread that the trace shows runs the program.
+    cause = np.where((cause == OTHER) & held.seen[at], PYTHON_CODE, cause)
+    cause = np.where(between >= 0, AUTOGRAD, cause)
+    cause = np.where(held.rank[at], RANK, cause)
+    cause = np.where((event >= 0) & (event == found.call[late][which]), LAUNCH, cause)
+    cause = np.where(held.recording[at], PROFILER, cause)
+    told = np.where(between >= 0, between, event)
+    return _Pieces(late[which], cause, ns, told, _begun(host, held.lane[at], begin, begin + ns))
+
+
+def _begun(host: HostEvents, lane: Integers, start: Integers, end: Integers) -> Integers:
+    """How many events of a thread begin inside each interval [start, end)."""
+    count = np.zeros(len(lane), np.int64)
+    for value in np.unique(lane).tolist():
+        low, high = np.searchsorted(host.lane, [value, value + 1])
+        mine, starts = lane == value, host.start[low:high]
+        count[mine] = np.searchsorted(starts, end[mine]) - np.searchsorted(starts, start[mine])
+    return count
+
+
+def _cut(moments: Integers, start: Integers, end: Integers) -> tuple[Integers, Integers]:
+    """Each stretch [start, end) cut at the `moments` inside it, its own start and end among them: the stretch of each
+    piece, and the moment from which to the next it lies."""
+    first = np.maximum(np.searchsorted(moments, start, side="right") - 1, 0)
+    count = np.maximum(np.minimum(np.searchsorted(moments, end), len(moments) - 1) - first, 0)
+    stretch = np.repeat(np.arange(len(start)), count)
+    return stretch, np.arange(len(stretch)) + np.repeat(first - np.cumsum(count) + count, count)

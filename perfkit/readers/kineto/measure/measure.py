@@ -1,0 +1,85 @@
+"""Everything that is measured of placed events: the rows of the table with their work, and the facts beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfkit.cost import CostModel
+from perfkit.readers.kineto.decode.read import Events
+from perfkit.readers.kineto.measure import cpu, foreach, gaps, gpu, gpu_facts, idle, stalls
+from perfkit.readers.kineto.measure.collectives import messages_of
+from perfkit.readers.kineto.measure.cpu import events_of
+from perfkit.readers.kineto.measure.gaps import Accounting
+from perfkit.readers.kineto.measure.rows import choose, launching_only, on_device
+from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators
+from perfkit.readers.kineto.place.launches import Launches
+from perfkit.run_folder import DeclaredKernel
+from perfkit.tree.shares import CallSite
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known beside the trace: costs of operators, the work of generated kernels by their name in the trace,
+    the precision of products, what recording one event costs in ns (None: no estimate), and the calls of compiled
+    graphs."""
+
+    costs: CostModel
+    declared: Mapping[str, DeclaredKernel]
+    matmul_precision: str
+    event_cost_ns: float | None
+    call_sites: Sequence[Sequence[CallSite]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Columns of the table but for those that `perfkit.readers.finish` adds, facts, and what could not be placed."""
+
+    columns: dict[str, Any]
+    facts: dict[str, Any]
+    unplaced: list[str]
+
+
+def measure(events: Events, placed: Placed, known: Known) -> Measured:
+    """Measure `events`: by activities of a GPU where there are any, else by operators on the CPU."""
+    if placed.launches is None:
+        return _operators(events, placed, known)
+    return _activities(events, placed, placed.launches, known)
+
+
+def _operators(events: Events, placed: Placed, known: Known) -> Measured:
+    """Rows and facts of a trace without a GPU."""
+    host, places, unplaced = events.host, placed.places, list[str]()
+    rows = choose(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
+    chosen = events_of(host, rows)
+    columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, known.call_sites, unplaced)
+    accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
+    return Measured(columns, _facts(events, placed, known, accounting), unplaced)
+
+
+def _activities(events: Events, placed: Placed, launches: Launches, known: Known) -> Measured:
+    """Rows and facts of a trace with work on a GPU."""
+    host, device, places, steps, unplaced = events.host, events.device, placed.places, placed.steps, list[str]()
+    rows = on_device(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
+    foreach.complete(host, device, places, rows, launches.call, known.costs)
+    messages = messages_of(host, device, launches.call)
+    columns = gpu.columns(host, device, rows, launches, messages)
+    columns |= of_activities(host, device, placed, launches, known.call_sites, unplaced)
+    rows = launching_only(rows)
+    accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)
+    facts = _facts(events, placed, known, accounting)
+    facts |= gpu_facts.facts(host, device, steps, facts["gaps"], launches, messages, events.about.devices)
+    return Measured(columns, facts, unplaced)
+
+
+def _facts(events: Events, placed: Placed, known: Known, accounting: Accounting) -> dict[str, Any]:
+    """The facts of every trace."""
+    host, device, kind = events.host, events.device, known.costs.kind
+    facts = accounting.facts()
+    facts |= stalls.facts(host, device, placed.steps, placed.places, lambda name: kind(name) == "sync")
+    if known.event_cost_ns is not None:
+        facts["profiler_estimate"] = {"event_cost_ns": known.event_cost_ns, "events": accounting.recorded}
+    if loops := {name: kernel.loops for name, kernel in known.declared.items() if kernel.loops}:
+        facts["loops"] = loops
+    return facts

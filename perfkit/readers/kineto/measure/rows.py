@@ -1,0 +1,253 @@
+"""Which host events are rows of the kernel table, how long each worked, and what every other event's time is.
+
+The time of a row is the event's self time: its duration without the events inside it. So no time counts twice. For work
+not to count twice either, one rule decides between an operator and the operators that it calls:
+
+1. An operator of kind work inside which no other works is a row.
+2. If it calls an operator that does its work for it (`CostModel.kind` knows them: `clone` calls `copy_`; and any
+   operator that calls its own out-variant), the called one is the row, and its own self time is dispatch.
+3. If its cost is unknown, and operators of known cost fill at least half of its duration, they are the rows.
+4. Otherwise it is a row, and so are helpers inside it whose cost is known (`addmm` that copies its bias first). Helpers
+   of unknown cost belong to it: their time is added to its row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfkit.cost import Cost, CostModel
+from perfkit.readers import cuda_calls
+from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.kineto.decode.events import (
+    ANNOTATION,
+    OPERATOR,
+    OVERHEAD,
+    PYTHON,
+    RUNTIME,
+    HostEvents,
+    Key,
+    distinct,
+)
+from perfkit.readers.kineto.measure import sparse
+from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, usual_dtype
+from perfkit.readers.kineto.measure.triton import is_triton, triton_cost
+from perfkit.readers.own_ranges import PASS, STEP
+from perfkit.run_folder import DeclaredKernel
+
+# What an event's self time is, when it is not a row's; the last three are a GPU's, of work that was launched already.
+CAUSES = (
+    "dispatch", "allocation", "sync", "autograd", "Python", "profiler", "data", "other", cuda_calls.LAUNCH,
+    cuda_calls.ALLOCATION, cuda_calls.DRIVER, "another rank", "latency", "queued", "stream wait",
+)  # fmt: skip
+(
+    DISPATCH, ALLOCATION, SYNC, AUTOGRAD, PYTHON_CODE, PROFILER, DATA, OTHER, LAUNCH, CUDA_ALLOCATION, DRIVER, RANK,
+    LATENCY, QUEUED, STREAM_WAIT,
+) = range(len(CAUSES))  # fmt: skip
+WORK = -1
+
+_KINDS = {"work": WORK, "view": DISPATCH, "dispatch": DISPATCH, "allocation": ALLOCATION, "sync": SYNC}
+_GENERATED = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
+SYNC_CALL = re.compile(r"Synchronize|^(cuda|hip)Memcpy(?!.*Async)|WaitEvent|EventQuery|StreamQuery")
+LOADER = "enumerate(DataLoader)"
+# PyTorch's ranges of collectives: on GPUs, where they end with the launch, and on CPUs, where they last until the end.
+_COLLECTIVE_OPERATOR = "record_param_comms"
+COLLECTIVE, COLLECTIVE_ON_CPU = "nccl:", ("gloo:", "mpi:", "ucc:")
+# What CUPTI says of its own work; other overheads are the driver's.
+PROFILERS_OWN = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request", "UVM Activity Init")
+_BACKWARD = ("backward", "bwd", "backward_pass")  # what people call the range of their own backward pass
+_ENGINE = "run_backward"  # the Python function that runs autograd's engine
+
+
+@dataclass
+class Rows:
+    """For each host event: whether it is a row, its cause otherwise (`CAUSES`), the time and kind of call of rows.
+
+    `kind` indexes `kinds`, −1 for events that do no work. The cause of a row, and of a helper whose time is in
+    a row, is `WORK`.
+    """
+
+    is_row: Booleans
+    cause: Integers
+    time_ns: Integers
+    kinds: list[KindOfCall]
+    kind: Integers
+
+
+def choose(
+    events: HostEvents,
+    wrapper: Booleans,
+    costs: CostModel,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+) -> Rows:
+    """Decide about every host event."""
+    rows = on_device(events, wrapper, costs, declared, matmul_precision)
+    _settle(rows, events, np.flatnonzero(rows.cause == WORK), costs)
+    return rows
+
+
+def on_device(
+    events: HostEvents,
+    wrapper: Booleans,
+    costs: CostModel,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+) -> Rows:
+    """The kinds of calls of working operators, each for itself: where a GPU does the work its kernels are the rows."""
+    cause = classify(events, wrapper, costs, declared)
+    working = np.flatnonzero(cause == WORK)
+    kinds, codes = _kinds_of_calls(events, working, costs, declared, matmul_precision)
+    kind = np.full(len(events), -1, np.int32)
+    kind[working] = codes
+    sparse.complete(events, kind, kinds, costs)
+    return Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
+
+
+def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable[[str], bool]:
+    """By name, whether the arguments of an operator or range are needed: those of work, and of what stands for it."""
+    return lambda name: (
+        _operator_cause(name, costs, declared) == WORK
+        or name in sparse.TELLING
+        or name.startswith(COLLECTIVE)
+        or name.endswith("AccumulateGrad")
+    )
+
+
+def launching_only(rows: Rows) -> Rows:
+    """The same events where a GPU does the work: operators only launch, so their time is dispatch."""
+    cause = np.where(rows.cause == WORK, DISPATCH, rows.cause)
+    return Rows(np.zeros_like(rows.is_row), cause, rows.time_ns, rows.kinds, rows.kind)
+
+
+def classify(
+    events: HostEvents, wrapper: Booleans, costs: CostModel, declared: Mapping[str, DeclaredKernel]
+) -> Integers:
+    """Cause of each event's self time, `WORK` for operators that compute or move data."""
+    operators = [_operator_cause(n, costs, declared) for n in events.names]
+    ranges, runtime = _range_causes(events.names), [_runtime_cause(n) for n in events.names]
+    overhead = [PROFILER if n in PROFILERS_OWN else DRIVER for n in events.names]
+    by_category = {OPERATOR: operators, ANNOTATION: ranges, RUNTIME: runtime, PYTHON: ranges, OVERHEAD: overhead}
+    table = np.array([by_category[c] for c in range(OVERHEAD + 1)], np.int8)
+    return np.where(wrapper, np.int8(AUTOGRAD), table[events.category, events.name])
+
+
+def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> int:
+    """Kind of an operator by name.
+
+    Names without a namespace that the registry does not know are functions around operators (`CompiledFunction`), but
+    for PyTorch's own mark of a collective.
+    """
+    if name == _COLLECTIVE_OPERATOR:
+        return DISPATCH
+    if name in declared or _GENERATED.match(name):
+        return WORK
+    kind = costs.kind(name)
+    return PYTHON_CODE if "::" not in name and kind in ("work", "dispatch") else _KINDS[kind]
+
+
+def _range_causes(names: list[str]) -> list[int]:
+    """What the time directly inside a range or Python function is, with no operator open: Python code, except
+
+    in the backward pass (autograd's engine, between two nodes), in a data loader, in a collective, and, where no pass
+    is marked, in a step (nothing tells what happened there).
+    """
+    passes_marked = any(n.startswith(PASS) for n in names)
+
+    def cause(name: str) -> int:
+        if name.startswith(LOADER):
+            return DATA
+        if name.startswith(COLLECTIVE):
+            return DISPATCH
+        if name.startswith(COLLECTIVE_ON_CPU):
+            return RANK
+        if name.startswith((STEP, "ProfilerStep#")):
+            return PYTHON_CODE if passes_marked else OTHER
+        backward = name == f"{PASS}backward" or name.strip("# ").lower() in _BACKWARD
+        return AUTOGRAD if backward or _ENGINE in name else PYTHON_CODE
+
+    return [cause(name) for name in names]
+
+
+def _runtime_cause(name: str) -> int:
+    return CAUSES.index(cuda_calls.cause_of_call(name))
+
+
+def _kinds_of_calls(
+    events: HostEvents,
+    working: Integers,
+    costs: CostModel,
+    declared: Mapping[str, DeclaredKernel],
+    matmul_precision: str,
+) -> tuple[list[KindOfCall], Integers]:
+    """The distinct kinds of calls among `working`, and the code of each."""
+    used, codes = distinct(events.call[working])
+    keys = [events.calls[c] if c >= 0 else (events.names[0], b"", b"", b"", b"") for c in used.tolist()]
+    usual = usual_dtype(keys)
+    return [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in keys], codes
+
+
+def _kind_of_call(
+    key: Key, costs: CostModel, declared: Mapping[str, DeclaredKernel], usual: str, matmul_precision: str
+) -> KindOfCall:
+    call = call_of(key, usual, matmul_precision)
+    if key[0] in declared:
+        kernel = declared[key[0]]
+        return KindOfCall(describe(call), Cost(kernel.flop, kernel.bytes_read, kernel.bytes_written))
+    return KindOfCall(describe(call), triton_cost(call) if is_triton(key[0]) else costs.cost(call))
+
+
+def _nearest_working(events: HostEvents, working: Integers) -> Integers:
+    """For each event the innermost working operator strictly around it, or −1."""
+    here = np.zeros(len(events), bool)
+    here[working] = True
+    around = events.nearest(here)
+    result = np.full(len(events), -1, np.int64)
+    inner = here & (events.parent >= 0)
+    result[inner] = around[events.parent[inner]]
+    return result
+
+
+def _settle(rows: Rows, events: HostEvents, working: Integers, costs: CostModel) -> None:
+    """Apply the rule of this module to every operator that has working operators inside it, inner ones first."""
+    nearest = _nearest_working(events, working)
+    inside: dict[int, list[int]] = {}  # the rows that stand for what an operator calls
+    for i in working[nearest[working] >= 0].tolist():
+        inside.setdefault(int(nearest[i]), []).append(i)
+    for outer in sorted(inside, reverse=True):
+        called = inside[outer]
+        row_calls = [r for c in called for r in ([c] if rows.is_row[c] else inside.get(c, []))]
+        inside[outer] = row_calls
+        if _done_by(outer, called, row_calls, rows, events, costs):
+            rows.is_row[outer], rows.cause[outer] = False, DISPATCH
+        else:
+            inside[outer] = _absorb(outer, row_calls, rows)
+
+
+def _done_by(
+    outer: int, called: list[int], row_calls: list[int], rows: Rows, events: HostEvents, costs: CostModel
+) -> bool:
+    """Whether the operators inside `outer` do its work."""
+    name = events.names[events.name[outer]]
+    names = {events.names[events.name[c]] for c in called}
+    if name in names or costs.kind(name, names) == "dispatch":
+        return True
+    if rows.kinds[rows.kind[outer]].cost is not None:
+        return False
+    known = sum(int(rows.time_ns[r]) for r in row_calls if rows.kinds[rows.kind[r]].cost is not None)
+    return 2 * known >= int(events.end[outer] - events.start[outer])
+
+
+def _absorb(outer: int, row_calls: list[int], rows: Rows) -> list[int]:
+    """Add helpers of unknown cost to the row of `outer`; returns the rows inside it that stay."""
+    if rows.kinds[rows.kind[outer]].cost is None:
+        return row_calls
+    unknown = [r for r in row_calls if rows.kinds[rows.kind[r]].cost is None]
+    for r in unknown:
+        rows.time_ns[outer] += rows.time_ns[r]
+        rows.time_ns[r] = 0
+        rows.is_row[r] = False
+    return [r for r in row_calls if rows.is_row[r]]

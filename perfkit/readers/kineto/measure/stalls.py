@@ -1,0 +1,175 @@
+"""What a program's own habits cost: waits for a value, tensors made of Python lists, compilation inside the steps.
+
+None of these is a row of the table, for no kernel runs meanwhile. All amounts are over the steps of the capture, in ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.kineto.decode.events import OPERATOR, RUNTIME, DeviceEvents, HostEvents
+from perfkit.readers.kineto.place.places import Place
+
+_MOST = 100  # kinds of waits, places of lists
+# Calls in which the host stands still; those that make a stream wait, or only ask, do not stop it.
+_BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "Memcpy", "MemcpyWithStream")
+_EMPTY, _ITEM, _TO, _LIFT = "aten::empty", "aten::item", "aten::to", "aten::lift_fresh"
+_REGION, _COMPILE = "Torch-Compiled Region", "_compile.compile_inner (dynamo_timed)"
+
+
+def facts(
+    host: HostEvents, device: DeviceEvents, steps: Steps, places: Place, waits: Callable[[str], bool]
+) -> dict[str, Any]:
+    """`host_waits`, `list_tensors` and `compiled` (docs/table.md). `waits` says by name which operators only wait."""
+    if not len(host):
+        return {"host_waits": [], "list_tensors": [], "compiled": _no_regions()}
+    inside = places.step >= 0
+    found = _device_waits(host, device, steps, places, inside) if len(device) else _value_reads(host, inside, waits)
+    return {
+        "host_waits": _summed(host, places, *found),
+        "list_tensors": _lists(host, places, inside),
+        "compiled": _compiled(host, inside),
+    }
+
+
+def _named(host: HostEvents, test: Callable[[str], bool]) -> Booleans:
+    return host.named([test(name) for name in host.names])
+
+
+def _value_reads(host: HostEvents, inside: Booleans, waits: Callable[[str], bool]) -> tuple[Integers, Integers | None]:
+    """On a CPU nothing waits; what reading a value costs is its operator: the outermost of those inside each other."""
+    reads = _named(host, waits) & (host.category == OPERATOR) & inside
+    return np.flatnonzero(reads & ~_within(host, reads)), None
+
+
+def _within(host: HostEvents, chosen: Booleans) -> Booleans:
+    """Whether each event lies inside a `chosen` one, itself not counted."""
+    around = host.nearest(chosen)
+    return (host.parent >= 0) & (around[np.maximum(host.parent, 0)] >= 0)
+
+
+def _device_waits(
+    host: HostEvents, device: DeviceEvents, steps: Steps, places: Place, inside: Booleans
+) -> tuple[Integers, Integers]:
+    """The blocking calls of the steps' own thread, and how long the GPU idles for each.
+
+    The window of a wait lasts from the call to the next activity of the GPU that starts after it. Of the idle time in
+    it, ending the wait saves no more than the call itself took: by so much earlier the host would go on. The
+    synchronisation that ends a step, outside any operator and with no launch after it, belongs to who measures.
+    """
+    blocks = (
+        (host.category == RUNTIME) & inside & (host.lane == steps.lane) & _named(host, lambda n: n.endswith(_BLOCKING))
+    )
+    calls = np.flatnonzero(blocks)
+    closing = (places.operator[calls] < 0) & (_next_call(host, steps, calls) != places.step[calls])
+    calls = calls[~closing]
+    cover = Cover(device.start, device.end)
+    after = np.searchsorted(device.start, host.end[calls])
+    until = np.where(after < len(device), device.start[np.minimum(after, len(device) - 1)], host.end[calls])
+    window = until - host.start[calls]
+    idle = window - (cover.until(until) - cover.until(host.start[calls]))
+    return calls, np.minimum(idle, host.end[calls] - host.start[calls])
+
+
+def _next_call(host: HostEvents, steps: Steps, calls: Integers) -> Integers:
+    """The step of the next launch (a CUDA call with a correlation that waits for nothing) after each of `calls`."""
+    launches = (host.category == RUNTIME) & (host.lane == steps.lane) & _named(host, lambda n: "Launch" in n)
+    start = np.sort(host.start[launches])
+    at = np.searchsorted(start, host.end[calls])
+    found = np.where(at < len(start), start[np.minimum(at, len(start) - 1)] if len(start) else -1, -1)
+    return np.where(found >= 0, steps.at(found), -1)
+
+
+def _summed(host: HostEvents, places: Place, waits: Integers, idle: Integers | None) -> list[dict[str, Any]]:
+    """Waits by operator and module, the longest first; `idle_ns` is None where no GPU is in the trace."""
+    operator = np.where(places.operator[waits] >= 0, host.name[np.maximum(places.operator[waits], 0)], host.name[waits])
+    return _grouped(
+        [host.names[n] for n in operator.tolist()], _modules(places, waits), (host.end - host.start)[waits], idle
+    )
+
+
+def _modules(places: Place, events: Integers) -> list[str]:
+    return [places.module_names[m] if m >= 0 else "" for m in places.module[events].tolist()]
+
+
+def _grouped(names: list[str], modules: list[str], ns: Integers, idle: Integers | None) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for i, key in enumerate(zip(names, modules, strict=True)):
+        entry = groups.setdefault(
+            key,
+            {"operator": key[0], "module": key[1], "count": 0, "ns": 0, "idle_ns": None if idle is None else 0},
+        )
+        entry["count"] += 1
+        entry["ns"] += int(ns[i])
+        if idle is not None:
+            entry["idle_ns"] += int(idle[i])
+    return sorted(groups.values(), key=lambda e: (-e["ns"], e["operator"], e["module"]))[:_MOST]
+
+
+def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, Any]]:
+    """Tensors made of Python lists (`torch.tensor(values)`), by module.
+
+    They show as siblings `empty`, then no operator while the values are copied one by one, `to`, `lift_fresh`. Before
+    `empty` the list is walked once for its type and shape, which takes about as long as filling: so much of the time
+    before it counts too, as far as no other operator ran.
+    """
+    lifts = np.flatnonzero(_named(host, lambda n: n == _LIFT) & inside)
+    if not len(lifts):
+        return []
+    kept = np.flatnonzero(np.isin(host.parent, np.unique(host.parent[lifts])) & inside)
+    order = kept[np.lexsort((host.start[kept], host.parent[kept], host.lane[kept]))].tolist()
+    at = {event: i for i, event in enumerate(order)}
+    found, ns = [], []
+    for lift in lifts.tolist():
+        spent = _conversion(host, order, at[lift])
+        if spent:
+            found.append(lift)
+            ns.append(spent)
+    events = np.array(found, dtype=np.int64)
+    entries = _grouped([""] * len(found), _modules(places, events), np.array(ns, dtype=np.int64), None)
+    return [{name: entry[name] for name in ("module", "count", "ns")} for entry in entries]
+
+
+def _conversion(host: HostEvents, order: list[int], at: int) -> int:
+    """What making one tensor took, in ns, from the place of its `lift_fresh` among its siblings; 0: not of a list."""
+
+    def name(i: int) -> str:
+        same = (
+            i >= 0 and host.parent[order[i]] == host.parent[order[at]] and host.lane[order[i]] == host.lane[order[at]]
+        )
+        return host.names[host.name[order[i]]] if same else ""
+
+    to = at - 1
+    first = to - 1
+    while name(first) == _ITEM:  # of a list of tensors
+        first -= 1
+    if name(to) != _TO or name(first) != _EMPTY:
+        return 0
+    made, moved = order[first], order[to]
+    filling = int(host.start[moved] - host.end[made])
+    parent = int(host.parent[made])
+    before = int(host.end[order[first - 1]]) if name(first - 1) else int(host.start[parent]) if parent >= 0 else None
+    walk = 0 if before is None else min(filling, int(host.start[made]) - before)
+    return int(host.end[moved] - host.start[made]) + max(walk, 0)
+
+
+def _no_regions() -> dict[str, Any]:
+    return {"regions": 0, "resumed": 0, "compilations": 0, "compile_ns": 0}
+
+
+def _compiled(host: HostEvents, inside: Booleans) -> dict[str, Any]:
+    """Compiled regions that ran, those inside another one (what follows a graph break), and compilations."""
+    regions = _named(host, lambda n: n.startswith(_REGION)) & inside
+    compiles = _named(host, lambda n: n == _COMPILE) & inside
+    outer = compiles & ~_within(host, compiles)
+    return {
+        "regions": int(regions.sum()),
+        "resumed": int((regions & _within(host, regions)).sum()),
+        "compilations": int(compiles.sum()),
+        "compile_ns": int((host.end - host.start)[outer].sum()),
+    }

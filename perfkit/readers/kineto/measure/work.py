@@ -1,0 +1,163 @@
+"""The work of GPU activities, from the operators that launched them.
+
+An operator's FLOP and bytes belong to it as a whole; each activity gets its part by these rules:
+
+1. An activity belongs to the innermost operator of known cost around its launch.
+2. Of the operator's activities those with the name that takes the most time carry its cost (kernels before copies and
+   fills; a kernel that only prepares or collects, such as split-K's reduction, comes last). Where that name was
+   launched several times (a list of tensors in chunks) each launch gets a part by its thread blocks, else by its time.
+3. The others help: they add no FLOP and no bytes to the operator's minimum. So they have 0 of both, origin "derived".
+4. Copies within a device and fills that no operator's cost covers move what the trace says, origin "counter". Copies
+   between host and device have no bytes here, for no ceiling of the device bounds them; the facts hold them.
+5. What a CUDA graph replays has no operator around it, and so no known work; nor have collectives, which links bound.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.columns import Booleans, Coded, Integers
+from perfkit.readers.kineto.decode.events import COPY, FILL, KERNEL, DeviceEvents, HostEvents
+from perfkit.readers.kineto.measure.collectives import collectives
+from perfkit.readers.kineto.measure.costs import costed, shapes_of
+from perfkit.readers.kineto.measure.rows import Rows
+from perfkit.table import FLOP_COLUMNS, ORIGINS
+
+COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
+
+# In lower case; words are found many times faster than patterns.
+_HELPERS = (
+    "splitkreduce", "split_kreduce", "splitk_reduce", "split_k_reduce", "cublaslt::epilogue", "scal_kernel",
+    "nchwtonhwc", "nhwctonchw", "transposereadwrite",
+)  # fmt: skip
+_WITHIN = re.compile(r"DtoD|Device -> Device|PtoP", re.IGNORECASE)
+_BETWEEN = re.compile(r"HtoD|DtoH|HtoH|Host|Pageable|Pinned", re.IGNORECASE)
+
+
+def work_columns(
+    host: HostEvents, device: DeviceEvents, rows: Rows, launch: Integers, replayed: Booleans
+) -> dict[str, Any]:
+    """Shapes, FLOP, bytes and their origins of every activity; absent where nothing is known."""
+    owner = owners(host, rows, np.where(replayed | collectives(device), -1, launch))
+    share = shares(device, owner)
+    main = share > 0
+    result = costed(rows, np.where(main, owner, -1))
+    result["shapes"] = _shapes(host, rows, owner, np.where(replayed, -1, launch))
+    for name in [*FLOP_COLUMNS, "bytes_read", "bytes_written"]:
+        if name in result:
+            result[name] = result[name] * np.where(main, share, np.nan)
+    _helpers(result, (owner >= 0) & ~main)
+    _moved(result, device, owner, main)
+    return result
+
+
+def owners(host: HostEvents, rows: Rows, launch: Integers) -> Integers:
+    """The innermost operator of known cost around each launch, or −1."""
+    if not len(host):
+        return np.full(len(launch), -1, np.int64)
+    of_kind = np.array([k.cost is not None for k in rows.kinds] + [False], dtype=bool)
+    around = host.nearest(of_kind[rows.kind])
+    return np.where(launch >= 0, around[np.maximum(launch, 0)], -1)
+
+
+def shares(device: DeviceEvents, owner: Integers) -> Any:
+    """The part of its owner's cost that each activity carries: 0 for helpers and for what has no owner."""
+    share = np.zeros(len(device))
+    mine = np.flatnonzero(owner >= 0)
+    if not len(mine):
+        return share
+    time = (device.end - device.start)[mine].astype(float)
+    # One number for each pair of owner and name; the pair that leads stands for the owner.
+    pairs, pair = np.unique(owner[mine].astype(np.int64) * len(device.names) + device.name[mine], return_inverse=True)
+    total = np.bincount(pair, weights=time, minlength=len(pairs))
+    rank = _ranks(device)
+    of_pair = np.zeros(len(pairs), np.int64)
+    of_pair[pair] = rank[device.name[mine]] - 2 * (device.kind[mine] != KERNEL)
+    pair_owner = pairs // len(device.names)
+    order = np.lexsort((total, of_pair, pair_owner))
+    leads = np.append(pair_owner[order][1:] != pair_owner[order][:-1], True)
+    leading = np.zeros(len(pairs), bool)
+    leading[order[leads]] = True
+    main = leading[pair]
+    share[mine[main]] = _parts(device, mine[main], pair[main], time[main])
+    return share
+
+
+def _ranks(device: DeviceEvents) -> Integers:
+    """By name: 1 for what may do an operator's work, 0 for kernels that only help."""
+    names = [n[:400].lower() for n in device.names]
+    return np.array([0 if any(word in n for word in _HELPERS) else 1 for n in names], dtype=np.int64)
+
+
+def _parts(device: DeviceEvents, chosen: Integers, pair: Integers, time: Any) -> Any:
+    """Parts that add up to 1 over the launches of each pair: by blocks where all are known, else by time."""
+    grid = np.array([s.grid for s in device.shapes], dtype=float).reshape(-1, 3)
+    blocks = np.where((grid > 0).all(axis=1), grid.prod(axis=1), np.nan)[device.shape[chosen]]
+    count = int(pair.max()) + 1
+    known = np.bincount(pair, weights=np.isnan(blocks), minlength=count)[pair] == 0
+    timed = np.bincount(pair, weights=time, minlength=count)[pair] > 0
+    weight = np.where(known, blocks, np.where(timed, time, 1.0))
+    return weight / np.bincount(pair, weights=weight, minlength=count)[pair]
+
+
+def _shapes(host: HostEvents, rows: Rows, owner: Integers, launch: Integers) -> Coded:
+    """Shapes of the owner; without one those of the innermost operator that works."""
+    if not len(host):
+        return shapes_of(rows, owner)
+    working = host.nearest(rows.kind >= 0)
+    inner = np.where(launch >= 0, working[np.maximum(launch, 0)], -1)
+    event = np.where(owner >= 0, owner, inner)
+    return shapes_of(rows, np.where(event >= 0, rows.kind[np.maximum(event, 0)], -1))
+
+
+def _helpers(result: dict[str, Any], helps: Booleans) -> None:
+    """Give helpers 0, and say where the numbers come from."""
+    flops = [name for name in FLOP_COLUMNS if name in result]
+    unit = flops[0] if flops else FLOP_COLUMNS[1]
+    result.setdefault(unit, np.full(len(helps), np.nan))
+    for name in (unit, "bytes_read", "bytes_written"):
+        result[name] = np.where(helps, 0.0, result[name])
+    known = np.any([~np.isnan(result[name]) for name in [*flops, unit]], axis=0)
+    result["flop_origin"] = _origin(helps, known)
+    known = ~np.isnan(result["bytes_read"]) | ~np.isnan(result["bytes_written"])
+    result["bytes_origin"] = _origin(helps, known)
+
+
+def _origin(helps: Booleans, known: Booleans) -> Coded:
+    return Coded(list(ORIGINS), np.where(helps, DERIVED, np.where(known, MODEL, ABSENT)).astype(np.int8))
+
+
+def _said(origin: Coded, where: Booleans, code: int) -> Coded:
+    """The same origins, but `code` at some places."""
+    return Coded(origin.words, np.where(where, np.int8(code), origin.code))
+
+
+def _moved(result: dict[str, Any], device: DeviceEvents, owner: Integers, main: Booleans) -> None:
+    """Copies and fills by what the trace says that they move. They compute nothing."""
+    own = ((device.kind == COPY) | (device.kind == FILL)) & ((owner < 0) | main)
+    fill = own & (device.kind == FILL)
+    within = own & (device.kind == COPY) & _copies_within(device)
+    amount = np.where(device.amount >= 0, device.amount, np.nan)
+    written = np.where(fill | within, amount, np.nan)
+    stated = ~np.isnan(written)
+    between = own & (device.kind == COPY) & ~within
+    read = np.where(fill, 0.0, written)
+    for name, values in (("bytes_read", read), ("bytes_written", written)):
+        result[name] = np.where(stated, values, np.where(between, np.nan, result[name]))
+    result["bytes_origin"] = _said(_said(result["bytes_origin"], between, ABSENT), stated, COUNTER)
+    flops = [name for name in FLOP_COLUMNS if name in result]
+    free = own & np.all([np.isnan(result[name]) for name in flops], axis=0)
+    result[flops[0]] = np.where(free, 0.0, result[flops[0]])
+    result["flop_origin"] = _said(result["flop_origin"], free, DERIVED)
+
+
+def _copies_within(device: DeviceEvents) -> Booleans:
+    """Whether each activity, if it is a copy, has both ends on a device."""
+    flags = np.zeros(len(device.names), bool)
+    for code in np.unique(device.name[device.kind == COPY]).tolist():
+        name = device.names[code][:400]
+        flags[code] = bool(_WITHIN.search(name)) and not _BETWEEN.search(name)
+    return flags[device.name]

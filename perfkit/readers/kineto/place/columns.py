@@ -1,0 +1,129 @@
+"""The place columns of rows. Sources of a place apply in one order, each over what the ones before it say:
+
+ranges and autograd's links (`places`), for collectives their own range, lines of a generated program (`lines`), and
+call sites that a compiler told of (`call_sites`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfkit.readers.columns import Coded, Integers
+from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, values_at
+from perfkit.readers.kineto.place.call_sites import on_call_sites
+from perfkit.readers.kineto.place.launches import Launches, find_launches
+from perfkit.readers.kineto.place.lines import on_lines
+from perfkit.readers.kineto.place.places import EVIDENCE, Place, places_of
+from perfkit.readers.kineto.place.steps import find_steps
+from perfkit.tree.shares import CallSite
+
+_LONGEST_PATH = 10_000  # characters of a path of ranges; damaged traces nest without end
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The steps of a trace, the place of each host event, and what launched each activity (None: without a GPU)."""
+
+    steps: Steps
+    places: Place
+    launches: Launches | None
+
+    @property
+    def launch(self) -> Integers:
+        """The host event that launched each activity, −1 for none in the trace."""
+        return self.launches.call if self.launches is not None else np.empty(0, np.int64)
+
+
+def place(host: HostEvents, device: DeviceEvents) -> Placed:
+    """Work out where every event belongs."""
+    steps = find_steps(host)
+    return Placed(steps, places_of(host, steps), find_launches(host, device) if len(device) else None)
+
+
+def of_operators(
+    host: HostEvents, placed: Placed, chosen: Integers, graphs: Sequence[Sequence[CallSite]], warnings: list[str]
+) -> dict[str, Any]:
+    """Place columns of rows on the CPU, the host events `chosen`; `graphs` are the calls of compiled graphs.
+
+    Adds to `warnings` what could not be placed.
+    """
+    columns = _of_events(host, placed.places, chosen, placed.places.step[chosen])
+    return _over(host, placed.places, chosen, columns, graphs, warnings)
+
+
+def of_activities(
+    host: HostEvents,
+    device: DeviceEvents,
+    placed: Placed,
+    launches: Launches,
+    graphs: Sequence[Sequence[CallSite]],
+    warnings: list[str],
+) -> dict[str, Any]:
+    """Place columns of all activities of a GPU, likewise. A launch outside the trace leaves the place absent."""
+    step = placed.steps.at(device.start)
+    if len(host):
+        step = np.where(launches.call >= 0, placed.places.step[np.maximum(launches.call, 0)], step)
+    columns = _of_events(host, placed.places, launches.around, step)
+    columns["operator"] = _operator_names(host, device, placed.places, launches)
+    return _over(host, placed.places, launches.around, columns, graphs, warnings)
+
+
+def _over(
+    host: HostEvents,
+    places: Place,
+    chosen: Integers,
+    columns: dict[str, Any],
+    graphs: Sequence[Sequence[CallSite]],
+    warnings: list[str],
+) -> dict[str, Any]:
+    """`columns`, with what lines and call sites say of the rows."""
+    columns |= on_lines(host, places, chosen, columns)
+    return columns | on_call_sites(host, places, chosen, columns, graphs, warnings)
+
+
+def _of_events(host: HostEvents, places: Place, chosen: Integers, step: Integers) -> dict[str, Any]:
+    """Place columns of the host events `chosen`, in this order; −1 stands for none and gives absent values."""
+    operator = values_at(places.operator, chosen)
+    return {
+        "step": step,
+        "pass": Coded(places.pass_names, values_at(places.pass_, chosen)),
+        "module": Coded(places.module_names, values_at(places.module, chosen)),
+        "operator": Coded(host.names, values_at(host.name, operator)),
+        "range": _range_paths(host, chosen),
+        "placed_by": Coded(list(EVIDENCE), np.maximum(values_at(places.evidence, chosen), 0)),
+    }
+
+
+def _range_paths(host: HostEvents, chosen: Integers) -> Coded:
+    """Paths of the annotations around the chosen events, perfkit's own and the profiler's steps left out."""
+    shown = [not n.startswith(("perfkit:", "ProfilerStep#")) for n in host.names]
+    own = (host.category == ANNOTATION) & host.named(shown)
+    nearest = host.nearest(own)
+    paths: dict[str, int] = {}
+    text: list[str] = []
+    code_of = np.full(len(host) + 1, -1, np.int32)
+    for i in np.flatnonzero(own).tolist():
+        parent = host.parent[i]
+        around = code_of[nearest[parent]] if parent >= 0 else -1
+        name = host.names[host.name[i]]
+        path = f"{text[around]}/{name}" if around >= 0 and len(text[around]) < _LONGEST_PATH else name
+        code_of[i] = paths.setdefault(path, len(paths))
+        if len(text) < len(paths):
+            text.append(path)
+    return Coded(text, code_of[values_at(nearest, chosen)])
+
+
+def _operator_names(host: HostEvents, device: DeviceEvents, places: Place, found: Launches) -> Coded:
+    """The logical operator; for a collective the range of the collective itself, whatever set it off."""
+    if not len(host):
+        return Coded([], np.full(len(device), -1))
+    logical = np.where(found.operator >= 0, places.operator[np.maximum(found.operator, 0)], -1)
+    range_ = host.nearest((host.category == ANNOTATION) & host.named([n.startswith("nccl:") for n in host.names]))
+    collective = np.where(found.call >= 0, range_[np.maximum(found.call, 0)], -1)
+    chosen = np.where(collective >= 0, collective, logical)
+    return Coded(host.names, np.where(chosen >= 0, host.name[np.maximum(chosen, 0)], -1))

@@ -1,0 +1,54 @@
+"""The pass of each host event.
+
+It comes from perfkit's ranges around the event, or on another thread from what the thread of the steps was in. Without
+these ranges: inside an autograd node backward, in the optimizer's annotation optimizer, numbered operators forward; and
+what lies in a range that is called forward, backward or optimizer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfkit.readers.columns import Integers
+from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.decode.events import ANNOTATION, HostEvents
+from perfkit.readers.own_ranges import PASS
+
+# What people call the ranges of their own training loops, bare or as `## forward ##`.
+_PASS_WORDS = {
+    "forward": 0, "fwd": 0, "forward_pass": 0, "model_forward": 0,
+    "backward": 1, "bwd": 1, "backward_pass": 1,
+    "optimizer": 2, "optimizer_step": 2, "optim": 2, "opt": 2, "zero_grad": 2,
+}  # fmt: skip
+
+
+def passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str], Integers]:
+    """Pass of each event: from its own ranges, else (another thread) from what the step's thread was in at the time."""
+    names, code = _codes(events, PASS)
+    ranges = np.flatnonzero(events.named([n.startswith(PASS) for n in events.names]) & (events.lane == steps.lane))
+    if len(ranges):
+        spans = Steps(events.start[ranges], events.end[ranges], steps.lane, True)
+        at = spans.at(events.start)
+        code = np.where((code < 0) & (at >= 0), code[ranges[np.maximum(at, 0)]], code)
+        return names, code
+    return _passes_without_ranges(events, node)
+
+
+def _passes_without_ranges(events: HostEvents, node: Integers) -> tuple[list[str], Integers]:
+    """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event."""
+    names = ["forward", "backward", "optimizer"]
+    own = np.where(events.sequence >= 0, np.int32(0), np.int32(-1))
+    own[events.named([n.startswith("Optimizer.") for n in events.names])] = 2
+    code = events.inherit(own)
+    words = np.array([_PASS_WORDS.get(n.strip("# ").lower(), -1) for n in events.names], dtype=np.int64)
+    said = np.where(events.category == ANNOTATION, words[events.name], -1) if len(events) else code
+    code = np.where(code < 0, events.inherit(said), code)
+    return names, np.where(node >= 0, 1, code)
+
+
+def _codes(events: HostEvents, prefix: str) -> tuple[list[str], Integers]:
+    """The words behind `prefix` in ranges, and for each event the code of the innermost such range around it or −1."""
+    words = sorted({n.removeprefix(prefix) for n in events.names if n.startswith(prefix)})
+    code = {prefix + word: i for i, word in enumerate(words)}
+    own = np.array([code.get(n, -1) for n in events.names], dtype=np.int64)
+    return words, events.inherit(own[events.name]) if len(events) else np.empty(0, np.int64)
