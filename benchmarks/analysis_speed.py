@@ -12,7 +12,7 @@ import time
 import pandas as pd
 
 from perfkit import table
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 
 ROWS, REPEATS, LIMIT_S = 10_000, 9, 0.15
 

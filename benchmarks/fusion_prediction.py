@@ -1,11 +1,11 @@
 """Whether fusion is predicted: the kernels that Inductor fused, against what eager's operators predict of them.
 
 For each workload `perfkit run` profiles eager and compile; the prediction of every fused kernel, by
-`perfkit.analysis.fused`, stands beside its measured time. Must be reached: |predicted − measured|, weighted by time, at
-most 25 % on four of the six workloads, for at least 80 % of the time of the fused kernels. `--device cuda` runs
-GPT-2 124M in bf16, sdpa and explicit: at most 15 % on both, for at least 90 %. Ceilings are measured anew first; each
-workload runs `--repeats` times (3), and the run with the median error counts. About 15 minutes on two idle cores. Name
-workloads to run only these; `--runs FOLDER …` reads run folders instead; `--json PATH` keeps the figures.
+`perfkit.analysis.fusion.kernels`, stands beside its measured time. Must be reached: |predicted − measured|, weighted by
+time, at most 25 % on four of the six workloads, for at least 80 % of the time of the fused kernels. `--device cuda`
+runs GPT-2 124M in bf16, sdpa and explicit: at most 15 % on both, for at least 90 %. Ceilings are measured anew first;
+each workload runs `--repeats` times (3), and the run with the median error counts. About 15 minutes on two idle cores.
+Name workloads to run only these; `--runs FOLDER …` reads run folders instead; `--json PATH` keeps the figures.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Reading:
     @cached_property
     def report(self) -> Report:
         """The analysis of everything that was read."""
-        from perfkit.analysis.report import analyse_any
+        from perfkit.analysis.report.analyse import analyse_any
 
         return analyse_any(self.source, self.path)
 

@@ -87,7 +87,7 @@ def load(target: Target, say: Progress = quiet) -> list[Side]:
 def _of_run(run: Run, path: Path) -> list[Side]:
     """The backends of a run that were measured."""
     from perfkit.analysis import sides
-    from perfkit.analysis.report import analyse
+    from perfkit.analysis.report.analyse import analyse
 
     report = analyse(run)
     names = [b.name for b in run.manifest.backends if b.timed and b.status != "unavailable"]

@@ -12,8 +12,8 @@ import numpy as np
 
 import perfkit
 from perfkit.analysis import difference, logical_tree, waterfall
-from perfkit.analysis.aggregate import UNKNOWN
 from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested, TreeLine
+from perfkit.analysis.report.aggregate import UNKNOWN
 from perfkit.analysis.results import Interval
 from perfkit.analysis.sides import LAUNCH, Side, Values
 from perfkit.hardware import comparable

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from perfkit.analysis import aggregate
-from perfkit.analysis.report import in_steps, rows_of
+from perfkit.analysis.report import aggregate
+from perfkit.analysis.report.rows import in_steps, rows_of
 from perfkit.analysis.results import Group
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable

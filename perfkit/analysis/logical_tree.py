@@ -18,7 +18,7 @@ from perfkit.tree.places import NOT_PLACED, Places, places_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfkit.analysis.roofline import Judged, Reals
+    from perfkit.analysis.roofline.roof import Judged, Reals
 
 OUTSIDE = "outside the layers"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")

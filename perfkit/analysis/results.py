@@ -13,6 +13,7 @@ import msgspec
 from perfkit.run_folder import Correctness, Settings, Symbol, TraceCheck, WorkloadFacts
 
 SCHEMA_VERSION = 1
+COPY, COLLECTIVE = "copy", "collective"  # kinds of `Exposed`
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -82,7 +83,7 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Withheld(msgspec.Struct, frozen=True):
-    """Rows that are not judged by their roof, a step, and why (`perfkit.analysis.judging`)."""
+    """Rows that are not judged by their roof, a step, and why (`perfkit.analysis.roofline.withheld`)."""
 
     why: str
     count: float
@@ -215,7 +216,7 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    kind: str  # copy or collective
+    kind: str  # COPY or COLLECTIVE
     count: float
     time_ns: float
     exposed_ns: float | None = None

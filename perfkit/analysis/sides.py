@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfkit.analysis.judging import judge_rows
-from perfkit.analysis.report import analyse, analyse_table, ceilings_of, in_steps, marked_for, steps_of
+from perfkit.analysis.report.analyse import analyse, analyse_table
+from perfkit.analysis.report.rows import ceilings_of, in_steps, marked_for, steps_of
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.analysis.roofline import Judged
+from perfkit.analysis.roofline.roof import Judged
+from perfkit.analysis.roofline.withheld import judge_rows
 from perfkit.launches import Launch, Measurement
 from perfkit.run_folder import TIMED_ALONE, TIMED_APART, BackendRun, Manifest
 from perfkit.statistics import series

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from perfkit import units
-from perfkit.analysis import speed
-from perfkit.analysis.judging import TOO_SMALL, UNCOUNTED
+from perfkit.analysis.report import speed
 from perfkit.analysis.results import BackendReport, Group, Interval
+from perfkit.analysis.roofline.withheld import TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest

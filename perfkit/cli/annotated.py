@@ -18,7 +18,7 @@ def write(run: Run, folder: Path) -> list[Path]:
     Returns the paths; none where no backend has both a program and kernels.
     """
     from perfkit.analysis.listing import listing
-    from perfkit.analysis.report import ceilings_of
+    from perfkit.analysis.report.rows import ceilings_of
     from perfkit.render import annotated
     from perfkit.run_folder import ANNOTATED_PAGE, ANNOTATED_TEXT, write_whole
 

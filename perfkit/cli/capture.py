@@ -75,7 +75,7 @@ def capture(
 
     The output of the program goes to stderr. Put two dashes before it: perfkit capture -- python train.py --lr 3e-4
     """
-    from perfkit.analysis.report import analyse_table
+    from perfkit.analysis.report.analyse import analyse_table
     from perfkit.capture import command
     from perfkit.cli import shown
 

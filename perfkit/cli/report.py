@@ -63,7 +63,9 @@ def report(
         if number and not as_json:
             print()  # each profile is a section of its own: what different profilers timed is never summed
         source = readers.read(path)
-        from perfkit.analysis.report import analyse_any  # not before: what reads a report starts first, beside it
+        from perfkit.analysis.report.analyse import (
+            analyse_any,  # not before: what reads a report starts first, beside it
+        )
 
         if counters:
             source = _joined(source, counters)

@@ -218,7 +218,7 @@ def _capture_and_report(
     annotate: bool = False,
 ) -> int:
     from perfkit import readers
-    from perfkit.analysis.report import analyse
+    from perfkit.analysis.report.analyse import analyse
     from perfkit.capture.session import Session
     from perfkit.cli import annotated, shown
     from perfkit.render import scalars

@@ -146,7 +146,7 @@ def _whole(text: str) -> int:
 
 def _analysed(axes: dict[str, list[str]], cells: Sequence[Cell]) -> Sweep:
     from perfkit import readers
-    from perfkit.analysis.report import analyse
+    from perfkit.analysis.report.analyse import analyse
     from perfkit.analysis.sweep import summarise
 
     return summarise(axes, [(cell.values, analyse(readers.read_run(cell.folder))) for cell in cells])

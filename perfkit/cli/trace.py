@@ -27,7 +27,7 @@ def trace(
     to its roof, and the source of each number.
     """
     from perfkit import readers
-    from perfkit.analysis.timeline import timelines
+    from perfkit.analysis.timeline.lanes import timelines
     from perfkit.errors import InputError
     from perfkit.render import trace as chrome
 

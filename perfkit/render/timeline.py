@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfkit.analysis.timeline import Timeline, timelines
+from perfkit.analysis.timeline.lanes import Timeline, timelines
 from perfkit.render.cells import NOTE_LIMIT, clean
 from perfkit.render.timeline_events import CATEGORIES, collect
 from perfkit.render.timeline_facts import Facts

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.row_facts import Column
-from perfkit.analysis.timeline import OPERATOR, PASS, STEP, Rows, Slice, Timeline
+from perfkit.analysis.timeline.facts import Column
+from perfkit.analysis.timeline.lanes import OPERATOR, PASS, STEP, Rows, Slice, Timeline
 from perfkit.render.cells import clean
 from perfkit.render.timeline_facts import Facts
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.row_facts import Column
+from perfkit.analysis.timeline.facts import Column
 from perfkit.render.cells import clean
 
 _LONGEST = 4000  # characters of a fact
@@ -31,7 +31,7 @@ class Facts:
         self._parts: dict[str, list[tuple[int, Column]]] = {}  # the first row of each part, and its values
 
     def add(self, columns: Mapping[str, Column], rows: int) -> int:
-        """Take `rows` more rows (`perfkit.analysis.row_facts.of_columns`); the number of the first."""
+        """Take `rows` more rows (`perfkit.analysis.timeline.facts.of_columns`); the number of the first."""
         first = self._rows
         for name, values in columns.items():
             self._parts.setdefault(name, []).append((first, values))

@@ -16,7 +16,7 @@ from typing import IO, Any
 import msgspec
 
 import perfkit
-from perfkit.analysis.timeline import COPY, FILL, OPERATOR, PASS, STEP, Slice, Timeline
+from perfkit.analysis.timeline.lanes import COPY, FILL, OPERATOR, PASS, STEP, Slice, Timeline
 from perfkit.errors import RunFailed
 from perfkit.render.cells import NOTE_LIMIT, clean
 

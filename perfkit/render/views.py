@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def report_of(source: Run | KernelTable, path: Path, name: str) -> Report:
     """The report of what `perfkit.readers.read` gave for `path`; it says that it was read from `name`."""
-    from perfkit.analysis.report import analyse_any  # not above: the HTML page needs only the rest
+    from perfkit.analysis.report.analyse import analyse_any  # not above: the HTML page needs only the rest
 
     made = analyse_any(source, path)
     made.source = name

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perfkit import table
-from perfkit.analysis.report import analyse, analyse_table
+from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import BackendReport
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from perfkit.run_folder import BackendRun

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from perfkit import ranges
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import Finding
 from perfkit.capture import profile
 from perfkit.cost import CostModel

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.report import analyse_any
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.readers import read
 from tests.conftest import ROOT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfkit.analysis.difference import Change, difference
-from perfkit.analysis.report import analyse
+from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import BackendReport, Group, Report
 from tests.analysis.examples import backend, run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perfkit import table
-from perfkit.analysis.report import analyse, analyse_table
+from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import BackendReport, Exposed, Finding
 from perfkit.analysis.rules import Case, Circumstances, answers, idle
 from tests.analysis import profiles

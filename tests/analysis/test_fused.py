@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from perfkit import table
-from perfkit.analysis.report import analyse
+from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import FusedKernel, Report
 from perfkit.render.fusion import fusion_tables
 from perfkit.tree import shares

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit.analysis.report import analyse
+from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Fusion
 from perfkit.render.fusion import fusion_tables
 from perfkit.tree import shares

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perfkit import table
-from perfkit.analysis.report import analyse
+from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Fusion, Report
 from perfkit.render.fusion import fusion as fusion_table
 from tests.analysis import faults

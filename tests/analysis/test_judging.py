@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from perfkit import table
-from perfkit.analysis.judging import TOO_SMALL, UNCOUNTED
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
-from perfkit.analysis.timeline import timeline
+from perfkit.analysis.roofline.withheld import TOO_SMALL, UNCOUNTED
+from perfkit.analysis.timeline.lanes import timeline
 from tests.analysis import profiles
 from tests.analysis.examples import ceilings
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from perfkit import table
-from perfkit.analysis.judging import judge_rows
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
-from perfkit.analysis.roofline import BOUNDS, Judged, judge
+from perfkit.analysis.roofline.roof import BOUNDS, Judged, judge
+from perfkit.analysis.roofline.withheld import judge_rows
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from tests.analysis import examples
 

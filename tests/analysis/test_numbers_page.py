@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from perfkit import table
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.cost import GPTShape, matmul_flop
 from perfkit.readers.kineto.measure.rows import CAUSES
 from tests.analysis.examples import ceilings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
 from perfkit.backends.eager import Eager
 from perfkit.capture import profile

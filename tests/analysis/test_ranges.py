@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfkit import render
-from perfkit.analysis import ranges
-from perfkit.analysis.report import analyse_any
+from perfkit.analysis.report import ranges
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import RangeTime, Transfer, Wait
 from perfkit.readers import read
 from perfkit.render import markdown, terminal

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.analysis.counters import Counters
 from perfkit.analysis.results import Group
+from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.rules.answers import reasons
 from tests.analysis import profiles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from perfkit.analysis.report import analyse, analyse_any
+from perfkit.analysis.report.analyse import analyse, analyse_any
 from perfkit.analysis.results import Report
 from perfkit.run_folder import BackendRun
 from tests.analysis import profiles

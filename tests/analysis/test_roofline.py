@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from perfkit import table
-from perfkit.analysis.accounting import accounting
-from perfkit.analysis.report import _slowed, analyse_table
+from perfkit.analysis.report.accounting import accounting
+from perfkit.analysis.report.analyse import analyse_table
+from perfkit.analysis.report.backend import _slowed
 from perfkit.analysis.results import BackendReport, Group, Node
-from perfkit.analysis.roofline import BOUNDS, judge, unit_name
+from perfkit.analysis.roofline.roof import BOUNDS, judge, unit_name
 from tests.analysis.examples import ceilings, kernel_table
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.report import analyse_any, analyse_table
+from perfkit.analysis.report.analyse import analyse_any, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
 from perfkit.analysis.rules import OF_COUNTERS, RULES, by_name, tensors
 from perfkit.readers import read

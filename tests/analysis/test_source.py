@@ -6,7 +6,8 @@ import pytest
 
 from perfkit import table
 from perfkit.analysis import source
-from perfkit.analysis.report import _slowed, analyse_table
+from perfkit.analysis.report.analyse import analyse_table
+from perfkit.analysis.report.backend import _slowed
 from perfkit.analysis.results import Accounting
 from tests.analysis import profiles
 

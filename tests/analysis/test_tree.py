@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfkit import table
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import Node
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.readers.kineto.trace import read_trace
 from tests.readers.traces import Event, event, mark, op, write
 

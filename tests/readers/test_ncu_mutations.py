@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.report import analyse_any
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.ncu import container, plausible

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.analysis.report import analyse_table
-from perfkit.analysis.roofline import StoredCeilings, judge
+from perfkit.analysis.report.analyse import analyse_table
+from perfkit.analysis.roofline.roof import StoredCeilings, judge
 from perfkit.readers.ncu import metrics, missing, roofs, rules, traffic, work
 from perfkit.readers.ncu.results import Result, Rule, to_base
 from perfkit.readers.ncu.rows import make_table

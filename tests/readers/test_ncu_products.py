@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.judging import UNCOUNTED
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
+from perfkit.analysis.roofline.withheld import UNCOUNTED
 from perfkit.readers import read
 from perfkit.table import KernelTable
 from tests.packed import ncu_file

@@ -22,7 +22,7 @@ def table(samples: Path, name: str) -> KernelTable:
 
 
 def test_the_worked_example(samples: Path) -> None:
-    from perfkit.analysis.report import analyse_table
+    from perfkit.analysis.report.analyse import analyse_table
 
     made = table(samples, GH200)
     row = made.frame.iloc[1]

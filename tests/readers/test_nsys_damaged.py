@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perfkit import render
-from perfkit.analysis.report import analyse_any
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.errors import InputError, PerfkitError
 from perfkit.readers import read, tables_of
 from perfkit.readers.nsys.database import LONGEST_TEXT

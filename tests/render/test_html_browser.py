@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perfkit.analysis.difference import difference
-from perfkit.analysis.report import analyse_any
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import Report
 from perfkit.cli import shown
 from perfkit.readers import read

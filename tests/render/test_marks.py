@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from perfkit.analysis.report import analyse_table
+from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import Group, Report
 from perfkit.render import csv, html, json, markdown, tables, terminal
 from perfkit.render.marks import efficiencies, notes

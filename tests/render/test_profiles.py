@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.analysis.report import analyse_any
+from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import Report
 from perfkit.readers import read
 from perfkit.render import csv, html, json, markdown, notebook, terminal

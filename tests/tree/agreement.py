@@ -8,7 +8,7 @@ from collections import Counter
 from perfkit.analysis import sides
 from perfkit.analysis.compare import compare
 from perfkit.analysis.comparison import TreeLine
-from perfkit.analysis.report import analyse
+from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import BackendReport, Node, Report
 from perfkit.readers.run import Run
 

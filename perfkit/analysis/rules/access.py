@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perfkit import units
-from perfkit.analysis.counters import Counters
-from perfkit.analysis.judging import FULL, TOO_SHORT_NS
 from perfkit.analysis.results import Group, Reason
+from perfkit.analysis.roofline.counters import Counters
+from perfkit.analysis.roofline.withheld import FULL, TOO_SHORT_NS
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
 from perfkit.analysis.rules.standing import by_memory, explained
 from perfkit.analysis.words import percent

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit.analysis import rules
-from perfkit.analysis.counters import Counters
 from perfkit.analysis.results import Finding, Group, Reason, Unjudged
+from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.rules.base import Case
 from perfkit.analysis.source import NCU
 

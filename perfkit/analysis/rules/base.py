@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.counters import Counters
 from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
-from perfkit.analysis.roofline import Booleans, Judged
+from perfkit.analysis.roofline.counters import Counters
+from perfkit.analysis.roofline.roof import Booleans, Judged
 from perfkit.hardware.ceilings import Ceilings
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.analysis.exposed import COLLECTIVE, COPY
-from perfkit.analysis.results import Exposed, Finding
+from perfkit.analysis.results import COLLECTIVE, COPY, Exposed, Finding
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 
 

@@ -10,7 +10,7 @@ from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
 from perfkit.analysis.rules.base import ON_A_CPU, ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.words import listed, percent
 
-# Causes of gaps (`perfkit.analysis.accounting`) in which the host has not got as far as the next launch.
+# Causes of gaps (`perfkit.analysis.report.accounting`) in which the host has not got as far as the next launch.
 _HOST = ("Python", "dispatch", "autograd", "host code", "launch", "driver", "allocation", "latency")
 _OVERHEAD = ("Python", "dispatch", "autograd", "allocation")
 _UNTOLD = 0.5  # of the step

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.analysis.judging import TOO_SMALL
 from perfkit.analysis.results import Finding, Group
+from perfkit.analysis.roofline.withheld import TOO_SMALL
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.standing import NEAR, main_reason
 from perfkit.analysis.source import NCU

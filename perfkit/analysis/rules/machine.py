@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
-from perfkit.analysis.roofline import BOUNDS, unit_name
+from perfkit.analysis.roofline.roof import BOUNDS, unit_name
 from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_A_CPU, ON_BOTH, Case, Rule
 from perfkit.analysis.words import percent

@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
-from perfkit.analysis.roofline import Booleans
+from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import percent
 

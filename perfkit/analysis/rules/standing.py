@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfkit.analysis.counters import Counters
-from perfkit.analysis.judging import BUSY
 from perfkit.analysis.results import Finding, Group, Reason
+from perfkit.analysis.roofline.counters import Counters
+from perfkit.analysis.roofline.withheld import BUSY
 from perfkit.analysis.rules.base import Case, Rule
 from perfkit.analysis.words import call, capital, percent
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from perfkit import units
-from perfkit.analysis.counters import Counters
-from perfkit.analysis.judging import BUSY
 from perfkit.analysis.results import Group, Reason
+from perfkit.analysis.roofline.counters import Counters
+from perfkit.analysis.roofline.withheld import BUSY
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
 from perfkit.analysis.rules.standing import below_its_memory, explained, left, near, waiting
 from perfkit.analysis.words import percent

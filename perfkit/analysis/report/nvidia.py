@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.judging import details
 from perfkit.analysis.results import Advice, Group
-from perfkit.analysis.roofline import Integers
+from perfkit.analysis.roofline.roof import Integers
+from perfkit.analysis.roofline.withheld import details
 from perfkit.analysis.rules.standing import NEAR
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.analysis.roofline import Booleans, Reals
+from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules import Case, tensors
 from perfkit.table import FLOP_COLUMNS
 from perfkit.tree.names import logical_name

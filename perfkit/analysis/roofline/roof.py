@@ -3,10 +3,10 @@
     roof time = max over resources of work / ceiling        (resources: memory, and every arithmetic unit)
 
 Memory work is the bytes of device memory that counters saw, else the minimal bytes; which level of memory judges them
-is said in `perfkit.analysis.memory_roof`. A report of Nsight Compute holds ceilings of its own, a set for each kernel
-at the clock that it ran at (`StoredCeilings`): these judge its rows. A resource whose work or ceiling is unknown is not
-judged; a row with no judged resource has no roof (NaN), and counts in no efficiency. Nor has a matrix product whose
-unit has no ceiling.
+is said in `perfkit.analysis.roofline.memory`. A report of Nsight Compute holds ceilings of its own, a set for each
+kernel at the clock that it ran at (`StoredCeilings`): these judge its rows. A resource whose work or ceiling is
+unknown is not judged; a row with no judged resource has no roof (NaN), and counts in no efficiency. Nor has a
+matrix product whose unit has no ceiling.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis.memory_roof import TOLERANCE, Booleans, Bytes, Integers, Reals, memory_roof
+from perfkit.analysis.roofline.memory import TOLERANCE, Booleans, Bytes, Integers, Reals, memory_roof
 from perfkit.table import FLOP_COLUMNS, RESOURCES
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.roofline import Booleans, Integers, Judged, Reals, StoredCeilings, judge
+from perfkit.analysis.roofline.roof import Booleans, Integers, Judged, Reals, StoredCeilings, judge
 from perfkit.table import FLOP_COLUMNS
 
 if TYPE_CHECKING:

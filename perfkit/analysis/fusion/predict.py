@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis import fused, fused_eager
-from perfkit.analysis.judging import TOO_SHORT_NS
-from perfkit.analysis.memory_roof import passing
-from perfkit.analysis.results import BackendReport, Fusion, FusionGroup, FusionPart
-from perfkit.analysis.roofline import Booleans, Reals
+from perfkit.analysis.fusion.eager import NEXT_TO_NOTHING, Machine
+from perfkit.analysis.fusion.kernels import check, error
+from perfkit.analysis.results import BackendReport, FusedKernel, Fusion, FusionGroup, FusionPart
+from perfkit.analysis.roofline.memory import passing
+from perfkit.analysis.roofline.roof import Booleans, Reals
+from perfkit.analysis.roofline.withheld import TOO_SHORT_NS
 from perfkit.analysis.rules import Case
 from perfkit.analysis.rules.chains import GENERATED, Chain, called, chains
 
@@ -151,7 +153,7 @@ def _empty_ns(case: Case) -> float:
     The lower quartile: an interruption makes some of a µs take many times as long, and none shorter. Copies and fills
     of a number are mostly parts of other operators, and a fraction of a call: they tell where nothing else does.
     """
-    small = case.judged.bytes <= fused_eager.NEXT_TO_NOTHING
+    small = case.judged.bytes <= NEXT_TO_NOTHING
     for families in (("elementwise",), ("copy", "fill")):
         if (rows := small & case.is_in("family", families)).any():
             return float(np.quantile(case.judged.time[rows], 0.25))
@@ -200,34 +202,54 @@ def achieve(case: Case) -> dict[str, tuple[float, float, float | None, float | N
     return found
 
 
-def compare(backends: Sequence[BackendReport], cases: Mapping[str, Case]) -> None:
-    """Set beside each prediction what the compiled backend of the same run achieved, kernel by kernel as well, and why
-    they part. `cases` are those of the backends that have one, by name."""
+def beside_achieved(backends: Sequence[BackendReport], cases: Mapping[str, Case]) -> list[BackendReport]:
+    """The backends, beside each prediction what the compiled backend of the same run achieved, kernel by kernel as
+    well, and why they part. `cases` are those of the backends that have one, by name."""
     compiled = next((b for b in backends if b.compiled and b.status == "ok"), None)
-    for backend in backends if compiled else ():
-        assert compiled is not None and compiled.compiled is not None
-        if backend.fusion is None:
-            continue
-        account = compiled.accounting
-        backend.fusion.achieved_by = compiled.name
-        backend.fusion.achieved_step_ns = (account.timed_step_ns or account.profiled_step_ns) if account else None
-        for part in backend.fusion.parts:
-            if part.name in compiled.compiled:
-                found = compiled.compiled[part.name]
-                part.achieved_kernels, part.achieved_ns, part.achieved_bytes, part.efficiency = found
-                part.why = _why(part)
-        backend.fusion.step_why = _why_the_step(backend, compiled)
-        _check_kernels(backend.fusion, cases[backend.name], cases[compiled.name])
+    if compiled is None:
+        return list(backends)
+    return [
+        msgspec.structs.replace(backend, fusion=_achieved(backend, backend.fusion, compiled, cases))
+        if backend.fusion
+        else backend
+        for backend in backends
+    ]
 
 
-def _check_kernels(said: Fusion, eager: Case, compiled: Case) -> None:
-    """Predict each fused kernel from eager's operators, where a memory roof is known."""
+def _achieved(backend: BackendReport, said: Fusion, compiled: BackendReport, cases: Mapping[str, Case]) -> Fusion:
+    """What was `said` of a backend, beside what the compiled one achieved."""
+    account, became = compiled.accounting, compiled.compiled or {}
+    parts = [_part_achieved(part, *became[part.name]) if part.name in became else part for part in said.parts]
+    step_ns = (account.timed_step_ns or account.profiled_step_ns) if account else None
+    said = msgspec.structs.replace(said, parts=parts, achieved_by=compiled.name, achieved_step_ns=step_ns)
+    kernels = _fused_kernels(cases[backend.name], cases[compiled.name])
+    off, known = error(kernels) or (None, None)
+    return msgspec.structs.replace(
+        said,
+        step_why=_why_the_step(backend, said, compiled),
+        kernels=kernels,
+        kernels_error=off,
+        kernels_known=known,
+    )
+
+
+def _part_achieved(
+    part: FusionPart, kernels: float, time_ns: float, moved: float | None, efficiency: float | None
+) -> FusionPart:
+    made = msgspec.structs.replace(
+        part, achieved_kernels=kernels, achieved_ns=time_ns, achieved_bytes=moved, efficiency=efficiency
+    )
+    return msgspec.structs.replace(made, why=_why(made))
+
+
+def _fused_kernels(eager: Case, compiled: Case) -> list[FusedKernel]:
+    """Each fused kernel predicted from eager's operators, where a memory roof is known."""
     if eager.ceilings is None or not eager.ceilings.bandwidth:
-        return
+        return []
     replaced = eager.is_in("family", _GENERATED_FAMILIES) & ~eager.is_in("pass", ("optimizer",))
     on_gpu = eager.report.device == "cuda"
     found = eager.ceilings
-    machine = fused_eager.Machine(
+    machine = Machine(
         start_ns=_least_ns(eager) if on_gpu else (found.region_s or 0.0) * 1e9,
         empty_ns=_empty_ns(eager),
         threads=max(found.threads, 1),
@@ -236,19 +258,14 @@ def _check_kernels(said: Fusion, eager: Case, compiled: Case) -> None:
         private=found.caches.get("L2", 0.0),
     )
     generated = _generated(compiled)
-    left = _fusible(compiled) & ~generated
-    said.kernels = fused.check(eager, replaced, compiled, generated, left, machine)
-    if known := fused.error(said.kernels):
-        said.kernels_error, said.kernels_known = known
+    return check(eager, replaced, compiled, generated, _fusible(compiled) & ~generated, machine)
 
 
-def _why_the_step(eager: BackendReport, compiled: BackendReport) -> list[str]:
-    """By which parts the achieved step differs from the predicted one, the largest first. They sum to the difference:
+def _why_the_step(eager: BackendReport, said: Fusion, compiled: BackendReport) -> list[str]:
+    """By which parts the achieved step differs from what was `said`, the largest first. They sum to the difference:
 
     a step = its fusible kernels + its other kernels + the time outside of kernels
     """
-    said = eager.fusion
-    assert said is not None
     if said.achieved_step_ns is None:
         return []
     ran, became = sum(p.time_ns for p in said.parts), sum(p.predicted_ns for p in said.parts)

@@ -8,8 +8,8 @@ eager, by pass, module and operator. What they took there one by one is divided 
 operators, by the bytes that each moves for them; a kernel that serves what eager has not is not compared. Nothing is
 fitted to a workload; what the formula holds is measured on this machine.
 
-On a GPU `perfkit.analysis.fused_gpu` has bytes and instructions; the start is the median of the fusible kernels shorter
-than 5 µs. On a CPU:
+On a GPU `perfkit.analysis.fusion.gpu` has bytes and instructions; the start is the median of the fusible kernels
+shorter than 5 µs. On a CPU:
 
 - Bandwidth is the measured one of the kernel's working set. What reads its data where other kernels left it is slower:
   - What the caches hold that each core has for itself was written by all threads, divided in another way: it is read at
@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfkit.analysis import fused_gpu
-from perfkit.analysis.fused_eager import (
+from perfkit.analysis.fusion import gpu
+from perfkit.analysis.fusion.eager import (
     ROOT,
     SIMPLE,
     WHOLE,
@@ -43,7 +43,7 @@ from perfkit.analysis.fused_eager import (
     memory_ns,
 )
 from perfkit.analysis.results import FusedKernel
-from perfkit.analysis.roofline import Booleans
+from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules import Case
 
 NEAR = 0.25  # of the measured time: a prediction as near as that holds
@@ -162,7 +162,7 @@ def _on_gpu(
     one_by_one: Mapping[int, float],
     machine: Machine,
 ) -> dict[int, _Call]:
-    took = fused_gpu.times(compiled, list(served))
+    took = gpu.times(compiled, list(served))
     return {
         row: _Call(*took[row], machine.start_ns, {place: spent.get(place) for place in places}, one_by_one[row])
         for row, places in served.items()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfkit.analysis.aggregate import Rows
+from perfkit.analysis.report.aggregate import Rows
 from perfkit.analysis.results import Coverage
-from perfkit.analysis.roofline import BOUNDS, L2, Booleans
+from perfkit.analysis.roofline.roof import BOUNDS, L2, Booleans
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
 from perfkit.tree.places import NOT_PLACED
 

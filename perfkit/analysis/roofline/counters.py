@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.judging import details, multiprocessors
-from perfkit.analysis.roofline import Integers
+from perfkit.analysis.roofline.roof import Integers
+from perfkit.analysis.roofline.withheld import details, multiprocessors
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfkit.analysis.roofline import BOUNDS, Judged, Reals
+from perfkit.analysis.roofline.roof import BOUNDS, Judged, Reals
 from perfkit.table import MEASURE_GROUPS
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from perfkit.analysis.aggregate import Rows
+from perfkit.analysis.report.aggregate import Rows
 from perfkit.analysis.results import Group, Point, Roof
-from perfkit.analysis.roofline import Integers, unit_name
+from perfkit.analysis.roofline.roof import Integers, unit_name
 from perfkit.table import RESOURCES
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from perfkit.analysis.judging import judge_rows
-from perfkit.analysis.roofline import BOUNDS, Judged, Reals
-from perfkit.analysis.row_facts import Column, of_columns, of_rows
+from perfkit.analysis.roofline.roof import BOUNDS, Judged, Reals
+from perfkit.analysis.roofline.withheld import judge_rows
+from perfkit.analysis.timeline.facts import Column, of_columns, of_rows
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.table import KernelTable
 
@@ -48,7 +48,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Rows:
-    """Slices as columns of equal length; `facts` as `perfkit.analysis.row_facts.of_columns` gives them."""
+    """Slices as columns of equal length; `facts` as `perfkit.analysis.timeline.facts.of_columns` gives them."""
 
     lane: list[int]
     name: list[str]

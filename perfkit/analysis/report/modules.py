@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfkit.analysis.aggregate import Rows, group_of
+from perfkit.analysis.report.aggregate import Rows, group_of
 from perfkit.analysis.results import Node
 from perfkit.tree import nodes
 

@@ -3,8 +3,8 @@
     a loop     max(its share of the bytes / bandwidth, its instructions / rate)
     a kernel   Σ over its loops, which run one after the other
 
-Bytes are the compiler's own buffers; bandwidth is that of the roof (`perfkit.analysis.memory_roof.passing`): L2's where
-they fit it, else main memory's, and for what is read and written alike that of work in place. The compiler's loop
+Bytes are the compiler's own buffers; bandwidth is that of the roof (`perfkit.analysis.roofline.memory.passing`): L2's
+where they fit it, else main memory's, and for what is read and written alike that of work in place. The compiler's loop
 bodies tell the instructions (fact `loops` of the table); they are issued at the measured rate of multiply-adds, each of
 which the vector ceiling counts twice. A kernel whose loops are not told has bytes only.
 """
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.analysis.memory_roof import passing
+from perfkit.analysis.roofline.memory import passing
 from perfkit.analysis.rules import Case
 
 _MULTIPLY_ADD = 2.0  # FLOP

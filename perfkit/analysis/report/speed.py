@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perfkit import statistics, units
 from perfkit.analysis.results import Interval
-from perfkit.analysis.roofline import unit_name
+from perfkit.analysis.roofline.roof import unit_name
 from perfkit.run_folder import BackendRun, Manifest
 
 if TYPE_CHECKING:

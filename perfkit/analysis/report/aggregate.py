@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.judging import WITHHELD
 from perfkit.analysis.results import Group, Withheld
-from perfkit.analysis.roofline import BOUNDS, Booleans, Integers, Judged, Reals
+from perfkit.analysis.roofline.roof import BOUNDS, Booleans, Integers, Judged, Reals
+from perfkit.analysis.roofline.withheld import WITHHELD
 from perfkit.tree.nodes import NO_OPERATOR, PASSES
 from perfkit.tree.places import NOT_PLACED, Places
 

@@ -1,0 +1,1 @@
+"""What fusing operators could save, and what a compiler's fused kernels take against that."""

@@ -1,0 +1,96 @@
+"""From a run or a kernel table to the `Report` that renderers show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import perfkit
+from perfkit.analysis import source, verdict
+from perfkit.analysis.fusion import predict
+from perfkit.analysis.report import points
+from perfkit.analysis.report.backend import missing, of_record, profiled
+from perfkit.analysis.report.rows import ceilings_of
+from perfkit.analysis.results import BackendReport, Report, Roof
+from perfkit.analysis.rules import Circumstances
+from perfkit.hardware.ceilings import Ceilings
+from perfkit.run_folder import Manifest
+from perfkit.table import KernelTable
+
+if TYPE_CHECKING:
+    from perfkit.readers.run import Run
+
+
+def analyse(run: Run, findings: bool = True) -> Report:
+    """The report of a run folder: every backend beside the others; without `findings` no rule is asked."""
+    manifest = run.manifest
+    ceilings, problems = ceilings_of(run.ceilings)
+    made = [of_record(record, run, ceilings, findings) for record in manifest.backends]
+    cases = {report.name: case for report, case in made if case is not None}
+    backends = predict.beside_achieved([report for report, _ in made], cases)
+    return Report(
+        perfkit=manifest.perfkit,
+        title=_title(manifest),
+        source=str(run.folder),
+        created=manifest.created,
+        command=manifest.command,
+        verdict=verdict.of_run(backends, manifest),
+        settings=manifest.settings,
+        workload=manifest.workload,
+        backends=backends,
+        roofs=points.roofs(ceilings),
+        ceilings=run.ceilings if ceilings else None,
+        environment=manifest.environment,
+        warnings=[*manifest.warnings, *run.problems.get("", []), *problems, *_incomplete(manifest)],
+    )
+
+
+def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Path) -> Report:
+    """The report of one kernel table that belongs to no run.
+
+    It is judged by the ceilings that the profile itself holds, else by `ceilings`; without either nothing is.
+    """
+    ceilings = ceilings or ceilings_of(table.facts.get("ceilings"))[0]
+    what = source.of(table, path)
+    bare = BackendReport(
+        name=what.name, status="ok", timed=False, kind=what.kind, per=what.per, warnings=_unsaid(table)
+    )
+    report, _ = profiled(bare, table, ceilings, Circumstances())
+    return Report(
+        perfkit=perfkit.__version__,
+        title=what.title,
+        source=str(path),
+        verdict=verdict.of_profile(report) if report.kernels else verdict.without_times(table.frame),
+        backends=[report],
+        roofs=_stored_roofs(table, ceilings),
+        ceilings_are=f"stored in the profile, {table.facts.get('ceilings_hold', '')}".strip(", "),
+        ceilings=msgspec.to_builtins(ceilings) if ceilings else None,
+    )
+
+
+def analyse_any(source: Run | KernelTable, path: str | Path) -> Report:
+    """The report of whatever `perfkit.readers.read` gave for `path`."""
+    return analyse_table(source, None, path) if isinstance(source, KernelTable) else analyse(source)
+
+
+def _stored_roofs(table: KernelTable, ceilings: Ceilings | None) -> list[Roof]:
+    """The ceilings of a profile, with those at maximum clock: rates of the hardware, without a working set."""
+    roofs = points.roofs(ceilings, table.facts.get("max_clock_ceilings"))
+    return [msgspec.structs.replace(roof, working_set=None) for roof in roofs]
+
+
+def _unsaid(table: KernelTable) -> list[str]:
+    """The warnings of a table but those that repeat what is missing, which the report lists by itself."""
+    lacking = missing(table)
+    return [w for w in table.warnings if not any(m.what in w and m.option in w for m in lacking)]
+
+
+def _title(manifest: Manifest) -> str:
+    kind = "training step" if manifest.settings.training else "inference"
+    return f"{manifest.workload.title}: {kind}, {manifest.settings.dtype} on {manifest.settings.device}"
+
+
+def _incomplete(manifest: Manifest) -> list[str]:
+    return [] if manifest.complete else ["the run was stopped before it was complete"]

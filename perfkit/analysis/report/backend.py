@@ -1,0 +1,218 @@
+"""One backend of a run, or one profile: everything that its record and its kernel table tell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from perfkit.analysis import source
+from perfkit.analysis.fusion import predict
+from perfkit.analysis.report import aggregate, exposed, nvidia, points, ranges, speed
+from perfkit.analysis.report.accounting import accounting
+from perfkit.analysis.report.coverage import coverage
+from perfkit.analysis.report.modules import module_tree
+from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
+from perfkit.analysis.results import Accounting, BackendReport, Group, Missing
+from perfkit.analysis.roofline import counters
+from perfkit.analysis.roofline.roof import TOLERANCE
+from perfkit.analysis.roofline.withheld import ON_GPU
+from perfkit.analysis.rules import Case, Circumstances, answers
+from perfkit.hardware.ceilings import Ceilings
+from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest, TraceCheck
+from perfkit.table import KernelTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.readers.run import Run
+
+MUCH_OVERHEAD = 0.15  # of the timed step: from here on the profiled step is another one, and the report says so
+Made = tuple[BackendReport, Case | None]  # a report, and what the rules saw of a backend that is right
+
+
+def of_record(record: BackendRun, run: Run, ceilings: Ceilings | None, findings: bool) -> Made:
+    """The report of one backend of a run; without `findings` no rule is asked."""
+    report, table = _timed(record, run, ceilings), run.tables.get(record.name)
+    if table is None:
+        return report, None
+    about = _circumstances(record, run.manifest) if findings else None
+    return profiled(report, table, ceilings, about, record.beside_ns, marked_for(run, record.name))
+
+
+def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendReport:
+    """What the record alone tells."""
+    manifest, table = run.manifest, run.tables.get(record.name)
+    step = speed.step_time(record.samples_ns)
+    mfu, step_flop, mfu_ceiling = speed.model_flops_utilization(record, manifest, ceilings)
+    return BackendReport(
+        name=record.name,
+        status=record.status,
+        reason=record.reason,
+        timed=record.timed,
+        correctness=record.correctness,
+        step=step,
+        speedup=speed.speedup(record, manifest),
+        samples_per_second=manifest.workload.samples_per_step / step.value * 1e9 if step and step.value else None,
+        prepare_ns=record.prepare_ns,
+        peak_memory_bytes=record.peak_memory_bytes,
+        memory_how=record.memory_how,
+        mfu=mfu,
+        mfu_ceiling=mfu_ceiling,
+        step_flop=step_flop,
+        symbols=record.symbols,
+        losses=record.losses,
+        samples_ns=record.samples_ns,
+        generated=record.generated,
+        annotated=_annotated(run.folder, record.name),
+        trace=record.trace,
+        unusable=record.unusable,
+        trace_checks=record.trace_checks,
+        warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
+    )
+
+
+def _annotated(folder: Path, backend: str) -> str:
+    """Where in the run folder the annotated listing of a backend's program lies; "" for none."""
+    return f"{backend}/{ANNOTATED_PAGE}" if (folder / backend / ANNOTATED_PAGE).is_file() else ""
+
+
+def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
+    steps = len(record.warmup_ns) + len(record.samples_ns) + len(record.profiled_ns) + len(record.losses)
+    return Circumstances(
+        manifest.settings, manifest.environment, record.compiler, steps, record.fresh_bytes, record.system_ns
+    )
+
+
+def profiled(
+    report: BackendReport,
+    table: KernelTable,
+    ceilings: Ceilings | None,
+    about: Circumstances | None,
+    beside_ns: Sequence[float] | None = None,
+    marked: pd.DataFrame | None = None,
+) -> Made:
+    """`report` with what the kernel table tells.
+
+    Without `about` no rule is asked. Kernels that the table does not place are placed by `marked` in the tree.
+    """
+    device, account = _device(table), accounting(table.facts, report.samples_ns, beside_ns or ())
+    report = msgspec.structs.replace(
+        report,
+        device=device,
+        trace_checks=msgspec.convert(table.facts.get("trace_checks") or [], list[TraceCheck]),
+        accounting=account,
+        warnings=[*report.warnings, *_slowed(account, device)],
+        missing=missing(table),
+        ranges=ranges.ranges(table.facts),
+        transfers=ranges.transfers(table.facts),
+        waits=ranges.waits(table.facts),
+    )
+    frame = in_steps(table)
+    if not len(frame):
+        return report, None
+    rows = rows_of(frame, ceilings, table, marked)
+    report = _with_kernels(report, rows, frame, table)
+    if report.status != "ok" or about is None:
+        return report, None
+    case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)
+    found, unjudged = answers.of_case(case)
+    report = msgspec.structs.replace(report, findings=found, unjudged=unjudged)
+    if report.kind == source.RUN:
+        report = msgspec.structs.replace(report, fusion=predict.predict(case), compiled=predict.achieve(case))
+    return report, dataclasses.replace(case, report=report)
+
+
+def _with_kernels(
+    report: BackendReport, rows: aggregate.Rows, frame: pd.DataFrame, table: KernelTable
+) -> BackendReport:
+    """`report` with the sums of the rows: in all, by place, by kind of kernel."""
+    whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
+    kernels, kernel_code = aggregate.by_kind_of_call(rows)
+    kernels = _explained(kernels, counters.of_groups(frame, kernel_code, len(kernels), table.facts))
+    return msgspec.structs.replace(
+        report,
+        counted_flop=whole.flop,
+        counted_bytes=whole.bytes,
+        efficiency=whole.efficiency,
+        headroom_ns=whole.headroom_ns,
+        kernel_ns=whole.time_ns,
+        above_roof=whole.above_roof,
+        above_ns=whole.above_ns,
+        above_kernels=whole.above_kernels,
+        withheld=aggregate.withheld(rows),
+        coverage=coverage(rows, report.kind),
+        passes=aggregate.by_pass(rows),
+        families=sorted(aggregate.by_label(rows, rows.family_code, rows.families), key=lambda g: -g.time_ns),
+        pass_families=aggregate.pass_by_family(rows),
+        kernels=kernels,
+        headroom=aggregate.largest_headroom(kernels),
+        operators=aggregate.by_operator(rows),
+        exposed=exposed.of_frame(frame, rows.steps),
+        advice=nvidia.advice(frame, kernel_code, kernels, table.facts),
+        points=points.points(rows, kernels, kernel_code),
+        tree=module_tree(rows),
+        warnings=[*report.warnings, *_above_roof(rows, kernels)],
+    )
+
+
+def _explained(groups: list[Group], facts: list[counters.Counters] | None) -> list[Group]:
+    """The groups with the reasons that their counters give."""
+    if not facts:
+        return groups
+    pairs = zip(groups, facts, strict=True)
+    return [msgspec.structs.replace(group, reasons=answers.reasons(group, own)) for group, own in pairs]
+
+
+def missing(table: KernelTable) -> list[Missing]:
+    """What the profile lacks, and the options that supply it."""
+    return [
+        Missing(what=m["what"], option=m["option"], kernels=m["kernels"], of=m["of"], for_roof=m["for_roof"])
+        for m in table.facts.get("missing") or []
+    ]
+
+
+def _device(table: KernelTable) -> str:
+    """cuda where any row ran on a GPU, else cpu; "" for a table that names no device."""
+    kinds = set(table.frame["kind"].dropna().astype(str).unique()) if len(table.frame) else set()
+    return "cuda" if kinds & set(ON_GPU) else "cpu" if kinds else ""
+
+
+def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
+    """A warning when the profiled step is not the step that was timed.
+
+    On a CPU the profiler lengthens the kernels that are judged. Those of a GPU run beside it: only gaps grow.
+    """
+    overhead = account.profiler_overhead if account else None
+    if overhead is None or overhead <= MUCH_OVERHEAD:
+        return []
+    if device == "cuda":
+        return [
+            f"the profiled step took {overhead:.0%} longer than one without it: the profiler slows the host, so the "
+            "idle time of the GPU is overstated; the times of its kernels are its own"
+        ]
+    return [
+        f"the profiled step took {overhead:.0%} longer than one without it: efficiency and headroom, which come from "
+        "it, are too pessimistic"
+    ]
+
+
+def _above_roof(rows: aggregate.Rows, kernels: list[Group]) -> list[str]:
+    """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success."""
+    above = rows.judged.above
+    if not above.any():
+        return []
+    share = float(rows.judged.time[above].sum() / rows.total_ns) if rows.total_ns else 0.0
+    most = sorted((g for g in kernels if g.above_ns), key=lambda g: -g.above_ns)
+    named = ", ".join(dict.fromkeys(g.key for g in most))
+    shown = named if len(named) <= 160 else f"{named[:159]}…"
+    calls = "1 kernel call is" if above.sum() == 1 else f"{above.sum()} kernel calls are"
+    return [
+        f"{calls} more than {TOLERANCE:.0%} faster than the roof ({share:.1%} of the kernel time: {shown}). That "
+        "cannot be: the ceiling, or the model of their work, is wrong for them. Were the ceilings measured while the "
+        "machine was busy? Measure them again: `perfkit ceilings --refresh`"
+    ]
