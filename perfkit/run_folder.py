@@ -75,12 +75,14 @@ class WorkloadFacts(msgspec.Struct, kw_only=True):
 
     title: str
     parameters: int
-    samples_per_step: int
+    samples_per_step: int | None
     sample_name: str = "samples"
     model_flop: dict[str, float] = {}  # part → FLOP a step, worked out by hand (docs/numbers.md), for MFU
     passes: dict[str, tuple[str, ...]] = {}  # pass → module path patterns
     data_source: str = ""
     notes: list[str] = []
+    program: str = ""  # of a program of the user's its command, and what a step of it is
+    steps_are: str = ""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -148,6 +150,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     name: str
     status: str = "ok"
     reason: str = ""
+    own: bool = False  # a program of the user's: what it computes is right by definition
     timed: bool = True  # False: ran only as the reference
     prepare_ns: float | None = None  # from the model to a callable that has run once: compile or trace time included
     first_step_ns: float | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from perfkit import ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.errors import RunFailed
+from perfkit.programs import profiler as profilers
 from perfkit.run_folder import Settings
 
 if TYPE_CHECKING:
@@ -65,10 +65,12 @@ class Recorder:
 
     def start(self) -> None:
         """Start recording. Where it fails nothing stays switched on."""
-        self._event_cost_ns = event_cost_ns()
+        self._event_cost_ns = profilers.event_cost_ns()
         marked = self._program.keeps_modules
         with contextlib.ExitStack() as stack:
-            self._profiler = stack.enter_context(_profiler(self._settings))
+            self._profiler = stack.enter_context(
+                profilers.recording(self._settings.device != "cpu", self._settings.profile_memory)
+            )
             stack.enter_context(ranges.modules_marked(self._program.model) if marked else contextlib.nullcontext())
             stack.enter_context(timing.collector_off())
             self._run(0)  # the profiler's own first events are slow: let them fall into a step that is not recorded
@@ -97,7 +99,7 @@ class Recorder:
         scratch = exported(self._profiler)
         del self._profiler
         # Of two measurements the less: what a moment in which others slowed this machine adds is not the profiler's.
-        return Recording(scratch, self._step_ns, min(self._event_cost_ns, event_cost_ns()))
+        return Recording(scratch, self._step_ns, min(self._event_cost_ns, profilers.event_cost_ns()))
 
 
 def record(program: Program, settings: Settings, run: Callable[[int], object], steps: int) -> Recording:
@@ -111,34 +113,23 @@ def record(program: Program, settings: Settings, run: Callable[[int], object], s
 def exported(profiler: torch.profiler.profile) -> tempfile.TemporaryDirectory[str]:
     """A folder of its own with the trace of a stopped profiler. Raises `RunFailed` when the profiler wrote nothing."""
     scratch = tempfile.TemporaryDirectory(prefix="perfkit-trace-")
-    plain = Path(scratch.name) / _PLAIN
-    profiler.export_chrome_trace(str(plain))
-    if not plain.is_file() or plain.stat().st_size == 0:
+    if not profilers.export(profiler, Path(scratch.name) / _PLAIN):
         raise RunFailed("torch.profiler wrote no trace.", "Run again with --profiler none to get the timings alone.")
     return scratch
 
 
 def write(recording: Recording, folder: Path) -> Profile:
-    """Write the trace into `folder`, under the name and at the place that TensorBoard's profile plugins look for."""
+    """Write the trace into `folder`."""
+    return Profile(packed(recording.trace, folder), recording.step_ns, recording.event_cost_ns)
+
+
+def packed(plain: Path, folder: Path) -> Path:
+    """A trace packed into `folder`, under the name and at the place that TensorBoard's profile plugins look for."""
     trace = folder / f"{folder.name}.{time.time_ns()}.pt.trace.json.gz"
     # torch's own compression works line by line, at level 9: eleven times as long.
-    with open(recording.trace, "rb") as source, gzip.open(trace, "wb", compresslevel=_COMPRESSION) as target:
+    with open(plain, "rb") as source, gzip.open(trace, "wb", compresslevel=_COMPRESSION) as target:
         shutil.copyfileobj(source, target, 1 << 20)
-    return Profile(trace, recording.step_ns, recording.event_cost_ns)
-
-
-def _profiler(settings: Settings) -> torch.profiler.profile:
-    from torch.profiler import ProfilerActivity, profile, schedule
-
-    activities = [ProfilerActivity.CPU]
-    if settings.device != "cpu":
-        activities.append(ProfilerActivity.CUDA)
-    return profile(
-        activities=activities,
-        record_shapes=True,
-        profile_memory=settings.profile_memory,
-        schedule=schedule(wait=0, warmup=1, active=1_000_000),
-    )
+    return trace
 
 
 def table_of(
@@ -164,26 +155,3 @@ def table_of(
         call_sites=program.call_sites(),
         expected=Expected(len(result.step_ns), settings.device != "cpu", timed_ns),
     )
-
-
-def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
-    """What recording one operator with its shapes adds to its time, in ns: median over `repeats`, measured here.
-
-    The operator is an in-place relu of one element, so that nearly all of its time is dispatch.
-    """
-    import torch
-
-    tensor = torch.ones(1)
-
-    def loop() -> float:
-        started = time.perf_counter_ns()
-        for _ in range(events):
-            tensor.relu_()
-        return (time.perf_counter_ns() - started) / events
-
-    def recorded() -> float:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True):
-            return loop()
-
-    recorded()  # the profiler's first use in a process loads and allocates
-    return max(0.0, statistics.median(recorded() - loop() for _ in range(repeats)))

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,9 +26,9 @@ from typing import Any
 
 import perfkit
 from perfkit import correctness, hardware
-from perfkit.capture import counters, memory
+from perfkit.capture import counters, folders, memory
 from perfkit.capture.child import Child
-from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable, UsageError
+from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable
 from perfkit.run_folder import (
     KERNELS,
     TIMED_ALONE,
@@ -38,7 +37,6 @@ from perfkit.run_folder import (
     Manifest,
     Settings,
     WorkloadFacts,
-    is_run_folder,
     write_manifest,
     write_whole,
 )
@@ -99,12 +97,12 @@ class Session:
 
     def run(self) -> Path:
         """Do everything; return the run folder. Raises `PerfkitError` when not even the reference could run."""
-        self._check_out()
+        folders.check_out(self.out, self.overwrite)
         ceilings = hardware.load_or_measure(
             self.settings.device, progress=lambda text: self.progress("ceilings", str(text))
         )
         environment = hardware.environment()
-        with self._folder() as folder:
+        with folders.made(self.out) as folder:
             write_whole(folder / "ceilings.json", hardware.to_json(ceilings))
             with tempfile.TemporaryDirectory(prefix=".scratch-", dir=folder) as scratch:
                 facts, records = self._capture(folder, Path(scratch))
@@ -121,31 +119,6 @@ class Session:
             )
             write_manifest(folder, manifest)
         return self.out
-
-    def _check_out(self) -> None:
-        if not self.out.exists():
-            return
-        if not (self.out.is_dir() and (is_run_folder(self.out) or not any(self.out.iterdir()))):
-            raise UsageError(f"{self.out} exists and is not a run folder.", "Choose another --out.")
-        if is_run_folder(self.out) and not self.overwrite:
-            raise UsageError(f"{self.out} holds a run already.", "Choose another --out, or give --overwrite.")
-
-    @contextlib.contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """A folder beside `out` that takes its place at the end, and goes away if the run does not get that far."""
-        partial = self.out.with_name(f".{self.out.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            partial.mkdir(parents=True)
-        except OSError as error:
-            raise UsageError(f"{self.out} cannot be made: {error.strerror}.", "Choose another --out.") from error
-        try:
-            yield partial
-            if self.out.exists():
-                shutil.rmtree(self.out)
-            partial.rename(self.out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
     def _capture(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, list[BackendRun]]:
         members = [_Member(self._record(name), folder / name) for name in self._order()]
@@ -275,7 +248,7 @@ class Session:
             member.first["found"],
             eager.first["found"],
             reference.losses,
-            reference.facts.samples_per_step,
+            reference.facts.samples_per_step or 1,
         )
         member.record.correctness = verdict
         if not verdict.ok:

@@ -1,4 +1,4 @@
-"""`perfkit capture`: profile any program under Nsight Compute or Nsight Systems, and report."""
+"""`perfkit capture`: profile any program by torch.profiler, Nsight Compute or Nsight Systems, and report."""
 
 from __future__ import annotations
 
@@ -11,15 +11,37 @@ import typer
 if TYPE_CHECKING:
     from perfkit.capture.nsight import ncu, nsys
 
-NCU, WHAT = "ncu only", "What is captured"
+NCU, WHAT, TORCH = "ncu only", "What ncu and nsys capture", "torch only"
+TORCH_TOOL = "torch"
 
 
 def capture(
     program: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")],
-    tool: Annotated[str, typer.Option(help="ncu: hardware counters; nsys: a timeline of the whole program.")] = "ncu",
+    tool: Annotated[
+        str,
+        typer.Option(
+            help="torch: a few steps by torch.profiler; ncu: hardware counters; nsys: a timeline of the whole program."
+        ),
+    ] = "torch",
     out: Annotated[
-        Path | None, typer.Option(help="The report to write; default: profile.ncu-rep or profile.nsys-rep.")
+        Path | None,
+        typer.Option(
+            help="The run folder (default: a new one in runs/); of ncu and nsys the report, default profile.ncu-rep or "
+            "profile.nsys-rep."
+        ),
     ] = None,
+    backend: Annotated[
+        str, typer.Option(help="What the run calls this side, such as eager or compiled.", rich_help_panel=TORCH)
+    ] = "program",
+    warmup: Annotated[int, typer.Option(min=1, help="Steps before the recorded ones.", rich_help_panel=TORCH)] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to record.", rich_help_panel=TORCH)] = 3,
+    after: Annotated[
+        float, typer.Option(min=0, help="Seconds after which the warm-up begins.", rich_help_panel=TORCH)
+    ] = 0.0,
+    memory: Annotated[bool, typer.Option("--memory", help="Record allocations too.", rich_help_panel=TORCH)] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the program when the steps are recorded.", rich_help_panel=TORCH)
+    ] = False,
     counter_set: Annotated[
         str,
         typer.Option(
@@ -71,14 +93,22 @@ def capture(
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
 ) -> int:
-    """Profile any program under ncu or nsys and report on the result.
+    """Profile any program and report on the result: its steps, passes, modules, operators and kernels.
 
-    The output of the program goes to stderr. Put two dashes before it: perfkit capture -- python train.py --lr 3e-4
+    The program needs no change; put two dashes before it: perfkit capture -- python train.py --lr 3e-4
+    With torch its output, input and exit code stay its own, and the report goes to stderr.
     """
     from perfkit.analysis.report.analyse import analyse_table
     from perfkit.capture import command
     from perfkit.cli import shown
 
+    given = {"set": counter_set != "metrics", "clock_control": clock_control != "none",
+             "cache_control": cache_control != "all", "kernel_name": kernel_name, "launch_skip": launch_skip,
+             "launch_count": launch_count}  # fmt: skip
+    _check_tool(tool)
+    if tool == TORCH_TOOL:
+        nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
+        return _by_torch(program, (warmup, steps, after, memory, stop), out, backend, overwrite, limit, given | nsight)
     file = _file(out, tool, overwrite)
     options = _options(
         tool,
@@ -103,6 +133,39 @@ def capture(
     if done.problem:
         shown.complain(f"{done.problem} The report above is of what was captured before.")
     return 1 if done.problem else 0
+
+
+def _check_tool(tool: str) -> None:
+    """Raise `UsageError` for an unknown tool."""
+    from perfkit.capture.counters import TOOLS
+    from perfkit.workloads.choices import unknown
+
+    if tool not in (TORCH_TOOL, *TOOLS):
+        raise unknown("tool", tool, (TORCH_TOOL, *TOOLS))
+
+
+def _by_torch(
+    command: list[str],
+    order: tuple[int, int, float, bool, bool],
+    out: Path | None,
+    backend: str,
+    overwrite: bool,
+    limit: int | None,
+    of_nsight: dict[str, Any],
+) -> int:
+    """Capture by torch.profiler. Raises `UsageError` where an option of Nsight's was given, or for an odd name."""
+    import re
+
+    from perfkit.cli import program
+    from perfkit.errors import UsageError
+    from perfkit.programs.order import Order
+
+    odd = next((name for name, value in of_nsight.items() if value), None)
+    if odd:
+        raise UsageError(f"--{odd.replace('_', '-')} needs --tool ncu or nsys.", "Leave it out, or choose the tool.")
+    if not re.fullmatch(r"\w[\w.-]*", backend):
+        raise UsageError(f"{backend!r} cannot name a backend.", "Use letters, digits, dots and dashes.")
+    return program.capture(command, Order(*order), out, backend, overwrite, limit)
 
 
 def _file(out: Path | None, tool: str, overwrite: bool) -> Path:

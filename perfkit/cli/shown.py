@@ -96,11 +96,11 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another --out.") from error
 
 
-def say_where(written: list[Path], run: Path | None, listed: Sequence[Path] = ()) -> None:
+def say_where(written: list[Path], run: Path | None, listed: Sequence[Path] = (), on_stderr: bool = False) -> None:
     """Print where the report and its run lie, and how to look at them; how to get files when none were written."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Console(highlight=False, soft_wrap=True, markup=False, stderr=on_stderr)
     page = next((p for p in written if p.suffix == ".html"), next(iter(written), None))
     if page:
         console.print(f"Report:      {page}")

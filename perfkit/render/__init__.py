@@ -103,12 +103,13 @@ def safe_name(text: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text)[:80].strip(".") or "backend"
 
 
-def print_terminal(report: Report, limit: int | None = None) -> None:
-    """Print the report on stdout, coloured on a terminal only; `limit` rows a table: 0 for all, None for few."""
+def print_terminal(report: Report, limit: int | None = None, on_stderr: bool = False) -> None:
+    """Print the report on stdout or stderr, coloured on a terminal only; `limit` rows a table, 0 for all."""
     from rich.console import Console
 
     from perfkit.render import terminal
 
     # Into a file or pipe the width is the one of the reports; rich would take 80.
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else terminal.WIDTH
-    terminal.show(report, Console(highlight=False, markup=False, emoji=False, width=width), limit)
+    stream = sys.stderr if on_stderr else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else terminal.WIDTH
+    terminal.show(report, Console(highlight=False, markup=False, emoji=False, width=width, stderr=on_stderr), limit)

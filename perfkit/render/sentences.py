@@ -24,6 +24,8 @@ def settings(report: Report) -> str:
     s, w = report.settings, report.workload
     if s is None or w is None:
         return clean(report.source)
+    if w.program:
+        return clean(f"{w.program} · {w.steps_are} · {units.text(float(w.parameters), '')} parameters", SENTENCE)
     batch = f"batch {s.batch_size}" + (
         f" × {s.sequence_length} {w.sample_name}" if s.sequence_length else f" {w.sample_name}"
     )

@@ -37,7 +37,7 @@ def files(folder):
 
 
 def test_a_program_is_profiled_and_reported_on(run_cli, tmp_path, environment):
-    command = ["capture", "--out", "step", "--json", "--", "sh", "-c", "echo loss 1.5"]
+    command = ["capture", "--tool", "ncu", "--out", "step", "--json", "--", "sh", "-c", "echo loss 1.5"]
     result = run_cli(command, cwd=tmp_path, env=environment)
     assert result.rc == 0, result.stderr
     report = json.loads(result.stdout)
@@ -47,7 +47,7 @@ def test_a_program_is_profiled_and_reported_on(run_cli, tmp_path, environment):
 
 
 def test_a_program_that_fails_is_reported_on_and_fails_the_command(run_here, tmp_path, environment):
-    result = run_here(["capture", "sh", "-c", "echo no luck; exit 3"], cwd=tmp_path, env=environment)
+    result = run_here(["capture", "--tool", "ncu", "sh", "-c", "echo no luck; exit 3"], cwd=tmp_path, env=environment)
     assert result.rc == 1
     assert "copy_strided" in result.stdout and "profile.ncu-rep" in result.stdout
     assert "perfkit: The program ended under ncu with exit code 3." in result.stderr and "no luck" in result.stderr
@@ -61,7 +61,7 @@ def test_a_program_that_fails_is_reported_on_and_fails_the_command(run_here, tmp
     ],
 )
 def test_failures_of_the_tool_are_one_sentence(run_here, tmp_path, environment, fault, code, part):
-    result = run_here(["capture", "true"], cwd=tmp_path, env={**environment, "FAKE_NCU_FAULT": fault})
+    result = run_here(["capture", "--tool", "ncu", "true"], cwd=tmp_path, env={**environment, "FAKE_NCU_FAULT": fault})
     assert part in mistake(result, code)
     assert files(tmp_path) == []
 
@@ -71,12 +71,16 @@ def test_failures_of_the_tool_are_one_sentence(run_here, tmp_path, environment, 
     [
         (["capture"], ["COMMAND"]),
         (["capture", "--tool", "nvprof", "true"], ["nvprof", "ncu"]),
-        (["capture", "--set", "ful", "true"], ["ful", "full"]),
-        (["capture", "--clock-control", "boost", "true"], ["boost", "base"]),
-        (["capture", "--cache-control", "some", "true"], ["some", "all"]),
-        (["capture", "--time-limit", "0", "true"], ["--time-limit"]),
+        (["capture", "--tool", "ncu", "--set", "ful", "true"], ["ful", "full"]),
+        (["capture", "--tool", "ncu", "--clock-control", "boost", "true"], ["boost", "base"]),
+        (["capture", "--tool", "ncu", "--cache-control", "some", "true"], ["some", "all"]),
+        (["capture", "--tool", "ncu", "--time-limit", "0", "true"], ["--time-limit"]),
         (["capture", "--launch-count", "-1", "true"], ["--launch-count"]),
         (["capture", "--tool", "nsys", "--set", "full", "true"], ["--set", "ncu"]),
+        (["capture", "--set", "full", "true"], ["--set", "--tool ncu"]),
+        (["capture", "--json", "true"], ["--json", "--tool ncu"]),
+        (["capture", "--warmup", "0", "true"], ["--warmup"]),
+        (["capture", "--backend", "a/b", "true"], ["a/b", "letters"]),
         (["capture", "--tool", "nsys", "--nvtx", "a", "--nvtx", "b", "true"], ["one NVTX range"]),
         (["capture", "./cheese"], ["./cheese", "no program"]),
         (["run", "gpt2", "--profiler", "nuc"], ["nuc", "ncu"]),
@@ -102,9 +106,9 @@ def test_no_tool(run_here, tmp_path):
 
 def test_a_report_that_exists_is_kept(run_here, tmp_path, environment):
     (tmp_path / "profile.ncu-rep").write_bytes(b"precious")
-    assert "--overwrite" in mistake(run_here(["capture", "true"], cwd=tmp_path, env=environment))
+    assert "--overwrite" in mistake(run_here(["capture", "--tool", "ncu", "true"], cwd=tmp_path, env=environment))
     assert (tmp_path / "profile.ncu-rep").read_bytes() == b"precious"
-    assert run_here(["capture", "--overwrite", "true"], cwd=tmp_path, env=environment).rc == 0
+    assert run_here(["capture", "--tool", "ncu", "--overwrite", "true"], cwd=tmp_path, env=environment).rc == 0
     assert (tmp_path / "profile.ncu-rep").stat().st_size > 100_000
 
 

@@ -17,7 +17,7 @@ from perfkit.analysis.report.accounting import accounting
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
-from perfkit.analysis.results import Accounting, BackendReport, Group, Missing
+from perfkit.analysis.results import Accounting, BackendReport, Group, Interval, Missing
 from perfkit.analysis.roofline import counters
 from perfkit.analysis.roofline.roof import TOLERANCE
 from perfkit.analysis.roofline.withheld import ON_GPU
@@ -57,7 +57,7 @@ def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendRe
         correctness=record.correctness,
         step=step,
         speedup=speed.speedup(record, manifest),
-        samples_per_second=manifest.workload.samples_per_step / step.value * 1e9 if step and step.value else None,
+        samples_per_second=_rate(manifest.workload.samples_per_step, step),
         prepare_ns=record.prepare_ns,
         peak_memory_bytes=record.peak_memory_bytes,
         memory_how=record.memory_how,
@@ -74,6 +74,11 @@ def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendRe
         trace_checks=record.trace_checks,
         warnings=[*record.warnings, *run.problems.get(record.name, []), *(table.warnings if table else [])],
     )
+
+
+def _rate(samples: int | None, step: Interval | None) -> float | None:
+    """Samples a second, where it is known how many a step has."""
+    return samples / step.value * 1e9 if samples and step and step.value else None
 
 
 def _annotated(folder: Path, backend: str) -> str:

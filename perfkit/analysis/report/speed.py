@@ -34,8 +34,9 @@ def _interval(estimate: statistics.Estimate) -> Interval:
 
 
 def trusted(run: BackendRun) -> bool:
-    """Whether a speed of this backend may be shown: it finished, was timed, and its results were checked and right."""
-    checked = run.correctness is not None and run.correctness.ok
+    """Whether a speed of this backend may be shown: it finished, was timed, and its results were checked and
+    right, or are a program's own."""
+    checked = run.own or (run.correctness is not None and run.correctness.ok)
     return run.status == "ok" and run.timed and checked and bool(run.samples_ns)
 
 

@@ -1,0 +1,193 @@
+"""From what armed processes recorded to a run folder like that of a workload."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import perfkit
+from perfkit import hardware
+from perfkit.capture import folders, launched, profile
+from perfkit.errors import PerfkitError, RunFailed, UnusableProfile
+from perfkit.programs.order import TRACE, Order, Result, read_results
+from perfkit.run_folder import (
+    CEILINGS,
+    KERNELS,
+    BackendRun,
+    Manifest,
+    Settings,
+    WorkloadFacts,
+    write_manifest,
+    write_whole,
+)
+
+if TYPE_CHECKING:
+    from perfkit.table import KernelTable
+
+BACKEND = "program"
+BESIDE = 4  # of the timed steps those right before the profiled ones
+NO_TORCH = "Nothing was recorded: no Python process of this program imported torch, or it took no step."
+Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to capture into the run folder `out`, as backend `name`."""
+
+    command: Sequence[str]
+    order: Order
+    out: Path
+    name: str = BACKEND
+    overwrite: bool = False
+
+
+def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | None]:
+    """Run the program, and make the run folder of what was recorded; its exit code, and why there is no run folder.
+
+    Raises `UsageError` for a program that cannot be run, or a folder that cannot be written.
+    """
+    launched.check(program.command)
+    folders.check_out(program.out, program.overwrite)
+    code = 0
+    try:
+        with folders.made(program.out) as folder:
+            processes = folder / ".processes"
+            code = launched.run(program.command, program.order, processes)
+            assemble(folder, read_results(processes), program.name, list(program.command), progress)
+            shutil.rmtree(processes)
+    except RunFailed as error:
+        return code, error
+    return code, None
+
+
+def assemble(
+    folder: Path, results: Sequence[tuple[Path, Result]], name: str, command: Sequence[str], progress: Progress
+) -> None:
+    """Write the run folder of `results`, each with the folder of its trace. Raises `RunFailed` when none recorded."""
+    recorded = [(path, one) for path, one in results if one.recorded]
+    if not recorded:
+        raise RunFailed(*_why_nothing([one for _, one in results]))
+    first = recorded[0][1]
+    records = []
+    for number, (path, result) in enumerate(recorded):
+        own = name if not number else f"{name}-{'rank' if result.rank is not None else ''}{result.rank or number + 1}"
+        progress(own, "reading the trace")
+        records.append(_record(own, path / TRACE, result, folder))
+    notes = [note for _, one in recorded for note in [*one.notes, *filter(None, [one.problem])]]
+    fingerprint, lacking = _ceilings(first.device, folder, progress)
+    manifest = Manifest(
+        perfkit=perfkit.__version__,
+        created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        command=["perfkit", *sys.argv[1:]],
+        settings=_settings(first, command),
+        workload=_facts(first, command),
+        environment=hardware.environment(),
+        fingerprint=fingerprint,
+        backends=records,
+        warnings=[*dict.fromkeys(notes), *lacking],
+    )
+    write_manifest(folder, manifest)
+
+
+def _why_nothing(results: Sequence[Result]) -> tuple[str, str]:
+    """Why no process recorded anything, and what to do."""
+    told = max((one for one in results if one.problem), key=lambda one: one.found, default=None)
+    if told is None:
+        return NO_TORCH, "The program has to run a Python that imports torch; `perfkit doctor` shows what is there."
+    return f"Nothing was recorded. {told.problem}", ""
+
+
+def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
+    own = folder / name
+    own.mkdir()
+    record = BackendRun(
+        name=name,
+        own=True,
+        warmup_ns=result.warmup_ns,
+        samples_ns=result.samples_ns,
+        turns=[len(result.samples_ns)] if result.samples_ns else [],
+        beside_ns=result.samples_ns[-BESIDE:],
+        profiled_ns=result.step_ns,
+        peak_memory_bytes=result.peak_memory_bytes,
+        memory_how=result.memory_how,
+    )
+    try:
+        trace = profile.packed(plain, own)
+    except OSError as error:
+        raise RunFailed(f"{own} could not be written: {error.strerror}.", "Free space or choose --out.") from error
+    record.trace = trace.name
+    try:
+        _table(trace, result).write(own / KERNELS)
+    except UnusableProfile as error:
+        record.unusable, record.trace_checks = f"{error.reason}. {error.hint}", error.checks
+    return record
+
+
+def _table(trace: Path, result: Result) -> KernelTable:
+    from perfkit import kernels
+    from perfkit.cost import CostModel
+    from perfkit.readers.kineto.checks import Expected
+    from perfkit.readers.kineto.trace import read_trace
+
+    timed = statistics.median(result.samples_ns) if result.samples_ns else None
+    return read_trace(
+        trace,
+        costs=CostModel(kernels.costs(())),
+        layers=result.layers or "-",
+        matmul_precision="tf32" if result.tf32 else "fp32",
+        event_cost_ns=result.event_cost_ns,
+        expected=Expected(len(result.step_ns), result.device != "cpu", timed),
+    )
+
+
+def _ceilings(device: str, folder: Path, progress: Progress) -> tuple[str, list[str]]:
+    """Write the ceilings of `device` into `folder`; their fingerprint, or why there are none."""
+    try:
+        ceilings = hardware.load_or_measure(device, progress=lambda text: progress("ceilings", str(text)))
+    except PerfkitError as error:
+        return "", [f"Without ceilings nothing is judged: {error}"]
+    write_whole(folder / CEILINGS, hardware.to_json(ceilings))
+    return ceilings.fingerprint, []
+
+
+def _settings(result: Result, command: Sequence[str]) -> Settings:
+    dtype = "tf32" if result.tf32 and result.dtype == "fp32" and result.device != "cpu" else result.dtype
+    return Settings(
+        workload=title_of(command),
+        preset="",
+        device=result.device,
+        dtype=dtype,
+        batch_size=result.batch_size,
+        steps=len(result.samples_ns),
+        warmup=len(result.warmup_ns),
+        training=result.training,
+        data="its own",
+        weights="its own",
+    )
+
+
+def _facts(result: Result, command: Sequence[str]) -> WorkloadFacts:
+    return WorkloadFacts(
+        title=title_of(command),
+        parameters=result.parameters,
+        samples_per_step=None,
+        program=" ".join(command),
+        steps_are=result.steps_are,
+        notes=[f"The steps: {result.steps_are}; {result.found} were seen until the recording ended."],
+    )
+
+
+def title_of(command: Sequence[str]) -> str:
+    """The program in a word or two: its script or module, without the interpreter that runs it."""
+    words = list(command)
+    for number, word in enumerate(words):
+        if word == "-m" and number + 1 < len(words) and not words[number + 1].startswith("torch.distributed"):
+            return words[number + 1]
+    scripts = [Path(word).name for word in words if word.endswith(".py")]
+    return scripts[0] if scripts else Path(words[0]).name if words else BACKEND

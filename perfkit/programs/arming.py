@@ -1,0 +1,89 @@
+"""Arms the process that it runs in: watches its steps, records some, and leaves what it found in a folder."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from pathlib import Path
+
+from perfkit.programs import order as orders
+from perfkit.programs import profiler
+from perfkit.programs.order import RESULT, Order
+from perfkit.programs.recorder import RECORDING, Recorder
+from perfkit.programs.watch import Watcher
+
+
+class Agent:
+    """perfkit in a program that does not know of it."""
+
+    def __init__(self, order: Order, folder: Path) -> None:
+        self._order, self._folder = order, folder
+        self._pid = os.getpid()
+        self._told = False
+        self._watcher = Watcher(Recorder(order, folder), self._finished)
+
+    def arm(self) -> None:
+        """Begin to watch this process, and not those that it forks."""
+        os.register_at_fork(after_in_child=self._watcher.remove)
+        atexit.register(self._at_exit)
+        self._watcher.install()
+
+    def _finished(self) -> None:
+        """The steps are recorded: leave the result, and end the program where that is wanted."""
+        self._tell()
+        if self._order.stop and self._watcher.recorder.result.recorded:
+            raise SystemExit(0)
+
+    def _at_exit(self) -> None:
+        if self._told or self._watcher.idle or os.getpid() != self._pid:
+            return
+        recorder = self._watcher.recorder
+        try:
+            was, wanted = recorder.state, self._order
+            recorder.finish()
+            result = recorder.result
+            self._watcher.describe()
+            if was == RECORDING and result.recorded:
+                result.notes.append(
+                    f"The program ended when {len(result.step_ns)} of {wanted.steps} steps were recorded."
+                )
+            elif not result.problem:
+                result.problem = _too_few(result.found, wanted)
+            self._watcher.remove()
+            self._tell()
+        except Exception as error:
+            self._say(f"nothing could be kept of this program: {type(error).__name__}: {error}")
+
+    def _tell(self) -> None:
+        if self._told:
+            return
+        self._told = True
+        result = self._watcher.recorder.result
+        try:
+            if result.recorded:
+                result.event_cost_ns = profiler.event_cost_ns()
+            orders.write(self._folder, RESULT, result)
+        except OSError as error:
+            self._say(f"what was recorded could not be written: {error.strerror}.")
+
+    def _say(self, sentence: str) -> None:
+        print(f"perfkit: {sentence}", file=sys.stderr, flush=True)
+
+
+def _too_few(found: int, order: Order) -> str:
+    if not found:
+        return ""
+    steps = "1 step" if found == 1 else f"{found} steps"
+    needed = order.warmup + 1 + order.steps
+    later = f" after the first {order.after:g} s" if order.after else ""
+    return (
+        f"The program took {steps}{later}, and {needed} are needed: {order.warmup} that warm up, 1 for the profiler, "
+        f"{order.steps} that are recorded. Lower --warmup."
+    )
+
+
+def arm(path: str) -> None:
+    """Arm this process by the order in the file at `path`."""
+    folder = Path(path).parent / f"process-{os.getpid()}"
+    Agent(orders.read_order(path), folder).arm()

@@ -1,0 +1,79 @@
+"""What a program tells of itself without being asked: its models, their size and precision, batches, memory, rank."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from perfkit.programs.order import Result
+
+_DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Of a call of a model: the first dimension of its first tensor (0: none), the precision that autocast sets (None:
+    it is off), and whether gradients were recorded."""
+
+    batch: int = 0
+    autocast: torch.dtype | None = None
+    grad: bool = False
+
+
+def conditions(inputs: Any) -> Conditions:
+    """The conditions of a call that is about to be made with `inputs`."""
+    first = next(_tensors(inputs), None)
+    device = first.device.type if first is not None else "cpu"
+    cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    return Conditions(first.shape[0] if first is not None else 0, cast, torch.is_grad_enabled())
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.dim():
+            yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
+
+
+def add(result: Result, models: Sequence[torch.nn.Module], last: Conditions, training: bool) -> None:
+    """Add to `result` what is known of the program, its models and the `last` call of one."""
+    parameters = list({id(p): p for model in models for p in model.parameters()}.values())
+    result.parameters = sum(p.numel() for p in parameters)
+    result.dtype = _precision(parameters, last)
+    result.tf32 = torch.get_float32_matmul_precision() != "highest"
+    result.training = training
+    result.batch_size = last.batch
+    result.model = ", ".join(type(model).__name__ for model in models[:3] if next(model.parameters(), None) is not None)
+    result.rank = int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None
+    result.peak_memory_bytes, result.memory_how = _peak(result.device)
+    result.argv, result.pid = list(getattr(sys, "orig_argv", sys.argv)), os.getpid()
+
+
+def _precision(parameters: Sequence[torch.Tensor], last: Conditions) -> str:
+    if last.autocast is not None:
+        return _DTYPES.get(last.autocast, "fp32")
+    amounts: dict[str, int] = {}
+    for one in parameters:
+        name = _DTYPES.get(one.dtype, "")
+        amounts[name] = amounts.get(name, 0) + one.numel()
+    found = max(amounts, key=lambda name: amounts[name], default="")
+    return found or _DTYPES.get(torch.get_default_dtype(), "fp32")
+
+
+def _peak(device: str) -> tuple[float, str]:
+    if device != "cpu":
+        return float(torch.cuda.max_memory_allocated()), "peak of PyTorch's CUDA allocator until the recording ended"
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
+    used = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+    return used, "peak resident memory of the program until the recording ended"

@@ -1,0 +1,83 @@
+"""What a launcher asks of the programs it starts, and what each of them tells; both JSON files in one folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "PERFKIT_CAPTURE"  # names the order's file in the environment of a program and its children
+ORDER, RESULT, TRACE = "order.json", "result.json", "trace.json"
+WARMUP, STEPS = 10, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Record `steps` steps after `warmup` others, which begin `after` seconds after torch was imported.
+
+    `memory` records allocations too; with `stop` the program ends when the steps are recorded.
+    """
+
+    warmup: int = WARMUP
+    steps: int = STEPS
+    after: float = 0.0
+    memory: bool = False
+    stop: bool = False
+
+
+@dataclasses.dataclass
+class Result:
+    """What one process recorded, and what it knows of its program. Times are in ns; unknown values are None."""
+
+    steps_are: str = ""  # what a step is, in words
+    found: int = 0  # steps that were seen at all
+    problem: str = ""  # why nothing, or not everything, was recorded: a sentence
+    warmup_ns: list[float] = dataclasses.field(default_factory=list)
+    samples_ns: list[float] = dataclasses.field(default_factory=list)
+    step_ns: list[float] = dataclasses.field(default_factory=list)
+    event_cost_ns: float | None = None
+    device: str = "cpu"
+    dtype: str = "fp32"
+    tf32: bool = False
+    training: bool = False
+    parameters: int = 0
+    batch_size: int = 0
+    layers: str = ""  # the pattern of the repeated blocks
+    model: str = ""  # class names of the models
+    peak_memory_bytes: float | None = None
+    memory_how: str = ""
+    rank: int | None = None
+    argv: list[str] = dataclasses.field(default_factory=list)
+    pid: int = 0
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether there is a trace with steps."""
+        return bool(self.step_ns)
+
+
+def write(folder: Path, name: str, content: Order | Result) -> None:
+    """Write the file whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{os.getpid()}"
+    temporary.write_text(json.dumps(dataclasses.asdict(content)))
+    temporary.replace(folder / name)
+
+
+def read_order(path: str | os.PathLike[str]) -> Order:
+    """The order in the file at `path`."""
+    return Order(**_read(Path(path)))
+
+
+def read_results(folder: Path) -> list[tuple[Path, Result]]:
+    """Of each process that told anything its folder and result, those of the lowest rank first."""
+    found = [(path.parent, Result(**_read(path))) for path in sorted(folder.glob(f"*/{RESULT}"))]
+    return sorted(found, key=lambda one: (one[1].rank is None, one[1].rank or 0, one[1].pid))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content

@@ -1,0 +1,58 @@
+"""torch.profiler as perfkit uses it: one way to start it, to export its trace, and to tell what it costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def recording(on_gpu: bool, memory: bool) -> torch.profiler.profile:
+    """A profiler that records from its first `step()` on; what came before warms it up."""
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    activities = [ProfilerActivity.CPU]
+    if on_gpu:
+        activities.append(ProfilerActivity.CUDA)
+    return profile(
+        activities=activities,
+        record_shapes=True,
+        profile_memory=memory,
+        schedule=schedule(wait=0, warmup=1, active=1_000_000),
+    )
+
+
+def export(profiler: torch.profiler.profile, path: Path) -> bool:
+    """Write the trace of a stopped profiler as plain JSON; whether it wrote anything.
+
+    Before any other profiler starts: its session clears the GPU's records of this one, and leaves zeros behind.
+    """
+    profiler.export_chrome_trace(str(path))
+    return path.is_file() and path.stat().st_size > 0
+
+
+def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
+    """What recording one operator with its shapes adds to its time, in ns: median over `repeats`, measured here.
+
+    The operator is an in-place relu of one element, so that nearly all of its time is dispatch.
+    """
+    import torch
+
+    tensor = torch.ones(1, device="cpu", dtype=torch.float32)
+
+    def loop() -> float:
+        started = time.perf_counter_ns()
+        for _ in range(events):
+            tensor.relu_()
+        return (time.perf_counter_ns() - started) / events
+
+    def recorded() -> float:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True):
+            return loop()
+
+    recorded()  # the profiler's first use in a process loads and allocates
+    return max(0.0, statistics.median(recorded() - loop() for _ in range(repeats)))

@@ -1,0 +1,152 @@
+"""Warm-up, profiler and steps of one recording: told of each boundary between steps, it does what is due there.
+
+boundary   1 … warmup        steps that are counted and timed; those of the second half stand beside the profiled
+then                         the profiler starts, and one step warms it up
+then       steps             each is marked, timed and recorded; the last one ends the recording
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfkit import ranges
+from perfkit.programs import profiler as profilers
+from perfkit.programs.order import TRACE, Order, Result
+
+if TYPE_CHECKING:
+    import torch
+
+WARMING, STARTING, RECORDING, DONE = "warming", "starting", "recording", "done"
+
+
+class Recorder:
+    """Records steps into `folder`, and keeps what it found in `result`."""
+
+    def __init__(self, order: Order, folder: Path) -> None:
+        self.order, self.folder, self.result = order, folder, Result()
+        self.state = WARMING
+        self._begun = time.monotonic()
+        self._moments: list[int] = []
+        self._open = contextlib.ExitStack()
+        self.profiler: torch.profiler.profile | None = None
+        self.touches_profiler = False  # what torch's profilers are told now comes from here
+
+    def boundary(self, ready: Callable[[], bool]) -> bool:
+        """A step ended, and the next begins; whether the recording is over. `ready()`: whether it may begin."""
+        if self.state == WARMING:
+            self._warm(ready)
+        elif self.state == STARTING:
+            self._begin_recording()
+        elif self.state == RECORDING:
+            self._end_step()
+            if len(self.result.step_ns) < self.order.steps:
+                self._begin_step()
+            else:
+                self.finish()
+        return self.state == DONE
+
+    def restart(self) -> None:
+        """What was counted was no step: count anew."""
+        if self.state == WARMING:
+            self._moments.clear()
+
+    def _warm(self, ready: Callable[[], bool]) -> None:
+        if time.monotonic() - self._begun < self.order.after:
+            return
+        if 2 * len(self._moments) >= self.order.warmup:
+            synchronize()
+        self._moments.append(time.perf_counter_ns())
+        self.result.found += 1
+        if len(self._moments) >= max(1, self.order.warmup) and not other_profiler() and ready():
+            self._start()
+
+    def _start(self) -> None:
+        times = [float(b - a) for a, b in zip(self._moments, self._moments[1:], strict=False)]
+        half = min(len(times) // 2, self.order.warmup // 2)
+        self.result.warmup_ns, self.result.samples_ns = times[:half], times[half:][-2 * max(1, self.order.warmup) :]
+        self.result.device = "cuda" if on_gpu() else "cpu"
+        with self._touching():
+            self.profiler = profilers.recording(on_gpu(), self.order.memory)
+            self.profiler.start()
+        self.state = STARTING
+
+    def _begin_recording(self) -> None:
+        assert self.profiler is not None
+        synchronize()
+        with self._touching():
+            self.profiler.step()
+        self.state = RECORDING
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        self._started = time.perf_counter_ns()
+        self._open.enter_context(ranges.step(len(self.result.step_ns)))
+        self._open.enter_context(ranges.in_pass("forward"))  # ranges of other passes lie in it, and count before it
+
+    def _end_step(self) -> None:
+        synchronize()
+        self._open.close()
+        self.result.step_ns.append(float(time.perf_counter_ns() - self._started))
+        self.result.found += 1
+
+    def finish(self) -> None:
+        """End the recording here, and export what there is of it. A step that is not over does not count."""
+        state, self.state = self.state, DONE
+        profiler, self.profiler = self.profiler, None
+        if profiler is None:
+            return
+        self._open.close()
+        with self._touching():
+            profiler.stop()
+            if state != RECORDING or not self.result.step_ns:
+                return
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if not profilers.export(profiler, self.folder / TRACE):
+                    self._lost("torch.profiler wrote no trace")
+            except (OSError, RuntimeError) as error:
+                self._lost(getattr(error, "strerror", None) or str(error))
+
+    def give_way(self, why: str) -> None:
+        """Another profiler is about to record: keep the whole steps that there are, else begin again after it."""
+        if self.result.step_ns:
+            self.result.notes.append(f"{why} {len(self.result.step_ns)} of {self.order.steps} steps were recorded.")
+            self.finish()
+            return
+        self.finish()
+        self.state = WARMING
+        self._moments.clear()
+
+    @contextlib.contextmanager
+    def _touching(self) -> Iterator[None]:
+        self.touches_profiler = True
+        try:
+            yield
+        finally:
+            self.touches_profiler = False
+
+    def _lost(self, why: str) -> None:
+        self.result.step_ns.clear()
+        self.result.problem = f"The trace could not be written: {why}."
+
+
+def synchronize() -> None:
+    """Wait for the GPU, where the program uses one and is not capturing a graph of its work."""
+    torch = sys.modules["torch"]
+    if on_gpu() and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.synchronize()
+
+
+def on_gpu() -> bool:
+    """Whether the program has begun to use a GPU."""
+    return bool(sys.modules["torch"].cuda.is_initialized())
+
+
+def other_profiler() -> bool:
+    """Whether a profiler that is not perfkit's records now."""
+    return bool(sys.modules["torch"].autograd._profiler_enabled())

@@ -1,0 +1,101 @@
+"""Which moments of a program end its steps: optimizer steps, else calls of the outermost module, else other marks.
+
+Only counting: nothing here knows torch. A signal has a key (which optimizer, which module); several keys that take
+turns make one step, and the key that comes least often closes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
+
+OPTIMIZER, CALL, REPLAY, MARK = "optimizer", "call", "replay", "mark"
+WORDS = {
+    OPTIMIZER: "a step is one step of the optimizer",
+    CALL: "a step is one call of the outermost module, and what follows until the next",
+    REPLAY: "a step is one replay of a CUDA graph, and what follows until the next",
+    MARK: "a step is what the program marked as one",
+    "": "the whole program counts as one step",
+}
+_WINDOW = 512  # signals that are remembered: a key of which none is among them has gone out of use
+_ALONE = 4  # replays without a call or an optimizer step between them: from here on they are the steps
+_PATIENCE = 200  # calls of modules without any step of the optimizers that exist: from here on calls are the steps
+
+
+class Turns:
+    """Keys that take turns. The last of those that come least often closes a step, or the first opens it."""
+
+    def __init__(self, last: bool) -> None:
+        self._last = last
+        self._seen: deque[Hashable] = deque(maxlen=_WINDOW)
+        self._fixed: Hashable = None
+
+    def __call__(self, key: Hashable) -> bool:
+        """Whether this signal is a boundary."""
+        self._seen.append(key)
+        return key == (self._fixed if self._fixed is not None else self._anchor())
+
+    def _anchor(self) -> Hashable:
+        counts = Counter(self._seen)  # in the order of the first appearance
+        least = min(counts.values())
+        rare = [key for key, count in counts.items() if count == least]
+        return rare[-1 if self._last else 0]
+
+    def fix(self) -> None:
+        """From now on the key that closes steps stays the same."""
+        self._fixed = self._anchor() if self._seen else None
+
+    @property
+    def keys(self) -> int:
+        """How many different keys take turns."""
+        return len(set(self._seen))
+
+
+class StepFinder:
+    """Takes signals, and says of each whether it is a boundary between steps.
+
+    `kind` is what the boundaries are made of; it may change until `fix`. `trains()` says whether the program has an
+    optimizer, so that steps of it may still come.
+    """
+
+    def __init__(self, trains: Callable[[], bool] = lambda: False) -> None:
+        self.kind = ""
+        self._trains = trains
+        self._turns = {OPTIMIZER: Turns(True), CALL: Turns(False), REPLAY: Turns(False), MARK: Turns(True)}
+        self._calls = self._alone = 0
+        self._is_fixed = False
+
+    def signal(self, kind: str, key: Hashable = 0) -> bool:
+        """Whether this signal ends a step (with `CALL` and `REPLAY`: whether one begins with it)."""
+        self._alone = self._alone + 1 if kind == REPLAY else 0
+        self._calls += kind == CALL
+        boundary = self._turns[kind](key)
+        if not self._is_fixed and self._outranks(kind):
+            self.kind = kind
+        return boundary and kind == self.kind
+
+    def _outranks(self, kind: str) -> bool:
+        order = ["", MARK, REPLAY, CALL, OPTIMIZER]
+        if kind == REPLAY and self._alone >= _ALONE:
+            return True
+        return order.index(kind) > order.index(self.kind) and not (self.kind == REPLAY and self._alone)
+
+    def ready(self) -> bool:
+        """Whether the kind of the steps is certain enough to record them."""
+        if self.kind != CALL or self._calls >= _PATIENCE:
+            return True
+        return not self._trains()
+
+    def fix(self) -> None:
+        """From now on steps are what they are."""
+        self._is_fixed = True
+        self._turns[self.kind].fix()
+
+    def words(self) -> str:
+        """What a step is, as the end of a sentence."""
+        turns = self._turns.get(self.kind)
+        if self.kind == OPTIMIZER and turns is not None and turns.keys > 1:
+            return f"a step is one round of the {turns.keys} optimizers"
+        if self.kind == CALL and turns is not None and turns.keys > 1:
+            return f"a step is one round of the {turns.keys} outermost modules"
+        return WORDS[self.kind]

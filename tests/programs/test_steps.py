@@ -1,0 +1,65 @@
+"""Which signals of a program end its steps."""
+
+import pytest
+
+from perfkit.programs.steps import CALL, MARK, OPTIMIZER, REPLAY, StepFinder
+
+
+def boundaries(finder, signals):
+    """The positions of the signals that are boundaries."""
+    return [i for i, (kind, key) in enumerate(signals) if finder.signal(kind, key)]
+
+
+def test_accumulated_gradients_are_one_step():
+    finder = StepFinder()
+    found = boundaries(finder, [*[(CALL, "model")] * 4, (OPTIMIZER, "sgd")] * 3)
+    assert [i for i in found if i > 4] == [9, 14] and finder.kind == OPTIMIZER
+
+
+@pytest.mark.parametrize("critic", [1, 5])
+def test_two_optimizers_make_one_step(critic):
+    finder = StepFinder()
+    found = boundaries(finder, [*[(OPTIMIZER, "D")] * critic, (OPTIMIZER, "G")] * 4)
+    later = [i for i in found if i > critic]
+    assert later == [i for i in range(critic + 1, 4 * (critic + 1)) if i % (critic + 1) == critic]
+    assert finder.words() == "a step is one round of the 2 optimizers"
+
+
+def test_a_step_of_several_modules_begins_with_the_first():
+    finder = StepFinder()
+    found = boundaries(finder, [(CALL, "encoder"), *[(CALL, "decoder")] * 3] * 3)
+    assert [i for i in found if i > 3] == [4, 8] and "2 outermost modules" in finder.words()
+
+
+def test_replays_alone_become_the_steps_although_an_optimizer_stepped_before():
+    finder = StepFinder()
+    boundaries(finder, [(CALL, "model"), (OPTIMIZER, "adam")] * 3)
+    assert boundaries(finder, [(REPLAY, "graph")] * 6) == [3, 4, 5] and finder.kind == REPLAY
+
+
+def test_replays_inside_optimizer_steps_are_none():
+    finder = StepFinder()
+    found = boundaries(finder, [(REPLAY, "forward"), (REPLAY, "backward"), (OPTIMIZER, "adam")] * 3)
+    assert [i for i in found if i > 2] == [5, 8] and finder.kind == OPTIMIZER
+
+
+def test_calls_count_once_it_is_clear_that_no_optimizer_will_step():
+    finder = StepFinder(lambda: True)
+    boundaries(finder, [(CALL, "model")] * 10)
+    assert not finder.ready()
+    boundaries(finder, [(CALL, "model")] * 200)
+    assert finder.ready()
+    assert StepFinder(lambda: False).ready()
+
+
+def test_marks_count_where_nothing_better_is_seen():
+    finder = StepFinder()
+    assert boundaries(finder, [(MARK, 0)] * 3) == [0, 1, 2] and finder.kind == MARK
+    assert boundaries(finder, [(CALL, 1), (MARK, 0), (CALL, 1)]) == [0, 2]
+
+
+def test_what_closes_a_step_stays_once_it_is_fixed():
+    finder = StepFinder()
+    boundaries(finder, [(OPTIMIZER, "D"), (OPTIMIZER, "G")] * 3)
+    finder.fix()
+    assert boundaries(finder, [(OPTIMIZER, "new"), (OPTIMIZER, "D"), (OPTIMIZER, "G"), (CALL, 1)]) == [2]
