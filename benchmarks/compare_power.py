@@ -20,7 +20,8 @@ from typing import Any
 
 from perfkit.analysis.compare import compare
 from perfkit.capture import comparison
-from perfkit.capture.launching import FIRST_LAUNCHES, Plan, Program
+from perfkit.capture.launching import Program
+from perfkit.capture.stopping import FIRST_LAUNCHES, Plan
 from perfkit.comparing import load, target_of
 from perfkit.statistics.judging import WORSE
 from perfkit.workloads import find, resolve_settings

@@ -59,6 +59,7 @@ class Measurement(msgspec.Struct, kw_only=True):
     sides: list[MeasuredSide]
     launches: list[Launch]
     stopped: str = ""  # why there are as many launches as there are
+    share: float = 1.0  # of the error, that verdicts at this number of launches may spend
 
 
 def write_measurement(folder: Path, measurement: Measurement) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -44,6 +44,13 @@ class Rule:
 
     resolution: float = judging.RESOLUTION
     allowance: float | None = None
+
+
+class Weighed(NamedTuple):
+    """A metric judged by itself, and the log ratio of each launch that it was judged by, where there is one."""
+
+    tested: Tested
+    differences: list[float] | None = None
 
 
 def compare(
@@ -127,8 +134,9 @@ def allowance_of(first: Values, second: Values, rule: Rule) -> float:
 def weigh(
     metric: str, unit: str, first: Values, second: Values, rule: Rule, shown: tuple[float | None, float | None],
     higher_is_better: bool = False,
-) -> Tested:  # fmt: skip
+) -> Weighed:  # fmt: skip
     """One metric of two sides, judged by itself."""
+    differences = None
     usable = [all(v > 0 and math.isfinite(v) for v in one.values) for one in (first, second)]
     allowance = allowance_of(first, second, rule)
     if not all(usable):
@@ -136,21 +144,29 @@ def weigh(
     else:
         together = first.pairs and second.pairs and first.origin == second.origin != ""
         together = together and len(first.values) == len(second.values)
+        differences = differences_of(first, second) if together else None
         found = judge(
             first.values, second.values, pairs=together, unit=first.unit,
-            differences=in_turns(first, second) if together else None, allowance=allowance,
+            differences=differences, allowance=allowance, share=min(first.share, second.share),
             resolution=rule.resolution, higher_is_better=higher_is_better,
         )  # fmt: skip
         if found.low is None and shown[0] and shown[1] is not None:  # nothing was tested: the values as they are shown
             found = msgspec.structs.replace(found, ratio=shown[1] / shown[0])
-    return Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found)
+    return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found), differences)
 
 
-def in_turns(first: Values, second: Values) -> list[float] | None:
-    """The log ratio of each launch, by the profiled steps that the sides recorded next to each other; None without."""
-    if not (first.steps and second.steps):
-        return None
-    shifts = map(turns.log_ratio, first.steps, second.steps)
+def _untested(metric: str, unit: str, shown: tuple[float | None, float | None], why: str, of: str = "") -> Weighed:
+    """A metric that nothing can be said of."""
+    found = Judgement(verdict=judging.UNKNOWN, why=why, unit=of or Judgement(verdict="").unit)
+    return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found))
+
+
+def differences_of(first: Values, second: Values) -> list[float]:
+    """The log ratio of each launch: by the profiled steps that the sides recorded next to each other, where there are
+    such, else by the values."""
+    shifts: Iterable[float | None] = [None] * len(first.values)
+    if first.steps and second.steps:
+        shifts = map(turns.log_ratio, first.steps, second.steps)
     values = zip(first.values, second.values, shifts, strict=True)
     return [math.log(other) - math.log(one) if shift is None else shift for one, other, shift in values]
 
@@ -160,9 +176,11 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
     changes = difference.difference(first.report, second.report, (first.backend.name, second.backend.name))
     profiled = first.table is not None and second.table is not None
     steps = _centre(first), _centre(second)
-    tested = [*(_parts(first, second, rule) if profiled else ()), *_others(first, second, rule)]
+    weighed = [*(_parts(first, second, rule) if profiled else ()), *_others(first, second, rule)]
+    tested = [one.tested for one in weighed]
     gains = {i for i, one in enumerate(tested) if one.metric == "efficiency"}
-    judged = judging.correct([one.judgement for one in tested], rule.resolution, gains)
+    lines = [one.differences for one in weighed]
+    judged = judging.correct([one.judgement for one in tested], rule.resolution, gains, lines)
     return Pair(
         first=first.label,
         second=second.label,
@@ -181,17 +199,11 @@ def step_test(first: Side, second: Side, rule: Rule) -> Tested:
     wrong = next((s for s in (first, second) if s.backend.status in ("wrong", "failed", "unavailable")), None)
     if wrong is not None:
         why = f"{wrong.label} is {wrong.backend.status}: {wrong.backend.reason or 'no reason is known'}"
-        return Tested(
-            metric="step", unit="ns", first=shown[0], second=shown[1],
-            judgement=Judgement(verdict=judging.UNKNOWN, why=why),
-        )  # fmt: skip
+        return _untested("step", "ns", shown, why).tested
     if first.step is None or second.step is None:
         why = f"{(first if first.step is None else second).label} was not timed"
-        return Tested(
-            metric="step", unit="ns", first=shown[0], second=shown[1],
-            judgement=Judgement(verdict=judging.UNKNOWN, why=why),
-        )  # fmt: skip
-    return weigh("step", "ns", first.step, second.step, rule, shown)
+        return _untested("step", "ns", shown, why).tested
+    return weigh("step", "ns", first.step, second.step, rule, shown).tested
 
 
 def _centre(side: Side) -> float | None:
@@ -199,7 +211,7 @@ def _centre(side: Side) -> float | None:
     return float(np.median(side.step.values)) if side.step and side.step.values else None
 
 
-def _parts(first: Side, second: Side, rule: Rule) -> Iterator[Tested]:
+def _parts(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
     """Kernel time by pass and by family, in the order of what they take; the small ones are not tested."""
     for column, kind in (("pass", "pass"), ("family", "family")):
         sums = [{g.key: g.time_ns for g in (s.backend.passes if kind == "pass" else s.backend.families)}
@@ -214,7 +226,7 @@ def _parts(first: Side, second: Side, rule: Rule) -> Iterator[Tested]:
 
 def kernel_time(
     first: Side, second: Side, column: str, name: str, rule: Rule, shown: tuple[float | None, float | None]
-) -> Tested:
+) -> Weighed:
     """Kernel time of one pass or family, by the profiled steps; of a kernel that serves several passes its parts."""
     values = []
     for side in (first, second):
@@ -225,28 +237,27 @@ def kernel_time(
             share = (side.frame[column].astype(object).fillna("other") == name).to_numpy(float)
         values.append(side.per_unit(side.judged.time * share))
     if not all(one.values for one in values):
-        unmarked = Judgement(verdict=judging.UNKNOWN, why="the profile marks no steps", unit=values[0].unit)
-        return Tested(metric=f"{column}:{name}", unit="ns", first=shown[0], second=shown[1], judgement=unmarked)
+        return _untested(f"{column}:{name}", "ns", shown, "the profile marks no steps", values[0].unit)
     if shown[0] is None or shown[1] is None:
-        gone = Judgement(verdict=judging.UNKNOWN, why="only one side has it", unit=values[0].unit)
-        return Tested(metric=f"{column}:{name}", unit="ns", first=shown[0], second=shown[1], judgement=gone)
+        return _untested(f"{column}:{name}", "ns", shown, "only one side has it", values[0].unit)
     return weigh(f"{column}:{name}", "ns", values[0], values[1], rule, shown)
 
 
-def _others(first: Side, second: Side, rule: Rule) -> Iterator[Tested]:
+def _others(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
     if first.memory and second.memory:
         yield memory(first, second, rule)
     if first.backend.efficiency is not None and second.backend.efficiency is not None:
         yield efficiency(first, second, rule)
 
 
-def memory(first: Side, second: Side, rule: Rule) -> Tested:
+def memory(first: Side, second: Side, rule: Rule) -> Weighed:
     """Peak memory. Raises `ValueError` where a side has none."""
     if first.memory is None or second.memory is None:
         raise ValueError("a side has no peak memory")
     shown = float(np.median(first.memory.values)), float(np.median(second.memory.values))
     if len(first.memory.values) == len(second.memory.values) == 1:
-        return Tested(metric="memory", unit="B", first=shown[0], second=shown[1], judgement=_single(*shown, rule))
+        found = _single(*shown, rule)
+        return Weighed(Tested(metric="memory", unit="B", first=shown[0], second=shown[1], judgement=found))
     return weigh("memory", "B", first.memory, second.memory, rule, shown)
 
 
@@ -261,7 +272,7 @@ def _single(first: float, second: float, rule: Rule) -> Judgement:
     return msgspec.structs.replace(judging.decide(found, 0.0, rule.resolution), adjusted_p=None)
 
 
-def efficiency(first: Side, second: Side, rule: Rule) -> Tested:
+def efficiency(first: Side, second: Side, rule: Rule) -> Weighed:
     """Σ roof time / Σ time of the judged rows, by profiled steps or launches."""
     values = []
     for side in (first, second):
@@ -271,7 +282,7 @@ def efficiency(first: Side, second: Side, rule: Rule) -> Tested:
         ratios = [r / t if t else 0.0 for r, t in zip(roof.values, time.values, strict=True)]
         with np.errstate(divide="ignore", invalid="ignore"):
             steps = [r / t for r, t in zip(roof.steps, time.steps, strict=True)]
-        values.append(Values(ratios, roof.unit, roof.pairs, roof.origin, steps))
+        values.append(Values(ratios, roof.unit, roof.pairs, roof.origin, steps, roof.share))
     shown = first.backend.efficiency, second.backend.efficiency
     return weigh("efficiency", "%", values[0], values[1], rule, shown, higher_is_better=True)
 

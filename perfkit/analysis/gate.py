@@ -70,20 +70,18 @@ def _tested(first: Side, second: Side, limit: Limit, rule: compare.Rule) -> Test
         return compare.step_test(first, second, rule)
     if kind == "memory":
         measured = first.memory is not None and second.memory is not None
-        return compare.memory(first, second, rule) if measured else "a side has no peak memory"
+        return compare.memory(first, second, rule).tested if measured else "a side has no peak memory"
     if first.frame is None or second.frame is None:
         return "a side was not profiled"
     if kind == "efficiency":
         judged = first.backend.efficiency is not None and second.backend.efficiency is not None
-        return (
-            compare.efficiency(first, second, rule) if judged else "a side has no efficiency: its ceilings are unknown"
-        )
+        return compare.efficiency(first, second, rule).tested if judged else "a side's ceilings are unknown"
     groups = [{g.key: g.time_ns for g in (s.backend.passes if kind == "pass" else s.backend.families)}
               for s in (first, second)]  # fmt: skip
     if not any(name in one for one in groups):
         known = ", ".join(dict.fromkeys([*groups[0], *groups[1]])) or "none"
         raise UsageError(f"--fail-on {limit.text!r}: no side has a {kind} {name!r}.", f"There are: {known}.")
-    return compare.kernel_time(first, second, kind, name, rule, (groups[0].get(name), groups[1].get(name)))
+    return compare.kernel_time(first, second, kind, name, rule, (groups[0].get(name), groups[1].get(name))).tested
 
 
 def _condition(limit: Limit, tested: Tested | str) -> Condition:

@@ -42,6 +42,9 @@ BLOCKS = 5  # into which the steps of a run that tells no turns are divided
 class Values:
     """Values of one metric, one a `unit`; `pairs` where those of two sides of the same origin belong together.
 
+    `share` is the part of the error that a verdict on them may spend: 1 but for launches that could stop at several
+    numbers.
+
     `steps` holds each launch's profiled steps, in order, where sides recorded theirs in turns.
     """
 
@@ -50,6 +53,7 @@ class Values:
     pairs: bool = False
     origin: str = ""  # what was measured in turns with each other has one origin
     steps: Sequence[np.ndarray] = ()
+    share: float = 1.0
 
 
 @dataclass
@@ -107,8 +111,8 @@ class Side:
             return Values(sums.tolist(), STEP)
         launch = np.asarray(self.launch_of_step)[names]
         by_launch = [sums[launch == one] for one in np.unique(launch)]
-        origin = self.step.origin if self.step else ""
-        return Values([float(np.median(one)) for one in by_launch], LAUNCH, True, origin, by_launch)
+        origin, share = (self.step.origin, self.step.share) if self.step else ("", 1.0)
+        return Values([float(np.median(one)) for one in by_launch], LAUNCH, True, origin, by_launch, share)
 
 
 def profiled_steps(frame: pd.DataFrame) -> int:
@@ -163,10 +167,12 @@ def of_launches(
         report.backends = [BackendReport(name=measured.backend, status="ok")]
         side = Side(measured.label, source, report, report.backends[0])
     side.launch_of_step = launch_of_step
-    side.step = _units(measurement.launches, place, source)
+    side.step = dataclasses.replace(_units(measurement.launches, place, source), share=measurement.share)
     peaks = [launch.peak_memory_bytes[place] for launch in measurement.launches]
     known = [peak for peak in peaks if peak]
-    side.memory = Values(known, LAUNCH, True, source) if known and len(known) == len(peaks) else None
+    side.memory = (
+        Values(known, LAUNCH, True, source, share=measurement.share) if known and len(known) == len(peaks) else None
+    )
     side.flags = _launch_flags(measurement.launches, place, samples, side.step.values)
     if side.table is None:
         side.backend.unusable = next((one.unusable for one in measurement.launches if one.unusable), "")

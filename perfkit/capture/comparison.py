@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import perfkit
-from perfkit.capture.launching import Plan, Program, measure
+from perfkit.capture.launching import Program, measure
 from perfkit.capture.session import Session
+from perfkit.capture.stopping import Plan
 from perfkit.errors import UsageError
 from perfkit.launches import MeasuredSide, Measurement, is_measurement, write_measurement
 
@@ -49,6 +50,7 @@ def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite:
                 ],
                 launches=launches,
                 stopped=stopped,
+                share=plan.share(len(launches)),
             ),
         )
 

@@ -2,11 +2,14 @@
 
     launch    a fresh process for each side, all alive together: what a process keeps for its whole life (where its
               memory lies, what its compiler chose) is drawn anew, and so becomes part of the spread
-    warm-up   the first step of all sides at the same time, for it compiles; then until the steps are steady
-              (`perfkit.statistics.series.warmup_end`), not a fixed number
+    start     processes start and take their first step, which compiles, two launches at a time where memory holds them:
+              a compiler keeps one core busy. What is not being measured waits, and takes nothing
+    warm-up   until the steps are steady (`perfkit.statistics.series.warmup_end`), not a fixed number
     round     every side forwards, then every side backwards: drift that is even over a round cancels
     turn      a few steps of one side in a row, after one that is not counted; how many, each launch says from its own
               warm-up
+
+How many launches there are, `perfkit.capture.stopping` says.
 
 Which side begins is drawn by lot for each launch, from a fixed seed: where two sides are the same program, either sign
 of the difference is as likely, whatever the machine does, and the signed ranks are exact. Turns as long as the first
@@ -17,6 +20,7 @@ and medians of many steps and of few differ where the times are skewed.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -24,22 +28,25 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from perfkit.capture import memory
+from perfkit.capture import memory, stopping
 from perfkit.capture.child import Child
+from perfkit.capture.stopping import Plan
 from perfkit.errors import RunFailed
 from perfkit.launches import LAUNCHES, Launch, Turn
 from perfkit.run_folder import KERNELS, Settings
-from perfkit.statistics import ranks, series
+from perfkit.statistics import series
 from perfkit.statistics.turns import PARTS
 
 Progress = Callable[[str, str], None]
 
-FIRST_LAUNCHES = 18  # the fewest that show an effect in ten tests where one launch contradicts all others
+TOGETHER = 2  # launches that start at the same time
+LONG_STEP_NS, LONG_PROFILE = 0.4e9, 2  # from such a step on a launch has one round, and profiles so many steps a side
 WARMUP_STEPS = 60  # at most
 # A processor changes its pace for a tenth of a second at a time: many steps, in short parts, meet every pace.
-_MOST_PROFILED = 120  # steps, where they are short
+_MOST_PROFILED = 2 * PARTS  # steps, where they are short
 
 
 @dataclass(frozen=True)
@@ -51,22 +58,6 @@ class Program:
     backend: str
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured. With a `precision` (a share) launches go on until every ratio to the first side is known to
-    that, plus or minus, or `time_limit` (seconds) is over. The rule looks at the interval's width alone, never at
-    whether it leaves out 1: it favours no verdict."""
-
-    launches: int = FIRST_LAUNCHES
-    precision: float | None = None
-    time_limit: float = 1800.0
-    rounds: int = 2
-    turn_seconds: float = 0.15
-    warmup_seconds: float = 3.0
-    profiled_steps: int = 4
-    seed: int = 0
-
-
 def measure(programs: Sequence[Program], folder: Path, plan: Plan, progress: Progress) -> tuple[list[Launch], str]:
     """Measure `programs`, kernel tables below `folder`; the launches, and why there are as many as there are.
 
@@ -76,99 +67,95 @@ def measure(programs: Sequence[Program], folder: Path, plan: Plan, progress: Pro
     started = time.monotonic()
     launches: list[Launch] = []
     while True:
-        where = f"launch {len(launches) + 1}"
-        order = lots.sample(range(len(programs)), len(programs))
-        target = folder / LAUNCHES / f"{len(launches):03d}"
-        say = partial(_say, progress, where)
-        launches.append(_launch(programs, order, target, folder, plan, say))
-        stop = _stop(launches, len(programs), plan, time.monotonic() - started)
+        numbers = range(len(launches), len(launches) + _together(programs, launches, plan))
+        orders = [lots.sample(range(len(programs)), len(programs)) for _ in numbers]
+        launches += _launches(programs, orders, numbers, folder, plan, progress)
+        stop = stopping.why(launches, len(programs), plan, time.monotonic() - started)
         if stop:
             return launches, stop
 
 
-def _say(progress: Progress, launch: str, text: str) -> None:
+def _together(programs: Sequence[Program], launches: Sequence[Launch], plan: Plan) -> int:
+    """How many launches start at the same time: one until it is known what memory it takes, and on a GPU, whose memory
+    the processes would share."""
+    if not launches or any(p.settings.device != "cpu" for p in programs):
+        return 1
+    need = sum(peak or math.inf for peak in launches[-1].peak_memory_bytes)
+    fits = need * TOGETHER < (memory.available_bytes() or 0)
+    return min(TOGETHER, plan.until_look(len(launches))) if fits else 1
+
+
+def _say(progress: Progress, launch: int, text: str) -> None:
     """Each launch is a stage; what it does is how far it is."""
-    progress(launch, f"measuring · {text}")
+    progress(f"launch {launch + 1}", f"measuring · {text}")
 
 
-def _stop(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float) -> str:
-    """Why to stop now; "" to go on."""
-    n = len(launches)
-    per_launch = seconds / n
-    if plan.precision is None and n >= plan.launches:
-        return f"{n} launches, as planned"
-    if plan.precision is not None and n >= plan.launches and reached(launches, sides, plan.precision):
-        return f"the precision of {plan.precision:.2%} was reached after {n} launches"
-    if seconds + per_launch > plan.time_limit:
-        return f"the time limit of {plan.time_limit:.0f} s ended it after {n} launches"
-    return ""
-
-
-def reached(launches: Sequence[Launch], sides: int, precision: float) -> bool:
-    """Whether half the interval of every side's ratio to the first is at most `precision`."""
-    centres = [[_centre(launch, side) for launch in launches] for side in range(sides)]
-    logs = np.log(np.array(centres))
-    return all(ranks.paired(list(logs[side] - logs[0])).half <= precision for side in range(1, sides))
-
-
-def _centre(launch: Launch, side: int) -> float:
-    return float(np.median([ns for turn in launch.turns if turn.side == side for ns in turn.samples_ns]))
+def _launches(
+    programs: Sequence[Program],
+    orders: Sequence[Sequence[int]],
+    numbers: Sequence[int],
+    folder: Path,
+    plan: Plan,
+    progress: Progress,
+) -> list[Launch]:
+    """Start all sides of the launches `numbers` at the same time, measure one launch after the other, then read what
+    all of them recorded."""
+    targets = [folder / LAUNCHES / f"{number:03d}" for number in numbers]
+    says = [partial(_say, progress, number) for number in numbers]
+    with contextlib.ExitStack() as stack:
+        says[0]("starting processes")
+        groups = [_start(stack, programs, *one) for one in zip(orders, targets, strict=True)]
+        for children in groups:
+            _check_memory(children, programs)
+        first = _first_steps(groups, orders)
+        made = [_launch(*one, plan) for one in zip(groups, orders, first, says, strict=True)]
+        if plan.profiled_steps:
+            says[-1]("reading the traces")
+            tables = _read(groups, targets, folder)
+            made = [
+                msgspec.structs.replace(one, tables=paths, unusable=why)
+                for one, (paths, why) in zip(made, tables, strict=True)
+            ]
+    return made
 
 
 def _launch(
-    programs: Sequence[Program],
+    children: Sequence[Child],
     order: Sequence[int],
-    target: Path,
-    folder: Path,
+    warmup: list[list[float]],
+    say: Callable[[str], None],
     plan: Plan,
-    say: Callable[[str], None],
 ) -> Launch:
-    """Start, warm up, time and profile all sides once."""
-    with contextlib.ExitStack() as stack:
-        children = _start(stack, programs, order, target, say)
-        say("warming up")
-        warmup: list[list[float]] = [[] for _ in programs]
-        for side in order:
-            children[side].begin("settle", steps=1)
-        for side in order:
-            warmup[side] = children[side].result()
-        for side in order:
-            _warm_up(children[side], warmup[side], plan)
-        sizes = [_turn_steps(times, plan) for times in warmup]
-        for side in order:
-            children[side].call("reset_peak_memory")
-        say("timing")
-        turns = [
-            Turn(side, number, children[side].call("time", steps=sizes[side], settle=1))
-            for number in range(plan.rounds)
-            for side in (*order, *reversed(order))
-        ]
-        peaks = [child.call("peak_memory")[0] for child in children]
-        tables, unusable = [""] * len(programs), ""
-        if plan.profiled_steps:
-            say("profiling")
-            _profile(children, order, [_profiled_steps(size, plan) for size in sizes])
-            say("reading the traces")
-            tables, unusable = _read(children, target, folder)
-        return Launch(
-            turns=turns,
-            warmup_ns=warmup,
-            steady_from=[series.warmup_end(times) for times in warmup],
-            peak_memory_bytes=peaks,
-            tables=tables,
-            unusable=unusable,
-        )
+    """Warm up, time and profile all sides once; `warmup` has the first step of each, in ns."""
+    say("warming up")
+    for side in order:
+        _warm_up(children[side], warmup[side], plan)
+    sizes = [_turn_steps(times, plan) for times in warmup]
+    long = max(map(_settled, warmup)) > LONG_STEP_NS
+    for side in order:
+        children[side].call("reset_peak_memory")
+    say("timing")
+    turns = [
+        Turn(side, number, children[side].call("time", steps=sizes[side], settle=1))
+        for number in range(1 if long else plan.rounds)
+        for side in (*order, *reversed(order))
+    ]
+    peaks = [child.call("peak_memory")[0] for child in children]
+    if plan.profiled_steps:
+        say("profiling")
+        _profile(children, order, [min(LONG_PROFILE, plan.profiled_steps) if long else _profiled_steps(size, plan)
+                                   for size in sizes])  # fmt: skip
+    return Launch(
+        turns=turns,
+        warmup_ns=warmup,
+        steady_from=[series.warmup_end(times) for times in warmup],
+        peak_memory_bytes=peaks,
+        tables=[""] * len(children),
+    )
 
 
-def _start(
-    stack: contextlib.ExitStack,
-    programs: Sequence[Program],
-    order: Sequence[int],
-    target: Path,
-    say: Callable[[str], None],
-) -> list[Child]:
-    """Processes by side, started and prepared in the order drawn, at the same time."""
-    say("starting processes")
+def _start(stack: contextlib.ExitStack, programs: Sequence[Program], order: Sequence[int], target: Path) -> list[Child]:
+    """Processes by side, started in the order drawn; each builds its model and program."""
     started: dict[int, Child] = {}
     for side in order:
         program = programs[side]
@@ -176,7 +163,11 @@ def _start(
         log = target / f"{side}" / "log.txt"
         started[side] = stack.enter_context(Child(program.label, log, environment))
         started[side].begin("prepare", settings=program.settings, backend=program.backend)
-    children = [started[side] for side in range(len(programs))]
+    return [started[side] for side in range(len(programs))]
+
+
+def _check_memory(children: Sequence[Child], programs: Sequence[Program]) -> None:
+    """Wait until all sides of a launch are prepared. Raises `RunFailed` where memory does not hold them at once."""
     facts = [child.result()[0] for child in children]
     need = sum(f.parameters * 4.0 * (4 if p.settings.training else 2) for f, p in zip(facts, programs, strict=True))
     available = memory.available_bytes()
@@ -185,7 +176,14 @@ def _start(
             f"Memory does not hold all {len(programs)} sides at once.",
             "Measure each alone with `perfkit run`, and compare the run folders.",
         )
-    return children
+
+
+def _first_steps(groups: Sequence[Sequence[Child]], orders: Sequence[Sequence[int]]) -> list[list[list[float]]]:
+    """The first step of every process, all at the same time, for it compiles: ns by launch and side, in lists."""
+    for children, order in zip(groups, orders, strict=True):
+        for side in order:
+            children[side].begin("settle", steps=1)
+    return [[child.result() for child in children] for children in groups]
 
 
 def _warm_up(child: Child, times: list[float], plan: Plan) -> None:
@@ -201,9 +199,12 @@ def _warm_up(child: Child, times: list[float], plan: Plan) -> None:
         chunk = series.STEADY if sum(times) < plan.warmup_seconds * 0.5e9 else 1
 
 
+def _settled(warmup: Sequence[float]) -> float:
+    return float(np.median(warmup[len(warmup) // 2 :]))
+
+
 def _turn_steps(warmup: Sequence[float], plan: Plan) -> int:
-    step = float(np.median(warmup[len(warmup) // 2 :]))
-    return max(1, min(100, round(plan.turn_seconds * 1e9 / step)))
+    return max(1, min(100, round(plan.turn_seconds * 1e9 / _settled(warmup))))
 
 
 def _profiled_steps(turn: int, plan: Plan) -> int:
@@ -229,15 +230,22 @@ def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[in
         child.call("finish_recording")
 
 
-def _read(children: Sequence[Child], target: Path, folder: Path) -> tuple[list[str], str]:
-    """Let all sides read what they recorded, at the same time; the paths of their kernel tables below `folder`.
+def _read(groups: Sequence[Sequence[Child]], targets: Sequence[Path], folder: Path) -> list[tuple[list[str], str]]:
+    """Let all sides of all launches read what they recorded, at the same time; by launch the paths of their kernel tables
+    below `folder`.
 
-    The traces are not kept. Where that of any side is unusable none has a table, for launches are compared in pairs;
-    then the second value says why.
+    The traces are not kept. Where that of any side is unusable none of its launch has a table, for launches are compared
+    in pairs; then the second value says why.
     """
-    folders = [target / f"{side}" for side in range(len(children))]
-    for child, own in zip(children, folders, strict=True):
-        child.begin("read_recording", folder=str(own))
+    own = [[target / f"{side}" for side in range(len(group))] for group, target in zip(groups, targets, strict=True)]
+    for children, folders in zip(groups, own, strict=True):
+        for child, where in zip(children, folders, strict=True):
+            child.begin("read_recording", folder=str(where))
+    return [_tables(children, folders, folder) for children, folders in zip(groups, own, strict=True)]
+
+
+def _tables(children: Sequence[Child], folders: Sequence[Path], folder: Path) -> tuple[list[str], str]:
+    """The tables of one launch, as `_read` says."""
     unusable = []
     for child, own in zip(children, folders, strict=True):
         found = child.result()

@@ -37,9 +37,18 @@ def compare(
     launches: Annotated[
         int,
         typer.Option(
-            help="Launches, each with a fresh process for every side; at least this many.", rich_help_panel=MEASURE
+            help="Launches, each with a fresh process for every side; with --precision at least so many.",
+            rich_help_panel=MEASURE,
         ),
-    ] = 18,
+    ] = 20,
+    early: Annotated[
+        bool,
+        typer.Option(
+            "--early/--no-early",
+            help="Stop after 8 launches where every step's verdict is clear by then; passes and families may need all.",
+            rich_help_panel=MEASURE,
+        ),
+    ] = True,
     precision: Annotated[
         str,
         typer.Option(
@@ -149,7 +158,7 @@ def compare(
     from perfkit.cli.shown import progress
     from perfkit.comparing import check_comparable, sides_of
 
-    plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit)
+    plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit, early)
     if self_test:
         return measured.self_test(texts, backend or "eager", asked, plan, tries, as_json)
     if not texts:

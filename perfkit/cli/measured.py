@@ -11,22 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfkit.capture.launching import Plan, Program
+    from perfkit.capture.launching import Program
+    from perfkit.capture.stopping import Plan
 
 ALARMS = 0.05  # more false alarms than this fail the self-test
 SELF_TEST = "mlp"  # the workload of the self-test where none is named
 
 
-def plan(launches: int, precision: float | None, time_limit: float) -> Plan:
+def plan(launches: int, precision: float | None, time_limit: float, early: bool = True) -> Plan:
     """How much to measure. Raises `UsageError` for what cannot be."""
-    from perfkit.capture.launching import Plan
+    from perfkit.capture.stopping import EARLY, Plan
     from perfkit.errors import UsageError
 
     if launches < 1:
         raise UsageError("--launches must be at least 1.", "Six are the fewest that can show anything.")
     if precision == 0:
         raise UsageError("--precision must be above 0.", "Write --precision 1%.")
-    return Plan(launches=launches, precision=precision, time_limit=time_limit)
+    return Plan(launches=launches, precision=precision, time_limit=time_limit, early=EARLY if early else 0)
 
 
 def wanted(texts: Sequence[str], backend: str) -> bool:

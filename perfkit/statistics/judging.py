@@ -9,9 +9,11 @@ compared as ratios, by ranks of their logarithms (`perfkit.statistics.ranks`), w
     cannot tell           it holds 1, and such a difference could have stayed hidden; or there was too little to test
 
 What the values cannot tell, because they were measured in one process or at different times, is allowed for: the
-interval is widened by the factor 1 + `allowance` on both sides. Beside an allowance, which keeps false verdicts rare
-by itself, p may be 5 %. Why 2 % without one: at 5 % a hundred comparisons of equal programs would often hold more than
-five false verdicts.
+interval is widened by the factor 1 + `allowance` on both sides. Where launches may stop early, each number of launches
+at which they may has a `share` of the error: p is divided by it, and the interval leaves out that share of 5 %. The
+shares sum to 1, so whatever stops the launches, all looks together err no oftener than one would. Beside an allowance,
+which keeps false verdicts rare by itself, p may be 5 %. Why 2 % without one: at 5 % a hundred comparisons of equal
+programs would often hold more than five false verdicts.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from perfkit.statistics import ranks
-from perfkit.statistics.corrections import holm
+from perfkit.statistics.corrections import holm, together
 from perfkit.statistics.estimates import LEVEL
 
 BETTER, WORSE, SAME, UNKNOWN = "better", "worse", "no difference shown", "cannot tell"
@@ -50,6 +52,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = "launch"
     method: str = ""
     allowance: float = 0.0
+    share: float = 1.0  # of the error, spent at this number of launches
 
 
 def judge(
@@ -60,12 +63,14 @@ def judge(
     unit: str,
     differences: Sequence[float] | None = None,
     allowance: float = 0.0,
+    share: float = 1.0,
     resolution: float = RESOLUTION,
     higher_is_better: bool = False,
 ) -> Judgement:
     """The verdict on `second` against `first`: positive values, one a `unit`; with `pairs` they belong together.
 
-    `differences` are the log ratios of the pairs, where more is known of them than the values tell.
+    `differences` are the log ratios of the pairs, where more is known of them than the values tell; `share` the part of
+    the error that this look may spend.
 
     Raises `ValueError` for values that are not positive and finite, or for pairs of unequal number.
     """
@@ -74,10 +79,12 @@ def judge(
     if min(*first, *second) <= 0:
         raise ValueError("ratios need positive values")
     a, b = [math.log(v) for v in first], [math.log(v) for v in second]
+    level = 1 - (1 - LEVEL) * share
     if pairs:
-        shift = ranks.paired([y - x for x, y in zip(a, b, strict=True)] if differences is None else differences)
+        shift = ranks.paired([y - x for x, y in zip(a, b, strict=True)] if differences is None else differences, level)
     else:
-        shift = ranks.groups(a, b)
+        shift = ranks.groups(a, b, level)
+    p = min(1.0, shift.p / share)
     known = math.isfinite(shift.low)
     made = Judgement(
         verdict=UNKNOWN,
@@ -85,14 +92,15 @@ def judge(
         ratio=math.exp(shift.value),
         low=math.exp(shift.low) / (1 + allowance) if known else None,
         high=math.exp(shift.high) * (1 + allowance) if known else None,
-        p=shift.p,
+        p=p,
         detectable=math.exp(shift.detectable) * (1 + allowance) - 1 if known else None,
         n=shift.n,
         unit=unit,
         method=shift.method,
         allowance=allowance,
+        share=share,
     )
-    return decide(made, shift.p, resolution, higher_is_better)
+    return decide(made, p, resolution, higher_is_better)
 
 
 def _counted(n: int, unit: str) -> str:
@@ -125,9 +133,9 @@ def _more(found: Judgement, adjusted_p: float, needed: float) -> str:
 
     The least p of n signed ranks is 2^(1 − n); the correction multiplies it.
     """
-    if found.method != ranks.SIGNED_RANK or not found.p or found.p > 2.0 ** (1 - found.n) * (1 + 1e-9):
+    if found.method != ranks.SIGNED_RANK or not found.p or found.p * found.share > 2.0 ** (1 - found.n) * (1 + 1e-9):
         return ""
-    least = 1 + math.ceil(math.log2(adjusted_p / found.p / needed) - 1e-9)
+    least = 1 + math.ceil(math.log2(adjusted_p / found.p / found.share / needed) - 1e-9)
     return f", for which {least} {plural(found.unit)} are the fewest" if least > found.n else ""
 
 
@@ -137,14 +145,25 @@ def plural(unit: str) -> str:
 
 
 def correct(
-    found: Sequence[Judgement], resolution: float = RESOLUTION, higher_is_better: Collection[int] = ()
+    found: Sequence[Judgement],
+    resolution: float = RESOLUTION,
+    higher_is_better: Collection[int] = (),
+    differences: Sequence[Sequence[float] | None] | None = None,
 ) -> list[Judgement]:
-    """The judgements of one family of tests with their p values corrected by Holm's method, and the verdicts anew.
+    """The judgements of one family of tests with their p values corrected, and the verdicts anew.
 
-    `higher_is_better` holds the places in `found` of what gains by growing.
+    Where all tests are of the `differences` of the same launches (log ratios, one line a test) they are corrected
+    together (`corrections.together`), else by Holm's method. `higher_is_better` holds the places in `found` of what
+    gains by growing.
     """
     tested = [i for i, one in enumerate(found) if one.p is not None]
-    adjusted = dict(zip(tested, holm([found[i].p or 0.0 for i in tested]), strict=True))
+    lines = [differences[i] if differences else None for i in tested]
+    if tested and all(line is not None and len(line) == len(lines[0] or ()) for line in lines):
+        shares = [found[i].share for i in tested]
+        raised = [min(1.0, p / share) for p, share in zip(together(lines), shares, strict=True)]  # type: ignore[arg-type]
+    else:
+        raised = holm([found[i].p or 0.0 for i in tested])
+    adjusted = dict(zip(tested, raised, strict=True))
     return [
         decide(one, adjusted[i], resolution, i in higher_is_better) if i in adjusted else one
         for i, one in enumerate(found)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -23,13 +24,14 @@ from perfkit.statistics.estimates import LEVEL, clean
 
 SIGNED_RANK, RANK_SUM = "signed ranks", "rank sum"
 _EXACT = 60  # values a test: beyond, the normal approximation is good to four digits
-_NORMAL_975, _NORMAL_80 = 1.959964, 0.841621
+_NORMAL = NormalDist()
 
 
 class Shift(msgspec.Struct, frozen=True, kw_only=True):
     """By how much the second group lies above the first, in the unit of the values: estimate, interval, p value.
 
     `n` is the number of pairs, or of values of the smaller group; an interval of ±∞ says that there were too few.
+    `level` is the interval's.
     """
 
     value: float
@@ -38,6 +40,7 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     p: float
     n: int
     method: str
+    level: float = LEVEL
 
     @property
     def half(self) -> float:
@@ -48,14 +51,15 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     def detectable(self) -> float:
         """The least true shift that this spread would show four times out of five.
 
-        A shift is shown when it is farther from zero than half the interval, which is 1.96 standard errors where the
-        estimate is normal; so that this happens with probability 0.8 it must be 0.84 standard errors farther out.
+        A shift is shown when it is farther from zero than half the interval, which of 95 % is 1.96 standard errors
+        where the estimate is normal; so that this happens with probability 0.8 it must be 0.84 standard errors farther
+        out.
         """
-        return self.half * (1 + _NORMAL_80 / _NORMAL_975)
+        return self.half * (1 + _NORMAL.inv_cdf(0.8) / _NORMAL.inv_cdf((1 + self.level) / 2))
 
 
-def paired(differences: Sequence[float]) -> Shift:
-    """The centre of `differences` (second − first, one a pair) by signed ranks.
+def paired(differences: Sequence[float], level: float = LEVEL) -> Shift:
+    """The centre of `differences` (second − first, one a pair) by signed ranks, with its interval at `level`.
 
     Raises `ValueError` for none, or one that is not finite. Six pairs are the fewest that can show anything.
     """
@@ -64,11 +68,11 @@ def paired(differences: Sequence[float]) -> Shift:
     row, column = np.triu_indices(n)
     means = np.sort((values[row] + values[column]) / 2)
     positive = float((means > 0).sum() + (means == 0).sum() / 2)  # the sum of the ranks of positive differences
-    return _shift(means, positive, _signed_rank_counts, (n,), n, SIGNED_RANK)
+    return _shift(means, positive, _signed_rank_counts, (n,), n, SIGNED_RANK, level)
 
 
-def groups(first: Sequence[float], second: Sequence[float]) -> Shift:
-    """By how much `second` lies above `first`, by the rank sum.
+def groups(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> Shift:
+    """By how much `second` lies above `first`, by the rank sum, with the interval at `level`.
 
     Raises `ValueError` for an empty group or a value that is not finite. Four values each are the fewest that can show
     anything.
@@ -76,17 +80,27 @@ def groups(first: Sequence[float], second: Sequence[float]) -> Shift:
     a, b = clean(first), clean(second)
     between = np.sort(np.subtract.outer(b, a).ravel())
     above = float((between > 0).sum() + (between == 0).sum() / 2)
-    return _shift(between, above, _rank_sum_counts, (len(a), len(b)), min(len(a), len(b)), RANK_SUM)
+    return _shift(between, above, _rank_sum_counts, (len(a), len(b)), min(len(a), len(b)), RANK_SUM, level)
 
 
-def _shift(ordered: np.ndarray, statistic: float, counts: object, sizes: tuple[int, ...], n: int, method: str) -> Shift:
+def signed_rank_p(above: np.ndarray, n: int) -> np.ndarray:
+    """The two-sided p value of each sum of positive ranks of `n` differences, in the shape of `above`."""
+    total = n * (n + 1) // 2
+    below = _below(_signed_rank_counts, (n,), total)
+    nearer = np.minimum(above, total - above)
+    return np.minimum(1.0, 2 * below[np.floor(nearer + 1e-9).astype(np.int64)])
+
+
+def _shift(
+    ordered: np.ndarray, statistic: float, counts: object, sizes: tuple[int, ...], n: int, method: str, level: float
+) -> Shift:
     """Test and interval from the sorted pairwise values and the statistic's distribution without an effect."""
     total = len(ordered)
     below = _below(counts, sizes, total)
     p = min(1.0, 2 * float(below[math.floor(min(statistic, total - statistic) + 1e-9)]))
-    tail = int(np.searchsorted(below, (1 - LEVEL) / 2 * (1 + 1e-12), side="right"))  # values of the statistic rejected
+    tail = int(np.searchsorted(below, (1 - level) / 2 * (1 + 1e-12), side="right"))  # values of the statistic rejected
     low, high = (float(ordered[tail - 1]), float(ordered[total - tail])) if tail else (-math.inf, math.inf)
-    return Shift(value=float(np.median(ordered)), low=low, high=high, p=p, n=n, method=method)
+    return Shift(value=float(np.median(ordered)), low=low, high=high, p=p, n=n, method=method, level=level)
 
 
 def _below(counts: object, sizes: tuple[int, ...], total: int) -> np.ndarray:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from perfkit.capture import comparison
-from perfkit.capture.launching import Plan, Program
+from perfkit.capture.launching import Program
 from perfkit.capture.session import Session
+from perfkit.capture.stopping import Plan
 from perfkit.cli import shown
 from perfkit.run_folder import Settings
 

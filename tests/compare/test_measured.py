@@ -12,11 +12,12 @@ import pytest
 from perfkit.analysis.compare import compare
 from perfkit.analysis.sides import ROUND
 from perfkit.capture import comparison, launching
-from perfkit.capture.launching import Plan, Program, _stop
+from perfkit.capture.launching import Program
+from perfkit.capture.stopping import Plan, why
 from perfkit.cli.compare import compare as cli_compare
 from perfkit.comparing import load, target_of
 from perfkit.errors import RunFailed, UsageError
-from perfkit.launches import Launch, Turn, read_measurement
+from perfkit.launches import Launch, MeasuredSide, Measurement, Turn, read_measurement, write_measurement
 from perfkit.run_folder import TIMED_ALONE, Settings
 
 SMALL = Path(__file__).parents[1] / "capture" / "small.py"
@@ -103,10 +104,34 @@ def test_the_command_measures_by_the_plan_of_the_library():
     assert given["launches"].default == Plan().launches and given["time_limit"].default == Plan().time_limit
 
 
+def test_a_clear_step_ends_the_launches_early():
+    """Eight launches end it where the step is beyond 5 % for certain; their verdicts spend 40 % of the error."""
+    apart, near = [[launch(100, by + 0.01 * i) for i in range(20)] for by in (120, 103)]
+    odd = [*apart[:7], launch(100, 99)]
+    assert why(apart[:8], 2, Plan(), 1.0) == "every step's verdict stood after 8 launches"
+    assert why(apart[:7], 2, Plan(), 1.0) == why(near[:8], 2, Plan(), 1.0) == why(odd, 2, Plan(), 1.0) == ""
+    assert why(apart[:8], 2, Plan(precision=0.01), 1.0) == why(apart[:8], 2, Plan(launches=12), 1.0) == ""
+    assert [Plan().share(n) for n in (8, 20)] == pytest.approx([0.4, 0.6])
+    assert Plan(launches=12).share(12) == Plan(precision=0.01).share(20) == 1.0
+    assert [Plan().until_look(n) for n in (0, 7, 8, 20)] == [8, 1, 12, 1]
+
+
+def test_the_share_of_the_error_comes_to_every_verdict(tmp_path):
+    """All eight launches are slower by a half: p is 1/128, over the share of this look."""
+    sides = [MeasuredSide(label=label, run="", backend="eager") for label in ("A", "B")]
+    record = {"perfkit": "0", "created": "", "command": [], "sides": sides}
+    launches = [launch(100 + 0.01 * i, 150 + 0.02 * i) for i in range(8)]
+    for share, low in ((1.0, "better or worse"), (0.4, "better or worse"), (0.2, "cannot tell")):
+        write_measurement(tmp_path, Measurement(**record, launches=launches, share=share))
+        step = compare(load(target_of(tmp_path))).pairs[0].step.judgement
+        assert step.p == pytest.approx(1 / 128 / share) and step.share == share
+        assert (step.verdict == "worse") == (low != "cannot tell")
+
+
 def test_when_measuring_stops():
-    steady, wild = [launch(100, 101 + 0.01 * i) for i in range(18)], [launch(100, 100 + 9 * i) for i in range(18)]
-    assert _stop(steady[:17], 2, Plan(), 1.0) == "" and _stop(steady, 2, Plan(), 1.0) == "18 launches, as planned"
+    steady, wild = [launch(100, 101 + 0.01 * i) for i in range(20)], [launch(100, 100 + 9 * i) for i in range(20)]
+    assert why(steady[:19], 2, Plan(), 1.0) == "" and why(steady, 2, Plan(), 1.0) == "20 launches, as planned"
     precise, slow = Plan(precision=0.01), Plan(precision=0.01, time_limit=600)
-    assert "the precision of 1.00% was reached after 18 launches" in _stop(steady, 2, precise, 1.0)
-    assert _stop(wild, 2, precise, 1.0) == ""
-    assert "the time limit of 600 s ended it after 18 launches" in _stop(wild, 2, slow, 599.0)
+    assert "the precision of 1.00% was reached after 20 launches" in why(steady, 2, precise, 1.0)
+    assert why(wild, 2, precise, 1.0) == ""
+    assert "the time limit of 600 s ended it after 20 launches" in why(wild, 2, slow, 599.0)

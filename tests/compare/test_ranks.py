@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.capture.launching import Plan
+from perfkit.capture.stopping import Plan
 from perfkit.statistics import ranks
-from perfkit.statistics.corrections import holm
+from perfkit.statistics.corrections import holm, together
 from perfkit.statistics.judging import BETTER, SAME, UNKNOWN, WORSE, correct, judge
 from tests.compare.noise import launches
 
@@ -74,6 +74,52 @@ def test_holms_correction_of_a_worked_example():
     assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
     with pytest.raises(ValueError, match="between 0 and 1"):
         holm([1.5])
+
+
+def test_metrics_of_the_same_launches_are_corrected_together_as_counted_out():
+    """All exchanges of sides, one by one: how often the smallest p of all metrics is as small as this one's."""
+    random = np.random.default_rng(3)
+    lines = random.normal(0.4, 1, (3, 7))
+    p = [ranks.paired(list(line)).p for line in lines]
+    smallest = []
+    for signs in itertools.product((1, -1), repeat=7):
+        smallest.append([ranks.paired(list(line * signs)).p for line in lines])
+    order = sorted(range(3), key=p.__getitem__)
+    expected, largest = [0.0] * 3, 0.0
+    for place, metric in enumerate(order):
+        rest = [min(one[i] for i in order[place:]) for one in smallest]
+        largest = max(largest, sum(value <= p[metric] * (1 + 1e-9) for value in rest) / len(rest))
+        expected[metric] = largest
+    assert together(lines) == pytest.approx(expected)
+    assert together([[1.0] * 8] * 12) == pytest.approx([1 / 128] * 12), "what always goes together is one test"
+    assert all(a <= b + 1e-12 for a, b in zip(together(lines), holm(p), strict=True)), "never above Holm's"
+    with pytest.raises(ValueError, match="difference for every launch"):
+        together([])
+
+
+def test_two_looks_err_no_oftener_than_one():
+    """Equal sides under noise: eight launches may end it, at their share of the error, else twenty at theirs."""
+    alarms, tries, plan = 0, 500, Plan()
+    for seed in range(tries):
+        first, second = launches(np.random.default_rng(seed), plan.launches)
+        looks = [
+            judge(first[:n], second[:n], pairs=True, unit="launch", share=plan.share(n)).verdict in (BETTER, WORSE)
+            for n in (plan.early, plan.launches)
+        ]
+        alarms += any(looks)  # whatever the rule between the looks is
+    assert alarms / tries <= 0.02 + 2 * math.sqrt(0.02 * 0.98 / tries)
+
+
+@pytest.mark.parametrize("n", [8, 12])
+def test_equal_metrics_beside_changed_ones_are_called_different_no_oftener_than_allowed(n):
+    random = np.random.default_rng(n)
+    alarms, tries = 0, 600
+    for _ in range(tries):
+        lines = 0.5 * random.standard_t(3, n) + random.standard_t(3, (6, n))
+        lines[0] += 20
+        raised = together(lines)
+        alarms += min(raised[1:]) <= 0.02
+    assert alarms / tries <= 0.02 + 2 * math.sqrt(0.02 * 0.98 / tries)
 
 
 def test_each_verdict():
@@ -165,8 +211,10 @@ def test_stopping_at_a_width_raises_no_more_false_alarms(kind):
 
 
 def test_one_launch_that_contradicts_all_others_does_not_hide_an_effect_among_ten_tests():
-    first = [1.0] * Plan().launches
-    odd = judge(first, [0.5, *(1.05 + 0.001 * i for i in range(Plan().launches - 1))], pairs=True, unit="launch")
-    same = [judge(first, [1 + 0.001 * (-1) ** i for i in range(Plan().launches)], pairs=True, unit="launch")] * 9
-    assert correct([odd, *same])[0].verdict == WORSE
+    plan = Plan()
+    n, share = plan.launches, plan.share(plan.launches)
+    first = [1.0] * n
+    odd = judge(first, [0.5, *(1.05 + 0.001 * i for i in range(n - 1))], pairs=True, unit="launch", share=share)
+    level = judge(first, [1 + 0.001 * (-1) ** i for i in range(n)], pairs=True, unit="launch", share=share)
+    assert correct([odd, *[level] * 9])[0].verdict == WORSE
     assert judge(first[:12], [0.5, *([1.05] * 11)], pairs=True, unit="launch").verdict != WORSE

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.analysis.compare import in_turns
+from perfkit.analysis.compare import differences_of
 from perfkit.analysis.sides import LAUNCH, Values
 from perfkit.statistics.turns import PARTS, log_ratio
 
@@ -54,5 +54,5 @@ def test_nothing_is_said_of_series_without_a_ratio(odd):
 def test_a_launch_without_such_steps_keeps_its_own_ratio():
     first = Values([1.0, 1.0], LAUNCH, True, "x", [np.ones(4), np.zeros(4)])
     second = Values([9.0, 1.2], LAUNCH, True, "x", [np.full(4, 1.1), np.full(4, 1.2)])
-    assert in_turns(first, second) == pytest.approx([math.log(1.1), math.log(1.2)])
-    assert in_turns(Values([1.0], LAUNCH), Values([2.0], LAUNCH)) is None
+    assert differences_of(first, second) == pytest.approx([math.log(1.1), math.log(1.2)])
+    assert differences_of(Values([1.0], LAUNCH), Values([2.0], LAUNCH)) == [math.log(2)]
