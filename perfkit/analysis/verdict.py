@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit import units
@@ -11,20 +13,20 @@ from perfkit.analysis.results import BackendReport, Group, Interval
 from perfkit.analysis.roofline.withheld import TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
-from perfkit.run_folder import BackendRun, Manifest
+from perfkit.run_folder import BackendRun, Manifest, Settings
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:
-    """Sentences about a run: wrong backends, the fastest, where its time goes, its largest headroom, MFU, failures."""
+    """Sentences about a run: wrong backends, their steps, where its time goes, its largest headroom, MFU, failures."""
     by_name = {r.name: r for r in reports}
     runs = [b for b in manifest.backends if speed.trusted(b)]
     order = sorted(runs, key=lambda b: speed.step_time(b.samples_ns).value)  # type: ignore[union-attr]
     sentences = [_wrong(r) for r in reports if r.status == "wrong"]
     sentences += [f"{unusable(r)} Its timings stand." for r in reports if r.unusable]
-    sentences += _fastest(order, by_name)
+    sentences += _steps(order, by_name, manifest.settings)
     if order:
         sentences += of_profile(by_name[order[0].name])
     else:
@@ -80,34 +82,38 @@ def _wrong(report: BackendReport) -> str:
     return f"{report.name} is WRONG: {reason.rstrip('.')}. Its speed means nothing and is not compared."
 
 
-def _fastest(order: Sequence[BackendRun], by_name: dict[str, BackendReport]) -> list[str]:
-    """Who is fastest, or that the measurement cannot tell."""
-    if not order:
+# What need not be said in a command, by its name in the settings.
+_PLAIN = {
+    "variant": "", "device": "cpu", "dtype": "fp32", "grad_accumulation": 1, "optimizer": "default",
+    "compile_mode": "default", "weights": "random", "data": "synthetic",
+}  # fmt: skip
+
+
+def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], settings: Settings) -> list[str]:
+    """What a step took, the shortest first. Steps of one process each cannot tell who is faster: launches can."""
+    steps = [(run.name, step) for run in order if (step := by_name[run.name].step)]
+    if not steps:
         return []
-    best = by_name[order[0].name]
-    assert best.step is not None
-    if len(order) == 1:
-        return [f"A step takes {_time(best.step)} in {best.name}."]
-    level = [b for b in order[1:] if not _differs(speed.compare(b, order[0]))]
-    if level:
-        names = listed([order[0].name, *(b.name for b in level)])
-        return [f"No difference in speed is shown between {names}: {_times([order[0], *level], by_name)}."]
-    sentence = f"{best.name} is the fastest: a step takes {_time(best.step)}"
-    return [f"{sentence}, {_against(order, best)}."]
+    if len(steps) == 1:
+        name, step = steps[0]
+        return [f"A step takes {_time(step)} in {name}."]
+    took = listed([f"{units.text(step.value, 'ns')} in {name}" for name, step in steps])
+    return [f"In this run a step took {took}. Whether the difference holds: `{_command(order, settings)}`."]
 
 
-def _against(order: Sequence[BackendRun], best: BackendReport) -> str:
-    """The fastest beside eager where there is one, else beside the next."""
-    if best.speedup is not None:
-        return f"{_ratio(best.speedup)} as fast as eager"
-    ratio = speed.compare(order[1], order[0])
-    assert ratio is not None
-    return f"{_ratio(ratio)} as fast as {order[1].name}, the next"
-
-
-def _differs(ratio: Interval | None) -> bool:
-    """Whether the interval of a ratio of times excludes 1."""
-    return ratio is not None and not ratio.low <= 1.0 <= ratio.high
+def _command(order: Sequence[BackendRun], settings: Settings) -> str:
+    """The command that compares the backends by launches, eager first."""
+    names = sorted((run.name for run in order), key=lambda name: name != speed.REFERENCE)
+    words = ["perfkit", "compare", settings.workload, "--backend", ",".join(names), "-B", str(settings.batch_size)]
+    words += [] if settings.sequence_length is None else ["-T", str(settings.sequence_length)]
+    plain = {"preset": Path(settings.workload).stem, **_PLAIN}
+    for name, usual in plain.items():
+        value = getattr(settings, name)
+        words += [f"--{name.replace('_', '-')}", str(value)] if value and value != usual else []
+    words += [word for name, value in settings.dimensions.items() for word in ("--dim", f"{name}={value}")]
+    words += ["--executors", ",".join(settings.executors)] if settings.executors else []
+    words += ["--recompute"] * settings.recompute + ["--inference"] * (not settings.training)
+    return shlex.join(words)
 
 
 def _where(report: BackendReport) -> str:
@@ -195,18 +201,9 @@ def _mfu(report: BackendReport) -> str:
     return f"MFU is {percent(report.mfu)}: the model's matrix FLOP over the step time, of {report.mfu_ceiling}."
 
 
-def _times(runs: Iterable[BackendRun], by_name: dict[str, BackendReport]) -> str:
-    steps = [(r.name, by_name[r.name].step) for r in runs]
-    return ", ".join(f"{name} {_time(step)}" for name, step in steps if step)
-
-
 def _time(step: Interval) -> str:
     scale = units.scale_for([step.value, step.low, step.high], "ns")
     return f"{scale.text(step.value)} (95 % interval {scale.number(step.low)}–{scale.number(step.high)})"
-
-
-def _ratio(ratio: Interval) -> str:
-    return f"{ratio.value:.2f} times ({ratio.low:.2f}–{ratio.high:.2f})"
 
 
 def _shares(groups: Iterable[Group]) -> str:

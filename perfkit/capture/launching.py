@@ -231,11 +231,11 @@ def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[in
 
 
 def _read(groups: Sequence[Sequence[Child]], targets: Sequence[Path], folder: Path) -> list[tuple[list[str], str]]:
-    """Let all sides of all launches read what they recorded, at the same time; by launch the paths of their kernel tables
-    below `folder`.
+    """Let all sides of all launches read what they recorded, at the same time; by launch the paths of their kernel
+    tables below `folder`.
 
-    The traces are not kept. Where that of any side is unusable none of its launch has a table, for launches are compared
-    in pairs; then the second value says why.
+    The traces are not kept. Where that of any side is unusable none of its launch has a table, for launches are
+    compared in pairs; then the second value says why.
     """
     own = [[target / f"{side}" for side in range(len(group))] for group, target in zip(groups, targets, strict=True)]
     for children, folders in zip(groups, own, strict=True):

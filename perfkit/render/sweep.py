@@ -87,9 +87,7 @@ def _of_backend(sweep: Sweep, name: str) -> Table:
 def _speedup(member: Member) -> Cell:
     if member.speedup is None:
         return Cell(units.ABSENT)
-    doubt = member.speedup.low <= 1.0 <= member.speedup.high
-    tone = "dim" if doubt else "good" if member.speedup.value > 1 else "poor"
-    return Cell(f"{'~' if doubt else ''}{member.speedup.value:.2f}", tone)
+    return Cell(f"{member.speedup.value:.2f}")
 
 
 def _growth(sweep: Sweep) -> Table:

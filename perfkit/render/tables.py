@@ -45,7 +45,6 @@ def backends(report: Report) -> Table:
     figure_tones = [t if t == "bad" else "" for t in tones]
     sample = report.workload.sample_name if report.workload else "samples"
     steps = units.scale_for([v for b in rows if b.step for v in (b.step.low, b.step.high)], "ns")
-    ratios = units.Scale(1.0, "×", 2)
     return table(
         "Backends",
         words(
@@ -58,7 +57,6 @@ def backends(report: Report) -> Table:
         figures("step", [b.step.value if b.step else None for b in rows], "ns", figure_tones, scale=steps),
         spread("95 % CI", [b.step for b in rows], steps),
         Column("speed-up", tuple(_speedup(b) for b in rows)),
-        spread("95 % CI", [b.speedup for b in rows], ratios, priority=1),
         figures(f"{sample}/s", [b.samples_per_second for b in rows], ""),
         figures("memory", [b.peak_memory_bytes for b in rows], "iB", priority=1),
         figures("MFU", [b.mfu for b in rows], "%"),
@@ -78,14 +76,12 @@ def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale
 
 
 def _speedup(backend: BackendReport) -> Cell:
-    """The speed-up, with ~ where its interval holds 1: no difference shown. A wrong backend has none."""
+    """How many times as fast as eager in this run: no verdict, for that takes launches. A wrong backend has none."""
     if backend.status in FAULTY:
         return Cell("none", "bad")
     if backend.speedup is None:
         return Cell(units.ABSENT)
-    doubt = backend.speedup.low <= 1.0 <= backend.speedup.high
-    tone = "dim" if doubt else "good" if backend.speedup.value > 1 else "poor"
-    return Cell(f"{'~' if doubt else ''}{backend.speedup.value:.2f}×", tone)
+    return Cell(f"{backend.speedup.value:.2f}×")
 
 
 def accounting(chosen: Sequence[BackendReport]) -> Table | None:

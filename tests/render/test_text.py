@@ -105,14 +105,6 @@ def test_a_wrong_backend_never_shows_a_speedup_even_when_it_is_given_one() -> No
     assert "×" not in row
 
 
-def test_doubt_is_marked_when_the_interval_holds_one() -> None:
-    report = sample.report(wrong=False)
-    speed = report.backends[1].speedup
-    assert speed is not None
-    report.backends[1].speedup = msgspec.structs.replace(speed, value=1.01, low=0.98, high=1.03)
-    assert "~1.01×" in terminal.render(report)
-
-
 def test_colour_only_when_asked() -> None:
     assert "\x1b" not in terminal.render(sample.report())
     assert "\x1b[" in terminal.render(sample.report(), color=True)
