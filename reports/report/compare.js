@@ -67,10 +67,7 @@ function stepBar(backend, scale, longest) {
 function speedup(backend) {
   if (faulty(backend)) return el("span", { class: "tone-bad" }, "none");
   if (!backend.speedup) return ABSENT;
-  const { value, low, high } = backend.speedup;
-  const doubt = low <= 1 && high >= 1;
-  return [el("strong", { class: doubt ? "" : value > 1 ? "tone-good" : "tone-poor" }, `${doubt ? "~" : ""}${value.toFixed(2)}×`),
-    el("span", { class: "minor" }, ` ${low.toFixed(2)} – ${high.toFixed(2)}`)];
+  return el("strong", {}, `${backend.speedup.value.toFixed(2)}×`); // of this run: a verdict takes launches
 }
 
 function hideForProfile() {

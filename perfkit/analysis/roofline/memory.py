@@ -4,7 +4,7 @@ On a CPU, and on a GPU whose L2 is unknown, the ceiling is the bandwidth measure
 bytes. On a GPU that tells the size C of its L2:
 
     fits L2          distinct bytes ≤ C: bytes over the rate of L2, measured at the next smaller working set
-    … and is faster  by more than noise: near its size L2 held only a part where it was measured, and here more. Its roof
+    … and is faster  by more than noise: near its size L2 held a part where it was measured, and here more. Its roof
                      is what the best rate of L2 needs, or its own time where that is more
     does not         bytes over the rate of main memory
     … and is faster  by more than noise: L2 held a part, at most C of what it reads, and at most C of what it writes is
