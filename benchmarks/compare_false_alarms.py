@@ -18,7 +18,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from perfkit.capture.stopping import FIRST_LAUNCHES
+from perfkit.compare.stopping import FIRST_LAUNCHES
 
 WORKLOAD = ("mlp", "--preset", "deep", "--dim", "layers=4", "-B", "64")
 WRONG = {"better", "worse"}

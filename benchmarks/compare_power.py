@@ -18,11 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from perfkit.analysis.compare import compare
-from perfkit.capture import comparison
-from perfkit.capture.launching import Program
-from perfkit.capture.stopping import FIRST_LAUNCHES, Plan
-from perfkit.comparing import load, target_of
+from perfkit.compare import recording
+from perfkit.compare.judge import compare
+from perfkit.compare.launching import Program
+from perfkit.compare.sources import load, target_of
+from perfkit.compare.stopping import FIRST_LAUNCHES, Plan
 from perfkit.statistics.judging import WORSE
 from perfkit.workloads import find, resolve_settings
 
@@ -78,7 +78,7 @@ def one_try(folder: Path, seed: int, launches: int) -> dict[str, Any]:
     sides = [program(folder, "plain", PRODUCTS), program(folder, "slowed", PRODUCTS + 1)]
     target = folder / "pair"
     plan = Plan(launches=launches, seed=seed)
-    comparison.measure_into(target, [(s, "", {}) for s in sides], plan, False, True, lambda who, what: None)
+    recording.measure_into(target, [(s, "", {}) for s in sides], plan, False, True, lambda who, what: None)
     found = compare(load(target_of(target)))
     pair = found.pairs[0]
     families = {t.metric.removeprefix("family:"): t for t in pair.tested if t.metric.startswith("family:")}

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from perfkit.analysis.comparison import Condition
-    from perfkit.launches import Measurement
+    from perfkit.compare.record import Measurement
+    from perfkit.compare.results import Condition
 
 FAIL_ON = "step>+10%"
 ROUNDS = 10  # turns, spread over the time; the unit that is compared
@@ -96,9 +96,9 @@ def _save(result: Result) -> None:
     import tempfile
     from pathlib import Path
 
-    from perfkit import baselines
+    from perfkit.compare import baselines
+    from perfkit.compare.record import write_measurement
     from perfkit.hardware import fingerprint
-    from perfkit.launches import write_measurement
 
     with tempfile.TemporaryDirectory() as scratch:
         write_measurement(Path(scratch), _measurement(result))
@@ -109,7 +109,7 @@ def _measurement(result: Result) -> Measurement:
     import time
 
     import perfkit
-    from perfkit.launches import Launch, MeasuredSide, Measurement, Turn
+    from perfkit.compare.record import Launch, MeasuredSide, Measurement, Turn
 
     turns = [Turn(0, number, samples) for number, samples in enumerate(result.turns_ns)]
     launch = Launch(turns=turns, warmup_ns=[[]], steady_from=[0], peak_memory_bytes=[None], tables=[""])
@@ -124,9 +124,8 @@ def _measurement(result: Result) -> Measurement:
 
 def _check(result: Result, fail_on: str, on_cannot_tell: str) -> None:
     """Fail the test on a proven regression. A baseline that is missing, or of another machine, is said and skipped."""
-    from perfkit import baselines, comparing
-    from perfkit.analysis import gate, sides
-    from perfkit.analysis.compare import Rule
+    from perfkit.compare import baselines, gate, sides, sources
+    from perfkit.compare.judge import Rule
     from perfkit.hardware import fingerprint
 
     limits = gate.parse([fail_on])
@@ -137,7 +136,7 @@ def _check(result: Result, fail_on: str, on_cannot_tell: str) -> None:
     if saved.record.machine != fingerprint():
         warnings.warn(f"the baseline {result.name} is of another machine: not compared", stacklevel=4)
         return
-    before = comparing.load(comparing.target_of(saved.content))[0]
+    before = sources.load(sources.target_of(saved.content))[0]
     now = sides.of_launches(_measurement(result), 0, None, [], "this test")
     result.conditions = gate.check(before, now, limits, Rule())
     said = "; ".join(f"{c.text}: {c.outcome}, {c.why}" for c in result.conditions)

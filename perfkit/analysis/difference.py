@@ -1,7 +1,7 @@
 """Two reports beside each other: what each pass, family, operator and kernel takes in one and in the other.
 
 Plain differences of times, without an interval: whether one is more than noise, these numbers do not say.
-`perfkit.analysis.compare` builds on them, and does.
+`perfkit.compare.judge` builds on them, and does.
 """
 
 from __future__ import annotations

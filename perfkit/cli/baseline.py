@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from perfkit.analysis.sides import Side
+    from perfkit.compare.sides import Side
 
 app = typer.Typer(help="Save a run under a name and compare later runs with it.", no_args_is_help=True)
 
@@ -23,17 +23,17 @@ def save(
 
     Records are stored in .perfkit/baselines or in the folder that PERFKIT_BASELINES names. Traces are not copied.
     """
-    from perfkit import baselines, comparing
+    from perfkit.compare import baselines, sources
     from perfkit.errors import CheckFailed, InputError
 
-    target = comparing.find(run)
+    target = sources.find(run)
     if target is None:
         raise InputError(f"{run} is no run folder, profile or saved baseline.", "Give what `perfkit run` printed.")
     if target.wanted:
         raise InputError(
             f"A baseline keeps all of {target.path}.", f"Save it, then compare with {name}:{target.wanted}."
         )
-    sides = comparing.load(target)
+    sides = sources.load(target)
     wrong = next((side for side in sides if side.backend.status in ("wrong", "failed")), None)
     if wrong:
         raise CheckFailed(
@@ -66,7 +66,7 @@ def list_() -> None:
     """List the saved baselines: name, records, and age and sides of the newest record."""
     from rich.console import Console
 
-    from perfkit import baselines
+    from perfkit.compare import baselines
     from perfkit.render import page
     from perfkit.render.cells import figures, table, words
 
@@ -90,7 +90,7 @@ def list_() -> None:
 @app.command("rm")
 def rm(names: Annotated[list[str], typer.Argument(help="Baselines to delete, with all their records.")]) -> None:
     """Delete baselines."""
-    from perfkit import baselines
+    from perfkit.compare import baselines
     from perfkit.errors import InputError
 
     for name in names:
@@ -114,9 +114,8 @@ def history(
     import msgspec
     from rich.console import Console
 
-    from perfkit import baselines
-    from perfkit.analysis import history as analysis
     from perfkit.cli import shown
+    from perfkit.compare import baselines, history
     from perfkit.errors import InputError
     from perfkit.render import history as rendered
     from perfkit.render import page
@@ -127,7 +126,7 @@ def history(
         if not found:
             raise InputError(f"There is no baseline {name}.", "`perfkit baseline list` shows them.")
     known = [(name, [(r.record.saved, r.record.metrics, r.record.machine) for r in saved[name]]) for name in saved]
-    lines = analysis.lines(known, metric)
+    lines = history.lines(known, metric)
     made = rendered.page_of(metric, lines)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines), indent=1).decode() + "\n")

@@ -13,9 +13,9 @@ import typer
 from perfkit.cli import options
 
 if TYPE_CHECKING:
-    from perfkit.analysis.compare import Rule
-    from perfkit.analysis.comparison import Comparison
-    from perfkit.analysis.sides import Side
+    from perfkit.compare.judge import Rule
+    from perfkit.compare.results import Comparison
+    from perfkit.compare.sides import Side
 
 MEASURE, VERDICT, OUTPUT = "Measured now", "Verdict and gate", "Output"
 REGRESSED, CANNOT_TELL = 1, 3
@@ -139,8 +139,8 @@ def compare(
     The first side is the base of all others. Exit codes with --fail-on: 0 no regression, 1 a proven regression, 2 the
     sides cannot be compared, 3 cannot tell. Without --fail-on: 1 if the results of a side are wrong.
     """
-    from perfkit.analysis import gate
-    from perfkit.analysis.compare import Rule
+    from perfkit.compare import gate
+    from perfkit.compare.judge import Rule
     from perfkit.errors import UsageError
 
     texts = list(targets or [])
@@ -156,7 +156,7 @@ def compare(
     }  # fmt: skip
     from perfkit.cli import measured
     from perfkit.cli.shown import progress
-    from perfkit.comparing import check_comparable, sides_of
+    from perfkit.compare.sources import check_comparable, sides_of
 
     plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit, early)
     if self_test:
@@ -204,8 +204,8 @@ def _need_two(limits: Sequence[object], sides: int) -> None:
 
 
 def _compared(sides: Sequence[Side], rule: Rule, differs: list[str], say: Callable[[str, str], None]) -> Comparison:
-    from perfkit.analysis.compare import compare as compare_sides
-    from perfkit.comparing import how_of
+    from perfkit.compare.judge import compare as compare_sides
+    from perfkit.compare.sources import how_of
 
     found = compare_sides(sides, rule, how_of(sides, rule), say=say)
     found.created = time.strftime("%Y-%m-%dT%H:%M:%S%z")

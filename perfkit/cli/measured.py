@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfkit.capture.launching import Program
-    from perfkit.capture.stopping import Plan
+    from perfkit.compare.launching import Program
+    from perfkit.compare.stopping import Plan
 
 ALARMS = 0.05  # more false alarms than this fail the self-test
 SELF_TEST = "mlp"  # the workload of the self-test where none is named
@@ -20,7 +20,7 @@ SELF_TEST = "mlp"  # the workload of the self-test where none is named
 
 def plan(launches: int, precision: float | None, time_limit: float, early: bool = True) -> Plan:
     """How much to measure. Raises `UsageError` for what cannot be."""
-    from perfkit.capture.stopping import EARLY, Plan
+    from perfkit.compare.stopping import EARLY, Plan
     from perfkit.errors import UsageError
 
     if launches < 1:
@@ -32,10 +32,10 @@ def plan(launches: int, precision: float | None, time_limit: float, early: bool 
 
 def wanted(texts: Sequence[str], backend: str) -> bool:
     """Whether `texts` are workloads to be measured. Raises `UsageError` where some are and some are not."""
-    from perfkit import comparing
+    from perfkit.compare import sources
     from perfkit.errors import UsageError
 
-    stored = [] if backend else [text for text in texts if comparing.find(text) is not None]
+    stored = [] if backend else [text for text in texts if sources.find(text) is not None]
     if stored and len(stored) < len(texts):
         other = next(text for text in texts if text not in stored)
         if _is_workload(other):
@@ -70,8 +70,8 @@ def programs(
     texts: Sequence[str], backend: str, asked: dict[str, Any], skip: bool
 ) -> list[tuple[Program, str, dict[str, str]]]:
     """A side for each workload and backend: the program, the run folder that it belongs to, and what is unavailable."""
-    from perfkit.capture.launching import Program
     from perfkit.cli import run
+    from perfkit.compare.launching import Program
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -112,8 +112,8 @@ def measure_into(
 
     Raises `UsageError` when `folder` holds something already.
     """
-    from perfkit.capture.comparison import measure_into as measure
     from perfkit.cli.shown import need_torch, progress
+    from perfkit.compare.recording import measure_into as measure
     from perfkit.errors import UsageError
 
     need_torch("perfkit compare")
@@ -145,15 +145,15 @@ def _try(program: Program, plan: Plan, number: int, of: int, say: Callable[[str,
     """One A/A comparison, in a folder that goes away."""
     import dataclasses
 
-    from perfkit.analysis.compare import compare
-    from perfkit.capture import comparison
-    from perfkit.comparing import load, target_of
+    from perfkit.compare import recording
+    from perfkit.compare.judge import compare
+    from perfkit.compare.sources import load, target_of
 
     twins = [dataclasses.replace(program, label=label) for label in ("A", "A again")]
     with tempfile.TemporaryDirectory(prefix="perfkit-self-test-") as scratch:
         folder = Path(scratch) / "pair"
         own = dataclasses.replace(plan, seed=program.settings.seed + number)
-        comparison.measure_into(
+        recording.measure_into(
             folder, [(twin, "", {}) for twin in twins], own, False, False,
             lambda who, what: say(f"try {number + 1} of {of}", f"comparing · {who}, {what}"),
         )  # fmt: skip

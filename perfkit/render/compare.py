@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit import units
-from perfkit.analysis.comparison import (
+from perfkit.compare.results import (
     Comparison,
     Condition,
     Exchange,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfkit import units
-from perfkit.analysis.history import Line
+from perfkit.compare.history import Line
 from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
 from perfkit.render.page import Figure, Page, Section, Series
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from perfkit.capture import launching, profile
+from perfkit.capture import profile
+from perfkit.compare import launching
 from perfkit.cost import CostModel
 from perfkit.readers.kineto.trace import read_trace
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from perfkit.capture import comparison
-from perfkit.capture.launching import Program
 from perfkit.capture.session import Session
-from perfkit.capture.stopping import Plan
 from perfkit.cli import shown
+from perfkit.compare import recording
+from perfkit.compare.launching import Program
+from perfkit.compare.stopping import Plan
 from perfkit.run_folder import Settings
 
 Cli = Callable[..., Any]
@@ -73,12 +73,12 @@ def test_a_run_in_a_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_launch_of_a_comparison_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     settings = Settings(workload=SMALL, preset="one", batch_size=32)
-    sides: comparison.Sides = [
+    sides: recording.Sides = [
         (Program(label=label, settings=settings, backend="eager"), "", {}) for label in ("A", "B")
     ]
     plan = Plan(launches=2, rounds=1, profiled_steps=0, turn_seconds=0.01, warmup_seconds=0.1)
     with shown.progress() as say:
-        comparison.measure_into(tmp_path / "pair", sides, plan, check=False, overwrite=False, progress=say)
+        recording.measure_into(tmp_path / "pair", sides, plan, check=False, overwrite=False, progress=say)
     assert stages(capsys.readouterr().err) == ["launch 1: measuring", "launch 2: measuring"]
 
 

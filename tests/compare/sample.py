@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perfkit import table
-from perfkit.analysis.compare import Rule, compare
-from perfkit.analysis.comparison import Comparison, Condition
-from perfkit.analysis.sides import LAUNCH, Side, Values, of_run
+from perfkit.compare.judge import Rule, compare
+from perfkit.compare.results import Comparison, Condition
+from perfkit.compare.sides import LAUNCH, Side, Values, of_run
 from perfkit.table import KernelTable
 from tests.analysis.examples import FACTS, ROWS, backend, run
 

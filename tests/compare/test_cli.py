@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from perfkit.cli import _run
-from perfkit.launches import Launch, MeasuredSide, Measurement, Turn, write_measurement
+from perfkit.compare.record import Launch, MeasuredSide, Measurement, Turn, write_measurement
 from perfkit.run_folder import Manifest, write_manifest
 from tests.analysis.examples import backend, ceilings, run
 from tests.compare.sample import steps_table

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit import table
-from perfkit.analysis import sides
-from perfkit.analysis.compare import Rule, compare, incomparable
-from perfkit.analysis.comparison import Comparison, Waterfall
 from perfkit.analysis.results import Accounting, BackendReport, Gap
-from perfkit.analysis.sides import LAUNCH, Side, Values
-from perfkit.analysis.waterfall import waterfall
+from perfkit.compare import sides
+from perfkit.compare.judge import Rule, compare, incomparable
+from perfkit.compare.results import Comparison, Waterfall
+from perfkit.compare.sides import LAUNCH, Side, Values
+from perfkit.compare.waterfall import waterfall
 from perfkit.statistics.judging import BETTER, UNKNOWN, WORSE
 from tests.analysis.examples import backend, run
 

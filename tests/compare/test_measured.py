@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.compare import compare
-from perfkit.analysis.sides import ROUND
-from perfkit.capture import comparison, launching
-from perfkit.capture.launching import Program
-from perfkit.capture.stopping import Plan, why
 from perfkit.cli.compare import compare as cli_compare
-from perfkit.comparing import load, target_of
+from perfkit.compare import launching, recording
+from perfkit.compare.judge import compare
+from perfkit.compare.launching import Program
+from perfkit.compare.record import Launch, MeasuredSide, Measurement, Turn, read_measurement, write_measurement
+from perfkit.compare.sides import ROUND
+from perfkit.compare.sources import load, target_of
+from perfkit.compare.stopping import Plan, why
 from perfkit.errors import RunFailed, UsageError
-from perfkit.launches import Launch, MeasuredSide, Measurement, Turn, read_measurement, write_measurement
 from perfkit.run_folder import TIMED_ALONE, Settings
 
 SMALL = Path(__file__).parents[1] / "capture" / "small.py"
@@ -31,7 +31,7 @@ def program(label: str, **changes) -> Program:
 
 def measure(folder: Path, plan: Plan = QUICK, check: bool = False, overwrite: bool = False) -> None:
     sides = [(program("A"), "run", {}), (program("B"), "run", {})]
-    comparison.measure_into(folder, sides, plan, check, overwrite, lambda who, what: None)
+    recording.measure_into(folder, sides, plan, check, overwrite, lambda who, what: None)
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 # Loaded here: a test run inside this process takes out again what it loaded, and numpy does not load twice.
-import perfkit.analysis.gate
-import perfkit.comparing
+import perfkit.compare.gate
+import perfkit.compare.sources
 import perfkit.table  # noqa: F401
 
 pytest_plugins = ["pytester"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.capture.stopping import Plan
+from perfkit.compare.stopping import Plan
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm, together
 from perfkit.statistics.judging import BETTER, SAME, UNKNOWN, WORSE, correct, judge

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.analysis.compare import differences_of
-from perfkit.analysis.sides import LAUNCH, Values
+from perfkit.compare.judge import differences_of
+from perfkit.compare.sides import LAUNCH, Values
 from perfkit.statistics.turns import PARTS, log_ratio
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from perfkit.analysis import sides
-from perfkit.analysis.compare import compare
-from perfkit.analysis.comparison import TreeLine
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import BackendReport, Node, Report
+from perfkit.compare import sides
+from perfkit.compare.judge import compare
+from perfkit.compare.results import TreeLine
 from perfkit.readers.run import Run
 
 NEAR_NS = 1e-3  # times are in ns: sums of shares err in the last digits only

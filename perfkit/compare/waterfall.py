@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfkit.analysis.comparison import Waterfall, WaterfallLine
 from perfkit.analysis.results import Accounting, BackendReport
+from perfkit.compare.results import Waterfall, WaterfallLine
 
 TIMED, PROFILED, KERNELS = "timed", "profiled", "kernels"
 OVERLAP = "kernels at the same time"

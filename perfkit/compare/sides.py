@@ -1,6 +1,6 @@
 """The sides of a comparison: what was read of each, its report, and the values that are tested.
 
-A side is one backend of a run folder, a profile, or one side of a measured comparison (`perfkit.launches`), whose
+A side is one backend of a run folder, a profile, or one side of a measured comparison (`perfkit.compare.record`), whose
 launches are pooled: the profiled steps of all of them are one kernel table.
 """
 
@@ -21,7 +21,7 @@ from perfkit.analysis.report.rows import ceilings_of, in_steps, marked_for, step
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.analysis.roofline.roof import Judged
 from perfkit.analysis.roofline.withheld import judge_rows
-from perfkit.launches import Launch, Measurement
+from perfkit.compare.record import Launch, Measurement
 from perfkit.run_folder import TIMED_ALONE, TIMED_APART, BackendRun, Manifest
 from perfkit.statistics import series
 from perfkit.table import KernelTable

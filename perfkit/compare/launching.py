@@ -9,7 +9,7 @@
     turn      a few steps of one side in a row, after one that is not counted; how many, each launch says from its own
               warm-up
 
-How many launches there are, `perfkit.capture.stopping` says.
+How many launches there are, `perfkit.compare.stopping` says.
 
 Which side begins is drawn by lot for each launch, from a fixed seed: where two sides are the same program, either sign
 of the difference is as likely, whatever the machine does, and the signed ranks are exact. Turns as long as the first
@@ -31,11 +31,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from perfkit.capture import memory, stopping
+from perfkit.capture import memory
 from perfkit.capture.child import Child
-from perfkit.capture.stopping import Plan
+from perfkit.compare import stopping
+from perfkit.compare.record import LAUNCHES, Launch, Turn
+from perfkit.compare.stopping import Plan
 from perfkit.errors import RunFailed
-from perfkit.launches import LAUNCHES, Launch, Turn
 from perfkit.run_folder import KERNELS, Settings
 from perfkit.statistics import series
 from perfkit.statistics.turns import PARTS

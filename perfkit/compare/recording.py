@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import perfkit
-from perfkit.capture.launching import Program, measure
 from perfkit.capture.session import Session
-from perfkit.capture.stopping import Plan
+from perfkit.compare.launching import Program, measure
+from perfkit.compare.record import MeasuredSide, Measurement, is_measurement, write_measurement
+from perfkit.compare.stopping import Plan
 from perfkit.errors import UsageError
-from perfkit.launches import MeasuredSide, Measurement, is_measurement, write_measurement
 
 Progress = Callable[[str, str], None]
 Sides = Sequence[tuple[Program, str, dict[str, str]]]

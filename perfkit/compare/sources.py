@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit import readers
+from perfkit.compare.record import Measurement, is_measurement, read_measurement
 from perfkit.errors import InputError, UsageError
-from perfkit.launches import Measurement, is_measurement, read_measurement
 from perfkit.run_folder import MANIFEST
 
 if TYPE_CHECKING:
-    from perfkit.analysis.compare import Rule
-    from perfkit.analysis.sides import Side
+    from perfkit.compare.judge import Rule
+    from perfkit.compare.sides import Side
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
@@ -44,7 +44,7 @@ def target_of(path: Path) -> Target:
 
 def find(text: str) -> Target | None:
     """What `text` names: PATH, PATH:BACKEND, BASELINE or BASELINE:BACKEND; None where there is no such thing."""
-    from perfkit import baselines
+    from perfkit.compare import baselines
 
     for name, wanted in ((text, ""), tuple(text.rpartition(":")[::2])):
         path = Path(name) if name else None
@@ -65,7 +65,7 @@ def load(target: Target, say: Progress = quiet) -> list[Side]:
 
     Raises `InputError` for what cannot be read, or a backend that is not there.
     """
-    from perfkit.analysis import sides
+    from perfkit.compare import sides
 
     path = target.path.parent if target.path.name == MANIFEST else target.path
     if is_measurement(path):
@@ -86,8 +86,8 @@ def load(target: Target, say: Progress = quiet) -> list[Side]:
 
 def _of_run(run: Run, path: Path) -> list[Side]:
     """The backends of a run that were measured."""
-    from perfkit.analysis import sides
     from perfkit.analysis.report.analyse import analyse
+    from perfkit.compare import sides
 
     report = analyse(run)
     names = [b.name for b in run.manifest.backends if b.timed and b.status != "unavailable"]
@@ -98,7 +98,7 @@ def _of_run(run: Run, path: Path) -> list[Side]:
 
 def _measured(path: Path, say: Progress) -> list[Side]:
     """The sides of a measured comparison."""
-    from perfkit.analysis import sides
+    from perfkit.compare import sides
 
     measurement = read_measurement(path)
     runs = {name: readers.read_run(path / name) for name in {s.run for s in measurement.sides} if name}
@@ -173,7 +173,7 @@ def _labelled(found: Sequence[tuple[Target, Side]]) -> list[Side]:
 
 def check_comparable(sides: Sequence[Side], anyway: bool) -> list[str]:
     """What differs although it should not. Raises `InputError`, naming it, unless `anyway`."""
-    from perfkit.analysis.compare import incomparable
+    from perfkit.compare.judge import incomparable
 
     found = []
     for side in sides[1:]:
@@ -189,8 +189,8 @@ def check_comparable(sides: Sequence[Side], anyway: bool) -> list[str]:
 
 def how_of(sides: Sequence[Side], rule: Rule) -> str:
     """How the sides were measured, and what the intervals therefore hold."""
-    from perfkit.analysis.compare import allowance_of
-    from perfkit.analysis.sides import LAUNCH, ROUND
+    from perfkit.compare.judge import allowance_of
+    from perfkit.compare.sides import LAUNCH, ROUND
 
     steps = [side.step for side in sides if side.step]
     if len(steps) < 2:

@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 
 import perfkit
-from perfkit.analysis import difference, logical_tree, waterfall
-from perfkit.analysis.comparison import Comparison, Pair, SideResult, Tested, TreeLine
+from perfkit.analysis import difference
 from perfkit.analysis.report.aggregate import UNKNOWN
 from perfkit.analysis.results import Interval
-from perfkit.analysis.sides import LAUNCH, Side, Values
+from perfkit.compare import side_by_side, waterfall
+from perfkit.compare.results import Comparison, Pair, SideResult, Tested, TreeLine
+from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.hardware import comparable
 from perfkit.statistics import judging, median, turns
 from perfkit.statistics.judging import Judgement, judge
@@ -90,7 +91,7 @@ def _placed(side: Side, marked: pd.DataFrame | None) -> pd.DataFrame | None:
     if side.frame is None or side.judged is None:
         return None
     frame = side.frame if marked is None else align_places(side.frame, marked)
-    return logical_tree.placed(frame, side.judged, side.steps)
+    return side_by_side.placed(frame, side.judged, side.steps)
 
 
 def incomparable(first: Side, second: Side) -> list[str]:
@@ -187,7 +188,7 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
         step=step,
         tested=[msgspec.structs.replace(one, judgement=found) for one, found in zip(tested, judged, strict=True)],
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
-        exchanges=logical_tree.exchanges(one, other) if one is not None and other is not None else [],
+        exchanges=side_by_side.exchanges(one, other) if one is not None and other is not None else [],
         operators=changes.operators,
         kernels=changes.kernels,
     )
@@ -294,12 +295,12 @@ def _with_step(pair: Pair, judgement: Judgement) -> Pair:
 def _tree(placed: Sequence[pd.DataFrame | None]) -> list[TreeLine]:
     """The tree of all sides; those without a profile have empty places in it."""
     profiled = [p for p in placed if p is not None]
-    return logical_tree.tree([profiled[0].iloc[:0] if p is None else p for p in placed]) if profiled else []
+    return side_by_side.tree([profiled[0].iloc[:0] if p is None else p for p in placed]) if profiled else []
 
 
 def _result(side: Side, placed: pd.DataFrame | None) -> SideResult:
     backend = side.backend
-    evidence = logical_tree.evidence(placed) if placed is not None else {}
+    evidence = side_by_side.evidence(placed) if placed is not None else {}
     estimate = median(side.step.values) if side.step and side.step.values else None
     count = sum(g.count for g in backend.families) if backend.families else None
     return SideResult(
@@ -321,7 +322,7 @@ def _result(side: Side, placed: pd.DataFrame | None) -> SideResult:
         peak_memory_bytes=float(np.median(side.memory.values)) if side.memory else None,
         profiled_steps=side.steps,
         per=backend.per,
-        placed=1.0 - evidence.get(logical_tree.NOT_PLACED, 0.0) if evidence else None,
+        placed=1.0 - evidence.get(side_by_side.NOT_PLACED, 0.0) if evidence else None,
         evidence=evidence,
         flags=side.flags,
     )

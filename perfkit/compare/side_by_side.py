@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfkit.analysis.comparison import Cell, Exchange, TreeLine
+from perfkit.compare.results import Cell, Exchange, TreeLine
 from perfkit.tree import nodes
 from perfkit.tree.places import NOT_PLACED, Places, places_of
 

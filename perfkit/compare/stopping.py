@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.launches import Launch
+from perfkit.compare.record import Launch
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm
 from perfkit.statistics.estimates import LEVEL
