@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfkit.table import COLUMNS
+from perfkit.table import COLUMNS, INTEGER
 from perfkit.tree import shares
 from perfkit.tree.names import logical_name
+from perfkit.tree.placement import ALIGNMENT, TABLE, Placement, Words, settled
 from perfkit.tree.places import distinct
 from perfkit.tree.sequences import MOST_CELLS, Booleans, Integers, align
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ALIGNMENT = "alignment"
 _ANCHORS = ("matmul", "attention", "embedding")
 _FORWARD = ("encoder", "forward", "classifier")
 _LOOKED_AT = ("family", "shapes", "name", "operator", "pass", "layer", "module")  # of a row that is placed
@@ -93,23 +93,28 @@ def _filled(frame: pd.DataFrame, which: Integers, served: Sequence[_Served]) -> 
     import pandas as pd
 
     lines = [_columns_of(one) for one in served]
-    at = np.flatnonzero(which >= 0)
+    said = {name: Words.of([line[i] for line in lines], which) for i, name in enumerate(_FILLED)}
+    found = settled([Placement(TABLE, {n: _coded(frame[n]) for n in _FILLED}), Placement(ALIGNMENT, said)])
     result = frame.copy()
-    for place, name in enumerate(_FILLED):
-        new = np.array([line[place] for line in lines], dtype=object)[which[at]]
-        known = np.array([value is not None for value in new], bool) | (name == "serves")
-        values = frame[name].astype(object).to_numpy(copy=True)
-        values[at[known]] = new[known]
+    for name, column in found.items():
         dtype = next(c.dtype for c in COLUMNS if c.name == name)
+        words = [int(w) for w in column.words] if dtype == INTEGER else list(column.words)
+        values = np.array([*words, None], dtype=object)[column.code]
         result[name] = pd.Series(values, index=frame.index, dtype=object).astype(dtype)
     return result
 
 
-def _columns_of(served: _Served) -> tuple[Any, ...]:
+def _coded(column: pd.Series) -> Words:
+    code, words = column.factorize()
+    return Words([str(word) for word in words], code.astype(np.int64))
+
+
+def _columns_of(served: _Served) -> tuple[str | None, ...]:
     """What a row that serves this has in the columns `_FILLED`."""
     parts = [shares.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
     main = parts.index(shares.main(parts))
-    return *served[main][0], shares.text(parts), ALIGNMENT
+    pass_, layer, module, operator = served[main][0]
+    return pass_, None if layer is None else str(layer), module, operator, shares.text(parts), ALIGNMENT
 
 
 def _steps(frame: pd.DataFrame) -> list[Integers]:

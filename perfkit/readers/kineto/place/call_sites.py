@@ -12,15 +12,15 @@ is not placed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvents
-from perfkit.readers.kineto.place.places import OPTIMIZER, Place
+from perfkit.readers.kineto.place.places import Place
 from perfkit.readers.own_ranges import PASS, ROOT
 from perfkit.tree import shares
+from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words
 from perfkit.tree.sequences import MOST_CELLS, align
 from perfkit.tree.shares import CallSite
 
@@ -28,37 +28,37 @@ PROVENANCE = "provenance"
 _GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
 
 
-def on_call_sites(
+def by_call_sites(
     host: HostEvents,
     places: Place,
     chosen: Integers,
-    columns: dict[str, Any],
+    module: Coded,
+    passes: Coded,
     graphs: Sequence[Sequence[CallSite]],
     warnings: list[str],
-) -> dict[str, Any]:
-    """The place columns of the rows of `graphs`' calls; `columns` holds those of all `chosen` host events (−1: none).
+) -> list[Placement]:
+    """What `graphs`' calls say of the rows of the `chosen` host events (−1: none), and what beside them is the model's.
 
-    Returns the columns that change; nothing without graphs. Adds to `warnings` what could not be placed.
+    `module` and `passes` are those of the rows by the events; nothing without graphs. Adds to `warnings` what could not
+    be placed.
     """
     sites = [site for graph in graphs for site in graph]
     if not sites or not len(host):
-        return {}
+        return []
     called = _called(host, graphs)
     of_event = locate(host, graphs, called, warnings)
     site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
     mains = [shares.main(s.members) if s.members else None for s in sites]
-    told = np.array([m is not None for m in mains] + [False])[site]
-    changed: dict[str, Sequence[str | None]] = {
+    columns = {
         "module": [m.module if m else None for m in mains],
         "operator": [m.operator if m else None for m in mains],
-        "placed_by": [PROVENANCE] * len(sites),
-        "serves": [shares.text(s.members) for s in sites],
+        "placed_by": [PROVENANCE if m else None for m in mains],
+        "serves": [shares.text(s.members) if m else None for s, m in zip(sites, mains, strict=True)],
+        SUFFIX: [f"generated:{s.line}" if s.line and m else None for s, m in zip(sites, mains, strict=True)],
     }
-    before = dict(columns) | {"serves": Coded([], np.full(len(chosen), -1))}
-    result = {name: _over(Coded.of(before[name]), words, np.where(told, site, -1)) for name, words in changed.items()}
-    result["range"] = _with_lines(Coded.of(columns["range"]), [s.line for s in sites], np.where(told, site, -1))
+    told = Placement(CALL_SITE, {name: Words.of(words, site) for name, words in columns.items()})
     outside = (chosen >= 0) & ~_in_graphs(host, called)[np.maximum(chosen, 0)]
-    return result | _beside(places, np.where(outside, chosen, -1), result, Coded.of(columns["pass"]))
+    return [told, _beside(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
 
 
 def _called(host: HostEvents, graphs: Sequence[Sequence[CallSite]]) -> Booleans:
@@ -178,33 +178,11 @@ def _drop_shared(
             )
 
 
-def _over(before: Coded, words: Sequence[str | None], code: Integers) -> Coded:
-    """`before`, with `words[code]` in the rows where `code` is not −1."""
-    known = {word: i for i, word in enumerate(before.words)}
-    there = np.array([-1 if w is None else known.setdefault(w, len(known)) for w in words] + [-1], dtype=np.int64)
-    return Coded(list(known), np.where(code >= 0, there[code], before.code))
-
-
-def _with_lines(paths: Coded, lines: Sequence[int], site: Integers) -> Coded:
-    """Paths of ranges, that of a call with its line in the generated text behind them: `…/generated:12`."""
-    words: list[str | None] = []
-    pairs, code = np.unique(np.stack([paths.code, site]), axis=1, return_inverse=True)
-    for path, at in pairs.T.tolist():
-        line = f"generated:{lines[at]}" if at >= 0 and lines[at] else ""
-        words.append("/".join(filter(None, (paths.words[path] if path >= 0 else "", line))) or None)
-    distinct = Coded.of(words)
-    return Coded(distinct.words, distinct.code[code.reshape(-1)])
-
-
-def _beside(places: Place, chosen: Integers, columns: dict[str, Coded], passes: Coded) -> dict[str, Coded]:
-    """Module and evidence of the `chosen` rows (−1: another) that are forward, or backward in a node of autograd."""
+def _beside(places: Place, chosen: Integers, passes: Coded) -> Placement:
+    """That the `chosen` rows (−1: another) are the model's own, where they are forward, or backward in autograd."""
     in_node = places.node[np.maximum(chosen, 0)] >= 0
     words = np.array([*passes.words, ""], dtype=object)[passes.code]
-    module, by = columns["module"], columns["placed_by"]
-    evidence = np.array([*by.words, ""], dtype=object)[by.code]
-    nothing = (chosen >= 0) & (module.code < 0) & (words != OPTIMIZER) & (evidence != PROVENANCE)
-    forward, backward = nothing & (words == "forward") & ~in_node, nothing & (words == "backward") & in_node
-    return {
-        "module": _over(module, [ROOT], np.where(forward | backward, 0, -1)),
-        "placed_by": _over(by, ["range", "autograd"], np.select([forward, backward], [0, 1], -1)),
-    }
+    forward, backward = (words == "forward") & ~in_node, (words == "backward") & in_node
+    which = np.where(chosen >= 0, np.select([forward, backward], [0, 1], -1), -1)
+    evidence = ["range", "autograd"]
+    return Placement(MODEL, {"module": Words.of([ROOT, ROOT], which), "placed_by": Words.of(evidence, which)})

@@ -1,7 +1,7 @@
-"""The place columns of rows. Sources of a place apply in one order, each over what the ones before it say:
+"""The place columns of rows, from what each source says of them (`perfkit.tree.placement` has their order):
 
-ranges and autograd's links (`places`), for collectives their own range, lines of a generated program (`lines`), and
-call sites that a compiler told of (`call_sites`).
+ranges, module hooks and autograd's links (`places`), for collectives their own range, lines of a generated program
+(`lines`), call sites that a compiler told of, and the model's own work beside them (`call_sites`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, values_at
-from perfkit.readers.kineto.place.call_sites import on_call_sites
+from perfkit.readers.kineto.place.call_sites import by_call_sites
 from perfkit.readers.kineto.place.launches import Launches, find_launches
-from perfkit.readers.kineto.place.lines import on_lines
+from perfkit.readers.kineto.place.lines import by_lines
 from perfkit.readers.kineto.place.places import EVIDENCE, Place, places_of
 from perfkit.readers.kineto.place.steps import find_steps
+from perfkit.tree.placement import EVENTS, Placement, settled
 from perfkit.tree.shares import CallSite
 
 _LONGEST_PATH = 10_000  # characters of a path of ranges; damaged traces nest without end
@@ -52,8 +53,9 @@ def of_operators(
 
     Adds to `warnings` what could not be placed.
     """
-    columns = _of_events(host, placed.places, chosen, placed.places.step[chosen])
-    return _over(host, placed.places, chosen, columns, graphs, warnings)
+    columns = _of_events(host, placed.places, chosen)
+    step = placed.places.step[chosen]
+    return {"step": step} | _settled(host, placed.places, chosen, columns, graphs, warnings)
 
 
 def of_activities(
@@ -68,29 +70,33 @@ def of_activities(
     step = placed.steps.at(device.start)
     if len(host):
         step = np.where(launches.call >= 0, placed.places.step[np.maximum(launches.call, 0)], step)
-    columns = _of_events(host, placed.places, launches.around, step)
+    columns = _of_events(host, placed.places, launches.around)
     columns["operator"] = _operator_names(host, device, placed.places, launches)
-    return _over(host, placed.places, launches.around, columns, graphs, warnings)
+    return {"step": step} | _settled(host, placed.places, launches.around, columns, graphs, warnings)
 
 
-def _over(
+def _settled(
     host: HostEvents,
     places: Place,
     chosen: Integers,
-    columns: dict[str, Any],
+    columns: dict[str, Coded],
     graphs: Sequence[Sequence[CallSite]],
     warnings: list[str],
-) -> dict[str, Any]:
-    """`columns`, with what lines and call sites say of the rows."""
-    columns |= on_lines(host, places, chosen, columns)
-    return columns | on_call_sites(host, places, chosen, columns, graphs, warnings)
+) -> dict[str, Coded]:
+    """Place columns by all sources; `columns` are those of the events."""
+    passes = columns["pass"]
+    placements = [
+        Placement(EVENTS, columns),
+        *by_lines(host, places, chosen, passes),
+        *by_call_sites(host, places, chosen, columns["module"], passes, graphs, warnings),
+    ]
+    return {name: Coded(list(found.words), found.code) for name, found in settled(placements).items()}
 
 
-def _of_events(host: HostEvents, places: Place, chosen: Integers, step: Integers) -> dict[str, Any]:
+def _of_events(host: HostEvents, places: Place, chosen: Integers) -> dict[str, Coded]:
     """Place columns of the host events `chosen`, in this order; −1 stands for none and gives absent values."""
     operator = values_at(places.operator, chosen)
     return {
-        "step": step,
         "pass": Coded(places.pass_names, values_at(places.pass_, chosen)),
         "module": Coded(places.module_names, values_at(places.module, chosen)),
         "operator": Coded(host.names, values_at(host.name, operator)),

@@ -17,51 +17,43 @@ from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.place.places import OPTIMIZER, Place
 from perfkit.readers.own_ranges import LINE, Line, line_of
 from perfkit.tree import shares
+from perfkit.tree.placement import LINE as BY_LINE
+from perfkit.tree.placement import SUFFIX, Placement, Words, distinct_pairs
+
+_COLUMNS = ("module", "operator", "placed_by", "serves", SUFFIX)
 
 
-def on_lines(host: HostEvents, places: Place, chosen: Integers, columns: dict[str, Any]) -> dict[str, Any]:
-    """The place columns of the rows that ran in lines; `columns` holds those of all `chosen` host events (−1: none).
+def by_lines(host: HostEvents, places: Place, chosen: Integers, passes: Coded) -> list[Placement]:
+    """What lines say of the rows of the `chosen` host events (−1: none), whose passes are known.
 
-    Returns the columns that change; nothing where the trace has no lines.
+    Nothing where the trace has no lines, and nothing of the optimizer.
     """
     known = [line_of(name) if name.startswith(LINE) else None for name in host.names]
     if not any(known):
-        return {}
+        return []
     around = _around(host, places, np.array([line is not None for line in known]))
     event = np.where(chosen >= 0, around[np.maximum(chosen, 0)], -1)
-    code = np.where(event >= 0, host.name[np.maximum(event, 0)], -1)
-    mine = code >= 0
-    passes = Coded.of(columns["pass"])
-    words = np.array([*passes.words, None], dtype=object)[passes.code]
-    mine &= words != OPTIMIZER
-    rows: dict[str, list[Any]] = {
-        name: list(np.asarray(_objects(columns[name])))
-        for name in ("module", "operator", "range", "placed_by")
-    }  # fmt: skip
-    rows["serves"] = [None] * len(mine)
-    for row in np.flatnonzero(mine).tolist():
-        line = known[code[row]]
-        assert line is not None
-        _fill(rows, row, line, words[row])
-    return {name: Coded.of(values) for name, values in rows.items()}
+    name = np.where(event >= 0, host.name[np.maximum(event, 0)], -1)
+    optimizer = np.array([word == OPTIMIZER for word in [*passes.words, ""]])[passes.code]
+    name = np.where(optimizer, -1, name)
+    # One line of columns for each name of a range and pass that occur together.
+    pairs, which = distinct_pairs(name, passes.code)
+    told = [_told(known[n] if n >= 0 else None, passes.words[p] if p >= 0 else "") for n, p in pairs]
+    columns = {key: Words.of([one.get(key) for one in told], which) for key in _COLUMNS}
+    return [Placement(BY_LINE, columns)]
 
 
-def _fill(rows: dict[str, list[Any]], row: int, line: Line, pass_: str | None) -> None:
-    """Put what `line` says of a row into `rows`."""
-    if line.number:
-        path = f"generated:{line.number}"
-        rows["range"][row] = f"{rows['range'][row]}/{path}" if rows["range"][row] else path
+def _told(line: Line | None, pass_: str) -> dict[str, str | None]:
+    """What a line says of a row in a pass, by column."""
+    if line is None:
+        return {}
+    told: dict[str, str | None] = {SUFFIX: f"generated:{line.number}"} if line.number else {}
     if not line.served:
-        return
-    parts = [shares.Member(pass_ or "", module, operator, share) for module, operator, share in line.served]
+        return told
+    parts = [shares.Member(pass_, module, operator, share) for module, operator, share in line.served]
     main = shares.main(parts)
-    rows["module"][row], rows["operator"][row], rows["placed_by"][row] = main.module, main.operator, line.evidence
-    rows["serves"][row] = shares.text(parts)
-
-
-def _objects(values: Any) -> Any:
-    coded = Coded.of(values)
-    return np.array([*coded.words, None], dtype=object)[coded.code]
+    place = {"module": main.module, "operator": main.operator, "placed_by": line.evidence}
+    return {**told, **place, "serves": shares.text(parts)}
 
 
 def _around(host: HostEvents, places: Place, is_line: Any) -> Integers:

@@ -1,0 +1,119 @@
+"""What each source says of the places of rows, and the one order in which their words hold.
+
+    table        what a kernel table holds already
+    events       ranges around a kernel, module hooks, and autograd's links
+    model        the model's own work beside the graphs of a compiler
+    line         lines of a generated program
+    call site    calls that a compiler told of
+    alignment    the position between kernels of a reference that are certain
+
+Each says what it knows of a row and nothing else. Later ones hold over earlier ones, column by column; what a fused
+kernel serves belongs to its place, so that a source which places a row also says what the row serves, or that it serves
+nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from perfkit.tree.places import Integers
+
+SOURCES = TABLE, EVENTS, MODEL, LINE, CALL_SITE, ALIGNMENT = (
+    "table", "events", "model", "line", "call site", "alignment",
+)  # fmt: skip
+RANGE, SUFFIX = "range", "range suffix"  # the second stands behind the first in the end
+EVIDENCE, SERVES = "placed_by", "serves"
+
+
+class Column(Protocol):
+    """A column of words: the distinct `words`, and for each row the place of its word in them, −1 for none."""
+
+    @property
+    def words(self) -> Sequence[str]: ...
+    @property
+    def code(self) -> Integers: ...
+
+
+@dataclass(frozen=True)
+class Words:
+    """A column of words."""
+
+    words: Sequence[str]
+    code: Integers
+
+    @classmethod
+    def of(cls, values: Sequence[str | None], which: Integers) -> Words:
+        """The word of `values` that each row has by `which`, −1 for none; equal words become one."""
+        places: dict[str, int] = {}
+        code = np.array([-1 if v is None else places.setdefault(v, len(places)) for v in values] + [-1], np.int64)
+        return cls(list(places), code[which])
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What one of `SOURCES` says of the rows: place columns of the kernel table by name, −1 where it says nothing.
+
+    Raises `ValueError` for an unknown source.
+    """
+
+    source: str
+    columns: Mapping[str, Column]
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise ValueError(f"{self.source!r} is no source of places")
+
+
+def settled(placements: Sequence[Placement]) -> dict[str, Column]:
+    """The place columns by what all placements say, in the order of `SOURCES`, each column made once."""
+    ordered = sorted(placements, key=lambda one: SOURCES.index(one.source))
+    names = dict.fromkeys(name for one in ordered for name in one.columns)
+    found = {name: _settled(name, ordered) for name in names}
+    if SUFFIX in found:
+        suffix = found.pop(SUFFIX)
+        found[RANGE] = _joined(found[RANGE], suffix)
+    return found
+
+
+def _settled(name: str, ordered: Sequence[Placement]) -> Column:
+    found: Column | None = None
+    for one in ordered:
+        own = one.columns.get(name)
+        if own is None:
+            continue
+        says = own.code >= 0
+        if name == SERVES and EVIDENCE in one.columns:
+            says = says | (one.columns[EVIDENCE].code >= 0)
+        found = own if found is None else _over(found, own, says)
+    assert found is not None, "a column that no source has"
+    return found
+
+
+def _over(below: Column, above: Column, says: np.ndarray) -> Column:
+    """`below`, with the words of `above` where it `says` something."""
+    if not says.any():
+        return below
+    known = {word: i for i, word in enumerate(below.words)}
+    there = np.array([known.setdefault(word, len(known)) for word in above.words] + [-1], dtype=np.int64)
+    return Words(list(known), np.where(says, there[above.code], below.code))
+
+
+def _joined(paths: Column, ends: Column) -> Column:
+    """Paths, with the rows' ends behind them."""
+    pairs, which = distinct_pairs(paths.code, ends.code)
+    words = [
+        "/".join((*([paths.words[path]] if path >= 0 else []), *([ends.words[end]] if end >= 0 else []))) or None
+        for path, end in pairs
+    ]
+    return Words.of(words, which)
+
+
+def distinct_pairs(one: Integers, other: Integers) -> tuple[list[tuple[int, int]], Integers]:
+    """The pairs of two codes (−1 and up) that occur together, and for each row which of them it has."""
+    width = int(other.max(initial=-1)) + 2
+    found, which = np.unique((one.astype(np.int64) + 1) * width + other + 1, return_inverse=True)
+    return [(pair // width - 1, pair % width - 1) for pair in found.tolist()], which.reshape(-1)
