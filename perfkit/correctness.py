@@ -184,7 +184,7 @@ def judge(
     floor = FLOOR[dtype] if reference == "fp64" else COARSE_FLOOR[dtype]
     summed = floor + rounding_of_a_sum(samples)
     checks = [
-        _check(name, error, eager.errors.get(name), floor if name == OUTPUTS else summed)
+        _check(name, error, eager.errors.get(name), floor if name.partition(".")[0] == OUTPUTS else summed)
         for name, error in found.errors.items()
     ]
     checks += _update_checks(dtype, found, eager)

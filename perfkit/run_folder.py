@@ -59,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     recompute: bool = False
     optimizer: str = "default"  # how PyTorch runs it: default, foreach or fused
     weights: str = "random"
+    config: str = ""  # a folder with the config.json of a model of transformers
     data: str = "synthetic"
     compile_mode: str = "default"
     executors: tuple[str, ...] = ()

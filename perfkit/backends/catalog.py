@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -62,16 +63,22 @@ REPLACING: tuple[Callable[..., Any], ...] = (
 class CatalogProgram(AutogradProgram):
     """Eager's program, with `REPLACING` in force and the language of the kernels settled while a step runs."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, language: str | None) -> None:
-        super().__init__(model, model, optimizer, keeps_modules=True)
+    def __init__(
+        self,
+        workload: Workload,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        language: str | None,
+    ) -> None:
+        super().__init__(workload, model, model, optimizer, keeps_modules=True)
         self._language = language
         self._called: set[str] = set()
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def forward(self, batch: Batch) -> tuple[Outputs, Tensor | None]:
         with self._in_force():
             return super().forward(batch)
 
-    def train_step(self, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+    def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, Tensor | None]:
         with self._in_force():
             return super().train_step(batches)
 
@@ -111,7 +118,7 @@ class Kernels(Backend):
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CatalogProgram:
         kernels.load(settings.kernel_dirs)
         optimizer = workload.optimizer(model, settings) if settings.training else None
-        return CatalogProgram(model, optimizer, self.language)
+        return CatalogProgram(workload, model, optimizer, self.language)
 
 
 class Triton(Kernels):

@@ -12,13 +12,14 @@ Never run a compiled callable under a TorchDispatchMode: it would silently run e
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,13 @@ from perfkit.backends.inductor.recording import BETWEEN, FusedKernel, Recording,
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.run_folder import DeclaredKernel, Settings
 from perfkit.tree.shares import CallSite
+from perfkit.workloads import forms
 from perfkit.workloads.choices import unknown
 
 if TYPE_CHECKING:
     import torch
 
+    from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 DESCRIBED: dict[str, Any] = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
@@ -39,21 +42,35 @@ CPU_OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, **DESCRIBED}
 
 
 class CompiledProgram(AutogradProgram):
-    """A compiled model, with what Inductor said of its kernels while it generated them."""
+    """A compiled model, with what Inductor said of its kernels while it generated them.
 
-    def __init__(self, model: torch.nn.Module, call: Any, optimizer: torch.optim.Optimizer | None) -> None:
-        super().__init__(model, call, optimizer)
+    `whole` gives outputs and loss of a batch, compiled as one, where the workload has a loss of its own.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        model: torch.nn.Module,
+        call: Any,
+        optimizer: torch.optim.Optimizer | None,
+        whole: Any = None,
+    ) -> None:
+        super().__init__(workload, model, call, optimizer)
+        self._whole = whole
         self.recorded = Recording()
         self.recorded.sites.begin(model)
         self._breaks_before = _graph_breaks()
         self._compilations_before = _metrics()
 
     # Graphs compile at the first call, again at any call that a guard refuses, and the backward may come later still.
-    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
         with recording(self.recorded):
             return super().forward(batch)
 
-    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluated(self, batch: Batch) -> tuple[Any, Any]:
+        return self._whole(batch) if self._whole is not None else super().evaluated(batch)
+
+    def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
         with recording(self.recorded):
             return super().train_step(batches)
 
@@ -108,9 +125,20 @@ class Compile(Backend):
 
         described = CPU_OPTIONS if settings.device == "cpu" else DESCRIBED
         options = described | mode_options(settings.compile_mode)
-        call = torch.compile(model, fullgraph=False, dynamic=False, options=options)
+        compiled = functools.partial(torch.compile, fullgraph=False, dynamic=False, options=options)
         optimizer = workload.optimizer(model, settings) if settings.training else None
-        return CompiledProgram(model, call, optimizer)
+        whole = compiled(_with_loss(workload, model)) if workload.has("loss") else None
+        return CompiledProgram(workload, model, compiled(model), optimizer, whole)
+
+
+def _with_loss(workload: Workload, model: torch.nn.Module) -> Callable[[Batch], tuple[Any, Any]]:
+    """What `model` returns for a batch and the workload's loss of it, as one function: no graph ends between them."""
+
+    def evaluated(batch: Batch) -> tuple[Any, Any]:
+        result = forms.called(model, batch)
+        return result, workload.loss(result, batch)
+
+    return evaluated
 
 
 def mode_options(mode: str) -> dict[str, Any]:

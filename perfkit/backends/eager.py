@@ -32,4 +32,4 @@ class Eager(Backend):
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> AutogradProgram:
         optimizer = workload.optimizer(model, settings) if settings.training else None
-        return AutogradProgram(model, model, optimizer, keeps_modules=True)
+        return AutogradProgram(workload, model, model, optimizer, keeps_modules=True)

@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit import ranges
+from perfkit.backends.own_step import OwnStep
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 from perfkit.tree.shares import CallSite
+from perfkit.workloads import forms
 
 if TYPE_CHECKING:
     import torch
 
+    from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -31,11 +34,11 @@ class Program(ABC):
     model: torch.nn.Module
 
     @abstractmethod
-    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Outputs and loss (None without targets) of one batch."""
+    def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
+        """Outputs (`perfkit.workloads.forms.normal`) and loss (None without targets) of one batch."""
 
     @abstractmethod
-    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+    def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
         """One optimizer step over `batches` (several with gradient accumulation); outputs and loss of the last batch.
 
         The outputs hold what they say only with `outputs_wanted`. The gradients of the step stay readable through
@@ -84,41 +87,59 @@ class Program(ABC):
 
 
 class AutogradProgram(Program):
-    """The common form: a callable with the model's signature, PyTorch's autograd, and the workload's optimizer."""
+    """The common form: a callable with the model's signature, PyTorch's autograd, and the workload's optimizer.
+
+    A workload's own loss is computed by PyTorch from what `call` returns; a workload's own step is called with `call`
+    as its model.
+    """
 
     def __init__(
         self,
+        workload: Workload,
         model: torch.nn.Module,
         call: Callable[..., Any],
         optimizer: torch.optim.Optimizer | None,
         keeps_modules: bool = False,
     ) -> None:
+        self.workload = workload
         self.model = model
         self.call = call
         self.optimizer = optimizer
         self.keeps_modules = keeps_modules
+        self._own_step = OwnStep(workload, model, optimizer) if optimizer and workload.has("step") else None
 
-    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
         import torch
 
         with torch.no_grad(), ranges.in_pass("forward"):
-            outputs, loss = self.call(*batch)
-        return outputs, loss
+            result = forms.called(self.call, batch)
+        outputs, loss = (result, None) if self.workload.has("loss") else forms.parted(result)
+        return forms.normal(outputs), loss
 
-    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluated(self, batch: Batch) -> tuple[Any, Any]:
+        """Outputs and loss of one batch in training."""
+        result = forms.called(self.call, batch)
+        return (result, self.workload.loss(result, batch)) if self.workload.has("loss") else forms.parted(result)
+
+    def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
         assert self.optimizer is not None, "a program made for inference cannot train"
+        if self._own_step is not None:
+            return self._own_step.run(self.call, batches, self.outputs_wanted)
         with ranges.in_pass("zero_grad"):
             self.optimizer.zero_grad(set_to_none=True)
         for batch in batches:
             with ranges.in_pass("forward"):
-                outputs, loss = self.call(*batch)
+                outputs, found = self.evaluated(batch)
+                loss = forms.checked_loss(found)
             with ranges.in_pass("backward"):
                 (loss / len(batches) if len(batches) > 1 else loss).backward()
         with ranges.in_pass("optimizer"):
             self.optimizer.step()
-        return outputs.detach(), loss.detach()
+        return forms.normal(outputs), loss.detach()
 
     def gradients(self) -> dict[str, torch.Tensor]:
+        if self._own_step is not None:
+            return self._own_step.gradients()
         return {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
 
 

@@ -11,20 +11,29 @@ How it is called, and why so:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfkit.backends import thunder_support
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.backends.traces.origins import Modules, recording
+from perfkit.errors import PerfkitError, RunFailed
+from perfkit.ranges import ROOT
 from perfkit.run_folder import Settings, Symbol
 
 if TYPE_CHECKING:
     import torch
 
+    from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
+
+_LONGEST = 200  # characters of Thunder's message in a sentence; the log has all
+_EMPTY = re.compile(r"ProvenanceRecord\(\s*\)")
+_ORIGIN = re.compile(r"(i\d+) = PseudoInst\.(\w+\([^)]*\))")
 
 
 @dataclass(frozen=True)
@@ -50,29 +59,51 @@ class ThunderProgram(AutogradProgram):
     """
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, executors: Sequence[Any] | None
+        self,
+        workload: Workload,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        executors: Sequence[Any] | None,
     ) -> None:
         thunder = thunder_support.load()
         from perfkit.backends.traces.marks import Marks
 
         self._modules = Modules(model)
         call = thunder.jit(model, executors=executors, transforms=[Marks(self._modules)])
-        super().__init__(model, call, optimizer)
+        super().__init__(workload, model, call, optimizer)
         self.traces: Traces | None = None
         self._seen_misses = 0
         self._warnings: list[str] = []
 
-    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
-        with recording(self._modules, self._warn):
+    def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
+        with self._traced():
             result = super().forward(batch)
         self._look(training=False)
         return result
 
-    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
-        with recording(self._modules, self._warn):
+    def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
+        with self._traced():
             result = super().train_step(batches)
         self._look(training=True)
         return result
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
+        """Record where symbols come from. Raises `RunFailed` for a model that Thunder cannot trace."""
+        with recording(self._modules, self._warn):
+            try:
+                yield
+            except Exception as error:
+                if isinstance(error, PerfkitError | MemoryError) or not self._tracing():
+                    raise
+                raise untraceable(error, self._modules) from error
+
+    def _tracing(self) -> bool:
+        """Whether a trace was begun in this step and not finished."""
+        thunder = thunder_support.load()
+        finished = thunder.compile_stats(self.call).last_traces
+        begun = thunder.cache_misses(self.call) != self._seen_misses
+        return begun and (finished is None or (self.traces is not None and finished is self.traces.computation))
 
     def _warn(self, text: str) -> None:
         if text not in self._warnings:
@@ -104,6 +135,31 @@ class ThunderProgram(AutogradProgram):
         return as_text(self.traces.executed)
 
 
+def untraceable(error: Exception, modules: Modules) -> RunFailed:
+    """What is said of a model that Thunder cannot trace: in which module, and the beginning of what Thunder said."""
+    path = module_in(str(error)) or modules.left
+    text = " ".join(_EMPTY.sub("a value ", _ORIGIN.sub("", str(error))).split())
+    said = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} …"
+    where = f"the module {path}" if path not in ("", ROOT) else "its outermost module"
+    return RunFailed(f"Thunder could not trace the model, in {where}: {type(error).__name__}: {said}.")
+
+
+def module_in(text: str) -> str:
+    """The module path in Thunder's account of where a value came from (`LOAD_ATTR(i1, '_modules')` …); "" for none.
+
+    Thunder notices after it has gone through the whole model that it cannot do what the model's code did.
+    """
+    lines = dict(_ORIGIN.findall(text))
+    known: dict[str, str] = {}
+    for name, line in lines.items():
+        of, _, what = line.partition(", ")
+        if line.startswith("LOAD_ATTR(") and what.startswith("'_modules'"):
+            known[name] = known.get(of.partition("(")[2], "")
+        elif line.startswith("BINARY_SUBSCR(") and (held := of.partition("(")[2]) in known:
+            known[name] = f"{known[held]}.{what.strip(')').strip(chr(39))}".strip(".")
+    return list(known.values())[-1] if known else ""
+
+
 def executed_symbols(direction: str, trace: Any) -> list[Symbol]:
     """Each symbol of an executed trace with its executor and how often it runs, without Python's own (del, return)."""
     ran = [b.sym for b in trace.bound_symbols if b.sym.executor is not None and b.sym.executor.name != "python"]
@@ -123,4 +179,4 @@ class Thunder(Backend):
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
         executors = thunder_support.executors(settings.executors) if settings.executors else None
         optimizer = workload.optimizer(model, settings) if settings.training else None
-        return ThunderProgram(model, optimizer, executors)
+        return ThunderProgram(workload, model, optimizer, executors)

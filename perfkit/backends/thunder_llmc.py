@@ -154,7 +154,7 @@ class ThunderLlmc(Backend):
         named = thunder_support.executors(settings.executors)
         first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
         optimizer = workload.optimizer(model, settings) if settings.training else None
-        return LlmcProgram(model, optimizer, first)
+        return LlmcProgram(workload, model, optimizer, first)
 
 
 def _dtype_missing(settings: Settings | None) -> str | None:

@@ -44,6 +44,7 @@ from perfkit.run_folder import (
 REFERENCE = "eager"
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
 PROFILED_STEPS = 2
+LOG = "log.txt"
 # Before a turn, steps settle until this time has passed, or so many have run. On an H100, steps of 12 ms that wait for
 # the host took 17.5 ms as the second and third step after another process's turn.
 SETTLE_NS, SETTLE_STEPS = 150e6, 10
@@ -162,7 +163,7 @@ class Session:
 
     def _child(self, name: str, folder: Path) -> Child:
         environment = {"CUDA_LAUNCH_BLOCKING": "1"} if self.settings.launch_blocking else {}
-        return Child(name, folder / "log.txt", environment, lambda text: self.progress(name, text))
+        return Child(name, folder / LOG, environment, lambda text: self.progress(name, text))
 
     @property
     def _checked_steps(self) -> int:
@@ -337,8 +338,17 @@ class Session:
         try:
             action()
         except PerfkitError as error:
-            member.record.status, member.record.reason = "failed", str(error)
+            member.record.status, member.record.reason = "failed", _with_log(member, error)
             member.crowded = isinstance(error, OutOfMemory)
+
+
+def _with_log(member: _Member, error: PerfkitError) -> str:
+    """What went wrong, and where the whole of it can be read, unless there is a next step."""
+    log = member.folder / LOG
+    said = str(error)
+    if error.hint or not (log.is_file() and log.stat().st_size):
+        return said
+    return f"{said.rstrip('.')}. The whole message lies in {member.name}/{LOG} of the run folder."
 
 
 def _kept(member: _Member, child: Child, keep: Callable[[_Member, Any], None]) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit import ranges, timing
-from perfkit.capture.worker import Worker, sentence
+from perfkit import faults, ranges, timing
+from perfkit.capture.worker import Worker
 from perfkit.errors import PerfkitError
 from perfkit.run_folder import Settings
 
@@ -75,7 +75,7 @@ def main() -> int:
         return 1
     except Exception as error:  # whatever a backend or a user's model throws; the log has the rest
         traceback.print_exc()
-        print(sentence(error), flush=True)
+        print(faults.sentence(error), flush=True)
         return 1
     return 0
 

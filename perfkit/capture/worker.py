@@ -22,16 +22,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfkit import correctness, ranges, timing
+from perfkit import correctness, faults, ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.capture import memory, profile
 from perfkit.capture.updates import Updates
 from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, UnusableProfile, UsageError
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
+from perfkit.workloads import forms
 
 if TYPE_CHECKING:
     import torch
 
+    from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
 
@@ -110,7 +112,7 @@ class Worker:
     def _facts(self, parameters: int) -> WorkloadFacts:
         work, settings = self.workload, self.settings
         return WorkloadFacts(
-            title=work.name if settings.preset == work.name else f"{work.name} {settings.preset}",
+            title=work.title(settings),
             parameters=parameters,
             samples_per_step=work.samples_per_step(settings),
             sample_name=work.sample_name,
@@ -128,7 +130,7 @@ class Worker:
         folder, losses = Path(reference), []
         errors: dict[str, float | None] = {}
         first_ns = 0.0
-        follows = self.settings.training and not write
+        follows = self.settings.training and not write and not self.workload.has("step")
         updates = Updates(self.program, self.workload, self.settings) if follows else None
         for index in range(steps):
             self._progress(f"{'first steps' if write else 'correctness'} · step {index + 1} of {steps}")
@@ -163,11 +165,16 @@ class Worker:
             ),
             "first_step_ns": float(first_ns),
             "prepare_ns": self._prepare_ns + first_ns,
-            "warnings": updates.warnings if updates else [],
+            "warnings": updates.warnings if updates else [] if write else self._unchecked(),
         }
 
-    def _results(self, outputs: torch.Tensor, loss: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        results = {"outputs": outputs} if loss is None else {"outputs": outputs, "loss": loss}
+    def _unchecked(self) -> list[str]:
+        """A step of the workload's own may change parameters by more than its optimizer: a schedule, a clipping."""
+        own = self.settings.training and self.workload.has("step")
+        return ["The step is the workload's own: what its optimizer changes was not checked by itself."] if own else []
+
+    def _results(self, outputs: Outputs, loss: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        results = forms.by_name(outputs, correctness.OUTPUTS) | ({} if loss is None else {"loss": loss})
         if self.settings.training:
             results.update({f"gradient of {name}": g for name, g in self.program.gradients().items()})
         return results
@@ -223,12 +230,12 @@ class Worker:
         synchronize = timing.synchronizer(self.settings.device)
         return timing.measure(step, 0, steps, synchronize=synchronize, before=prepare, after=finish).ns
 
-    def _step(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _step(self) -> tuple[Outputs, torch.Tensor | None]:
         batches = self._batches(self._next_step)
         self._next_step += 1
         return self._run(batches)
 
-    def _run(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _run(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
         if self.settings.training:
             return self.program.train_step(batches)
         return self.program.forward(batches[0])
@@ -238,10 +245,7 @@ class Worker:
         settings = self.settings
         count = settings.grad_accumulation if settings.training else 1
         made = (self.workload.batch(settings, step * count + i) for i in range(count))
-        return [tuple(self._placed(tensor) for tensor in batch) for batch in made]
-
-    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.settings.device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+        return [forms.placed(batch, settings.device, self._dtype) for batch in made]
 
     def reset_peak_memory(self) -> None:
         """Begin a new peak: what came before (building, checking) does not count.
@@ -372,6 +376,8 @@ def _answer(worker: Worker, command: str, arguments: dict[str, Any]) -> tuple[st
         with ranges.listening_modules(getattr(worker, "program", None)):
             return "done", getattr(worker, command)(**arguments)
     except PerfkitError as error:
+        if error.__cause__ is not None:
+            traceback.print_exc()  # the log has what the sentence leaves out
         return "error", (type(error).__name__, error.message, error.hint)
     except OSError as error:
         return "error", (RunFailed.__name__, f"{error.strerror or error}.", "")
@@ -388,16 +394,10 @@ def explained(error: Exception) -> RunFailed:
     """An exception of somebody else's code as a sentence and, where it is known, the next step."""
     wanted = re.search(r"(?i)tried to allocate (\d+(?:\.\d+)? ?\w+)", str(error))
     if not isinstance(error, RuntimeError | MemoryError) or not (wanted or "out of memory" in str(error)):
-        return RunFailed(sentence(error))
+        return RunFailed(faults.sentence(error))
     where = "The GPU's memory" if "CUDA" in str(error) else "Memory"
     more = f": {wanted[1]} more were asked for" if wanted else ""
     return OutOfMemory(f"{where} ran out{more}.", SMALLER)
-
-
-def sentence(error: Exception) -> str:
-    """An exception of somebody else's code in one line."""
-    first = str(error).strip().split("\n", 1)[0][:300]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def main() -> None:

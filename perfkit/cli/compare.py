@@ -79,6 +79,7 @@ def compare(
     preset: options.Preset = None,
     variant: options.Variant = None,
     dim: options.Dimensions = None,
+    config: options.Config = "",
     device: options.Device = "cpu",
     dtype: options.Dtype = "fp32",
     batch_size: options.BatchSize = None,
@@ -153,6 +154,7 @@ def compare(
         "batch_size": batch_size, "sequence_length": sequence_length, "grad_accumulation": grad_accumulation,
         "recompute": recompute, "optimizer": optimizer, "training": not inference, "compile_mode": compile_mode,
         "executors": executors, "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
+        "config": config,
     }  # fmt: skip
     from perfkit.cli import measured
     from perfkit.cli.shown import progress

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,6 +41,7 @@ def inspect(
         ),
     ] = "",
     preset: Annotated[str | None, typer.Option(help="Named dimensions.", rich_help_panel=PROGRAM)] = None,
+    config: Annotated[str, typer.Option(help="hf: the folder of a model's config.json.", rich_help_panel=PROGRAM)] = "",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=PROGRAM)] = "cpu",
     inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=PROGRAM)] = False,
     listing: Annotated[
@@ -61,7 +62,8 @@ def inspect(
         if is_run_folder(Path(what)):
             found = list(_of_run(Path(what), backend))
         elif backend:
-            found = list(_of_workload(what, backend, preset, device, dtype, inference, lambda t: say("inspect", t)))
+            asked = {"preset": preset, "config": config, "device": device, "dtype": dtype, "training": not inference}
+            found = list(_of_workload(what, backend, asked, lambda t: say("inspect", t)))
         else:
             folders = [str(k) for k in kernels or ()]
             found = list(_of_kernel(what, implementation or [], dtype, arch, sizes, folders))
@@ -76,17 +78,13 @@ def _of_run(folder: Path, backend: str) -> Iterator[Inspected]:
     yield inspect_run(folder, backend)
 
 
-def _of_workload(
-    what: str, backend: str, preset: str | None, device: str, dtype: str, inference: bool, say: object
-) -> Iterator[Inspected]:
+def _of_workload(what: str, backend: str, asked: dict[str, Any], say: Callable[[str], None]) -> Iterator[Inspected]:
     from perfkit.inspection.generated import inspect_backend
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
     chosen = loader.find(what)
-    settings = resolve_settings(chosen, preset=preset, device=device, dtype=dtype, training=not inference)
-    assert callable(say)
-    yield inspect_backend(chosen, settings, backend, say)
+    yield inspect_backend(chosen, resolve_settings(chosen, **asked), backend, say)
 
 
 def _of_kernel(

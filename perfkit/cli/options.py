@@ -15,6 +15,10 @@ Dimensions = Annotated[
     list[str] | None,
     typer.Option(help="A dimension of the preset as NAME=VALUE (repeatable), such as layers=4.", rich_help_panel=WORK),
 ]
+Config = Annotated[
+    str,
+    typer.Option(help="hf: the folder of a config.json, for a model with random weights.", rich_help_panel=WORK),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)]
 Dtype = Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)]
 BatchSize = Annotated[

@@ -24,6 +24,7 @@ def run(
     preset: options.Preset = None,
     variant: options.Variant = None,
     dim: options.Dimensions = None,
+    config: options.Config = "",
     device: options.Device = "cpu",
     dtype: options.Dtype = "fp32",
     batch_size: options.BatchSize = None,
@@ -157,6 +158,7 @@ def run(
         profile_memory=profile_memory,
         launch_blocking=launch_blocking,
         weights=weights,
+        config=config,
         data=data,
     )
     chosen_backends = named(names(backend))

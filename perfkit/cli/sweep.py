@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfkit.cli import options
+
 if TYPE_CHECKING:
     from perfkit.analysis.sweep import Sweep
     from perfkit.capture.grid import Cell
@@ -45,6 +47,7 @@ def sweep(
             "--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE
         ),
     ] = False,
+    config: options.Config = "",
     weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "random",
     data: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "synthetic",
     out: Annotated[
@@ -71,7 +74,7 @@ def sweep(
     folder = out or Path("runs") / f"sweep-{loader.find(workload).name}"
     fixed = {
         "device": device, "warmup": warmup, "seed": seed, "profiler": profiler,
-        "training": not inference, "weights": weights, "data": data,
+        "training": not inference, "weights": weights, "config": config, "data": data,
     }  # fmt: skip
     cells = _cells(workload, axes, fixed, folder)
     named = runs.named(runs.names(backend))

@@ -34,7 +34,7 @@ LEAST_SHARE = 0.01  # of either side's kernel time: smaller families are shown, 
 # What the first and the other must have been asked to do alike, by its name in the settings.
 _SETTINGS = (
     "workload", "preset", "variant", "dimensions", "device", "dtype", "batch_size", "sequence_length", "training",
-    "grad_accumulation", "recompute", "optimizer", "weights", "data", "launch_blocking",
+    "grad_accumulation", "recompute", "optimizer", "weights", "config", "data", "launch_blocking",
 )  # fmt: skip
 
 

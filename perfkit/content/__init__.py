@@ -14,11 +14,11 @@ import importlib.util
 import re
 import sys
 import threading
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args
 
+from perfkit import faults
 from perfkit.errors import InputError, PerfkitError
 
 Kind = Literal["kernels", "workloads", "reports"]
@@ -107,8 +107,7 @@ def _explain(error: BaseException, file: Path) -> InputError:
     """Say in one sentence why a content file failed while it was loaded, and where."""
     if isinstance(error, SyntaxError) and error.filename:
         return InputError(f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}.", "Correct it.")
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    place = f"{file}, line {lines[-1]}," if lines else str(file)
+    place = f"{faults.place(error)}," if faults.place(error) else str(file)
     what = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "Install the missing package." if isinstance(error, ModuleNotFoundError) else "Correct the file."
     return InputError(f"{place} failed while it was loaded: {what}.", hint)

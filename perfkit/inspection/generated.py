@@ -12,10 +12,11 @@ from perfkit import backends
 from perfkit.errors import InputError, Unavailable
 from perfkit.inspection.results import Inspected
 from perfkit.run_folder import Settings, read_manifest
+from perfkit.workloads import forms
 from perfkit.workloads.interface import Workload
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 _FUSED = re.compile(r"^(\w+) = async_compile\.(cpp|cpp_pybinding|triton|cuda|multi_kernel)\(", re.MULTILINE)
 _EXTERN = re.compile(r"\b(?:extern_kernels\.(\w+)|torch\.ops\.(\w+\.\w+)(?:\.\w+)?)\(")
@@ -40,7 +41,7 @@ def inspect_backend(
     progress("building the model")
     dtype = torch.bfloat16 if settings.dtype == "bf16" else torch.float32
     model = workload.build(settings).to(device=settings.device, dtype=dtype)
-    batch = tuple(_placed(tensor, settings.device, dtype) for tensor in workload.batch(settings, 0))
+    batch = forms.placed(workload.batch(settings, 0), settings.device, dtype)
     progress("compiling: one step")
     program = chosen.prepare(workload, model, settings)
     if settings.training:
@@ -52,11 +53,6 @@ def inspect_backend(
         raise InputError(f"The backend {chosen.name} generates no program.", "Inspect compile or thunder.")
     title = f"{workload.name} {settings.preset} on {chosen.name}"
     return described(title, text, [*program.warnings(), *program.problems()])
-
-
-def _placed(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
-    """A batch's tensor on the device; floating-point ones in the precision of the model."""
-    return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
 
 
 def inspect_run(folder: Path, backend: str) -> Inspected:

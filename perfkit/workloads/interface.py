@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from perfkit.run_folder import Settings
 
 if TYPE_CHECKING:
     import torch
 
-Batch = tuple["torch.Tensor", ...]
+# A tensor; a tuple, the model's positional arguments; or a mapping, its arguments by name.
+Batch: TypeAlias = Any
 
 
 class Workload(ABC):
     """One model that perfkit can run, check, time and profile.
 
-    The model that `build` returns is called as `model(*batch)` and returns `(outputs, loss)`: `outputs` is the tensor
-    whose values the correctness check compares, `loss` a scalar, or None when the batch holds no targets (inference).
+    The model that `build` returns is called with the batch: `model(*batch)` of a tuple, `model(**batch)` of a mapping,
+    `model(batch)` of a tensor. It returns `(outputs, loss)`, or a mapping or an object with a `loss`, as those of
+    transformers do; with a method `loss` or `step` here whatever it likes. All tensors beside the loss are outputs,
+    which the correctness check compares. Without targets in the batch (inference) there need be no loss.
     """
 
     name: ClassVar[str]
@@ -39,7 +42,7 @@ class Workload(ABC):
     # Module path patterns of the repeated blocks, with one * where the index stands, such as "transformer.h.*".
     layers: ClassVar[str] = ""
     sample_name: ClassVar[str] = "samples"
-    # Which of the options weights, data, recompute and optimizer the workload honours; the others are refused.
+    # Which of the options weights, config, data, recompute and optimizer the workload honours; the others are refused.
     takes: ClassVar[frozenset[str]] = frozenset()
     # A file beside the workload's own that writes its step by hand (a `perfkit.raw.RawStep`), for the backend llmc.
     by_hand: ClassVar[str] = ""
@@ -58,6 +61,29 @@ class Workload(ABC):
 
         With `settings.training` the batch holds the targets.
         """
+
+    def loss(self, outputs: Any, batch: Batch) -> torch.Tensor:
+        """Optional: the loss () of what the model returned for `batch`, in training, where the model gives none."""
+        raise NotImplementedError
+
+    def step(self, model: Any, batch: Batch, optimizer: Any) -> Any:
+        """Optional: a whole training step, in the place of perfkit's forward, backward and optimizer step.
+
+        `model` is called as the backend has it; `optimizer` is what `optimizer` returned. What is returned counts as
+        what a model returns: `(outputs, loss)`, a loss alone, a mapping. With it there is no accumulation.
+        """
+        raise NotImplementedError
+
+    def has(self, method: str) -> bool:
+        """Whether this workload defines the optional method `loss` or `step`."""
+        return getattr(type(self), method) is not getattr(Workload, method)
+
+    def check(self, settings: Settings) -> None:  # noqa: B027 - most workloads have nothing to look at
+        """Look at `settings` before anything runs. Raises `PerfkitError` for those that cannot be run."""
+
+    def title(self, settings: Settings) -> str:
+        """What reports call a run of this workload."""
+        return self.name if settings.preset == self.name else f"{self.name} {settings.preset}"
 
     def optimizer(self, model: torch.nn.Module, settings: Settings) -> torch.optim.Optimizer:
         """The optimizer of the training step; AdamW with PyTorch's defaults unless a workload overrides it."""

@@ -18,7 +18,7 @@ PROFILERS = ("torch", "ncu", "nsys", "none")
 
 _AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1}
 # Options that do nothing unless the workload takes part, and their value when they are not used.
-_TAKES_PART = {"weights": "random", "data": "synthetic", "recompute": False, "optimizer": "default"}
+_TAKES_PART = {"weights": "random", "config": "", "data": "synthetic", "recompute": False, "optimizer": "default"}
 
 
 def resolve_settings(workload: Workload, **options: Any) -> Settings:
@@ -44,6 +44,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
     _check_numbers(workload, settings, dimensions)
     _check_parts(workload, settings)
     _check_device(settings)
+    workload.check(settings)
     return settings
 
 
@@ -94,6 +95,11 @@ def _check_parts(workload: Workload, settings: Settings) -> None:
     for name, unused in _TAKES_PART.items():
         if getattr(settings, name) != unused and name not in workload.takes:
             raise UsageError(f"{workload.name} does not take {_option(name)}.", f"Leave {_option(name)} out.")
+    if settings.training and settings.grad_accumulation > 1 and workload.has("step"):
+        raise UsageError(
+            f"{workload.name} has a training step of its own, which perfkit does not divide into batches.",
+            "Leave --grad-accumulation out.",
+        )
     if not settings.training:
         for name, unused in (("grad_accumulation", 1), ("recompute", False), ("optimizer", "default")):
             if getattr(settings, name) != unused:

@@ -9,6 +9,7 @@ from perfkit.backends import compile as compile_backend
 from perfkit.backends.compile import DESCRIBED, CompiledProgram, mode_options
 from perfkit.backends.inductor import recording as inductor
 from perfkit.errors import UsageError
+from perfkit.workloads import find
 from tests.backends.conftest import errors, worst
 
 torch = pytest.importorskip("torch")
@@ -16,6 +17,7 @@ if missing := backends.get("compile").unavailable():
     pytest.skip(missing, allow_module_level=True)
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+PLAIN = find("mlp")  # a workload whose model returns its loss
 needs_linux = pytest.mark.skipif(compile_backend.sys.platform != "linux", reason="kernel records exist on Linux only")
 
 
@@ -57,7 +59,7 @@ class Breaks(torch.nn.Module):
 
 def compiled(model, mode: str = "default") -> CompiledProgram:
     options = compile_backend.CPU_OPTIONS | mode_options(mode)
-    return CompiledProgram(model, torch.compile(model, dynamic=False, options=options), None)
+    return CompiledProgram(PLAIN, model, torch.compile(model, dynamic=False, options=options), None)
 
 
 def profiled_names(run) -> set[str]:
@@ -167,14 +169,18 @@ def test_graph_breaks_are_counted():
 def test_what_dynamo_counted_is_kept():
     """Another shape compiles both halves again, for the guard that failed; a program made later knows nothing of it."""
     model = Breaks()
-    program = CompiledProgram(model, torch.compile(model, backend="eager", dynamic=False), None)
+    program = CompiledProgram(PLAIN, model, torch.compile(model, backend="eager", dynamic=False), None)
     program.forward((torch.ones(4),))
     program.forward((torch.ones(5),))
     counted = program.compiler()
     assert counted["graphs"] == 4 and sum(counted["graph_breaks"].values()) == 2
     assert [again["function"] for again in counted["recompilations"]][:1] == ["forward"]
     assert all(again["ns"] > 0 and "size mismatch" in again["reason"] for again in counted["recompilations"])
-    assert CompiledProgram(model, None, None).compiler() == {"graphs": 0, "graph_breaks": {}, "recompilations": []}
+    assert CompiledProgram(PLAIN, model, None, None).compiler() == {
+        "graphs": 0,
+        "graph_breaks": {},
+        "recompilations": [],
+    }
 
 
 def test_without_a_compiler(monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ from perfkit.backends.inductor.provenance import (  # noqa: E402
     places_of,
     recording_sites,
 )
+from perfkit.workloads import find  # noqa: E402
 
 ATEN = torch.ops.aten
 
@@ -160,7 +161,7 @@ def test_one_fused_kernel_has_a_place_for_each_call_and_its_line_in_the_code(fre
         pytest.skip(missing)
     model = Twice()
     call = torch.compile(model, dynamic=False, options=compile_backend.CPU_OPTIONS)
-    program = compile_backend.CompiledProgram(model, call, torch.optim.SGD(model.parameters(), lr=0.1))
+    program = compile_backend.CompiledProgram(find("mlp"), model, call, torch.optim.SGD(model.parameters(), lr=0.1))
     program.train_step([(torch.randn(16, 32),)])
     assert program.warnings() == []
     forward, backward = program.call_sites()

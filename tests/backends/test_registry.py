@@ -20,7 +20,7 @@ class Mine(Backend):
     summary = "calls the model"
 
     def prepare(self, workload, model, settings):
-        return AutogradProgram(model, model, workload.optimizer(model, settings))
+        return AutogradProgram(workload, model, model, workload.optimizer(model, settings))
 """
 
 

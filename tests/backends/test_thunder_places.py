@@ -25,6 +25,7 @@ from perfkit.capture import profile  # noqa: E402
 from perfkit.cost import CostModel  # noqa: E402
 from perfkit.kernels import libraries  # noqa: E402
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
+from perfkit.workloads import find  # noqa: E402
 
 WIDTHS = (20, 28, 44)
 ROWS, TOKENS, CLASSES, INTO = 3, 9, 7, 13
@@ -110,7 +111,7 @@ def profiled(backend: str, folder):
 
         use_catalog(())
         executors = [executor, *(e for e in thunder.get_default_executors() if e is not executor)]
-    program = ThunderProgram(model, optimizer, executors)
+    program = ThunderProgram(find("mlp"), model, optimizer, executors)
     batch = (torch.randn(ROWS, TOKENS, INTO), torch.randint(CLASSES, (ROWS, TOKENS)))
     settings = Settings(workload="net", preset="", batch_size=ROWS)
     program.train_step([batch])
@@ -220,7 +221,7 @@ def test_a_thunder_without_frames_warns_and_runs(monkeypatch):
             return y, y.sum()
 
     net = Two()
-    program = ThunderProgram(net, torch.optim.SGD(net.parameters(), lr=0.1), None)
+    program = ThunderProgram(find("mlp"), net, torch.optim.SGD(net.parameters(), lr=0.1), None)
     program.train_step([(torch.ones(2, 4),)])
     assert "placed by parameters and data flow only" in program.warnings()[0]
 

@@ -129,7 +129,7 @@ def test_master_weights_are_compared_where_the_program_keeps_some() -> None:
             return result
 
     idle = torch.optim.SGD(program.model.parameters(), lr=0.0)
-    found = followed(work, settings, Mastered(program.model, program.model, idle))
+    found = followed(work, settings, Mastered(work, program.model, program.model, idle))
     assert worst(found) < 1e-6 and len(found.errors) == 2 * len(names)
 
 

@@ -18,6 +18,7 @@ tell what they can.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,14 +57,26 @@ class Modules:
             for name, parameter in model.named_parameters(remove_duplicate=False)
             if uses[id(parameter)] > 1
         ]
+        self.left = ""  # the module in which an exception left the interpreter
 
 
 @contextlib.contextmanager
 def recording(modules: Modules, warn: Callable[[str], None]) -> Iterator[None]:
-    """Tag every symbol that Thunder binds while it interprets the model; a step that traces nothing costs nothing."""
+    """Tag every symbol that Thunder binds while it interprets the model; a step that traces nothing costs nothing.
+
+    `modules.left` names the module whose code was interpreted when an exception came.
+    """
+    from thunder.core.interpreter import InterpreterRuntimeCtx
     from thunder.core.symbol import Symbol
 
-    original = Symbol.bind
+    original, pop = Symbol.bind, getattr(InterpreterRuntimeCtx, "_pop_frame_stack", None)
+    modules.left = ""
+
+    def popped(self: Any) -> Any:
+        if not modules.left and sys.exc_info()[0] is not None:
+            with contextlib.suppress(Exception):
+                modules.left = _module_of(self.frame_stack, modules.path)
+        return pop(self) if pop else None
 
     def bind(self: Any, *args: Any, **kwargs: Any) -> Any:
         bound = original(self, *args, **kwargs)
@@ -77,10 +90,14 @@ def recording(modules: Modules, warn: Callable[[str], None]) -> Iterator[None]:
         return bound
 
     setattr(Symbol, "bind", bind)  # noqa: B010  # mypy knows a method that cannot be assigned
+    if pop:
+        setattr(InterpreterRuntimeCtx, "_pop_frame_stack", popped)  # noqa: B010
     try:
         yield
     finally:
         setattr(Symbol, "bind", original)  # noqa: B010
+        if pop:
+            setattr(InterpreterRuntimeCtx, "_pop_frame_stack", pop)  # noqa: B010
 
 
 def _frames() -> Sequence[Any]:

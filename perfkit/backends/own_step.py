@@ -1,0 +1,61 @@
+"""A workload's own training step: called as it is, with the gradients that its optimizer used kept for the check.
+
+A step may clear its gradients when it is done, or clip them first. So they are read when its optimizer begins to step.
+Nothing in it is marked: what is forward, backward and optimizer the readers find by autograd's and PyTorch's own marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfkit.workloads import forms
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.workloads.forms import Outputs
+    from perfkit.workloads.interface import Batch, Workload
+
+
+class OwnStep:
+    """The step of `workload`, and what it left: the gradients of `model` by parameter name."""
+
+    def __init__(self, workload: Workload, model: torch.nn.Module, optimizer: Any) -> None:
+        self._workload, self._model, self._optimizer = workload, model, optimizer
+        self._kept: dict[str, torch.Tensor] = {}
+
+    def run(self, call: Any, batches: Sequence[Batch], keep: bool) -> tuple[Outputs, torch.Tensor | None]:
+        """Run the step once a batch; outputs and loss of the last. With `keep` the gradients are kept."""
+        import torch
+
+        self._kept = {}
+        hooks = [one.register_step_pre_hook(self._keep) for one in self._optimizers()] if keep else []
+        try:
+            for batch in batches:
+                result = self._workload.step(call, batch, self._optimizer)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        outputs, loss = forms.parted({forms.LOSS: result} if isinstance(result, float) else result)
+        return forms.normal(outputs), None if loss is None else torch.as_tensor(loss).detach()
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Those that the optimizer used first for each parameter, where they were kept; else those that are there."""
+        return self._kept or self._present()
+
+    def _keep(self, *_: Any) -> None:
+        for name, gradient in self._present().items():
+            if name not in self._kept:
+                self._kept[name] = gradient.detach().clone()
+
+    def _present(self) -> dict[str, torch.Tensor]:
+        return {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that the workload made: one, or some in a tuple, list or mapping."""
+        import torch
+
+        made = self._optimizer
+        several = made.values() if isinstance(made, dict) else made if isinstance(made, tuple | list) else [made]
+        return [one for one in several if isinstance(one, torch.optim.Optimizer)]
