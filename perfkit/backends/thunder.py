@@ -137,7 +137,7 @@ class ThunderProgram(AutogradProgram):
 
 def untraceable(error: Exception, modules: Modules) -> RunFailed:
     """What is said of a model that Thunder cannot trace: in which module, and the beginning of what Thunder said."""
-    path = module_in(str(error)) or modules.left
+    path = module_in(str(error)) or modules.left_by(error)
     text = " ".join(_EMPTY.sub("a value ", _ORIGIN.sub("", str(error))).split())
     said = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} …"
     where = f"the module {path}" if path not in ("", ROOT) else "its outermost module"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit import backends
-from perfkit.errors import InputError, Unavailable
+from perfkit import backends, faults
+from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable
 from perfkit.inspection.results import Inspected
 from perfkit.run_folder import Settings, read_manifest
 from perfkit.workloads import forms
@@ -36,6 +36,22 @@ def inspect_backend(
     reason = chosen.unavailable(settings)
     if reason:
         raise Unavailable(f"Backend {chosen.name} cannot run here: {reason}")
+    try:
+        text, program = _generated(workload, settings, chosen, progress)
+    except PerfkitError:
+        raise
+    except Exception as error:  # whatever a backend or a user's model throws
+        raise RunFailed(faults.sentence(error)) from error
+    if not text:
+        raise InputError(f"The backend {chosen.name} generates no program.", "Inspect compile or thunder.")
+    title = f"{workload.title(settings)} on {chosen.name}"
+    return described(title, text, [*program.warnings(), *program.problems()])
+
+
+def _generated(
+    workload: Workload, settings: Settings, backend: backends.Backend, progress: Callable[[str], None]
+) -> tuple[str, backends.Program]:
+    """The text of the program that `backend` made, after one step of it, and the program."""
     import torch
 
     progress("building the model")
@@ -43,16 +59,12 @@ def inspect_backend(
     model = workload.build(settings).to(device=settings.device, dtype=dtype)
     batch = forms.placed(workload.batch(settings, 0), settings.device, dtype)
     progress("compiling: one step")
-    program = chosen.prepare(workload, model, settings)
+    program = backend.prepare(workload, model, settings)
     if settings.training:
         program.train_step([batch])
     else:
         program.forward(batch)
-    text = program.generated()
-    if not text:
-        raise InputError(f"The backend {chosen.name} generates no program.", "Inspect compile or thunder.")
-    title = f"{workload.name} {settings.preset} on {chosen.name}"
-    return described(title, text, [*program.warnings(), *program.problems()])
+    return program.generated(), program
 
 
 def inspect_run(folder: Path, backend: str) -> Inspected:

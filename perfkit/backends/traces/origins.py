@@ -57,23 +57,32 @@ class Modules:
             for name, parameter in model.named_parameters(remove_duplicate=False)
             if uses[id(parameter)] > 1
         ]
-        self.left = ""  # the module in which an exception left the interpreter
+        self.raised: BaseException | None = None  # the last exception in the interpreter, and the module it came from
+        self.left = ""
+
+    def left_by(self, error: BaseException) -> str:
+        """The path of the module that was interpreted when `error` came, or what it stems from; "" for unknown."""
+        chain: list[BaseException | None] = [error]
+        while chain[-1] is not None:
+            chain.append(chain[-1].__cause__ or chain[-1].__context__)
+        return self.left if any(one is self.raised for one in chain[:-1]) else ""
 
 
 @contextlib.contextmanager
 def recording(modules: Modules, warn: Callable[[str], None]) -> Iterator[None]:
     """Tag every symbol that Thunder binds while it interprets the model; a step that traces nothing costs nothing.
 
-    `modules.left` names the module whose code was interpreted when an exception came.
+    `modules.left_by` tells, while the block runs, in whose code an exception came.
     """
     from thunder.core.interpreter import InterpreterRuntimeCtx
     from thunder.core.symbol import Symbol
 
     original, pop = Symbol.bind, getattr(InterpreterRuntimeCtx, "_pop_frame_stack", None)
-    modules.left = ""
 
     def popped(self: Any) -> Any:
-        if not modules.left and sys.exc_info()[0] is not None:
+        raised = sys.exc_info()[1] or getattr(self, "curexc", None)  # the interpreter's own, or the model's
+        if raised is not None and raised is not modules.raised:
+            modules.raised = raised
             with contextlib.suppress(Exception):
                 modules.left = _module_of(self.frame_stack, modules.path)
         return pop(self) if pop else None
@@ -95,6 +104,7 @@ def recording(modules: Modules, warn: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        modules.raised = None
         setattr(Symbol, "bind", original)  # noqa: B010
         if pop:
             setattr(InterpreterRuntimeCtx, "_pop_frame_stack", pop)  # noqa: B010
