@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -26,8 +27,9 @@ def key_of(name: str, text: bytes) -> Key:
     return (name, dims, types, strides, concrete)
 
 
+@lru_cache(1024)
 def decoded(text: bytes) -> Any:
-    """The value of a JSON text; None where it is none."""
+    """The value of a JSON text, not to be changed, for the same text comes back; None where it is none."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -107,6 +107,7 @@ class Collector:
         name = self._names.column([e.name for e in events])
         calls, others = Some(category == RUNTIME), Some(category != RUNTIME)
         of_calls, of_others = calls.of(args), others.of(args)
+        hierarchy, message = self._rarely_stated(of_others)
         self._host.add(
             name=name,
             category=category,
@@ -115,8 +116,8 @@ class Collector:
             forward_thread=others.spread(tight([a.forward_thread for a in of_others])),
             correlation=calls.spread(tight([a.correlation for a in of_calls])),
             call=self._call_codes(name, args),
-            hierarchy=others.spread(self._hierarchy_codes(of_others)),
-            message=others.spread(self._message_codes(of_others)),
+            hierarchy=others.spread(hierarchy),
+            message=others.spread(message),
             start=reals([e.ts for e in events]),
             length=reals([e.dur for e in events]),
         )
@@ -146,11 +147,13 @@ class Collector:
             self._keeps = np.append(self._keeps, np.array(new, bool))
         return self._keeps[name]
 
-    def _hierarchy_codes(self, args: Sequence[Args]) -> Integers:
-        stated = [a.hierarchy for a in args]
-        if not any(stated):
-            return np.full(len(args), -1, np.int32)
-        return np.array([self._hierarchies.code(text) if text else -1 for text in stated], np.int32)
+    def _rarely_stated(self, args: Sequence[Args]) -> tuple[Integers, Integers]:
+        """Codes of module hierarchies and of messages, which most traces do not hold: one look finds neither."""
+        none = np.full(len(args), -1, np.int32)
+        if not [a for a in args if a.hierarchy or a.collective is not None]:
+            return none, none
+        code = self._hierarchies.code
+        return np.array([code(a.hierarchy) if a.hierarchy else -1 for a in args], np.int32), self._message_codes(args)
 
     def _add_device(self, events: list[Complete], kind: Integers) -> None:
         args, moving = [e.args for e in events], Some((kind == COPY) | (kind == FILL))
