@@ -115,7 +115,7 @@ def say_where(written: list[Path], run: Path | None, listed: Sequence[Path] = ()
 
 def complain_of_profiles(report: Report) -> bool:
     """Say on stderr which profiles are unusable, and why; whether any is."""
-    from perfkit.analysis import verdict
+    from perfkit.analysis.report import verdict
 
     found = [backend for backend in report.backends if backend.unusable]
     for backend in found:

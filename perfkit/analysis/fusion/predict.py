@@ -209,10 +209,7 @@ def beside_achieved(backends: Sequence[BackendReport], cases: Mapping[str, Case]
     if compiled is None:
         return list(backends)
     return [
-        msgspec.structs.replace(backend, fusion=_achieved(backend, backend.fusion, compiled, cases))
-        if backend.fusion
-        else backend
-        for backend in backends
+        msgspec.structs.replace(b, fusion=_achieved(b, b.fusion, compiled, cases)) if b.fusion else b for b in backends
     ]
 
 

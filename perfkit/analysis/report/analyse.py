@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import perfkit
-from perfkit.analysis import source, verdict
+from perfkit.analysis import source
 from perfkit.analysis.fusion import predict
-from perfkit.analysis.report import points
+from perfkit.analysis.report import points, verdict
 from perfkit.analysis.report.backend import missing, of_record, profiled
 from perfkit.analysis.report.rows import ceilings_of
 from perfkit.analysis.results import BackendReport, Report, Roof
