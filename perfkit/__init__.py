@@ -5,6 +5,13 @@
     run = perfkit.read("runs/gpt2")   # shows itself in a notebook
     run.tables["eager"].frame         # the kernel table, a pandas data frame
 
+    with perfkit.profile("runs/mine", warmup=5, steps=3) as p:   # or as a decorator of a function that is a step
+        for batch in loader:
+            with perfkit.range("augment"):                       # free while nothing records
+                batch = augment(batch)
+            train_step(batch)
+            p.step()
+
 Importing perfkit imports neither torch nor pandas.
 """
 
@@ -14,11 +21,14 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from perfkit.api import Reading
+    from perfkit.profiling import Profile
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "read"]
+__all__ = ["__version__", "profile", "range", "read"]
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
@@ -29,3 +39,27 @@ def read(path: str | os.PathLike[str]) -> Reading:
     from perfkit.api import Reading
 
     return Reading.of(path)
+
+
+def profile(
+    out: str | os.PathLike[str] | None = None,
+    warmup: int = 5,
+    steps: int = 3,
+    memory: bool = False,
+    backend: str = "program",
+    overwrite: bool = False,
+) -> Profile:
+    """Record a few steps of a loop into the run folder `out` (None: a new one in runs/); see `perfkit.profiling`.
+
+    Raises `perfkit.errors.UsageError` for numbers or a folder that cannot be.
+    """
+    from perfkit.profiling import Profile
+
+    return Profile(out, warmup, steps, memory, backend, overwrite)
+
+
+def range(name: str) -> AbstractContextManager[None]:
+    """Mark what the block does with `name` for whoever records; while nobody does, it costs a test."""
+    from perfkit import ranges
+
+    return ranges.mark(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfkit.programs import order as orders
 from perfkit.programs import profiler
 from perfkit.programs.order import RESULT, Order
-from perfkit.programs.recorder import RECORDING, Recorder
+from perfkit.programs.recorder import Recorder
 from perfkit.programs.watch import Watcher
 
 
@@ -20,7 +20,7 @@ class Agent:
     def __init__(self, order: Order, folder: Path) -> None:
         self._order, self._folder = order, folder
         self._pid = os.getpid()
-        self._told = False
+        self._told = self._ending = False
         self._watcher = Watcher(Recorder(order, folder), self._finished)
 
     def arm(self) -> None:
@@ -32,26 +32,15 @@ class Agent:
     def _finished(self) -> None:
         """The steps are recorded: leave the result, and end the program where that is wanted."""
         self._tell()
-        if self._order.stop and self._watcher.recorder.result.recorded:
+        if self._order.stop and not self._ending and self._watcher.recorder.result.recorded:
             raise SystemExit(0)
 
     def _at_exit(self) -> None:
         if self._told or self._watcher.idle or os.getpid() != self._pid:
             return
-        recorder = self._watcher.recorder
         try:
-            was, wanted = recorder.state, self._order
-            recorder.finish()
-            result = recorder.result
-            self._watcher.describe()
-            if was == RECORDING and result.recorded:
-                result.notes.append(
-                    f"The program ended when {len(result.step_ns)} of {wanted.steps} steps were recorded."
-                )
-            elif not result.problem:
-                result.problem = _too_few(result.found, wanted)
-            self._watcher.remove()
-            self._tell()
+            self._ending = True
+            self._watcher.finish()
         except Exception as error:
             self._say(f"nothing could be kept of this program: {type(error).__name__}: {error}")
 
@@ -69,18 +58,6 @@ class Agent:
 
     def _say(self, sentence: str) -> None:
         print(f"perfkit: {sentence}", file=sys.stderr, flush=True)
-
-
-def _too_few(found: int, order: Order) -> str:
-    if not found:
-        return ""
-    steps = "1 step" if found == 1 else f"{found} steps"
-    needed = order.warmup + 1 + order.steps
-    later = f" after the first {order.after:g} s" if order.after else ""
-    return (
-        f"The program took {steps}{later}, and {needed} are needed: {order.warmup} that warm up, 1 for the profiler, "
-        f"{order.steps} that are recorded. Lower --warmup."
-    )
 
 
 def arm(path: str) -> None:

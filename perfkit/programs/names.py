@@ -46,7 +46,7 @@ def outermost(called: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
 
 def paths(models: Sequence[torch.nn.Module]) -> dict[int, str]:
     """Path by id of every module. Modules of the only model with parameters have the paths that they have in it, as
-    in a run of a workload; the others begin with the class of their model."""
+    in a run of a workload; the others begin with the class of their model, and so does one that holds no modules."""
     trained = [m for m in models if any(True for _ in m.parameters())]
     main = trained[0] if len(trained) == 1 else models[0] if len(models) == 1 else None
     classes: Counter[str] = Counter()
@@ -54,7 +54,8 @@ def paths(models: Sequence[torch.nn.Module]) -> dict[int, str]:
     for model in models:
         name = type(model).__name__
         classes[name] += 1
-        prefix = "" if model is main else name if classes[name] == 1 else f"{name}_{classes[name]}"
+        whole = model is main and next(model.children(), None) is not None
+        prefix = "" if whole else name if classes[name] == 1 else f"{name}_{classes[name]}"
         for path, module in model.named_modules():
             inner = ".".join(word for word in path.split(".") if word != "_orig_mod")
             found.setdefault(id(module), ".".join(filter(None, (prefix, inner))))

@@ -35,6 +35,14 @@ def export(profiler: torch.profiler.profile, path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
+def rename(trace: Path, name: str, other: str) -> None:
+    """Give the events of a trace that are called `name` another name, such as the range of a step that was cut off."""
+    changed = trace.with_suffix(".renamed")
+    with open(trace, "rb") as source, open(changed, "wb") as target:
+        target.writelines(line.replace(f'"{name}"'.encode(), f'"{other}"'.encode()) for line in source)
+    changed.replace(trace)
+
+
 def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
     """What recording one operator with its shapes adds to its time, in ns: median over `repeats`, measured here.
 

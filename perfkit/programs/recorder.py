@@ -109,6 +109,8 @@ class Recorder:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 if not profilers.export(profiler, self.folder / TRACE):
                     self._lost("torch.profiler wrote no trace")
+                elif len(self.result.step_ns) < self.order.steps:
+                    profilers.rename(self.folder / TRACE, f"{ranges.STEP}{len(self.result.step_ns)}", "perfkit:cut")
             except (OSError, RuntimeError) as error:
                 self._lost(getattr(error, "strerror", None) or str(error))
 
@@ -138,8 +140,13 @@ class Recorder:
 def synchronize() -> None:
     """Wait for the GPU, where the program uses one and is not capturing a graph of its work."""
     torch = sys.modules["torch"]
-    if on_gpu() and not torch.cuda.is_current_stream_capturing():
+    if on_gpu() and not captures_graph():
         torch.cuda.synchronize()
+
+
+def captures_graph() -> bool:
+    """Whether what the program does now goes into a CUDA graph."""
+    return on_gpu() and bool(sys.modules["torch"].cuda.is_current_stream_capturing())
 
 
 def on_gpu() -> bool:

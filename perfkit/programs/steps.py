@@ -55,11 +55,12 @@ class StepFinder:
     """Takes signals, and says of each whether it is a boundary between steps.
 
     `kind` is what the boundaries are made of; it may change until `fix`. `trains()` says whether the program has an
-    optimizer, so that steps of it may still come.
+    optimizer, so that steps of it may still come. With `only` no
+    other kind of signal counts.
     """
 
-    def __init__(self, trains: Callable[[], bool] = lambda: False) -> None:
-        self.kind = ""
+    def __init__(self, trains: Callable[[], bool] = lambda: False, only: str = "") -> None:
+        self.kind = self._only = only
         self._trains = trains
         self._turns = {OPTIMIZER: Turns(True), CALL: Turns(False), REPLAY: Turns(False), MARK: Turns(True)}
         self._calls = self._alone = 0
@@ -75,6 +76,8 @@ class StepFinder:
         return boundary and kind == self.kind
 
     def _outranks(self, kind: str) -> bool:
+        if self._only:
+            return False
         order = ["", MARK, REPLAY, CALL, OPTIMIZER]
         if kind == REPLAY and self._alone >= _ALONE:
             return True

@@ -8,7 +8,6 @@ steps are recorded the wrappers are taken out.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 import weakref
@@ -20,8 +19,9 @@ import torch
 from perfkit import ranges
 from perfkit.programs import facts, names
 from perfkit.programs.marks import Marks
+from perfkit.programs.order import Order
 from perfkit.programs.patches import Patches
-from perfkit.programs.recorder import DONE, RECORDING, STARTING, WARMING, Recorder
+from perfkit.programs.recorder import DONE, RECORDING, STARTING, WARMING, Recorder, captures_graph
 from perfkit.programs.steps import CALL, MARK, OPTIMIZER, REPLAY, StepFinder
 
 _compiling = torch.compiler.is_compiling
@@ -33,9 +33,9 @@ class Watcher:
     What goes wrong in here ends the watching, never the program.
     """
 
-    def __init__(self, recorder: Recorder, ended: Callable[[], None]) -> None:
+    def __init__(self, recorder: Recorder, ended: Callable[[], None], only: str = "") -> None:
         self.recorder, self._ended = recorder, ended
-        self.steps = StepFinder(_trains)
+        self.steps = StepFinder(_trains, only)
         self.marks = Marks(self._path_of)
         self.idle = False
         self._thread = threading.get_ident()
@@ -45,7 +45,6 @@ class Watcher:
         self._conditions = facts.Conditions()
         self._others = 0
         self._patches = Patches()
-        self._pid = os.getpid()
 
     def install(self) -> None:
         """Begin to watch."""
@@ -218,6 +217,8 @@ class Watcher:
             self._guarded(lambda: self._signal(MARK, 0))
 
     def _signal(self, kind: str, key: Hashable) -> None:
+        if captures_graph():
+            return  # nothing runs now: what is called is written down for replays
         before = self.steps.kind
         boundary = self.steps.signal(kind, key)
         if self.steps.kind != before:
@@ -237,6 +238,17 @@ class Watcher:
         self._patches.wrap(torch.autograd, "backward", self._backward)
         self._patches.wrap(torch.autograd, "grad", self._backward)
         self._patches.wrap(torch.optim.Optimizer, "zero_grad", self._zero_grad)
+
+    def finish(self) -> None:
+        """End here: what is recorded is kept, and the result says why there is not more."""
+        recorder = self.recorder
+        was, wanted, result = recorder.state, recorder.order, recorder.result
+        recorder.finish()
+        if was == RECORDING and result.recorded:
+            result.notes.append(f"The program ended when {len(result.step_ns)} of {wanted.steps} steps were recorded.")
+        elif not result.problem:
+            result.problem = too_few(result.found, wanted)
+        self._end()
 
     def _end(self) -> None:
         self.describe()
@@ -268,6 +280,19 @@ class Watcher:
             self.recorder.result.problem = f"perfkit failed in the program: {type(error).__name__}: {error}"
             self.remove()
             self._ended()
+
+
+def too_few(found: int, order: Order) -> str:
+    """Why a program that took `found` steps was not recorded; "" where it took none."""
+    if not found:
+        return ""
+    steps = "1 step" if found == 1 else f"{found} steps"
+    needed = order.warmup + 1 + order.steps
+    later = f" after the first {order.after:g} s" if order.after else ""
+    return (
+        f"The program took {steps}{later}, and {needed} are needed: {order.warmup} to warm up, 1 for the profiler, "
+        f"{order.steps} to be recorded. Lower the warm-up (--warmup)."
+    )
 
 
 def _trains() -> bool:

@@ -4,8 +4,11 @@ import sys
 
 import pytest
 
+from perfkit.capture.worker import Worker
 from perfkit.programs.order import Order
-from tests.programs.captured import ENVIRONMENT, alone, capture, command
+from perfkit.run_folder import Settings
+from perfkit.table import FLOP_COLUMNS, KernelTable
+from tests.programs.captured import ENVIRONMENT, HERE, alone, capture, command
 
 ONE = "a step is one step of the optimizer"
 # Program → what its steps are, forward modules that must be among the places, and the pattern of its layers.
@@ -93,3 +96,28 @@ def test_the_program_can_be_ended_after_the_recorded_steps(tmp_path):
     found = capture(command("plain"), tmp_path, Order(warmup=2, steps=1, stop=True))
     assert found.code == 0 and len(found.recorded) == 1
     assert len(found.stdout.splitlines()) < 6
+
+
+def test_a_plain_script_has_the_kernels_of_a_run(tmp_path, monkeypatch):
+    """GPT-2 as a script and as a workload: the same kernels with the same work in the same places."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
+    script = capture(command("gpt2"), tmp_path / "script").table().frame
+    settings = Settings(workload="gpt2", preset="tiny", variant="explicit", batch_size=4, sequence_length=64)
+    worker = Worker(lambda _: None)
+    worker.prepare(settings, "eager")
+    worker.settle(2)
+    (tmp_path / "run").mkdir()
+    worker.profile(str(tmp_path / "run"), 1)
+    run = KernelTable.load(tmp_path / "run" / "kernels.parquet").frame
+    assert kernels(script[script["step"] == 1]) == kernels(run)
+
+
+def kernels(frame):
+    """What each kernel of a step is, as often as it ran; parts of the forward pass that only a workload names count
+    as forward, and what makes and moves the batch, which a run does before its step, does not."""
+    frame = frame[frame["step"].notna()]
+    frame = frame[~((frame["module"] == "(root)") & frame["pass"].isin(["forward"]))]
+    passes = frame["pass"].replace({"encoder": "forward", "classifier": "forward"})
+    names = ("name", "shapes", "module", "layer", "operator", "bytes_read", "bytes_written", *FLOP_COLUMNS)
+    columns = [frame[name].astype(str) for name in names]
+    return sorted(zip(passes.astype(str), *columns, strict=True))

@@ -1,0 +1,108 @@
+"""Programs that end otherwise than by taking all their steps: each ends as without perfkit, and it is said why."""
+
+import signal
+import sys
+
+import pytest
+
+from perfkit import cli
+from perfkit.programs.order import Order
+from tests.programs.captured import ENVIRONMENT, alone, capture
+
+TRAIN = """
+import os, signal, sys, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(count):
+    for _ in range(count):
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+END = "print(model[0].weight.sum().item())\n"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+def run(code, tmp_path, order=None):
+    """The program under capture and alone, which must have printed the same and ended alike."""
+    words = [sys.executable, "-c", TRAIN + code]
+    found, without = capture(words, tmp_path, order), alone(words)
+    expected = without.returncode if without.returncode >= 0 else 128 - without.returncode
+    assert (found.stdout, found.code) == (without.stdout, expected)
+    return found, without
+
+
+@pytest.mark.parametrize(
+    ("code", "steps"),
+    [
+        ("train(20); print('before', flush=True); sys.exit(3)", 2),
+        ("train(20)\n" + END + "raise ValueError('no luck')", 2),
+        ("train(5)\n" + END + "os.kill(os.getpid(), signal.SIGINT)", 1),
+    ],
+    ids=["exit-code", "exception-after", "interrupted-while-recording"],
+)
+def test_what_was_recorded_is_kept(tmp_path, code, steps):
+    found, without = run(code, tmp_path)
+    assert found.stderr == without.stderr
+    assert len(found.recorded[0][1].step_ns) == steps
+    assert found.table().facts["steps"] == steps
+
+
+def test_a_forked_child_is_not_recorded(tmp_path):
+    fork = "train(2)\nchild = os.fork()\ntrain(30 if child == 0 else 10)\nif child: os.waitpid(child, 0)\n"
+    found, _ = run(fork + END, tmp_path)
+    assert len(found.results) == 1 and len(found.recorded[0][1].step_ns) == 2
+
+
+def test_a_profiler_of_the_programs_own_goes_first(tmp_path):
+    own = """
+train(4)
+with torch.profiler.profile() as p:
+    train(3)
+print(sum(e.count for e in p.key_averages() if e.key == "aten::addmm"))
+train(8)
+"""
+    found, _ = run(own + END, tmp_path)
+    assert found.stdout.startswith(b"3\n")
+    assert len(found.recorded[0][1].step_ns) == 2 and found.table().facts["steps"] == 2
+
+
+def test_too_few_steps(tmp_path):
+    found, without = run("train(4)\n" + END, tmp_path)
+    assert not found.recorded and found.stderr == without.stderr
+    assert "took 4 steps, and 6 are needed" in found.results[0][1].problem
+
+
+def test_a_full_disk(tmp_path):
+    """A limit on the size of files stands for it: the trace cannot be written, the rest of the program runs."""
+    full = "import resource; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    full += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\ntrain(20)\n"
+    found, _ = run(full + END, tmp_path)
+    assert not found.recorded
+
+
+def test_after_some_seconds(tmp_path):
+    found, _ = run("import time\ntrain(8)\ntime.sleep(0.6)\ntrain(8)\n" + END, tmp_path, Order(3, 2, after=0.5))
+    assert found.recorded[0][1].found == 6
+
+
+@pytest.mark.parametrize("program", ["print('hello')", "import torch; print('hello')"])
+def test_a_program_without_steps_is_explained(tmp_path, monkeypatch, capfd, program):
+    monkeypatch.chdir(tmp_path)
+    code = cli._run(["capture", "--out", "runs/x", "--", sys.executable, "-c", program])
+    out, err = capfd.readouterr()
+    assert (code, out) == (1, "hello\n")
+    assert "perfkit: Nothing was recorded" in err and not (tmp_path / "runs" / "x").exists()
+
+
+def test_the_exit_code_is_the_programs(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert cli._run(["capture", "--out", "x", "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
+    assert cli._run(["capture", "--out", "x", "--", "sh", "-c", f"kill -{signal.SIGKILL:d} $$"]) == 128 + 9
+    capfd.readouterr()
