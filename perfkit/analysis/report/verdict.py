@@ -85,7 +85,7 @@ def _wrong(report: BackendReport) -> str:
 # What need not be said in a command, by its name in the settings.
 _PLAIN = {
     "variant": "", "device": "cpu", "dtype": "fp32", "grad_accumulation": 1, "optimizer": "default",
-    "compile_mode": "default", "weights": "random", "data": "synthetic",
+    "compile_mode": "default", "weights": "random", "config": "", "data": "synthetic",
 }  # fmt: skip
 
 
