@@ -64,7 +64,7 @@ def _chain():
     from importlib.machinery import PathFinder
 
     if PathFinder.find_spec("sitecustomize") is not None:
-        del sys.modules["sitecustomize"]
+        sys.modules.pop("sitecustomize", None)
         __import__("sitecustomize")
 
 

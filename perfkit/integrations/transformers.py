@@ -1,0 +1,25 @@
+"""A callback for Transformers' Trainer: `Trainer(…, callbacks=[PerfkitCallback("runs/mine")])`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from perfkit.profiling import Profile
+
+
+class PerfkitCallback(TrainerCallback):
+    """Records a few steps of the training, a step of the optimizer each; arguments as of `perfkit.profile`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.profile = Profile(*args, **kwargs)
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.profile.__enter__()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.profile.step()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.profile.__exit__(None, None, None)
