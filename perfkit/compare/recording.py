@@ -37,6 +37,7 @@ def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite:
             say = _named(progress, name) if len(runs) > 1 else progress
             Session(members[0][0].settings, named, partial / name, dict(members[0][1]), progress=say).run()
         programs = [program for program, _, _ in sides]
+        plan = plan.for_sides(len(programs))
         launches, stopped = measure(programs, partial, plan, progress)
         write_measurement(
             partial,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,12 @@ class Plan:
         if not self.looks_early:
             return 1.0
         return EARLY_SHARE if launches <= self.early else 1 - EARLY_SHARE
+
+    def for_sides(self, sides: int) -> Plan:
+        """The plan for so many sides: each doubling of the pairs that Holm corrects for takes one launch more, which
+        halves the least p, before the first look can show anything."""
+        more = math.ceil(math.log2(max(1, sides - 1)))
+        return replace(self, early=self.early + more) if self.early else self
 
     @property
     def looks_early(self) -> bool:

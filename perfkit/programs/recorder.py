@@ -34,6 +34,7 @@ class Recorder:
         self._moments: list[int] = []
         self._open = contextlib.ExitStack()
         self.profiler: torch.profiler.profile | None = None
+        self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
         self.touches_profiler = False  # what torch's profilers are told now comes from here
 
     def boundary(self, ready: Callable[[], bool]) -> bool:
@@ -68,6 +69,8 @@ class Recorder:
     def _start(self) -> None:
         times = [float(b - a) for a, b in zip(self._moments, self._moments[1:], strict=False)]
         half = min(len(times) // 2, self.order.warmup // 2)
+        if on_gpu():
+            half = (self.order.warmup + 1) // 2  # the step before ended with all the work that was queued until then
         self.result.warmup_ns, self.result.samples_ns = times[:half], times[half:][-2 * max(1, self.order.warmup) :]
         self.result.device = "cuda" if on_gpu() else "cpu"
         with self._touching():
@@ -86,7 +89,8 @@ class Recorder:
     def _begin_step(self) -> None:
         self._started = time.perf_counter_ns()
         self._open.enter_context(ranges.step(len(self.result.step_ns)))
-        self._open.enter_context(ranges.in_pass("forward"))  # ranges of other passes lie in it, and count before it
+        if self.outer_pass:
+            self._open.enter_context(ranges.in_pass(self.outer_pass))  # ranges of others lie in it, and count before it
 
     def _end_step(self) -> None:
         synchronize()

@@ -235,6 +235,8 @@ class Watcher:
 
     def _begin(self) -> None:
         self.steps.fix()
+        if self.steps.kind == REPLAY:
+            self.recorder.outer_pass = ""  # a graph holds all passes, and nothing tells its kernels apart
         self._patches.wrap(torch.autograd, "backward", self._backward)
         self._patches.wrap(torch.autograd, "grad", self._backward)
         self._patches.wrap(torch.optim.Optimizer, "zero_grad", self._zero_grad)
@@ -261,7 +263,8 @@ class Watcher:
         result.steps_are = self.steps.words()
         models = self._models()
         result.layers = names.layers(models, names.paths(models))
-        facts.add(result, models, self._conditions, self.steps.kind == OPTIMIZER)
+        training = self.steps.kind == OPTIMIZER or (self.steps.kind == REPLAY and _trains())
+        facts.add(result, models, self._conditions, training)
 
     def _models(self) -> list[torch.nn.Module]:
         return names.outermost([m for ref in self._called.values() if (m := ref()) is not None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 from inspect import signature
@@ -114,6 +115,24 @@ def test_a_clear_step_ends_the_launches_early():
     assert [Plan().share(n) for n in (8, 20)] == pytest.approx([0.4, 0.6])
     assert Plan(launches=12).share(12) == Plan(precision=0.01).share(20) == 1.0
     assert [Plan().until_look(n) for n in (0, 7, 8, 20)] == [8, 1, 12, 1]
+    assert [Plan().for_sides(sides).early for sides in (1, 2, 3, 4, 5, 6)] == [8, 8, 9, 10, 10, 11]
+    assert Plan(early=0).for_sides(4).early == 0 and not Plan().for_sides(6).looks_early
+
+
+@pytest.mark.parametrize("sides", [3, 4, 5])
+def test_several_sides_look_as_soon_as_a_look_can_show_something(sides):
+    """Holm's correction multiplies the least p by the number of pairs: more launches make it smaller first."""
+    made = [
+        Launch(
+            turns=[Turn(side, side, [100.0 * (1 + side) + 0.01 * i]) for side in range(sides)],
+            warmup_ns=[[]] * sides, steady_from=[0] * sides, peak_memory_bytes=[None] * sides, tables=[""] * sides,
+        )
+        for i in range(20)
+    ]  # fmt: skip
+    plan = Plan().for_sides(sides)
+    assert why(made[: plan.early], sides, plan, 1.0) == f"every step's verdict stood after {plan.early} launches"
+    sooner = dataclasses.replace(plan, early=plan.early - 1)
+    assert why(made[: sooner.early], sides, sooner, 1.0) == "", "one launch fewer can show nothing"
 
 
 def test_the_share_of_the_error_comes_to_every_verdict(tmp_path):

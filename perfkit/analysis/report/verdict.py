@@ -15,6 +15,8 @@ from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest, Settings
 
+MOSTLY = 0.5  # of the kernel time: an efficiency of less is not that of the step
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -167,6 +169,9 @@ def _headroom(report: BackendReport) -> str:
     whose, per = "the ceilings" if report.kind != RUN else "this machine's ceilings", _a(report)
     reaching = "reaching them with the work and bytes that they have now" if own else "reaching them"
     which = "Those that can be judged run" if report.withheld else "Its kernels run"
+    judged = sum(group.judged_ns for group in report.kernels) / report.kernel_ns if report.kernel_ns else 1.0
+    if judged < MOSTLY:
+        which = f"Those that can be judged, {percent(judged)} of the kernel time, run"
     said = f"{which} at {percent(report.efficiency)} of what {whose} allow"
     if not report.headroom:
         return f"{said}. {_not_judged(report)}".strip()

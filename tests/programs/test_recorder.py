@@ -1,0 +1,61 @@
+"""When the recorder waits for a GPU, and what it times, by a clock and a GPU of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perfkit.programs import recorder as module
+from perfkit.programs.order import Order
+from perfkit.programs.recorder import WARMING, Recorder
+from perfkit.programs.steps import OPTIMIZER, REPLAY
+from perfkit.programs.watch import Watcher
+
+MS = 1_000_000
+
+
+class Gpu:
+    """Each step takes the host 1 ms and the GPU 10, which works beside it; waiting for it takes what it has left."""
+
+    def __init__(self) -> None:
+        self.now = self.ready = 0
+
+    def launch(self) -> None:
+        self.ready = max(self.ready, self.now) + 10 * MS
+        self.now += MS
+
+    def wait(self) -> None:
+        self.now = max(self.now, self.ready)
+
+
+@pytest.mark.parametrize("warmup", [1, 2, 3, 4, 5, 10, 11])
+def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
+    warmup: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu()
+    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
+    monkeypatch.setattr(module, "on_gpu", lambda: True)
+    monkeypatch.setattr(module, "other_profiler", lambda: False)
+    monkeypatch.setattr(module, "synchronize", gpu.wait)
+    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
+    monkeypatch.setattr(module.time, "perf_counter_ns", lambda: gpu.now)
+    recorder = Recorder(Order(warmup=warmup, steps=1), tmp_path)
+    while recorder.state == WARMING:
+        gpu.launch()
+        recorder.boundary(lambda: True)
+    assert set(recorder.result.samples_ns) <= {10 * MS}
+    assert len(recorder.result.samples_ns) == max(0, warmup - 1 - (warmup + 1) // 2)
+
+
+@pytest.mark.parametrize(("kind", "outer"), [(OPTIMIZER, "forward"), (REPLAY, "")])
+def test_what_a_graph_replays_has_no_pass(kind: str, outer: str, tmp_path: Path) -> None:
+    """A graph of a whole training step was called a forward pass."""
+    watcher = Watcher(Recorder(Order(), tmp_path), lambda: None)
+    watcher.steps.kind = kind
+    try:
+        watcher._begin()
+    finally:
+        watcher.remove()
+    assert watcher.recorder.outer_pass == outer
