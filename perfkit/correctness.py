@@ -99,7 +99,8 @@ def errors_against(folder: Path, tensors: Mapping[str, torch.Tensor]) -> dict[st
 def relative_error(actual: torch.Tensor, reference: np.ndarray) -> float | None:
     """‖actual − reference‖ / ‖reference‖ in fp64 (the absolute error where the reference is all zero).
 
-    None when the shapes differ or a value is not finite.
+    Computed where `actual` is: beside a GPU several backends are checked at once, and their threads on the CPU would
+    wait for each other. None when the shapes differ or a value is not finite.
     """
     import torch
 
@@ -109,8 +110,8 @@ def relative_error(actual: torch.Tensor, reference: np.ndarray) -> float | None:
     difference = norm = 0.0
     for start in range(0, flat.numel(), _CHUNK):
         # A copy, because torch refuses to promise that it will not write into a read-only memory map.
-        r = torch.from_numpy(np.array(expected[start : start + _CHUNK]))
-        a = flat[start : start + _CHUNK].to("cpu", torch.float64)
+        r = torch.from_numpy(np.array(expected[start : start + _CHUNK])).to(flat.device)
+        a = flat[start : start + _CHUNK].to(torch.float64)
         difference += float(torch.sum((a - r) ** 2))
         norm += float(torch.sum(r**2))
     error = math.sqrt(difference / norm) if norm else math.sqrt(difference)
