@@ -74,7 +74,8 @@ def test_a_failure_leaves_the_table_as_it_was(stand_ins, monkeypatch, fault):
 
 def test_a_target_that_dies_is_quoted(stand_ins, monkeypatch):
     monkeypatch.setenv("SMALL_RAISES", "1")
-    with pytest.raises(RunFailed, match=r"exit code 1\. The program's last words: ValueError: the second layer"):
+    said = r"exit code 1\. The program's last words: .*small\.py, line \d+, in forward: ValueError: the second layer"
+    with pytest.raises(RunFailed, match=said):
         counters.add(counters.Plan(tool="ncu"), settings(), "eager", stand_ins, str)
 
 

@@ -122,7 +122,7 @@ def test_sides_are_profiled_there_and_back_in_parts() -> None:
 
 def test_short_steps_are_profiled_often_and_long_ones_a_few_times() -> None:
     plan = launching.Plan(profiled_steps=4)
-    assert [launching._profiled_steps(turn, plan) for turn in (1, 2, 10, 100)] == [4, 8, 40, 120]
+    assert [launching._profiled_steps(turn, plan) for turn in (1, 2, 10, 100)] == [4, 8, 40, 48]
 
 
 def test_a_launch_with_an_unusable_profile_has_no_tables_of_any_side(tmp_path: Path) -> None:
@@ -132,7 +132,8 @@ def test_a_launch_with_an_unusable_profile_has_no_tables_of_any_side(tmp_path: P
         found = {"trace": "t.json.gz", "unusable": why}
         return SimpleNamespace(name=name, begin=lambda *_, **__: None, result=lambda: found)
 
-    tables, why = launching._read([child("a", ""), child("b", "It has no times. Try again.")], tmp_path / "0", tmp_path)
-    assert tables == ["", ""] and why == "b: It has no times. Try again."
-    tables, why = launching._read([child("a", ""), child("b", "")], tmp_path / "0", tmp_path)
-    assert tables == ["0/0/kernels.parquet", "0/1/kernels.parquet"] and why == ""
+    groups = [[child("a", ""), child("b", "It has no times. Try again.")], [child("a", ""), child("b", "")]]
+    assert launching._read(groups, [tmp_path / "0", tmp_path / "1"], tmp_path) == [
+        (["", ""], "b: It has no times. Try again."),
+        (["1/0/kernels.parquet", "1/1/kernels.parquet"], ""),
+    ]

@@ -79,7 +79,7 @@ def test_the_report_of_a_run(logs: Path) -> None:
     report = Asking(logs).json("/report", run="0/first")
     assert report["source"] == "first"
     assert [b["name"] for b in report["backends"]] == ["eager", "compile"]
-    assert report["verdict"][0].startswith("compile is")
+    assert report["verdict"][0].startswith("In this run a step took 50.00 ms in compile and 100.0 ms in eager.")
     assert {g["key"] for g in report["backends"][0]["kernels"]} == {"mm", "add", "op", "exp"}
 
 
