@@ -14,7 +14,7 @@ CONTENT := perfkit kernels workloads examples tools tests benchmarks setup.py
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo test test-fast test-full lint format wheel bench gpu-check clean
+.PHONY: help install install-dev demo test test-fast test-full lint format docs wheel bench gpu-check clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.12] [TORCH='torch==2.13.0 --index-url URL']"
@@ -24,7 +24,7 @@ install: ## make .venv and install perfkit with what a run needs
 	@sh tools/install.sh $(VENV) run,data,traces
 
 install-dev: ## the same, and what tests and checks need
-	@sh tools/install.sh $(VENV) run,data,traces,ncu,dev
+	@sh tools/install.sh $(VENV) run,data,traces,ncu,integrations,dev
 
 demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and write the report
 	@out=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
@@ -32,19 +32,27 @@ demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and wr
 	  --sequence-length 64 --data docs/ --out $$out && \
 	echo && echo "The report is in $(CURDIR)/$$out/report.html (open it in a browser)."
 
+# The linters run beside the tests, and are printed after them.
+LINT_BESIDE = log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
+	$(MAKE) --no-print-directory lint >"$$log" 2>&1 & lint=$$!;
+THEN_LINT = || status=1; wait $$lint || status=1; cat "$$log"; exit $$status
+
+# Tests are compiled once, also where the environment says that Python shall keep no bytecode.
+BYTECODE = PYTHONDONTWRITEBYTECODE=
+
 # One thread for each of pytest's workers, which share the cores.
 test: install-dev ## run the linters, the type checker and the tests, browser tests included
 	@sh tools/chromium.sh
-	@status=0; $(MAKE) --no-print-directory lint || status=1; \
-	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile -m "not full" || status=1; exit $$status
+	@sh tools/sshd.sh
+	@$(LINT_BESIDE) $(BYTECODE) OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile -m "not full" $(THEN_LINT)
 
 test-full: install-dev ## the same with every sweep: all architectures, precisions and thousands of mutations
 	@sh tools/chromium.sh
-	@status=0; $(MAKE) --no-print-directory lint || status=1; \
-	OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile || status=1; exit $$status
+	@sh tools/sshd.sh
+	@$(LINT_BESIDE) PERFKIT_TEST_FULL=1 $(BYTECODE) OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile $(THEN_LINT)
 
 test-fast: install-dev ## the tests of the inner loop: under a minute
-	@$(PYTEST) -q -n auto --dist loadfile -m "not slow and not full and not browser and not network"
+	@$(BYTECODE) $(PYTEST) -q -n auto --dist loadfile -m "not slow and not full and not browser and not network"
 
 lint: install-dev ## check style, types and the table of rooms
 	@status=0; \
@@ -58,6 +66,10 @@ format: install-dev ## rewrite the code in the project's style
 	@$(RUN)/ruff check --fix $(wildcard $(CONTENT))
 	@$(RUN)/ruff format $(wildcard $(CONTENT))
 
+docs: ## build the documentation as a site into site/
+	@sh tools/install.sh $(VENV) docs
+	@$(RUN)/python tools/docs_site.py site
+
 wheel: install-dev ## build the wheel and the sdist into dist/
 	@$(RUN)/python -m build --no-isolation --outdir dist
 	@rm -rf build
@@ -69,5 +81,5 @@ gpu-check: ## check a GPU against independent witnesses, in at most six minutes;
 	@$(GPU_PYTHON) benchmarks/gpu_check.py
 
 clean: ## remove builds and caches; runs and .venv stay
-	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -23,7 +23,7 @@ from perfkit.compare.judge import compare
 from perfkit.compare.launching import Program
 from perfkit.compare.sources import load, target_of
 from perfkit.compare.stopping import FIRST_LAUNCHES, Plan
-from perfkit.statistics.judging import WORSE
+from perfkit.statistics.verdicts import WORSE
 from perfkit.workloads import find, resolve_settings
 
 PRODUCTS = 20

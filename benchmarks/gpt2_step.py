@@ -10,6 +10,7 @@ at most.
     python benchmarks/gpt2_step.py        # default AdamW, then fused; about three minutes, 10 GB of memory
     python benchmarks/gpt2_step.py --optimizer fused --turns 20
     python benchmarks/gpt2_step.py -B 1 -T 1024 --turns 4
+    python benchmarks/gpt2_step.py --allocator keep      # all four keep what they free
 
 Correctness and memory are the affair of `perfkit run gpt2 --backend eager,thunder,thunder-llmc,llmc`.
 """
@@ -64,7 +65,7 @@ def products(sizes: dict[str, Any], batch: int, length: int) -> Callable[[], Non
 def linear(rows: int, outputs: int, inputs: int) -> Callable[[], None]:
     """y = x · Wᵀ, dx = dy · W, dW = dyᵀ · x for x (rows, inputs) and W (outputs, inputs)."""
     thunder_support.load()  # products imports it
-    from perfkit.backends.llmc import products
+    from perfkit.backends.thunder_executor import products
 
     x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
 
@@ -92,6 +93,8 @@ def batched(count: int, m: int, n: int, k: int) -> Callable[[], None]:
 def step_of(name: str, form: str, size: Size) -> Callable[[], Any]:
     """A training step of a backend, the same batch each time."""
     workload, settings = chosen(form, size)
+    if settings.allocator == "keep":
+        keeping.keep_freed()
     backend = backends.get(name)
     if reason := backend.unavailable(settings):
         sys.exit(f"{name} cannot run here: {reason}")
@@ -102,7 +105,7 @@ def step_of(name: str, form: str, size: Size) -> Callable[[], Any]:
 
 
 def products_of(name: str, form: str, size: Size) -> Callable[[], Any]:
-    """The products of a step, in a process that keeps what is freed, as thunder-llmc's does."""
+    """The products of a step, in a process that keeps what is freed: the least that they can take."""
     keeping.keep_freed()
     workload, settings = chosen(form, size)
     assert settings.sequence_length is not None
@@ -126,7 +129,8 @@ def chosen(form: str, size: Size) -> tuple[Workload, Settings]:
 
 
 def size_of(arguments: argparse.Namespace) -> Size:
-    return {"preset": arguments.preset, "batch_size": arguments.batch, "sequence_length": arguments.length}
+    return {"preset": arguments.preset, "batch_size": arguments.batch, "sequence_length": arguments.length,
+            "allocator": arguments.allocator}  # fmt: skip
 
 
 MAKERS = {**dict.fromkeys(NAMES, step_of), PRODUCTS: products_of, OPTIMIZER: optimizer_of}
@@ -200,14 +204,15 @@ def main() -> int:
     parser.add_argument("--preset", default="gpt2", help="another size of the model, to try the script")
     parser.add_argument("-B", "--batch", type=int, default=4)
     parser.add_argument("-T", "--length", type=int, default=64)
+    parser.add_argument("--allocator", choices=("default", "keep"), default="default", help="of all four backends")
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument(
         "--cpu-time", action="store_true", help="the process's own time: for a busy machine, one thread"
     )
     arguments = parser.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.preset}, "
-          f"B = {arguments.batch}, T = {arguments.length}, load {load:.1f}")  # fmt: skip
+    print(f"{arguments.allocator} allocator, PyTorch {torch.__version__}, {torch.get_num_threads()} threads, "
+          f"{arguments.preset}, B = {arguments.batch}, T = {arguments.length}, load {load:.1f}")  # fmt: skip
     wanted = [figure for form in arguments.optimizer or LLMC_OF_EAGER for figure in measure(form, arguments)]
     print()
     for name, measured, reached in wanted:

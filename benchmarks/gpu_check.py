@@ -50,9 +50,15 @@ RESULT = ROOT / "benchmarks" / "gpu-check.json"
 CHECKED = (
     "perfkit/capture",
     "perfkit/backends",
+    "perfkit/inductor",
     "perfkit/readers",
     "perfkit/kernels",
     "perfkit/workloads",
+    "perfkit/programs",
+    "perfkit/tree",
+    "perfkit/correctness.py",
+    "perfkit/ranges.py",
+    "perfkit/timing.py",
     "kernels",
     "workloads",
 )
@@ -144,8 +150,8 @@ def against_ncu(
 
 
 def digests() -> dict[str, str]:
-    """The digest of each file of the folders that a GPU check is about, by path from the repository's root."""
-    files = (p for folder in CHECKED for p in sorted((ROOT / folder).rglob("*")))
+    """The digest of each file that a GPU check is about, by path from the repository's root."""
+    files = (p for name in CHECKED for p in [ROOT / name, *sorted((ROOT / name).rglob("*"))])
     return {
         p.relative_to(ROOT).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()[:16]
         for p in files

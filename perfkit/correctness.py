@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,7 +55,9 @@ OUTPUTS = "outputs"
 
 _INDEX = "reference.json"
 _EXPONENT = 0x7FF << 52  # of an fp64 number, as bits
-_CHUNK = 1 << 18  # elements compared at a time: what is made of them stays in the caches
+# Elements compared at a time: on a CPU what is made of them stays in the caches, a GPU is asked seldom for a sum.
+_CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}
+_WHOLE = 1 << 28  # elements of an output that are all compared: of a longer one, every k-th position
 
 
 @dataclass(frozen=True)
@@ -75,24 +77,49 @@ class Found:
 
 
 def write_reference(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write `tensors` by name into `folder`, in fp64."""
+    """Write `tensors` by name into `folder`, in fp64.
+
+    Of an output (…, T, C) of more than `_WHOLE` elements it writes every k-th position T, the last among them, of each
+    sample: logits (8, 2048, 128256) would be 17 GB.
+    """
     import torch
 
     index = {}
     for number, (name, tensor) in enumerate(tensors.items()):
-        index[name] = f"{number}.npy"
-        np.save(folder / index[name], _dense(tensor).to("cpu", torch.float64).numpy())
+        every = math.ceil(tensor.numel() / _WHOLE) if _is_output(name) and tensor.ndim > 2 else 1
+        index[name] = {"file": f"{number}.npy", "every": every}
+        np.save(folder / f"{number}.npy", _positions(_dense(tensor), every).to("cpu", torch.float64).numpy())
     (folder / _INDEX).write_text(json.dumps(index))
 
 
-def errors_against(folder: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
-    """Relative error of each tensor of the reference; None where it is missing, misshapen or not finite."""
-    index: dict[str, str] = json.loads((folder / _INDEX).read_text())
-    errors = {}
-    for name, file in index.items():
-        reference = np.load(folder / file, mmap_mode="r")
+def _is_output(name: str) -> bool:
+    return name.partition(".")[0] == OUTPUTS
+
+
+def _positions(tensor: torch.Tensor, every: int) -> torch.Tensor:
+    """Each `every`-th of the positions T of (…, T, C), the last among them."""
+    return tensor if every == 1 else tensor[..., (tensor.shape[-2] - 1) % every :: every, :]
+
+
+def errors_against(
+    folder: Path, tensors: Mapping[str, torch.Tensor], rank: int = 0, ranks: int = 1
+) -> dict[str, float | None]:
+    """Relative error of each tensor of the reference; None where it is missing, misshapen or not finite.
+
+    Of several ranks each has its share of the outputs' rows.
+    """
+    index: dict[str, dict[str, Any]] = json.loads((folder / _INDEX).read_text())
+    errors: dict[str, float | None] = {}
+    for name, written in index.items():
+        reference = np.load(folder / written["file"], mmap_mode="r")
+        if ranks > 1 and _is_output(name) and reference.ndim:
+            each = reference.shape[0] // ranks
+            reference = reference[rank * each : (rank + 1) * each]
         tensor = tensors.get(name)
-        errors[name] = None if tensor is None else relative_error(tensor, reference)
+        if tensor is None or (written["every"] > 1 and tensor.ndim != reference.ndim):
+            errors[name] = None
+        else:
+            errors[name] = relative_error(_positions(tensor, written["every"]), reference)
     return errors
 
 
@@ -107,11 +134,11 @@ def relative_error(actual: torch.Tensor, reference: np.ndarray) -> float | None:
     if tuple(actual.shape) != reference.shape:
         return None
     flat, expected = _dense(actual).reshape(-1), reference.reshape(-1)
-    difference = norm = 0.0
-    for start in range(0, flat.numel(), _CHUNK):
+    difference, norm, chunk = 0.0, 0.0, _CHUNK[flat.device.type]
+    for start in range(0, flat.numel(), chunk):
         # A copy, because torch refuses to promise that it will not write into a read-only memory map.
-        r = torch.from_numpy(np.array(expected[start : start + _CHUNK])).to(flat.device)
-        a = flat[start : start + _CHUNK].to(torch.float64)
+        r = torch.from_numpy(np.array(expected[start : start + chunk])).to(flat.device)
+        a = flat[start : start + chunk].to(torch.float64)
         difference += float(torch.sum((a - r) ** 2))
         norm += float(torch.sum(r**2))
     error = math.sqrt(difference / norm) if norm else math.sqrt(difference)
@@ -154,8 +181,9 @@ def update_error(held: torch.Tensor, before: torch.Tensor, expected: torch.Tenso
 def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Pieces of tensors of one shape, of the same elements each."""
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
-    for start in range(0, flat[0].numel(), _CHUNK):
-        yield tuple(tensor[start : start + _CHUNK] for tensor in flat)
+    chunk = _CHUNK[flat[-1].device.type]
+    for start in range(0, flat[0].numel(), chunk):
+        yield tuple(tensor[start : start + chunk] for tensor in flat)
 
 
 def _scale(before: torch.Tensor, expected: torch.Tensor, moves: bool) -> torch.Tensor:
@@ -185,7 +213,7 @@ def judge(
     floor = FLOOR[dtype] if reference == "fp64" else COARSE_FLOOR[dtype]
     summed = floor + rounding_of_a_sum(samples)
     checks = [
-        _check(name, error, eager.errors.get(name), floor if name.partition(".")[0] == OUTPUTS else summed)
+        _check(name, error, eager.errors.get(name), floor if _is_output(name) else summed)
         for name, error in found.errors.items()
     ]
     checks += _update_checks(dtype, found, eager)

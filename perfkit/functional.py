@@ -4,12 +4,14 @@ A model calls them by name; eager PyTorch, torch.compile and thunder.jit run the
 kernels replaces the whole function: by its identity in a captured program, or while it runs (`replaced`). Each works in
 any floating-point precision.
 
-Legend: B batch, T time (sequence length), C channels, NH heads, HS = C / NH head size.
+Legend: B batch, T time (sequence length), C channels, NH heads, NKV heads of keys and values, HS head size, F width of
+an MLP.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -66,6 +68,65 @@ def causal_softmax(scores: Tensor, scale: float) -> Tensor:
     time = scores.shape[-1]
     past = torch.ones(time, time, dtype=torch.bool, device=scores.device).tril()
     return torch.softmax((scores * scale).masked_fill(~past, float("-inf")), dim=-1)
+
+
+@_replaceable
+def grouped_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention in one operator of PyTorch: `q` (B, NH, T, HS), `k`, `v` (B, NKV, T, HS) → (B, NH, T, HS).
+
+    Of the NH heads of queries NH / NKV in a row use the same head of keys and values.
+    """
+    grouped = q.shape[1] != k.shape[1]
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+
+
+@_replaceable
+def cached_attention(q: Tensor, keys: Tensor, values: Tensor, position: Tensor) -> Tensor:
+    """Attention of one new position over a cache: `q` (B, NH, 1, HS), `keys`, `values` (B, NKV, S, HS) → as `q`.
+
+    The cache has room for S positions; those up to `position` (1), int64, count. Shapes are the same for every token,
+    so that one compiled program and one CUDA graph serve them all.
+    """
+    batch, groups, room, size = keys.shape
+    shared = q.reshape(batch, groups, -1, size)  # the queries that use the same keys, as rows of one product
+    scores = shared @ keys.transpose(2, 3) * (1.0 / math.sqrt(size))
+    future = torch.arange(room, device=q.device) > position
+    weights = torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1)
+    return (weights @ values).view(q.shape)
+
+
+@_replaceable
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x²) + eps) · weight over the last dimension: `x` (…, C), `weight` (C) → (…, C)."""
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, eps)
+
+
+@_replaceable
+def residual_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """A residual sum and its RMSNorm: `x`, `branch` (…, C), `weight` (C) → x + branch, and that normed, each (…, C)."""
+    total = x + branch
+    return total, torch.nn.functional.rms_norm(total, weight.shape, weight, eps)
+
+
+@_replaceable
+def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn the pairs (i, i + HS/2) of each head by the angle of its position: `q` (B, T, NH, HS), `k` (B, T, NKV, HS).
+
+    `cos` and `sin` (T, HS/2) are of the angles; no gradient is asked of them. Returns both, turned, in their shapes.
+    """
+    return _turned(q, cos, sin), _turned(k, cos, sin)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = cos[:, None], sin[:, None]  # (T, 1, HS/2): the same for all heads
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+@_replaceable
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) · up, with silu(z) = z / (1 + exp(-z)): each (…, F) → (…, F)."""
+    return torch.nn.functional.silu(gate) * up
 
 
 @_replaceable

@@ -125,7 +125,7 @@ def _measurement(result: Result) -> Measurement:
 def _check(result: Result, fail_on: str, on_cannot_tell: str) -> None:
     """Fail the test on a proven regression. A baseline that is missing, or of another machine, is said and skipped."""
     from perfkit.compare import baselines, gate, sides, sources
-    from perfkit.compare.judge import Rule
+    from perfkit.compare.metrics import Rule
     from perfkit.hardware import fingerprint
 
     limits = gate.parse([fail_on])

@@ -79,7 +79,7 @@ def step(index: int) -> contextlib.AbstractContextManager[None]:
 
 
 def in_pass(name: str) -> contextlib.AbstractContextManager[None]:
-    """Mark one pass of a step: forward, backward, optimizer or zero_grad."""
+    """Mark one pass of a step: forward, backward, optimizer or zero_grad; prefill or decode where it generates."""
     return mark(f"{PASS}{name}")
 
 

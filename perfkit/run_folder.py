@@ -5,13 +5,13 @@
       ceilings.json            the ceilings this run is judged by
       BACKEND/                 one folder a backend; RUN is a TensorBoard logdir, each backend a run in it
         kernels.parquet        the kernel table
-        *.pt.trace.json.gz     the torch.profiler trace
+        *.pt.trace.json.gz     the torch.profiler trace; with --ranks one a rank: rank0.*, rank1.*, …
         generated.txt          the program as the backend made it, where it makes one
         annotated.txt, .html   the same with what each line costs, with --annotate
         counters.ncu-rep       with --profiler ncu: what ncu wrote; its counters are joined onto kernels.parquet
         nsight.*               with --profiler nsys: nsys's report, its sqlite export, and its kernel table (parquet)
         events.out.tfevents.*  scalars a step, and the report's tables as text
-        log.txt                what the backend's process printed
+        log.txt                what the backend's process printed; with --ranks rank0.log.txt, … too
 
 Nothing here needs torch: a run made on one machine is read on any other.
 """
@@ -66,9 +66,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     profiler: str = "torch"
     profile_memory: bool = False
     launch_blocking: bool = False
+    allocator: str = "default"  # of CPU tensors: PyTorch's, or keep: what is freed serves the next tensor of its size
     kernel_dirs: tuple[str, ...] = ()
     # Dimensions of the preset that are given otherwise: `--dim layers=4`.
     dimensions: dict[str, int | float | str] = {}
+    ranks: int = 1  # processes that train together, on all hosts; `batch_size` is of all of them together
+    parallel: str = ""  # how they share the work: ddp, fsdp, zero1, or the workload's own way
+    hosts: int = 1
+    generate: int = 0  # tokens that a step generates behind a prompt of `sequence_length` tokens; 0: none
+
+    def alone(self) -> Settings:
+        """The same work in one process."""
+        return msgspec.structs.replace(self, ranks=1, parallel="", hosts=1)
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """A phase of generating tokens: how often the model runs in it, and what one run has to do, on average."""
+
+    name: str  # prefill, decode
+    runs: int
+    tokens: int  # that come in, of all sequences together
+    flop: float
+    weight_bytes: float
+    cache_bytes: float  # of keys and values, read or written
 
 
 class WorkloadFacts(msgspec.Struct, kw_only=True):
@@ -79,11 +99,14 @@ class WorkloadFacts(msgspec.Struct, kw_only=True):
     samples_per_step: int | None
     sample_name: str = "samples"
     model_flop: dict[str, float] = {}  # part → FLOP a step, worked out by hand (docs/numbers.md), for MFU
+    parameter_sizes: dict[str, int] = {}  # numbers of each parameter by name, in the model's order
+    frozen: list[str] = []  # those of them that are not trained
     passes: dict[str, tuple[str, ...]] = {}  # pass → module path patterns
     data_source: str = ""
     notes: list[str] = []
     program: str = ""  # of a program of the user's its command, and what a step of it is
     steps_are: str = ""
+    phases: list[Phase] = []  # of a step that generates tokens
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -145,6 +168,28 @@ class DeclaredKernel(msgspec.Struct, frozen=True, kw_only=True):
     loops: tuple[tuple[float, float], ...] = ()  # on a GPU, of each of its loops: bytes, and instructions of one lane
 
 
+class RankRun(msgspec.Struct, kw_only=True):
+    """What one rank of a backend measured, in ns and bytes."""
+
+    rank: int
+    host: str = ""
+    device: str = ""
+    steps_ns: list[float] = []  # of the same timed steps on every rank, each begun by all together
+    profiled_ns: list[float] = []
+    peak_bytes: float | None = None
+    trace: str = ""  # its file in the backend's folder
+
+
+class World(msgspec.Struct, kw_only=True):
+    """The ranks of a run: how many, how they share the work, what carries their collectives, and where they ran."""
+
+    ranks: int
+    parallel: str
+    backend: str  # nccl or gloo
+    hosts: list[str] = []
+    threads: int = 1  # of a rank, on a CPU
+
+
 class BackendRun(msgspec.Struct, kw_only=True):
     """What one backend did. `status` is ok, wrong, failed or unavailable; `reason` says why when it is not ok."""
 
@@ -159,6 +204,8 @@ class BackendRun(msgspec.Struct, kw_only=True):
     samples_ns: list[float] = []
     turns: list[int] = []  # how many of `samples_ns` each turn gave, in order
     profiled_ns: list[float] = []  # wall time of the profiled steps
+    # Of each timed step that generates: the time to the first token, and that of each further one.
+    tokens_ns: list[list[float]] = []
     beside_ns: list[float] = []  # of the steps right before them, in the same process without the profiler
     losses: list[float] = []
     peak_memory_bytes: float | None = None
@@ -174,6 +221,8 @@ class BackendRun(msgspec.Struct, kw_only=True):
     nsight: str = ""  # the report of ncu or nsys in the backend's folder
     # What Dynamo counted: graphs, graph_breaks (reason → count), recompilations (function, reason, ns).
     compiler: dict[str, Any] | None = None
+    # Of several ranks: a step of `samples_ns` and the peak of memory are the slowest's and the largest of these.
+    ranks: list[RankRun] = []
     warnings: list[str] = []
 
 
@@ -188,6 +237,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     workload: WorkloadFacts
     environment: dict[str, Any] = {}
     fingerprint: str = ""
+    world: World | None = None  # None for one process
     backends: list[BackendRun] = []
     complete: bool = True
     warnings: list[str] = []

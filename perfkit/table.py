@@ -69,10 +69,11 @@ def _column_list() -> tuple[Column, ...]:
         c("device", CATEGORY, "", "identity", "cpu, cuda:0, …"),
         c("stream", INTEGER, "", "identity", "GPU stream, or the thread of a CPU operator"),
         c("order", INTEGER, "", "identity", "launch order, unique in a table, from 0"),
+        c("rank", INTEGER, "", "identity", "the process's rank in its job; absent in a single process"),
     )
     place = (
         c("step", INTEGER, "", "place", "training or inference step in the capture, from 0"),
-        c("pass", CATEGORY, "", "place", "encoder, forward, classifier, backward, optimizer"),
+        c("pass", CATEGORY, "", "place", "encoder, forward, classifier, backward, optimizer; prefill, decode"),
         c("layer", INTEGER, "", "place", "index of the repeated block, from 0; absent outside blocks"),
         c("module", TEXT, "", "place", "module path in the model, such as transformer.h.0.attn"),
         c("operator", TEXT, "", "place", "the logical operator it serves; for a backward kernel, the forward operator"),
@@ -93,6 +94,20 @@ def _column_list() -> tuple[Column, ...]:
         c("waves", REAL, "", "launch", "waves a multiprocessor"),
         c("shapes", TEXT, "", "launch", "shapes and dtypes of the arguments, as text"),
     )
+    collective = (
+        c("collective", CATEGORY, "", "collective", "all_reduce, all_gather, reduce_scatter, …; absent elsewhere"),
+        c("group", TEXT, "", "collective", "its process group: description and ranks"),
+        c("message_bytes", REAL, "B", "collective", "the larger of what a rank puts in and gets out"),
+        c("algorithm", CATEGORY, "", "collective", "NCCL's: RING, TREE, NVLS, …, from the kernel's name"),
+        c("protocol", CATEGORY, "", "collective", "NCCL's: LL, LL128, SIMPLE, from the kernel's name"),
+        c(
+            "wait_ns",
+            REAL,
+            "ns",
+            "collective",
+            "of its duration, waiting for other ranks; absent in a rank's own table",
+        ),
+    )
     measures = (
         c("start_ns", REAL, "ns", "time", "start, from the start of the capture"),
         c("duration_ns", REAL, "ns", "time", "GPU: kernel time; CPU: self time of the operator"),
@@ -110,7 +125,7 @@ def _column_list() -> tuple[Column, ...]:
     )
     groups = ("time", "flop", "bytes", "dram", "l2", "l1", "tensor", "instructions")
     origins = tuple(c(f"{g}_origin", CATEGORY, "", "origin", f"origin of the {g} columns") for g in groups)
-    return identity + place + launch + measures + origins
+    return identity + place + launch + collective + measures + origins
 
 
 COLUMNS: tuple[Column, ...] = _column_list()

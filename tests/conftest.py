@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
-import subprocess
-import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.ceilings import event_cost_ns, measured, requested
+from tests.forks import POPEN, close_server, started_forked, started_fresh, usable, whole
+from tests.sweeps import examples
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -21,13 +25,13 @@ ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(__file__).resolve().parent / "golden"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
-pytest_plugins = ["tests.skips", "tests.schedule"]
+pytest_plugins = ["tests.skips", "tests.schedule", "tests.cpu"]
 
 # Inductor compiles in this process: pytest's workers share the cores, and a pool imports torch once more a process.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # A busy machine is no failure; and in continuous integration the same examples every time.
-settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.environ, max_examples=examples(30, 100))
 settings.load_profile("perfkit")
 
 
@@ -47,6 +51,25 @@ def shared_cache() -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def forks(shared_cache: Path) -> Iterator[None]:
+    """Commands and workers that tests start are forks of a process that has torch; ceilings are quick to have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perfkit.capture.child.subprocess", POPEN)
+        patch.setattr("perfkit.hardware.store.measure", measured)
+        patch.setattr("perfkit.hardware.collectives.measure.requested", requested)
+        patch.setattr("perfkit.programs.profiler.event_cost_ns", event_cost_ns)
+        yield
+    close_server()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> None:
+    """The garbage collector leaves alone what is there before a file's tests: else each of perfkit's collections looks
+    through all that torch and the tests before have made, for a third of a second."""
+    gc.freeze()
+
+
 @dataclass(frozen=True)
 class CliResult:
     """What a command left: its exit code and what it printed."""
@@ -60,7 +83,8 @@ class CliResult:
 def run_cli() -> Callable[..., CliResult]:
     """Run `perfkit ARGS` in a process of its own: `run_cli(["report", run], cwd=…, env={…}, timeout=…)`.
 
-    `env` is added to this process's environment; a value of None takes the variable away.
+    `env` is added to this process's environment; a value of None takes the variable away. The process is a fork
+    (tests/forks.py); `fresh=True` starts an interpreter.
     """
 
     def run(
@@ -69,19 +93,19 @@ def run_cli() -> Callable[..., CliResult]:
         cwd: Path | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float = 300,
+        fresh: bool = False,
     ) -> CliResult:
-        variables: dict[str, str | None] = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "NO_COLOR": "1"}
-        variables.update(env or {})
-        done = subprocess.run(
-            [sys.executable, "-m", "perfkit", *map(str, args)],
-            cwd=cwd,
-            env={name: value for name, value in variables.items() if value is not None},
-            capture_output=True,
-            encoding="utf-8",
-            timeout=timeout,
-            check=False,
-        )
-        return CliResult(done.returncode, done.stdout, done.stderr)
+        wanted: dict[str, str | None] = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "NO_COLOR": "1"}
+        variables = {name: value for name, value in {**wanted, **(env or {})}.items() if value is not None}
+        start = started_fresh if fresh or not usable(variables) else started_forked
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+            process = start([*map(str, args)], out.fileno(), error.fileno(), str(cwd or os.getcwd()), variables)
+            try:
+                process.wait(timeout)
+            finally:
+                process.kill()
+            texts = [whole(file) for file in (out, error)]
+        return CliResult(int(process.returncode or 0), *texts)
 
     return run
 

@@ -1,6 +1,7 @@
 """A pytest plugin: with `--dist loadfile` a file's tests run in one worker, but for files whose tests share nothing.
 
-Each test of `APART` is long and independent of its neighbours: they go to whichever worker is free.
+Each test of `APART` is long and independent of its neighbours: they go to whichever worker is free. The files in `LONG`
+begin first, so that no worker is alone with one of them at the end.
 """
 
 from __future__ import annotations
@@ -12,14 +13,43 @@ import pytest
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
+    from xdist.workermanage import WorkerController
 
 APART = ("tests/docs/test_commands.py", "tests/backends/test_documentation.py")
+# By the CPU time that `--cpu-durations` shows, longest first; what is not here takes less than all of these.
+LONG = (
+    "tests/whole/test_one_tree.py",
+    "tests/programs/test_programs.py",
+    "tests/backends/test_compile.py",
+    "tests/kernels/test_triton.py",
+    "tests/docs/test_commands.py",
+    "tests/capture/test_ranks.py",
+    "tests/remote/test_from_afar.py",
+    "tests/backends/test_thunder.py",
+    "tests/workloads/test_own_models.py",
+    "tests/render/test_html_browser.py",
+    "tests/readers/test_real_traces.py",
+    "tests/backends/test_thunder_places.py",
+    "tests/backends/test_thunder_llmc.py",
+    "tests/compare/test_cli.py",
+    "tests/compare/test_pytest_plugin.py",
+    "tests/backends/test_parallel.py",
+    "tests/workloads/test_compilers.py",
+    "tests/whole/test_broken_kernel.py",
+    "tests/tensorboard/test_page.py",
+)
 
 
 def scope(node: str) -> str:
     """What runs in one worker with the test of this node id."""
     path = node.partition("::")[0]
     return node if path in APART else path
+
+
+def turn(unit: str) -> int:
+    """When what runs in one worker has its turn, among others with a number: the least first."""
+    path = unit.partition("::")[0]
+    return LONG.index(path) if path in LONG else len(LONG)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -32,5 +62,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return scope(nodeid)
+
+        def _assign_work_unit(self, node: WorkerController) -> None:
+            self.workqueue.move_to_end(min(self.workqueue, key=turn), last=False)
+            super()._assign_work_unit(node)
 
     return ByFile(config, log)

@@ -38,7 +38,7 @@ def test_comparison_in_chunks_equals_comparison_at_once(monkeypatch):
     torch.manual_seed(0)
     a, r = torch.randn(1001), np.random.default_rng(0).standard_normal(1001)
     whole = relative_error(a, r)
-    monkeypatch.setattr(correctness, "_CHUNK", 10)
+    monkeypatch.setattr(correctness, "_CHUNK", {"cpu": 10})
     assert relative_error(a, r) == pytest.approx(whole, rel=1e-12)
 
 
@@ -48,6 +48,24 @@ def test_reference_round_trip_keeps_fp64_and_names_what_is_missing(tmp_path):
     errors = errors_against(tmp_path, {"outputs": value})
     assert errors == {"outputs": 0.0, "gradient of w": None}
     assert set(json.loads((tmp_path / "reference.json").read_text())) == {"outputs", "gradient of w"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_of_a_long_output_some_positions_of_every_sample_are_compared(tmp_path, monkeypatch, ranks):
+    monkeypatch.setattr(correctness, "_WHOLE", 100)
+    torch.manual_seed(0)
+    value = torch.randn(4, 10, 7)  # 280 elements: every third position, 0, 3, 6 and 9
+    write_reference(tmp_path, {"outputs": value, "gradient of w": value})
+    assert np.load(tmp_path / "0.npy").shape == (4, 4, 7) and np.load(tmp_path / "1.npy").shape == (4, 10, 7)
+
+    def error(wrong):
+        return errors_against(tmp_path, {"outputs": wrong[: 4 // ranks], "gradient of w": value}, 0, ranks)["outputs"]
+
+    assert error(value) == 0.0 and error(value[..., 0]) is None and error(value[:, :6]) is None
+    for position in (0, 3, 6, 9):
+        wrong = value.clone()
+        wrong[1, position] += 1
+        assert error(wrong) > 0.1
 
 
 def verdict(errors, eager=None, losses=(1.0,), dtype="fp32", problems=(), samples=1):
@@ -152,7 +170,7 @@ def test_an_update_of_one_element_in_many_that_is_left_out_shows():
 
 def test_an_update_in_chunks_errs_as_the_whole(monkeypatch):
     whole = update_error(*stepped(torch.bfloat16, wrong=1.001))
-    monkeypatch.setattr(correctness, "_CHUNK", 1000)
+    monkeypatch.setattr(correctness, "_CHUNK", {"cpu": 1000})
     assert update_error(*stepped(torch.bfloat16, wrong=1.001)) == pytest.approx(whole, rel=1e-12)
 
 

@@ -84,8 +84,8 @@ def test_unusable_samples_are_refused():
 
 def test_many_samples_stay_quick_and_bounded():
     samples = lognormal(np.random.default_rng(5), 20_000)
-    start = time.perf_counter()
+    start = time.process_time()
     estimate = median(samples)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert estimate.low <= 1.01
     assert estimate.high >= 0.99

@@ -17,6 +17,7 @@ _TITLES = {
     "identity": "What it is",
     "place": "Where it belongs",
     "launch": "How it was launched",
+    "collective": "What a collective sends",
     "time": "Time",
     "flop": "Work",
     "bytes": "Minimal traffic",

@@ -25,6 +25,7 @@ from perfkit.errors import UsageError
 from perfkit.functional import linear_relu
 from perfkit.workloads import Batch, Settings, Workload
 from perfkit.workloads.criteo import DENSE, SPARSE, ClickSource, open_clicks
+from perfkit.workloads.exchange import all_to_all, mean_of_ranks
 
 
 class ListIndex(nn.Module):
@@ -96,6 +97,41 @@ class SparseArch(nn.Module):
         return torch.stack([table(hashes[:, i]) for i, table in enumerate(self.tables)], dim=1)
 
 
+class SharedSparseArch(nn.Module):
+    """The same of several ranks, each of which holds some tables whole: hashes (B, 26, H) → (B, 26, D).
+
+    B is of one rank. Each sends its hashes to the ranks of their tables, and gets the embeddings back.
+    """
+
+    def __init__(self, tables: Sequence[nn.Module], owners: Sequence[Sequence[int]], rank: int) -> None:
+        super().__init__()
+        self.owners = owners
+        self.own = owners[rank]
+        self.tables = nn.ModuleDict({str(i): tables[i] for i in self.own})
+        order = [i for some in owners for i in some]
+        self.order = order
+        self.back = sorted(range(len(order)), key=order.__getitem__)
+
+    def forward(self, hashes: Tensor) -> Tensor:
+        ranks, rows = len(self.owners), hashes.shape[0]
+        theirs = [len(some) * rows for some in self.owners]  # rows that the tables of each rank get from this one
+        mine = [len(self.own) * rows] * ranks
+        sent = hashes.transpose(0, 1)[self.order].flatten(0, 1)
+        asked = all_to_all(sent, theirs, mine).view(ranks, len(self.own), rows, -1)
+        found = [self.tables[str(i)](asked[:, place].flatten(0, 1)) for place, i in enumerate(self.own)]
+        answers = torch.stack(found).view(len(self.own), ranks, rows, -1).transpose(0, 1).flatten(0, 2)
+        vectors = mean_of_ranks(all_to_all(answers, mine, theirs), ranks)
+        return vectors.view(len(self.order), rows, -1)[self.back].transpose(0, 1)
+
+
+def shared_out(rows: Sequence[int], ranks: int) -> list[list[int]]:
+    """The tables of each rank, so that all hold about as many rows: the largest first, to whom has fewest."""
+    owners: list[list[int]] = [[] for _ in range(ranks)]
+    for table in sorted(range(len(rows)), key=lambda i: -rows[i]):
+        min(owners, key=lambda some: (sum(rows[i] for i in some), len(some))).append(table)
+    return [sorted(some) for some in owners]
+
+
 class LinearReLU(nn.Linear):
     """A linear layer and a ReLU: (B, K) → (B, M)."""
 
@@ -155,7 +191,7 @@ class DLRM(nn.Module):
         super().__init__()
         width, dense, prediction = size["width"], widths("dense", size), widths("prediction", size)
         self.dense_arch = mlp([DENSE, *dense, width], LinearReLU)
-        self.sparse_arch = SparseArch(tables)
+        self.sparse_arch: SparseArch | SharedSparseArch = SparseArch(tables)
         self.interaction, features = interaction(size["interaction"], 1 + len(tables), width)
         self.prediction = mlp([features, *prediction, 1], nn.Linear)
 
@@ -219,6 +255,7 @@ class DLRMWorkload(Workload):
         "prediction": ("prediction", "prediction.*"),
     }
     takes = frozenset({"data", "optimizer"})
+    parallel = "tables"
 
     def build(self, settings: Settings) -> DLRM:
         """The model in fp32 on the CPU, seeded."""
@@ -243,6 +280,15 @@ class DLRMWorkload(Workload):
             assert isinstance(model, DLRM)
             return TablesApart(model, lr=1e-3, **form)
         return torch.optim.Adam(model.parameters(), lr=1e-3, **form)
+
+    def shard(self, model: nn.Module, rank: int, ranks: int) -> None:
+        """Leave this rank its tables; all-to-all brings the others' hashes there, and the embeddings back."""
+        assert isinstance(model, DLRM)
+        tables: list[Any] = list(model.sparse_arch.tables)
+        if ranks > len(tables):
+            raise UsageError(f"{len(tables)} tables cannot be shared out to {ranks} ranks.", "Give fewer --ranks.")
+        rows = [len(table.embedding.weight) for table in tables]
+        model.sparse_arch = SharedSparseArch(tables, shared_out(rows, ranks), rank)
 
     def describe_data(self, settings: Settings) -> str:
         """What the clicks come from."""

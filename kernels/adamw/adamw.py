@@ -70,7 +70,6 @@ FAMILY = Family(
             shapes={"param": "...", "grad": "...", "m": "...", "v": "..."},
             dtypes={"m": "fp32", "v": "fp32"},
             reference=reference,
-            allocate=lambda *arguments: (),
             scalars=kernel_numbers,
             inputs=inputs,
             cases=({"N": 1}, {"N": 13}, {"N": 64}, {"N": 100_003}),

@@ -50,31 +50,19 @@ def head_size(channels: int, heads: int) -> int:
     return channels // heads
 
 
-def split_allocate(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    batch, time, width = qkv.shape
-    shape = (batch, heads, time, head_size(width // 3, heads))
-    return qkv.new_empty(shape), qkv.new_empty(shape), qkv.new_empty(shape)
+def heads_of(tokens: Tensor, heads: int, parts: int) -> dict[str, int]:
+    """NH and HS of a tensor (B, T, parts·C)."""
+    return {"NH": heads, "HS": head_size(tokens.shape[-1] // parts, heads)}
 
 
-def split_backward_allocate(dq: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
-    batch, heads, time, size = dq.shape
-    return dq.new_empty((batch, time, 3 * heads * size))
-
-
-def merge_allocate(x: Tensor) -> Tensor:
-    batch, heads, time, size = x.shape
-    return x.new_empty((batch, time, heads * size))
-
-
-def merge_backward_allocate(dy: Tensor, heads: int) -> Tensor:
-    batch, time, channels = dy.shape
-    return dy.new_empty((batch, heads, time, head_size(channels, heads)))
+def channels_of(x: Tensor, *_: Any) -> dict[str, int]:
+    """C of a tensor (B, NH, T, HS)."""
+    return {"C": x.shape[1] * x.shape[3]}
 
 
 def sizes_of_tokens(tokens: Tensor, heads: int, parts: int) -> tuple[int, ...]:
     """B, T, NH, HS of a tensor (B, T, parts·C)."""
-    batch, time, width = tokens.shape
-    return batch, time, heads, head_size(width // parts, heads)
+    return *tokens.shape[:2], *heads_of(tokens, heads, parts).values()
 
 
 def sizes_of_heads(x: Tensor) -> tuple[int, ...]:
@@ -144,18 +132,6 @@ def flash_backward_reference(
         a, b, c = (t.detach().requires_grad_() for t in (q, k, v))
         dq, dk, dv = torch.autograd.grad(flash_reference(a, b, c, scale)[0], (a, b, c), dy)
     return dq, dk, dv
-
-
-def flash_allocate(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    import torch
-
-    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
-
-
-def flash_backward_allocate(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def pairs(q: TensorSpec) -> float:
@@ -286,7 +262,7 @@ FAMILY = Family(
             formula="q[b,h,t,i] = qkv[b, t, h·HS + i]; k and v the same from C and 2C on",
             shapes={"qkv": "B T 3C", "q": "B NH T HS", "k": "B NH T HS", "v": "B NH T HS"},
             reference=split_reference,
-            allocate=split_allocate,
+            letters=lambda qkv, heads: heads_of(qkv, heads, 3),
             scalars=lambda qkv, heads: sizes_of_tokens(qkv, heads, 3),
             inputs=split_inputs,
             cases=HEAD_CASES,
@@ -301,7 +277,7 @@ FAMILY = Family(
             formula="dqkv[b, t, h·HS + i] = dq[b,h,t,i]; dk and dv the same from C and 2C on",
             shapes={"dq": "B NH T HS", "dk": "B NH T HS", "dv": "B NH T HS", "dqkv": "B T 3C"},
             reference=split_backward_reference,
-            allocate=split_backward_allocate,
+            letters=channels_of,
             scalars=lambda dq, dk, dv: sizes_of_heads(dq),
             inputs=split_backward_inputs,
             cases=HEAD_CASES,
@@ -315,7 +291,7 @@ FAMILY = Family(
             formula="y[b, t, h·HS + i] = x[b,h,t,i]",
             shapes={"x": "B NH T HS", "y": "B T C"},
             reference=merge_reference,
-            allocate=merge_allocate,
+            letters=channels_of,
             scalars=sizes_of_heads,
             inputs=merge_inputs,
             cases=HEAD_CASES,
@@ -330,7 +306,7 @@ FAMILY = Family(
             formula="dx[b,h,t,i] = dy[b, t, h·HS + i]",
             shapes={"dy": "B T C", "dx": "B NH T HS"},
             reference=merge_backward_reference,
-            allocate=merge_backward_allocate,
+            letters=lambda dy, heads: heads_of(dy, heads, 1),
             scalars=lambda dy, heads: sizes_of_tokens(dy, heads, 1),
             inputs=merge_backward_inputs,
             cases=HEAD_CASES,
@@ -344,7 +320,6 @@ FAMILY = Family(
             formula="att[i,j] = exp(scale·s[i,j]) / Σ over j' ≤ i of exp(scale·s[i,j']) for j ≤ i, else 0",
             shapes={"scores": "B NH T T", "att": "B NH T T"},
             reference=softmax_reference,
-            allocate=lambda scores, scale: scores.new_empty(scores.shape),
             scalars=lambda scores, scale: (scores.shape[0] * scores.shape[1], scores.shape[2], float(scale)),
             inputs=softmax_inputs,
             cases=SOFTMAX_CASES,
@@ -359,7 +334,6 @@ FAMILY = Family(
             formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' ≤ i of datt[i,j']·att[i,j']), j ≤ i, else 0",
             shapes={"datt": "B NH T T", "att": "B NH T T", "dscores": "B NH T T"},
             reference=softmax_backward_reference,
-            allocate=lambda datt, att, scale: att.new_empty(att.shape),
             scalars=lambda datt, att, scale: (att.shape[0] * att.shape[1], att.shape[2], float(scale)),
             inputs=softmax_backward_inputs,
             cases=SOFTMAX_CASES,
@@ -377,7 +351,6 @@ FAMILY = Family(
             shapes=dict.fromkeys(("q", "k", "v", "y"), "B NH T HS") | {"lse": "B NH T"},
             dtypes={"lse": "fp32"},
             reference=flash_reference,
-            allocate=flash_allocate,
             scalars=lambda q, k, v, scale: flash_sizes(q, scale),
             inputs=flash_inputs,
             cases=FLASH_CASES,
@@ -406,7 +379,6 @@ FAMILY = Family(
             shapes=dict.fromkeys(("dy", "q", "k", "v", "y", "dq", "dk", "dv"), "B NH T HS") | {"lse": "B NH T"},
             dtypes={"lse": "fp32"},
             reference=flash_backward_reference,
-            allocate=flash_backward_allocate,
             scalars=lambda dy, q, k, v, y, lse, scale: flash_sizes(q, scale),
             inputs=flash_backward_inputs,
             cases=FLASH_CASES,

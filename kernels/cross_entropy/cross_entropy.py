@@ -33,12 +33,6 @@ def backward_reference(dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp
         return torch.autograd.grad(loss, leaf, dloss)[0]
 
 
-def forward_allocate(logits: Tensor, targets: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    import torch
-
-    return logits.new_empty(()), logits.new_empty(targets.shape, dtype=torch.float32)
-
-
 def forward_cost(call: Call) -> Cost:
     """A logit 4 FLOP: max, x − max, exp, sum; a row 4: log, + max, − its target's logit, sum; one division."""
     logits, targets = call.tensor(0), call.tensor(1)
@@ -90,12 +84,6 @@ def classifier_sizes(
     return rows, vocabulary, padded, ignore_index, float(dloss)
 
 
-def classifier_allocate(logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int) -> Tensor:
-    import torch
-
-    return logits.new_empty(targets.shape, dtype=torch.float32)
-
-
 def classifier_cost(call: Call) -> Cost:
     """A logit of the vocabulary 7 FLOP: max, x − max, exp, sum, and x − logsumexp, exp, ·dloss; a row 5.
 
@@ -135,7 +123,6 @@ FAMILY = Family(
             dtypes=DTYPES,
             failures=FAILURES,
             reference=forward_reference,
-            allocate=forward_allocate,
             scalars=lambda logits, targets, ignore_index: (*logits.shape, ignore_index),
             inputs=forward_inputs,
             cases=CASES,
@@ -178,7 +165,6 @@ FAMILY = Family(
             dtypes=DTYPES,
             failures=FAILURES,
             reference=backward_reference,
-            allocate=lambda dloss, logits, targets, logsumexp, ignore_index: logits.new_empty(logits.shape),
             scalars=lambda dloss, logits, targets, logsumexp, ignore_index: (*logits.shape, ignore_index),
             inputs=backward_inputs,
             cases=CASES,
@@ -221,7 +207,6 @@ FAMILY = Family(
             dtypes={"targets": "int64", "losses": "fp32"},
             failures=FAILURES,
             reference=classifier_reference,
-            allocate=classifier_allocate,
             scalars=classifier_sizes,
             inputs=classifier_inputs,
             cases=(

@@ -1,4 +1,4 @@
-/* The encoder: x[b,t] = wte[idx[b,t]] + wpe[t], rows of C numbers; backward, dwte[v] is the sum of dx over the tokens
+/* The encoder: x[b,t] = wte[idx[b,t]] + wpe[t], or the token's row alone, rows of C numbers; backward, dwte[v] is the sum of dx over the tokens
  * with idx = v, dwpe[t] the sum over b of dx[b,t], and rows that nothing asks for are 0.
  *
  * B batch, T time, V rows of wte, P rows of wpe (at least T). A token that is no row of wte gives NaN forward, and
@@ -15,6 +15,14 @@ __global__ void encoder_forward_v1(const int64 *idx, const T *wte, const T *wpe,
     if (i >= n) return;
     int64 c = i % C, token = idx[i / C], t = i / C % time;
     put(x + i, token >= 0 && token < V ? get(wte + token * C + c) + get(wpe + t * C + c) : not_a_number());
+}
+
+template <class T>
+__global__ void embedding_forward_v1(const int64 *idx, const T *weight, T *x, int64 n, int64 C, int64 V) {
+    int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int64 token = idx[i / C];
+    put(x + i, token >= 0 && token < V ? get(weight + token * C + i % C) : not_a_number());
 }
 
 /* One element of dwte a thread: every thread looks at all tokens. */
@@ -66,6 +74,31 @@ __global__ void encoder_forward_v2(const int64 *idx, const T *wte, const T *wpe,
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) v[j] = known ? v[j] + w[j] : not_a_number();
             store(x + token * C + c, v);
+        }
+    }
+}
+
+/* One warp a token. */
+template <class T, int WIDTH, int PACKS>
+__global__ void embedding_forward_v2(const int64 *idx, const T *weight, T *x, int64 tokens, int64 C, int64 V) {
+    int64 token = ((int64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (token >= tokens) return;
+    int64 word = idx[token];
+    bool known = word >= 0 && word < V;
+    const T *row = weight + (known ? word : 0) * C;
+    float unknown[WIDTH];
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) unknown[j] = not_a_number();
+    for (int64 first = threadIdx.x % 32 * WIDTH; first < C; first += 32 * WIDTH * PACKS) {
+        Pack<T, WIDTH> packs[PACKS];
+#pragma unroll
+        for (int k = 0; k < PACKS; k++)
+            if (first + k * 32 * WIDTH < C) packs[k].load(row + first + k * 32 * WIDTH);
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            if (first + k * 32 * WIDTH >= C) continue;
+            if (!known) packs[k].pack(unknown);
+            packs[k].store(x + token * C + first + k * 32 * WIDTH);
         }
     }
 }

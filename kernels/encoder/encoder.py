@@ -1,4 +1,4 @@
-"""The encoder of GPT-2: each token's embedding plus its position's."""
+"""The encoder: each token's embedding plus its position's, as in GPT-2, or alone, as in Llama."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"idx": "int64"}
 FAILURES = {2: "a token of idx is not an index into the V rows of wte."}
+FAILURES_ALONE = {2: "a token of idx is not an index into the V rows of weight."}
 
 
 def forward_reference(idx: Tensor, wte: Tensor, wpe: Tensor) -> Tensor:
@@ -28,20 +29,11 @@ def backward_reference(dx: Tensor, idx: Tensor, vocabulary: int, positions: int)
     return dwte.index_add_(0, idx.flatten(), dx.flatten(0, 1)), dwpe
 
 
-def enough_positions(time: int, positions: int) -> None:
-    """Raise `InputError` when there are fewer positions than tokens in a row."""
+def enough_positions(time: int, positions: int) -> int:
+    """`positions`; raises `InputError` when they are fewer than the tokens in a row."""
     if time > positions:
         raise InputError(f"There are {positions} positions for {time} tokens in a row.", "Give shorter rows.")
-
-
-def forward_allocate(idx: Tensor, wte: Tensor, wpe: Tensor) -> Tensor:
-    enough_positions(idx.shape[1], wpe.shape[0])
-    return wte.new_empty((*idx.shape, wte.shape[1]))
-
-
-def backward_allocate(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -> tuple[Tensor, Tensor]:
-    enough_positions(idx.shape[1], positions)
-    return dx.new_empty((vocabulary, dx.shape[2])), dx.new_empty((positions, dx.shape[2]))
+    return positions
 
 
 def forward_cost(call: Call) -> Cost:
@@ -77,6 +69,41 @@ def backward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, 
     return make.normal(B, T, C), make.integers(0, V, B, T), V, T + 2
 
 
+def embedding_reference(idx: Tensor, weight: Tensor) -> Tensor:
+    return weight[idx]
+
+
+def embedding_backward_reference(dx: Tensor, idx: Tensor, vocabulary: int) -> Tensor:
+    channels = dx.shape[-1]
+    return dx.new_zeros(vocabulary, channels).index_add_(0, idx.flatten(), dx.flatten(0, -2))
+
+
+def embedding_cost(call: Call) -> Cost:
+    """No arithmetic. Read: idx, and the rows that its tokens can name."""
+    idx, weight = call.tensor(0), call.tensor(1)
+    row = weight.shape[1] * ITEM_BYTES[weight.dtype]
+    read = idx.nbytes + min(idx.numel, weight.shape[0]) * row
+    return Cost({f"vector_{weight.dtype}": 0.0}, read, idx.numel * row)
+
+
+def embedding_backward_cost(call: Call) -> Cost:
+    """An element of dx 1 FLOP. The result is written whole; added to, it is read and written in the tokens' rows."""
+    dx, idx, vocabulary = call.tensor(0), call.tensor(1), call.arguments[2]
+    assert isinstance(vocabulary, int)
+    named, added = min(idx.numel, vocabulary), added_to(call, 3, 0)
+    row = dx.shape[-1] * ITEM_BYTES[dx.dtype]
+    read = dx.nbytes + idx.nbytes + (named * row if added else 0)
+    return Cost({f"vector_{dx.dtype}": float(dx.numel)}, read, (named if added else vocabulary) * row)
+
+
+def embedding_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    return make.integers(0, V, B, T), make.normal(V, C)
+
+
+def embedding_backward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    return make.normal(B, T, C), make.integers(0, V, B, T), V
+
+
 # One token, a width beside a multiple of the vector width, more tokens than words and fewer, GPT-2's width.
 CASES = (
     {"B": 1, "T": 1, "C": 1, "V": 1},
@@ -99,7 +126,7 @@ FAMILY = Family(
             dtypes=DTYPES,
             failures=FAILURES,
             reference=forward_reference,
-            allocate=forward_allocate,
+            letters=lambda idx, wte, wpe: {"P": enough_positions(idx.shape[1], wpe.shape[0])},
             scalars=lambda idx, wte, wpe: (*idx.shape, wte.shape[1], wte.shape[0]),
             inputs=forward_inputs,
             cases=CASES,
@@ -132,7 +159,10 @@ FAMILY = Family(
             dtypes=DTYPES,
             failures=FAILURES,
             reference=backward_reference,
-            allocate=backward_allocate,
+            letters=lambda dx, idx, vocabulary, positions: {
+                "V": vocabulary,
+                "P": enough_positions(idx.shape[1], positions),
+            },
             scalars=lambda dx, idx, vocabulary, positions: (*dx.shape, vocabulary, positions),
             inputs=backward_inputs,
             cases=CASES,
@@ -156,6 +186,64 @@ FAMILY = Family(
                 ),
                 Implementation(
                     1, "triton", "encoder_triton.py", "encoder_backward",
+                    "tokens sorted by word, each row written once",
+                ),
+            ),
+        ),
+        Operation(
+            name="embedding_forward",
+            category="embedding",
+            schema="(Tensor idx, Tensor weight) -> (Tensor x)",
+            formula="x[b,t] = weight[idx[b,t]]",
+            shapes={"idx": "B T", "weight": "V C", "x": "B T C"},
+            dtypes=DTYPES,
+            failures=FAILURES_ALONE,
+            reference=embedding_reference,
+            scalars=lambda idx, weight: (idx.numel(), weight.shape[1], weight.shape[0]),
+            inputs=embedding_inputs,
+            cases=CASES,
+            cost=embedding_cost,
+            gradient=Gradient(
+                "embedding_backward", derive={"vocabulary": lambda values: values["weight"].shape[0]}
+            ),
+            implementations=(
+                Implementation(1, "c", "encoder.c", "embedding_forward_v1", "element by element"),
+                Implementation(2, "c", "encoder.c", "embedding_forward_v2", "threads over tokens, whole rows"),
+                Implementation(1, "cuda", "encoder.cu", "embedding_forward_v1", "one element a thread"),
+                Implementation(2, "cuda", "encoder.cu", "embedding_forward_v2", "one warp a token, 16-byte accesses"),
+                Implementation(1, "triton", "encoder_triton.py", "embedding_forward", "whole rows"),
+            ),
+        ),
+        Operation(
+            name="embedding_backward",
+            category="embedding",
+            schema="(Tensor dx, Tensor idx, int vocabulary) -> (Tensor dweight)",
+            formula="dweight[v] = Σ of dx[b,t] with idx[b,t] = v; other rows 0",
+            shapes={"dx": "B T C", "idx": "B T", "dweight": "V C"},
+            dtypes=DTYPES,
+            failures=FAILURES_ALONE,
+            reference=embedding_backward_reference,
+            letters=lambda dx, idx, vocabulary: {"V": vocabulary},
+            scalars=lambda dx, idx, vocabulary: (idx.numel(), dx.shape[-1], vocabulary),
+            inputs=embedding_backward_inputs,
+            cases=CASES,
+            cost=embedding_backward_cost,
+            implementations=(
+                Implementation(
+                    1, "c", "encoder.c", "embedding_backward_v1", "channel by channel", accumulates=True
+                ),
+                Implementation(
+                    2, "c", "encoder.c", "embedding_backward_v2",
+                    "tokens sorted by word; threads over words, each summed in registers and written once",
+                    accumulates=True,
+                ),
+                Implementation(1, "cuda", "encoder.cu", "embedding_backward_v1", "one element a thread"),
+                Implementation(
+                    2, "cuda", "encoder.cu", "embedding_backward_v2",
+                    "a block owns some words and writes each of their rows once",
+                ),
+                Implementation(
+                    1, "triton", "encoder_triton.py", "embedding_backward",
                     "tokens sorted by word, each row written once",
                 ),
             ),

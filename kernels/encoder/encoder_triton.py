@@ -30,6 +30,17 @@ def encoder_forward_kernel(
 
 
 @triton.jit
+def embedding_forward_kernel(idx, weight, x, rows, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row < rows)[:, None] & (column < channels)[None, :]
+    word = tl.load(idx + row, mask=row < rows, other=0)
+    known = ((word >= 0) & (word < vocabulary))[:, None]
+    value = tl.load(weight + word[:, None] * channels + column[None, :], mask=inside & known, other=float("nan"))
+    tl.store(x + row.to(tl.int64)[:, None] * channels + column[None, :], value, mask=inside)
+
+
+@triton.jit
 def encoder_backward_wte_kernel(dx, order, bounds, dwte, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """One row of dwte: the sum of the rows of dx that `order` lists between two bounds; 0 where there are none."""
     word = tl.program_id(0)
@@ -57,30 +68,56 @@ def encoder_backward_wpe_kernel(dx, dwpe, batch, time, channels, COLUMNS: tl.con
     tl.store(dwpe + position.to(tl.int64) * channels + column, total, mask=column < channels)
 
 
+def columns_of(channels):
+    return min(1024, next_power_of_2(max(channels, 1)))
+
+
 def forward_blocks(batch, time, channels, vocabulary, itemsize):
     """About 2048 elements a program."""
-    columns = min(1024, next_power_of_2(max(channels, 1)))
-    return {"ROWS": max(1, 2048 // columns), "num_warps": 4}
+    return {"ROWS": max(1, 2048 // columns_of(channels)), "num_warps": 4}
 
 
-def backward_blocks(batch, time, channels, vocabulary, positions, itemsize):
+def embedding_blocks(rows, channels, vocabulary, itemsize):
+    """As the encoder's."""
+    return forward_blocks(rows, 1, channels, vocabulary, itemsize)
+
+
+def backward_blocks(*sizes, itemsize):
     """Most words have few rows, or none."""
     return {"ROWS": 1, "num_warps": 2}
 
 
+def sum_words(dx, idx, dwte, channels, vocabulary, ROWS, **meta):
+    known = idx.flatten().clamp(-1, vocabulary).to(torch.int32)  # sorted in half the time of int64
+    words, order = torch.sort(known, stable=True)
+    bounds = torch.searchsorted(words, torch.arange(vocabulary + 1, device=idx.device, dtype=torch.int32))
+    columns = columns_of(channels)
+    grid = vocabulary, cdiv(channels, columns)
+    encoder_backward_wte_kernel[grid](dx, order, bounds, dwte, channels, ROWS, columns, **meta)
+
+
 @launch(forward_blocks, FORWARD_SWEEP)
 def encoder_forward(idx, wte, wpe, x, batch, time, channels, vocabulary, ROWS, **meta):
-    columns = min(1024, next_power_of_2(max(channels, 1)))
+    columns = columns_of(channels)
     grid = cdiv(batch * time, ROWS), cdiv(channels, columns)
     encoder_forward_kernel[grid](idx, wte, wpe, x, batch * time, time, channels, vocabulary, ROWS, columns, **meta)
 
 
 @launch(backward_blocks, BACKWARD_SWEEP)
 def encoder_backward(dx, idx, dwte, dwpe, batch, time, channels, vocabulary, positions, ROWS, **meta):
-    columns = min(1024, next_power_of_2(max(channels, 1)))
-    known = idx.flatten().clamp(-1, vocabulary).to(torch.int32)  # sorted in half the time of int64
-    words, order = torch.sort(known, stable=True)
-    bounds = torch.searchsorted(words, torch.arange(vocabulary + 1, device=idx.device, dtype=torch.int32))
-    across = cdiv(channels, columns)
-    encoder_backward_wte_kernel[(vocabulary, across)](dx, order, bounds, dwte, channels, ROWS, columns, **meta)
-    encoder_backward_wpe_kernel[(positions, across)](dx, dwpe, batch, time, channels, columns, **meta)
+    sum_words(dx, idx, dwte, channels, vocabulary, ROWS, **meta)
+    columns = columns_of(channels)
+    grid = positions, cdiv(channels, columns)
+    encoder_backward_wpe_kernel[grid](dx, dwpe, batch, time, channels, columns, **meta)
+
+
+@launch(embedding_blocks, FORWARD_SWEEP)
+def embedding_forward(idx, weight, x, rows, channels, vocabulary, ROWS, **meta):
+    columns = columns_of(channels)
+    grid = cdiv(rows, ROWS), cdiv(channels, columns)
+    embedding_forward_kernel[grid](idx, weight, x, rows, channels, vocabulary, ROWS, columns, **meta)
+
+
+@launch(backward_blocks, BACKWARD_SWEEP)
+def embedding_backward(dx, idx, dweight, rows, channels, vocabulary, ROWS, **meta):
+    sum_words(dx, idx, dweight, channels, vocabulary, ROWS, **meta)

@@ -33,19 +33,6 @@ def backward_reference(
     )
 
 
-def forward_allocate(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    import torch
-
-    rows = x.shape[:-1]
-    return x.new_empty(x.shape), x.new_empty(rows, dtype=torch.float32), x.new_empty(rows, dtype=torch.float32)
-
-
-def backward_allocate(
-    dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape)
-
-
 def forward_cost(call: Call) -> Cost:
     """An element 7 FLOP: sum, x − mean, square, sum, ·rstd, ·weight, + bias; a row 5: two divisions, + eps, √, 1/√."""
     x, weight, bias = call.tensor(0), call.tensor(1), call.tensor(2)
@@ -97,7 +84,6 @@ FAMILY = Family(
             shapes={"x": "... C", "weight": "C", "bias": "C", "y": "... C", "mean": "...", "rstd": "..."},
             dtypes=STATISTICS,
             reference=forward_reference,
-            allocate=forward_allocate,
             scalars=lambda x, weight, bias, eps: (x.numel() // max(weight.numel(), 1), weight.numel(), float(eps)),
             inputs=forward_inputs,
             cases=CASES,
@@ -128,7 +114,6 @@ FAMILY = Family(
             | {"dx": "... C", "dweight": "C", "dbias": "C"},
             dtypes=STATISTICS,
             reference=backward_reference,
-            allocate=backward_allocate,
             scalars=lambda dy, x, weight, mean, rstd: (mean.numel(), weight.numel()),
             inputs=backward_inputs,
             cases=CASES,

@@ -8,15 +8,7 @@ from perfkit.cost.model import ITEM_BYTES, Call, Cost
 from perfkit.kernels import Family, Implementation, Operation
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from perfkit.kernels.checking import Inputs
-
-
-def allocate(x: Tensor) -> Tensor:
-    import torch
-
-    return x.new_empty((), dtype=torch.float32)
 
 
 def cost(call: Call) -> Cost:
@@ -42,7 +34,6 @@ FAMILY = Family(
             shapes={"x": "...", "squares": ""},
             dtypes={"squares": "fp32"},
             reference=lambda x: x.square().sum(),
-            allocate=allocate,
             scalars=lambda x: (x.numel(),),
             inputs=inputs,
             cases=({"N": 1}, {"N": 13}, {"N": 64}, {"N": 300_007}),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.run_folder import Correctness, Settings, Symbol, TraceCheck, WorkloadFacts
+from perfkit.run_folder import Correctness, RankRun, Settings, Symbol, TraceCheck, WorkloadFacts, World
 
 SCHEMA_VERSION = 1
 COPY, COLLECTIVE = "copy", "collective"  # kinds of `Exposed`
@@ -305,6 +305,25 @@ class Coverage(msgspec.Struct, kw_only=True):
     uncosted: list[str] = []  # operators the model does not know, largest first
 
 
+class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A phase of generating tokens, of one run of the model in it: the first token's pass, or that of a later one."""
+
+    name: str  # prefill, decode
+    runs: int  # a step
+    time: Interval  # ns, the median
+    slow_ns: float  # the 99th percentile
+    tokens_per_second: float  # of all sequences: read in prefill, made in decode
+    user_tokens_per_second: float | None  # of one sequence, in decode
+    flop: float
+    weight_bytes: float
+    cache_bytes: float
+    roof_ns: float | None  # weights and cache once, or the FLOP where they take longer
+    bound: str  # memory or matrix
+    ceiling: str  # the ceiling that sets the roof, in words
+    efficiency: float | None  # roof / time
+    headroom_ns: float | None
+
+
 class BackendReport(msgspec.Struct, kw_only=True):
     """One backend: verdict, speed, accounting, and the table in aggregates."""
 
@@ -358,6 +377,8 @@ class BackendReport(msgspec.Struct, kw_only=True):
     symbols: list[Symbol] = []
     losses: list[float] = []
     samples_ns: list[float] = []
+    phases: list[PhaseReport] = []  # of a step that generates tokens
+    ranks: list[RankRun] = []  # of several ranks, whose slowest gives `step`; kernels and what follows are rank 0's
     generated: str = ""
     annotated: str = ""  # the listing of `generated` with costs: a page in the run folder, where one was written
     trace: str = ""
@@ -378,6 +399,7 @@ class Report(msgspec.Struct, kw_only=True):
     verdict: list[str] = []  # sentences, the most important first
     settings: Settings | None = None
     workload: WorkloadFacts | None = None
+    world: World | None = None  # the ranks of a run that has several
     backends: list[BackendReport] = []
     roofs: list[Roof] = []
     ceilings_are: str = "measured on this device"  # whose the roofs are, in words

@@ -1,4 +1,4 @@
-"""A grid of runs as one result: speed, efficiency and memory of each, and how a step's time grows with each size."""
+"""A sweep as one result: speed, efficiency and memory of each, and how a step's time grows with each size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfkit.statistics import exponent
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """One backend in one run of the grid."""
+    """One backend in one run of the sweep."""
 
     name: str
     status: str
@@ -24,6 +24,10 @@ class Member(msgspec.Struct, kw_only=True):
     efficiency: float | None = None
     mfu: float | None = None
     peak_memory_bytes: float | None = None
+    # Of steps that generate tokens: the time to the first one, and of each further one, with its share of its roof.
+    first_token_ns: float | None = None
+    token_ns: float | None = None
+    token_efficiency: float | None = None
 
 
 class Point(msgspec.Struct, kw_only=True):
@@ -68,7 +72,7 @@ class Sweep(msgspec.Struct, kw_only=True):
 
 
 def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[str, str], Report]]) -> Sweep:
-    """The sweep over `axes` from its runs, in the order of the grid."""
+    """The sweep over `axes` from its runs, in the order of the cells."""
     points = [
         Point(values=dict(values), folder=report.source, members=[_member(b) for b in report.backends])
         for values, report in runs
@@ -87,6 +91,8 @@ def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[st
 
 
 def _member(backend: BackendReport) -> Member:
+    phases = {phase.name: phase for phase in backend.phases}
+    first, later = phases.get("prefill"), phases.get("decode")
     return Member(
         name=backend.name,
         status=backend.status,
@@ -99,6 +105,9 @@ def _member(backend: BackendReport) -> Member:
         efficiency=backend.efficiency,
         mfu=backend.mfu,
         peak_memory_bytes=backend.peak_memory_bytes,
+        first_token_ns=first.time.value if first else None,
+        token_ns=later.time.value if later else None,
+        token_efficiency=later.efficiency if later else None,
     )
 
 

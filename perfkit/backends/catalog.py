@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit import kernels
+from perfkit.backends import parallel
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.kernels.languages import LANGUAGES
@@ -39,6 +40,22 @@ def causal_softmax(scores: Tensor, scale: float) -> Any:
     return _operator("causal_softmax_forward")(scores, scale)
 
 
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Any:
+    return _operator("rmsnorm_forward")(x, weight, eps)[0]
+
+
+def residual_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> Any:
+    return _operator("residual_rmsnorm_forward")(x, branch, weight, eps)[:2]
+
+
+def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+    return _operator("rotary_forward")(q, k, cos, sin)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Any:
+    return _operator("swiglu_forward")(gate, up)
+
+
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
     from torch.nn.functional import linear
 
@@ -56,7 +73,8 @@ def _operator(name: str) -> Any:
 
 
 REPLACING: tuple[Callable[..., Any], ...] = (
-    split_heads, merge_heads, causal_softmax, linear_relu, multiply_add_activation,
+    split_heads, merge_heads, causal_softmax, rms_norm, residual_rms_norm, rotary, swiglu, linear_relu,
+    multiply_add_activation,
 )  # fmt: skip
 
 
@@ -67,10 +85,10 @@ class CatalogProgram(AutogradProgram):
         self,
         workload: Workload,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | None,
+        made: parallel.Parallel,
         language: str | None,
     ) -> None:
-        super().__init__(workload, model, model, optimizer, keeps_modules=True)
+        super().__init__(workload, model, made.call, made.optimizer, keeps_modules=True, parallel=made)
         self._language = language
         self._called: set[str] = set()
 
@@ -117,8 +135,7 @@ class Kernels(Backend):
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CatalogProgram:
         kernels.load(settings.kernel_dirs)
-        optimizer = workload.optimizer(model, settings) if settings.training else None
-        return CatalogProgram(workload, model, optimizer, self.language)
+        return CatalogProgram(workload, model, parallel.begin(workload, model, settings), self.language)
 
 
 class Triton(Kernels):

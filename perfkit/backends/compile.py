@@ -23,9 +23,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfkit.backends import generation, parallel
 from perfkit.backends.eager import NO_TORCH, torch_installed
-from perfkit.backends.inductor.recording import BETWEEN, FusedKernel, Recording, recording
 from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.inductor.dynamo import Compilations
+from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, FusedKernel, Recording, recording
+from perfkit.inductor.work import work_of
 from perfkit.run_folder import DeclaredKernel, Settings
 from perfkit.tree.shares import CallSite
 from perfkit.workloads import forms
@@ -34,11 +37,9 @@ from perfkit.workloads.choices import unknown
 if TYPE_CHECKING:
     import torch
 
+    from perfkit.backends.parallel import Parallel
     from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
-
-DESCRIBED: dict[str, Any] = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
-CPU_OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, **DESCRIBED}
 
 
 class CompiledProgram(AutogradProgram):
@@ -54,13 +55,13 @@ class CompiledProgram(AutogradProgram):
         call: Any,
         optimizer: torch.optim.Optimizer | None,
         whole: Any = None,
+        parallel: Parallel | None = None,
     ) -> None:
-        super().__init__(workload, model, call, optimizer)
+        super().__init__(workload, model, call, optimizer, parallel=parallel)
         self._whole = whole
         self.recorded = Recording()
         self.recorded.sites.begin(model)
-        self._breaks_before = _graph_breaks()
-        self._compilations_before = _metrics()
+        self._compilations = Compilations()
 
     # Graphs compile at the first call, again at any call that a guard refuses, and the backward may come later still.
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
@@ -84,24 +85,11 @@ class CompiledProgram(AutogradProgram):
         return self.recorded.sites.graphs
 
     def warnings(self) -> list[str]:
-        found = list(self.recorded.warnings)
-        for reason, count in _graph_breaks().items():
-            if (times := count - self._breaks_before.get(reason, 0)) > 0:
-                cause = reason.splitlines()[0]
-                found.append(f"The graph breaks {times} × ({cause}): no fusion reaches across a break.")
-        return found
+        return [*self.recorded.warnings, *self._compilations.warnings()]
 
     def compiler(self) -> dict[str, Any]:
         """Graphs, breaks and recompilations that Dynamo counted since this program was made."""
-        before = set(map(id, self._compilations_before))
-        compiled = [_compilation(metrics) for metrics in _metrics() if id(metrics) not in before]
-        breaks = _graph_breaks()
-        since = {reason: count - self._breaks_before.get(reason, 0) for reason, count in breaks.items()}
-        return {
-            "graphs": len(compiled),
-            "graph_breaks": {reason.partition("\n")[0]: count for reason, count in since.items() if count > 0},
-            "recompilations": [one for one in compiled if one["again"]],
-        }
+        return self._compilations.facts()
 
 
 class Compile(Backend):
@@ -126,12 +114,16 @@ class Compile(Backend):
         described = CPU_OPTIONS if settings.device == "cpu" else DESCRIBED
         options = described | mode_options(settings.compile_mode)
         compiled = functools.partial(torch.compile, fullgraph=False, dynamic=False, options=options)
-        optimizer = workload.optimizer(model, settings) if settings.training else None
-        whole = compiled(_with_loss(workload, model)) if workload.has("loss") else None
-        return CompiledProgram(workload, model, compiled(model), optimizer, whole)
+        made = parallel.begin(workload, model, settings)
+        whole = compiled(_with_loss(workload, made.call)) if workload.has("loss") else None
+        program = CompiledProgram(workload, model, compiled(made.call), made.optimizer, whole, made)
+        if settings.generate:
+            prefill, decode = generation.calls(model)
+            program.generating = compiled(prefill), compiled(decode)
+        return program
 
 
-def _with_loss(workload: Workload, model: torch.nn.Module) -> Callable[[Batch], tuple[Any, Any]]:
+def _with_loss(workload: Workload, model: Callable[..., Any]) -> Callable[[Batch], tuple[Any, Any]]:
     """What `model` returns for a batch and the workload's loss of it, as one function: no graph ends between them."""
 
     def evaluated(batch: Batch) -> tuple[Any, Any]:
@@ -169,53 +161,6 @@ def _no_cpp() -> str | None:
     return None
 
 
-def _graph_breaks() -> dict[str, int]:
-    """Graph breaks by reason that Dynamo has counted in this process so far."""
-    import torch._dynamo.utils
-
-    return dict(torch._dynamo.utils.counters["graph_break"])
-
-
-def _metrics() -> list[Any]:
-    """What Dynamo keeps of the last compilations of this process (64 of them), in order."""
-    import torch._dynamo.utils
-
-    return list(torch._dynamo.utils.get_compilation_metrics())
-
-
-def _compilation(metrics: Any) -> dict[str, Any]:
-    """The function, whether it was compiled again and by which failed guard, and the time in ns (None: unknown).
-
-    Dynamo numbers compilations frame/number: of one frame all but the first compile it again.
-    """
-    number = str(getattr(metrics, "compile_id", "") or "").rpartition("/")[2]
-    seconds = getattr(metrics, "entire_frame_compile_time_s", None)
-    reason = getattr(metrics, "recompile_reason", None) or ""
-    return {
-        "function": str(getattr(metrics, "co_name", "") or "a graph"),
-        "again": number.isdigit() and number != "0",
-        "reason": reason.splitlines()[0] if reason else "",
-        "ns": seconds * 1e9 if seconds else None,
-    }
-
-
 def _declared(kernel: FusedKernel) -> DeclaredKernel:
-    """A fused kernel with the work of its operations by the cost model; 1 an element for one that it has not."""
-    from perfkit.cost import CostModel
-    from perfkit.cost.shapes import vector_unit
-
-    model = CostModel()
-    flop: dict[str, float] = {}
-    for call in kernel.calls:
-        cost = model.cost(call)
-        one_each = {vector_unit(call.tensor(0).dtype): float(call.tensor(0).numel)} if call.tensors else {}
-        for unit, amount in (one_each if cost is None else cost.flop).items():
-            flop[unit] = flop.get(unit, 0.0) + amount
-    return DeclaredKernel(
-        flop=flop,
-        bytes_read=kernel.bytes_read,
-        bytes_written=kernel.bytes_written,
-        operators=tuple(name for name in kernel.operators if model.kind(name) == "work"),
-        loops=kernel.loops,
-        family="matmul" if any(unit.startswith("matrix") for unit in flop) else "fused",
-    )
+    """A fused kernel with the work of its operations by the cost model."""
+    return DeclaredKernel(**work_of(kernel))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+from perfkit.backends import parallel
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.run_folder import Settings
 
@@ -31,5 +32,5 @@ class Eager(Backend):
         return None if torch_installed() else NO_TORCH
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> AutogradProgram:
-        optimizer = workload.optimizer(model, settings) if settings.training else None
-        return AutogradProgram(workload, model, model, optimizer, keeps_modules=True)
+        made = parallel.begin(workload, model, settings)
+        return AutogradProgram(workload, model, made.call, made.optimizer, keeps_modules=True, parallel=made)

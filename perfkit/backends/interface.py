@@ -5,11 +5,14 @@ A backend knows nothing of profilers, readers and reports. It makes a `Program`;
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit import ranges
+from perfkit.backends import generation
 from perfkit.backends.own_step import OwnStep
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 from perfkit.tree.shares import CallSite
@@ -18,6 +21,8 @@ from perfkit.workloads import forms
 if TYPE_CHECKING:
     import torch
 
+    from perfkit.backends.generation import Generation
+    from perfkit.backends.parallel import Parallel
     from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
@@ -31,6 +36,8 @@ class Program(ABC):
     outputs_wanted: bool = True
     # The precision in which the optimizer computes and keeps its moments, such as "fp32"; "" for the parameters'.
     updates_in: str = ""
+    # Parameters that other ranks hold and this one does not, by name.
+    elsewhere: frozenset[str] = frozenset()
     model: torch.nn.Module
 
     @abstractmethod
@@ -47,10 +54,16 @@ class Program(ABC):
 
     @abstractmethod
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Gradient by parameter name, as `model.named_parameters()` names them."""
+        """Gradient by parameter name, as `model.named_parameters()` names them; of several ranks that of all together.
+
+        Several ranks call it alike: what they hold in parts is put together.
+        """
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Parameters by name as the optimizer holds them: its own copies, where it keeps some in higher precision."""
+        """Parameters by name as the optimizer holds them: its own copies, where it keeps some in higher precision.
+
+        Several ranks call it alike.
+        """
         return dict(self.model.named_parameters())
 
     def checks(self) -> list[Check]:
@@ -90,7 +103,7 @@ class AutogradProgram(Program):
     """The common form: a callable with the model's signature, PyTorch's autograd, and the workload's optimizer.
 
     A workload's own loss is computed by PyTorch from what `call` returns; a workload's own step is called with `call`
-    as its model.
+    as its model. Several ranks train together by `parallel` (`perfkit.backends.parallel.begin`).
     """
 
     def __init__(
@@ -100,17 +113,25 @@ class AutogradProgram(Program):
         call: Callable[..., Any],
         optimizer: torch.optim.Optimizer | None,
         keeps_modules: bool = False,
+        parallel: Parallel | None = None,
     ) -> None:
         self.workload = workload
         self.model = model
         self.call = call
         self.optimizer = optimizer
         self.keeps_modules = keeps_modules
-        self._own_step = OwnStep(workload, model, optimizer) if optimizer and workload.has("step") else None
+        self.parallel = parallel
+        self.elsewhere = parallel.elsewhere if parallel else frozenset()
+        self.generation: Generation | None = None  # of a program whose step generates tokens, by these two calls
+        self.generating = generation.calls(call)
+        own = optimizer and workload.has("step")
+        self._own_step = OwnStep(workload, self._present, optimizer) if own else None
 
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
         import torch
 
+        if self.generation is not None:
+            return self.generation.run(self.generating, batch), None
         with torch.no_grad(), ranges.in_pass("forward"):
             result = forms.called(self.call, batch)
         outputs, loss = (result, None) if self.workload.has("loss") else forms.parted(result)
@@ -127,20 +148,30 @@ class AutogradProgram(Program):
             return self._own_step.run(self.call, batches, self.outputs_wanted)
         with ranges.in_pass("zero_grad"):
             self.optimizer.zero_grad(set_to_none=True)
-        for batch in batches:
-            with ranges.in_pass("forward"):
-                outputs, found = self.evaluated(batch)
-                loss = forms.checked_loss(found)
-            with ranges.in_pass("backward"):
-                (loss / len(batches) if len(batches) > 1 else loss).backward()
+        for number, batch in enumerate(batches, start=1):
+            with self._exchanging(last=number == len(batches)):
+                with ranges.in_pass("forward"):
+                    outputs, found = self.evaluated(batch)
+                    loss = forms.checked_loss(found)
+                with ranges.in_pass("backward"):
+                    (loss / len(batches) if len(batches) > 1 else loss).backward()
         with ranges.in_pass("optimizer"):
             self.optimizer.step()
         return forms.normal(outputs), loss.detach()
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        if self._own_step is not None:
-            return self._own_step.gradients()
+        return self._own_step.gradients() if self._own_step is not None else self._present()
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        return self.parallel.parameters() if self.parallel else super().parameters()
+
+    def _present(self) -> dict[str, torch.Tensor]:
+        if self.parallel:
+            return self.parallel.gradients()
         return {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+
+    def _exchanging(self, last: bool) -> AbstractContextManager[None]:
+        return self.parallel.batch(last) if self.parallel else contextlib.nullcontext()
 
 
 class Backend(ABC):
@@ -160,5 +191,6 @@ class Backend(ABC):
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
         """Make the program. `model` is on the device and in the precision of `settings` already.
 
+        With several ranks (`settings.ranks`) `settings.batch_size` is this rank's share.
         The compile or trace itself may happen here or at the first step; the capture times both together.
         """

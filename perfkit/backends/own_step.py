@@ -6,7 +6,7 @@ Nothing in it is marked: what is forward, backward and optimizer the readers fin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.workloads import forms
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class OwnStep:
-    """The step of `workload`, and what it left: the gradients of `model` by parameter name."""
+    """The step of `workload`, and what it left: of the gradients that are `present`, by name, those it stepped with."""
 
-    def __init__(self, workload: Workload, model: torch.nn.Module, optimizer: Any) -> None:
-        self._workload, self._model, self._optimizer = workload, model, optimizer
+    def __init__(self, workload: Workload, present: Callable[[], dict[str, torch.Tensor]], optimizer: Any) -> None:
+        self._workload, self._present, self._optimizer = workload, present, optimizer
         self._kept: dict[str, torch.Tensor] = {}
 
     def run(self, call: Any, batches: Sequence[Batch], keep: bool) -> tuple[Outputs, torch.Tensor | None]:
@@ -48,9 +48,6 @@ class OwnStep:
         for name, gradient in self._present().items():
             if name not in self._kept:
                 self._kept[name] = gradient.detach().clone()
-
-    def _present(self) -> dict[str, torch.Tensor]:
-        return {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         """The optimizers that the workload made: one, or some in a tuple, list or mapping."""

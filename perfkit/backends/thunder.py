@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfkit.backends import thunder_support
+from perfkit.backends import parallel, thunder_support
 from perfkit.backends.interface import AutogradProgram, Backend
+from perfkit.backends.parallel.traced import TRACED
 from perfkit.backends.traces.origins import Modules, recording
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.ranges import ROOT
@@ -62,7 +63,7 @@ class ThunderProgram(AutogradProgram):
         self,
         workload: Workload,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | None,
+        settings: Settings,
         executors: Sequence[Any] | None,
     ) -> None:
         thunder = thunder_support.load()
@@ -70,7 +71,11 @@ class ThunderProgram(AutogradProgram):
 
         self._modules = Modules(model)
         call = thunder.jit(model, executors=executors, transforms=[Marks(self._modules)])
-        super().__init__(workload, model, call, optimizer)
+        if settings.ranks > 1:
+            made = TRACED[settings.parallel](workload, call, settings)
+            super().__init__(workload, model, made.call, made.optimizer, parallel=made)
+        else:
+            super().__init__(workload, model, call, workload.optimizer(model, settings) if settings.training else None)
         self.traces: Traces | None = None
         self._seen_misses = 0
         self._warnings: list[str] = []
@@ -174,9 +179,8 @@ class Thunder(Backend):
     summary = "Thunder: a trace of the model, run by its executors"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
-        return thunder_support.unavailable(settings)
+        return parallel.cannot(self.name, settings, tuple(TRACED)) or thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
         executors = thunder_support.executors(settings.executors) if settings.executors else None
-        optimizer = workload.optimizer(model, settings) if settings.training else None
-        return ThunderProgram(workload, model, optimizer, executors)
+        return ThunderProgram(workload, model, settings, executors)

@@ -3,8 +3,6 @@
 What must run on a kernel is not a list in this file: it follows from the model. Every symbol of the trace as it was
 captured, before any executor saw it, that the executor's checkers accept is expected once forward and, where its
 gradient is needed, once backward; `problems` names each kernel that the executed traces call less often.
-
-On the CPU the process keeps freed memory (`perfkit.kernels.c.keeping`): what a step frees, the next one allocates.
 """
 
 from __future__ import annotations
@@ -16,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit import kernels
-from perfkit.backends import thunder_support
+from perfkit.backends import parallel, thunder_support
 from perfkit.backends.interface import Backend
+from perfkit.backends.parallel.traced import TRACED
 from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
 from perfkit.kernels.languages import candidates
 from perfkit.run_folder import Settings, Symbol
@@ -59,8 +58,8 @@ class LlmcProgram(ThunderProgram):
 
 def _by_operator(symbol: Symbol) -> Symbol:
     """A kernel's own symbol with the operator that it calls; any other as it is."""
-    from perfkit.backends.llmc.executor import NAME
-    from perfkit.backends.llmc.shapes import META
+    from perfkit.backends.thunder_executor.executor import NAME
+    from perfkit.backends.thunder_executor.shapes import META
 
     is_kernel = symbol.kernel == NAME and symbol.name in META
     return msgspec.structs.replace(symbol, kernel=f"perfkit::{symbol.name}") if is_kernel else symbol
@@ -68,7 +67,7 @@ def _by_operator(symbol: Symbol) -> Symbol:
 
 def called_kernels(traces: Traces) -> Counter[tuple[str, str]]:
     """How often each of the executor's kernels is called, by (direction, kernel)."""
-    from perfkit.backends.llmc.executor import NAME
+    from perfkit.backends.thunder_executor.executor import NAME
 
     found: Counter[tuple[str, str]] = Counter()
     for direction, trace in traces.executed.items():
@@ -80,7 +79,7 @@ def called_kernels(traces: Traces) -> Counter[tuple[str, str]]:
 
 def expected_kernels(traces: Traces) -> Counter[tuple[str, str, str]]:
     """How often each kernel must run, by (direction, symbol, kernel), from the captured trace and the checkers."""
-    from perfkit.backends.llmc.executor import KERNELS, executor
+    from perfkit.backends.thunder_executor.executor import KERNELS, executor
 
     found: Counter[tuple[str, str, str]] = Counter()
     for bound, gradient_needed in _live(traces.computation[0]):
@@ -131,30 +130,26 @@ class ThunderLlmc(Backend):
     """Thunder with `perfkit_llmc` before the executors of `settings.executors`, or before Thunder's default ones."""
 
     name = "thunder-llmc"
-    summary = "Thunder with perfkit's hand-written kernels for attention, LayerNorm, GELU and cross entropy"
+    summary = "Thunder with perfkit's hand-written kernels for attention, norms, activations and cross entropy"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
         device = "cpu" if settings is None else settings.device
-        return kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
+        alone = parallel.cannot(self.name, settings, tuple(TRACED))
+        return alone or kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
-        """The model under `thunder.jit` with perfkit's executor first; from here on this process keeps CPU tensors.
+        """The model under `thunder.jit` with perfkit's executor first.
 
         Raises `UsageError` for an unknown executor in `settings`.
         """
-        from perfkit.kernels.c import keeping
-
-        if settings.device == "cpu":
-            keeping.keep_freed()
         thunder = thunder_support.load()
         kernels.load(settings.kernel_dirs)
-        from perfkit.backends.llmc.executor import executor, use_catalog
+        from perfkit.backends.thunder_executor.executor import executor, use_catalog
 
         use_catalog(settings.kernel_dirs)
         named = thunder_support.executors(settings.executors)
         first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
-        optimizer = workload.optimizer(model, settings) if settings.training else None
-        return LlmcProgram(workload, model, optimizer, first)
+        return LlmcProgram(workload, model, settings, first)
 
 
 def _dtype_missing(settings: Settings | None) -> str | None:

@@ -71,6 +71,37 @@ def _complete_operators() -> None:
 
     if not torchctx.has_method("mod"):
         register_method("mod", ltorch.remainder)  # what `%` is in PyTorch: the sign of the divisor
+    _group_attention()
+
+
+def _group_attention() -> None:
+    """Let traced models call PyTorch's attention with `enable_gqa`, which Thunder 0.2.6 does not know.
+
+    Keys and values are repeated for the heads that share them, as PyTorch's own composite form does it.
+    """
+    import inspect
+
+    import thunder.torch as ltorch
+    import torch
+    from thunder.core import jit_ext
+
+    plain: Any = ltorch.scaled_dot_product_attention
+    if "enable_gqa" in inspect.signature(plain.meta).parameters:
+        return
+
+    def attention(query: Any, key: Any, value: Any, *others: Any, enable_gqa: bool = False, **keywords: Any) -> Any:
+        if enable_gqa:
+            key, value = (for_heads(x, query.shape[-3]) for x in (key, value))
+        return plain(query, key, value, *others, **keywords)
+
+    def for_heads(x: Any, heads: int) -> Any:
+        *batch, groups, time, size = x.shape
+        wide = ltorch.expand(ltorch.unsqueeze(x, -3), (*batch, groups, heads // groups, time, size))
+        return ltorch.reshape(wide, (*batch, heads, time, size))
+
+    prepared = jit_ext.record_source_loc_in_symbol_header(attention)
+    prepared = jit_ext.ensure_recursive_proxies(jit_ext.interpreter_needs_wrap(prepared))
+    jit_ext.register_general_jit_lookaside(torch.nn.functional.scaled_dot_product_attention)(prepared)
 
 
 def _named_tensor_method(name: str) -> Callable[..., Any]:

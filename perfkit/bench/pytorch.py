@@ -40,6 +40,31 @@ def residual_layernorm_forward(a: Tensor, b: Tensor, weight: Tensor, bias: Tenso
     return call
 
 
+def rmsnorm_forward(x: Tensor, weight: Tensor, eps: float) -> Call:
+    return lambda: F.rms_norm(x, weight.shape, weight, eps)
+
+
+def residual_rmsnorm_forward(a: Tensor, b: Tensor, weight: Tensor, eps: float) -> Call:
+    return lambda: functional.residual_rms_norm(a, b, weight, eps)
+
+
+def rmsnorm_backward(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> Call:
+    """By autograd: what it runs differs between versions of PyTorch. The forward pass is not timed."""
+    return _gradients(lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-5), [x, weight], dy)
+
+
+def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
+    return _gradients(functional.swiglu, [gate, up], dy)
+
+
+def _gradients(function: Callable[..., Tensor], arguments: list[Tensor], dy: Tensor) -> Call:
+    """The backward pass of `function` by autograd."""
+    leaves = [a.detach().requires_grad_() for a in arguments]
+    with torch.enable_grad():
+        y = function(*leaves)
+    return lambda: torch.autograd.grad(y, leaves, dy, retain_graph=True)
+
+
 def softmax_backward(dy: Tensor, y: Tensor) -> Call:
     return lambda: aten._softmax_backward_data(dy, y, -1, y.dtype)
 
@@ -93,6 +118,14 @@ def encoder_backward(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -
         return dwte, aten.embedding_dense_backward(dx, places, positions, -1, False)
 
     return call
+
+
+def embedding_forward(idx: Tensor, weight: Tensor) -> Call:
+    return lambda: F.embedding(idx, weight)
+
+
+def embedding_backward(dx: Tensor, idx: Tensor, vocabulary: int) -> Call:
+    return lambda: aten.embedding_dense_backward(dx, idx, vocabulary, -1, False)
 
 
 def cross_entropy_forward(logits: Tensor, targets: Tensor, ignore_index: int) -> Call:
@@ -161,15 +194,19 @@ def global_norm(x: Tensor) -> Call:
 OWN: dict[str, Callable[..., Call]] = {
     f.__name__: f
     for f in (
-        layernorm_forward, layernorm_backward, residual_layernorm_forward, softmax_backward, causal_softmax_forward,
-        causal_softmax_backward, split_heads_forward, split_heads_backward, merge_heads_backward,
-        flash_attention_forward, flash_attention_backward, encoder_forward, encoder_backward, cross_entropy_forward,
-        cross_entropy_backward, classifier, adamw_step, bias_relu_backward, global_norm,
+        layernorm_forward, layernorm_backward, residual_layernorm_forward, rmsnorm_forward, residual_rmsnorm_forward,
+        rmsnorm_backward, swiglu_backward, softmax_backward, causal_softmax_forward, causal_softmax_backward,
+        split_heads_forward, split_heads_backward, merge_heads_backward,
+        flash_attention_forward, flash_attention_backward, encoder_forward, encoder_backward, embedding_forward,
+        embedding_backward, cross_entropy_forward, cross_entropy_backward, classifier, adamw_step, bias_relu_backward,
+        global_norm,
     )
 }  # fmt: skip
 
 # What the calls return, where it is not the operation's own results in order.
 RESULTS: dict[str, tuple[str, ...]] = {
+    "rmsnorm_forward": ("y",),
+    "residual_rmsnorm_forward": ("x", "y"),
     "flash_attention_forward": ("y",),
     "cross_entropy_forward": ("loss",),
     "classifier": ("", "losses"),  # its gradient has no padding

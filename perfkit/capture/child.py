@@ -14,10 +14,11 @@ from typing import Any
 
 from perfkit import errors
 from perfkit.errors import RunFailed
+from perfkit.run_folder import RankRun
 
 
 class Child:
-    """A worker process (`perfkit.capture.worker`), started on construction; `call` runs one of its commands.
+    """A worker process (`perfkit.capture.serving`), started on construction; `call` runs one of its commands.
 
     What the process prints goes to `log`. Use as a context manager: leaving it ends the process.
     """
@@ -30,13 +31,14 @@ class Child:
         progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name = name
+        self.ranks: list[RankRun] = []  # those of a group (`perfkit.capture.ranks.group`): one process has none
         self._log = log
         self._progress = progress
         log.parent.mkdir(parents=True, exist_ok=True)
         self._pipe, theirs = Pipe()
         with open(log, "ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "perfkit.capture.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "perfkit.capture.serving", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -68,7 +70,7 @@ class Child:
                 elif kind == "done":
                     return value
                 else:
-                    raise _rebuilt(*value)
+                    raise rebuilt(*value)
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise RunFailed(f"{self.name}'s process {self._death()}.", self._last_words()) from error
 
@@ -102,7 +104,8 @@ class Child:
         return f"Its last words: {lines[-1][:200]}" if lines else ""
 
 
-def _rebuilt(kind: str, message: str, hint: str) -> errors.PerfkitError:
+def rebuilt(kind: str, message: str, hint: str) -> errors.PerfkitError:
+    """The error that a worker described."""
     return getattr(errors, kind)(message, hint)
 
 

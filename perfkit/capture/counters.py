@@ -72,10 +72,10 @@ def add(
             "Leave --one-layer out for this backend.",
         )
     report = folder / COUNTERS
-    expected = 0 if plan.one_layer else _kernels_a_step(folder / KERNELS)
+    expected = 0 if plan.one_layer else kernels_a_step(folder / KERNELS)
     table = _profiled_by_ncu(plan, settings, backend, report, show, expected)
     show("joining the counters onto the trace")
-    _join(folder / KERNELS, table, repeated)
+    join_onto(folder / KERNELS, table, repeated)
     return report.name
 
 
@@ -86,11 +86,18 @@ def _profiled_by_ncu(
     ended = _watched(
         plan, settings, backend, report, show, lambda p: ncu.command(plan.ncu, report, p), ncu.is_own, progress
     )
-    problem = ncu.failure(ended, report, plan.ncu, plan.limit_s)
+    show("reading the counters")
+    return counted_in(report, ended, plan.ncu, plan.limit_s, progress)
+
+
+def counted_in(
+    report: Path, ended: Ended, options: ncu.Options, limit_s: float | None, progress: ncu.Progress
+) -> KernelTable:
+    """The table of ncu's `report`. Raises `PerfkitError` where the capture failed, or the report is not whole."""
+    problem = ncu.failure(ended, report, options, limit_s)
     if problem:
         raise problem
-    show("reading the counters")
-    table = _table(report)
+    table = kernel_table(report)
     lost = lost_kernels(progress.kernels, len(table))
     if lost:
         raise RunFailed(lost, "Capture again; the report is kept.")
@@ -102,11 +109,11 @@ def lost_kernels(profiled: int, held: int) -> str:
     return f"The report holds {held} of the {profiled} kernels that ncu profiled." if held < profiled else ""
 
 
-def _join(path: Path, counters: KernelTable, layers: int) -> None:
+def join_onto(path: Path, counters: KernelTable, layers: int) -> None:
     """Join onto the kernel table at `path`: all backends are judged by the run's own, measured ceilings."""
     from perfkit.readers.join import join
 
-    join(_table(path), counters, ceilings=False, one_layer=layers).write(path)
+    join(kernel_table(path), counters, ceilings=False, one_layer=layers).write(path)
 
 
 def _add_timeline(plan: Plan, settings: Settings, backend: str, folder: Path, show: Show) -> str:
@@ -167,17 +174,17 @@ def _watched(
 
 def layers_of(path: Path) -> int:
     """How many repeated layers the kernel table at `path` names; 0 for none."""
-    layers = _table(path).frame["layer"].dropna()
+    layers = kernel_table(path).frame["layer"].dropna()
     return int(layers.max()) + 1 if len(layers) else 0
 
 
-def _kernels_a_step(path: Path) -> int:
+def kernels_a_step(path: Path) -> int:
     """How many kernels a step of the kernel table at `path` launches, about."""
-    frame = _table(path).frame
+    frame = kernel_table(path).frame
     return int((frame["kind"] == "gpu_kernel").sum()) // max(int(frame["step"].nunique()), 1)
 
 
-def _table(path: Path) -> KernelTable:
+def kernel_table(path: Path) -> KernelTable:
     """The kernel table in a file."""
     from perfkit import readers
 

@@ -8,10 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.capture import cgroup
+from perfkit.errors import Unavailable
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _SHARED_POOL = (0, 0)  # the id of the pool that is no graph's own
+
+
+def keep_freed() -> None:
+    """Keep the memory that CPU tensors free for those of later steps, from here on (`--allocator keep`).
+
+    Raises `Unavailable` where this machine cannot.
+    """
+    from perfkit.kernels.c import keeping
+
+    if not keeping.keep_freed():
+        raise Unavailable("--allocator keep needs Linux and a C++ compiler.", "Install g++, or leave it out.")
 
 
 def reset_peak(device: str) -> None:

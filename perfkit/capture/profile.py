@@ -118,14 +118,17 @@ def exported(profiler: torch.profiler.profile) -> tempfile.TemporaryDirectory[st
     return scratch
 
 
-def write(recording: Recording, folder: Path) -> Profile:
-    """Write the trace into `folder`."""
-    return Profile(packed(recording.trace, folder), recording.step_ns, recording.event_cost_ns)
+def write(recording: Recording, folder: Path, name: str = "") -> Profile:
+    """Write the trace into `folder`, as `packed` does."""
+    return Profile(packed(recording.trace, folder, name), recording.step_ns, recording.event_cost_ns)
 
 
-def packed(plain: Path, folder: Path) -> Path:
-    """A trace packed into `folder`, under the name and at the place that TensorBoard's profile plugins look for."""
-    trace = folder / f"{folder.name}.{time.time_ns()}.pt.trace.json.gz"
+def packed(plain: Path, folder: Path, name: str = "") -> Path:
+    """A trace packed into `folder`, under the name and at the place that TensorBoard's profile plugins look for.
+
+    They show what stands before the first dot as the worker's name: `name`, else the folder's.
+    """
+    trace = folder / f"{name or folder.name}.{time.time_ns()}.pt.trace.json.gz"
     # torch's own compression works line by line, at level 9: eleven times as long.
     with open(plain, "rb") as source, gzip.open(trace, "wb", compresslevel=_COMPRESSION) as target:
         shutil.copyfileobj(source, target, 1 << 20)

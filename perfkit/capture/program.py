@@ -8,31 +8,36 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import perfkit
 from perfkit import hardware
-from perfkit.capture import folders, launched, profile
+from perfkit.capture import counted, folders, launched, profile
 from perfkit.errors import PerfkitError, RunFailed, UnusableProfile
 from perfkit.programs.order import TRACE, Order, Result, read_results
 from perfkit.run_folder import (
     CEILINGS,
+    GENERATED,
     KERNELS,
     BackendRun,
+    DeclaredKernel,
     Manifest,
     Settings,
     WorkloadFacts,
     write_manifest,
     write_whole,
 )
+from perfkit.tree.shares import CallSite, Member
 
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
 BACKEND = "program"
+NO_COUNTERS = "There are no hardware counters in this report."
 BESIDE = 4  # of the timed steps those right before the profiled ones
-NO_TORCH = "Nothing was recorded: no Python process of this program imported torch, or it took no step."
+NO_TORCH = "Nothing was recorded: no Python process of this program imported torch."
 Progress = Callable[[str, str], None]
 
 
@@ -45,21 +50,28 @@ class Program:
     out: Path
     name: str = BACKEND
     overwrite: bool = False
+    counters: counted.Plan | None = None  # of a second run under ncu
 
 
 def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | None]:
     """Run the program, and make the run folder of what was recorded; its exit code, and why there is no run folder.
 
-    Raises `UsageError` for a program that cannot be run, or a folder that cannot be written.
+    Raises `UsageError` for a program that cannot be run, or a folder that cannot be written, `Unavailable` where it is
+    to be counted and ncu does not work here.
     """
     launched.check(program.command)
+    problem = counted.impossible() if program.counters else None
+    if problem:  # before the program runs, not hours later
+        raise problem
     folders.check_out(program.out, program.overwrite)
     code = 0
     try:
         with folders.made(program.out) as folder:
             processes = folder / ".processes"
             code = launched.run(program.command, program.order, processes)
-            assemble(folder, read_results(processes), program.name, list(program.command), progress)
+            results, command = read_results(processes), list(program.command)
+            count = partial(_counted, program, folder, progress) if program.counters else None
+            assemble(folder, results, program.name, command, progress, count)
             shutil.rmtree(processes)
     except RunFailed as error:
         return code, error
@@ -67,9 +79,15 @@ def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | N
 
 
 def assemble(
-    folder: Path, results: Sequence[tuple[Path, Result]], name: str, command: Sequence[str], progress: Progress
+    folder: Path,
+    results: Sequence[tuple[Path, Result]],
+    name: str,
+    command: Sequence[str],
+    progress: Progress,
+    count: Callable[[list[BackendRun]], list[str]] | None = None,
 ) -> None:
-    """Write the run folder of `results`, each with the folder of its trace. Raises `RunFailed` when none recorded."""
+    """Write the run folder of `results`, each with the folder of its trace; `count` adds counters to what was recorded,
+    and returns warnings. Raises `RunFailed` when none recorded."""
     recorded = [(path, one) for path, one in results if one.recorded]
     if not recorded:
         raise RunFailed(*_why_nothing([one for _, one in results]))
@@ -80,6 +98,7 @@ def assemble(
         progress(own, "reading the trace")
         records.append(_record(own, path / TRACE, result, folder))
     notes = [note for _, one in recorded for note in [*one.notes, *filter(None, [one.problem])]]
+    notes += count(records) if count else []
     fingerprint, lacking = _ceilings(first.device, folder, progress)
     manifest = Manifest(
         perfkit=perfkit.__version__,
@@ -95,12 +114,25 @@ def assemble(
     write_manifest(folder, manifest)
 
 
+def _counted(program: Program, folder: Path, progress: Progress, records: list[BackendRun]) -> list[str]:
+    """Add the counters of a second run; why there are none."""
+    assert program.counters is not None
+    show = partial(progress, records[0].name)
+    try:
+        counted.add(program.counters, program.command, program.order, records, folder, show)
+    except PerfkitError as error:
+        return [f"{NO_COUNTERS} {error}"]
+    return []
+
+
 def _why_nothing(results: Sequence[Result]) -> tuple[str, str]:
     """Why no process recorded anything, and what to do."""
     told = max((one for one in results if one.problem), key=lambda one: one.found, default=None)
     if told is None:
         return NO_TORCH, "The program has to run a Python that imports torch; `perfkit doctor` shows what is there."
-    return f"Nothing was recorded. {told.problem}", ""
+    if told.found:
+        return f"Nothing was recorded. {told.problem}", "Lower --warmup, or record the whole program: --whole."
+    return f"Nothing was recorded. {told.problem}", "Record the whole program as one step: --whole."
 
 
 def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
@@ -122,6 +154,11 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
     except OSError as error:
         raise RunFailed(f"{own} could not be written: {error.strerror}.", "Free space or choose --out.") from error
     record.trace = trace.name
+    record.warnings += result.compiled.get("warnings", [])
+    record.compiler = result.compiled.get("compiler")
+    if (plain.parent / GENERATED).is_file():
+        shutil.move(plain.parent / GENERATED, own / GENERATED)
+        record.generated = GENERATED
     try:
         _table(trace, result).write(own / KERNELS)
     except UnusableProfile as error:
@@ -135,15 +172,23 @@ def _table(trace: Path, result: Result) -> KernelTable:
     from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
 
+    told = result.compiled
     timed = statistics.median(result.samples_ns) if result.samples_ns else None
     return read_trace(
         trace,
         costs=CostModel(kernels.costs(())),
         layers=result.layers or "-",
         matmul_precision="tf32" if result.tf32 else "fp32",
+        declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},
+        call_sites=[[_site(*site) for site in graph] for graph in told.get("call_sites", [])],
         event_cost_ns=result.event_cost_ns,
         expected=Expected(len(result.step_ns), result.device != "cpu", timed),
     )
+
+
+def _site(name: str, line: int, members: list[list[Any]]) -> CallSite:
+    """A call site out of JSON."""
+    return CallSite(name, line, tuple(Member(*one) for one in members))
 
 
 def _ceilings(device: str, folder: Path, progress: Progress) -> tuple[str, list[str]]:

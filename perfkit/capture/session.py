@@ -1,6 +1,6 @@
 """A whole run: the reference, then each backend checked, timed (interleaved) and profiled, into one run folder.
 
-The parent process never runs a model. It drives one child process a backend:
+The parent process never runs a model. It drives one child process a backend, with --ranks a group of processes:
 
     reference   eager in fp64: outputs, gradients and losses of the first steps, into a scratch folder
     check       each backend against the reference; these steps are its warm-up too
@@ -26,8 +26,11 @@ from typing import Any
 
 import perfkit
 from perfkit import correctness, hardware
+from perfkit.backends.parallel.ranks import carrier
 from perfkit.capture import counters, folders, memory
 from perfkit.capture.child import Child
+from perfkit.capture.ranks.group import Group, processes
+from perfkit.capture.ranks.hosts import THREADS, Meeting, threads
 from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable
 from perfkit.run_folder import (
     KERNELS,
@@ -37,6 +40,7 @@ from perfkit.run_folder import (
     Manifest,
     Settings,
     WorkloadFacts,
+    World,
     write_manifest,
     write_whole,
 )
@@ -45,6 +49,7 @@ REFERENCE = "eager"
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
 PROFILED_STEPS = 2
 LOG = "log.txt"
+RANKS_SHARE = "The ranks share this CPU: efficiency holds the kernels of rank 0 against the whole of it."
 # Before a turn, steps settle until this time has passed, or so many have run. On an H100, steps of 12 ms that wait for
 # the host took 17.5 ms as the second and third step after another process's turn.
 SETTLE_NS, SETTLE_STEPS = 150e6, 10
@@ -58,7 +63,7 @@ class _Member:
 
     record: BackendRun
     folder: Path
-    child: Child | None = None
+    child: Child | Group | None = None
     first: dict[str, Any] = field(default_factory=dict)
     crowded: bool = False  # it failed for want of memory
 
@@ -78,6 +83,8 @@ class _Reference:
     facts: WorkloadFacts
     precision: str
     losses: list[float]
+    # What eager in one process errs by, of several ranks: its own error is not what they may be judged by.
+    standard: correctness.Found | None = None
 
 
 @dataclass
@@ -94,6 +101,7 @@ class Session:
     overwrite: bool = False
     progress: Progress = lambda who, text: None
     nsight: counters.Plan | None = None
+    meeting: Meeting | None = None  # where several hosts meet; this is the first one
     nsight_problems: list[PerfkitError] = field(default_factory=list)  # what `nsight` asked for and did not get
 
     def run(self) -> Path:
@@ -115,15 +123,29 @@ class Session:
                 workload=facts,
                 environment=environment,
                 fingerprint=ceilings.fingerprint,
+                world=self._world(records),
                 backends=records,
                 warnings=list(dict.fromkeys(map(_without_nsight, self.nsight_problems))),
             )
             write_manifest(folder, manifest)
         return self.out
 
+    def _world(self, records: Sequence[BackendRun]) -> World | None:
+        settings = self.settings
+        if settings.ranks == 1:
+            return None
+        hosts = dict.fromkeys(rank.host for record in records for rank in record.ranks)
+        return World(
+            ranks=settings.ranks,
+            parallel=settings.parallel,
+            backend=carrier(settings),
+            hosts=list(hosts),
+            threads=int(threads(settings)[THREADS]),
+        )
+
     def _capture(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, list[BackendRun]]:
         members = [_Member(self._record(name), folder / name) for name in self._order()]
-        reference = self._reference(members[0].folder, scratch)
+        reference = self._reference(folder / REFERENCE, scratch)
         groups = self._groups([m for m in members if m.record.status != "unavailable"], reference.facts)
         while groups:
             group = groups.pop(0)
@@ -132,38 +154,51 @@ class Session:
                 for wave in self._waves(group):
                     self._start(stack, wave, scratch)
                     for member in wave:
-                        if member.crowded and member is not group[0]:
-                            groups.append([self._again(member)])
-                            continue
-                        self._judge(member, members[0], reference)
-                        kept.append(member)
+                        if not self._crowded_out(member, group):
+                            self._judge(member, members[0], reference)
+                            kept.append(member)
                 self._time([m for m in kept if m.alive and m.record.timed])
                 for member in kept:
                     self._finish(member)
+                groups += [[self._again(m)] for m in group if self._crowded_out(m, group)]
         self._add_nsight(members)
         return reference.facts, [m.record for m in members]
 
+    def _crowded_out(self, member: _Member, group: Sequence[_Member]) -> bool:
+        """Whether it found too little memory beside the others. Eager, by whose error they are judged, comes first.
+
+        It is then tried again alone; on several hosts not, whose ranks are started once.
+        """
+        if self.meeting is not None:
+            return False
+        return member.crowded and len(group) > 1 and (member is not group[0] or bool(member.first))
+
     def _again(self, member: _Member) -> _Member:
         """Make a member that found too little memory beside the others as it was before it started."""
-        assert member.child is not None
-        member.child.close()
-        member.record, member.child, member.first, member.crowded = self._record(member.name), None, {}, False
+        member.record, member.child, member.crowded = self._record(member.name), None, False
         member.record.warnings.append(TIMED_APART)
         return member
 
     def _order(self) -> list[str]:
-        """Eager first, because the others are judged by its error; then as named, each once."""
-        return list(dict.fromkeys([REFERENCE, *self.backends]))
+        """Eager first, because the others are judged by its error; then as named, each once.
+
+        Several ranks are judged by eager in one process.
+        """
+        return list(dict.fromkeys([*([REFERENCE] if self.settings.ranks == 1 else []), *self.backends]))
 
     def _record(self, name: str) -> BackendRun:
         record = BackendRun(name=name, timed=name in self.backends)
+        if self.settings.ranks > 1 and self.settings.device == "cpu":
+            record.warnings.append(RANKS_SHARE)
         if name in self.unavailable:
             record.status, record.reason, record.timed = "unavailable", self.unavailable[name], False
         return record
 
-    def _child(self, name: str, folder: Path) -> Child:
+    def _child(self, name: str, folder: Path, settings: Settings) -> Child | Group:
         environment = {"CUDA_LAUNCH_BLOCKING": "1"} if self.settings.launch_blocking else {}
-        return Child(name, folder / LOG, environment, lambda text: self.progress(name, text))
+        say = partial(self.progress, name)
+        index = list(self.backends).index(name) if name in self.backends else 0
+        return processes(name, settings, folder / LOG, environment, say, self.meeting, index)
 
     @property
     def _checked_steps(self) -> int:
@@ -171,20 +206,31 @@ class Session:
 
     def _reference(self, folder: Path, scratch: Path) -> _Reference:
         """Run the reference, which leaves its outputs and gradients in `scratch`."""
-        with self._child("reference", folder) as child:
-            facts, precision = child.call("prepare", settings=self.settings, backend=REFERENCE, reference=True)
+        settings = self.settings.alone()
+        with self._child("reference", folder, settings) as child:
+            facts, precision = child.call("prepare", settings=settings, backend=REFERENCE, reference=True)
             first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
             demonstration = child.call("demonstrate")
             facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
         losses = first["found"].losses
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
-        return _Reference(facts, precision, losses)
+        standard = self._in_one_process(folder, scratch) if self.settings.ranks > 1 else None
+        return _Reference(facts, precision, losses, standard)
+
+    def _in_one_process(self, folder: Path, scratch: Path) -> correctness.Found:
+        """What eager gives in one process, in the precision of the run: several ranks may err as much."""
+        settings = self.settings.alone()
+        with self._child("one process", folder, settings) as child:
+            child.call("prepare", settings=settings, backend=REFERENCE)
+            first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch))
+        found: correctness.Found = first["found"]
+        return found
 
     def _groups(self, members: Sequence[_Member], facts: WorkloadFacts) -> list[list[_Member]]:
         """All in one group, alive together and interleaved, where memory allows; else each alone."""
         words = 4 if self.settings.training else 2  # parameters, gradients, two moments; outputs and activations on top
-        need = len(members) * (facts.parameters * 4.0 * words + 2e9)
+        need = len(members) * self.settings.ranks * (facts.parameters * 4.0 * words + 2e9) / self.settings.hosts
         available = memory.available_bytes()
         if available is None or need < 0.8 * available:
             return [list(members)]
@@ -205,7 +251,8 @@ class Session:
     def _start(self, stack: contextlib.ExitStack, members: Sequence[_Member], scratch: Path) -> None:
         """Start the members' processes, prepare them, and take their first steps."""
         for member in members:
-            member.child = stack.enter_context(self._child(member.name, member.folder))
+            member.child = self._child(member.name, member.folder, self.settings)
+            stack.push(member.child)
         self._together(
             members,
             "prepare",
@@ -240,14 +287,14 @@ class Session:
 
     def _judge(self, member: _Member, eager: _Member, reference: _Reference) -> None:
         if not member.alive:
-            if member is eager:
+            if member is eager and reference.standard is None:
                 raise RunFailed(f"eager, the reference, failed: {member.record.reason}")
             return
         verdict = correctness.judge(
             self.settings.dtype,
             reference.precision,
             member.first["found"],
-            eager.first["found"],
+            reference.standard or eager.first["found"],
             reference.losses,
             reference.facts.samples_per_step or 1,
         )
@@ -279,6 +326,8 @@ class Session:
         samples = member.child.call("time", steps=steps, settle=settle, settle_ns=SETTLE_NS)
         member.record.samples_ns += samples
         member.record.turns.append(len(samples))
+        if self.settings.generate:
+            member.record.tokens_ns = member.child.call("tokens_ns")
         member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
         member.record.fresh_bytes, member.record.system_ns = member.child.call("paging")
 
@@ -299,6 +348,7 @@ class Session:
             member.record.symbols, member.record.generated = described["symbols"], described["generated"]
             member.record.warnings += described["warnings"]
             member.record.compiler = described["compiler"]
+            member.record.ranks = member.child.ranks
 
         self._guarded(member, finish)
 
@@ -340,6 +390,8 @@ class Session:
         except PerfkitError as error:
             member.record.status, member.record.reason = "failed", _with_log(member, error)
             member.crowded = isinstance(error, OutOfMemory)
+            if member.crowded and member.child is not None:
+                member.child.close()  # what it holds is memory for the others
 
 
 def _with_log(member: _Member, error: PerfkitError) -> str:
@@ -351,7 +403,7 @@ def _with_log(member: _Member, error: PerfkitError) -> str:
     return f"{said.rstrip('.')}. The whole message lies in {member.name}/{LOG} of the run folder."
 
 
-def _kept(member: _Member, child: Child, keep: Callable[[_Member, Any], None]) -> None:
+def _kept(member: _Member, child: Child | Group, keep: Callable[[_Member, Any], None]) -> None:
     keep(member, child.result())
 
 

@@ -8,6 +8,8 @@ keeps moments of its own, so nothing needs to be known of the program's optimize
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from perfkit import correctness
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
 WORDS = 6
 SHARE = {"cpu": 0.5, "cuda": 0.125}  # of the free memory: on a GPU several backends take their first steps at once
 
+ON_CPU = 2.5e8  # parameters of a GPU's model that a CPU may follow: it steps some 10⁸ a second
+
 
 class Updates:
     """Follows the first steps of `program`: call `before` and `after` around each.
 
     `errors` holds `correctness.update_error` by name ("update of PARAMETER, step N"). Where the optimizer cannot be
-    followed (for want of memory, or because it does not step in fp64), `errors` is empty and `warnings` says why.
+    followed (for want of memory, or because it does not step in fp64), `errors` is empty and `warnings` says why. Where
+    memory is too short for all parameters, the smallest are followed, and `warnings` says how many.
     """
 
     def __init__(self, program: Program, workload: Workload, settings: Settings) -> None:
@@ -48,13 +53,27 @@ class Updates:
         import torch
 
         held = self._program.parameters()
-        device = place(sum(p.numel() for p in held.values()), settings.device)
-        if not device:
+        sizes = {name: p.numel() for name, p in held.items()}
+        device, names = place(sizes, settings.device)
+        if not names:
             self.warnings.append("What the optimizer changes was not checked: memory is too short for an fp64 one.")
             return
+        if len(names) < len(sizes):
+            share = sum(sizes[name] for name in names) / sum(sizes.values())
+            self.warnings.append(
+                f"What the optimizer changes was checked for {len(names)} of {len(sizes)} parameters ({share:.0%} of "
+                "their elements): memory is too short for an fp64 optimizer of all."
+            )
         with torch.random.fork_rng(devices=[]):  # the steps draw the same numbers as the reference's
-            model = workload.build(settings).to(device, torch.float64)
-        self._parameters = dict(model.named_parameters())
+            model = workload.build(settings)
+        if len(names) == len(sizes):
+            model = model.to(device, torch.float64)
+        self._parameters = {n: p for n, p in model.named_parameters() if n in names or n not in sizes}
+        for name, parameter in model.named_parameters():
+            if name in self._parameters:
+                parameter.data = parameter.data.to(device, torch.float64)
+            else:  # an optimizer leaves alone what has no gradient: it keeps its shape, and no memory
+                parameter.data = parameter.data.new_zeros(()).expand(parameter.shape)
         form = "fused" if "optimizer" in workload.takes else "default"  # fused: a third of the memory traffic
         self._optimizer = workload.optimizer(model, msgspec.structs.replace(settings, optimizer=form))
 
@@ -82,6 +101,8 @@ class Updates:
             return
         held = self._program.parameters() if compare else {}
         for name, old in before.items():
+            if name in self._program.elsewhere:
+                continue
             new = self._parameters[name].detach()
             off = correctness.update_error(held[name], old, new) if name in held else None
             self.errors[f"update of {name}, step {step}"] = off
@@ -122,10 +143,26 @@ def _in_fp64(gradient: torch.Tensor, device: torch.device) -> torch.Tensor:
     return (values.coalesce() if values.is_sparse else values).to(device, torch.float64)
 
 
-def place(parameters: int, device: str) -> str:
-    """Where an fp64 optimizer of so many parameters has room: on `device`, else on the CPU; "" for nowhere."""
+def place(sizes: Mapping[str, int], device: str) -> tuple[str, set[str]]:
+    """Where an fp64 optimizer has room, and the parameters of these `sizes` (elements) that it has room for.
+
+    On `device` where all fit, else on a CPU where all fit and are few enough to be stepped there, else the smallest
+    ones on `device`: an optimizer does the same with every tensor.
+    """
+    whole = sum(sizes.values())
     for candidate in dict.fromkeys([device, "cpu"]):
-        available = memory.available_bytes(candidate)
-        if available is None or parameters * 8.0 * WORDS < available * SHARE[candidate.split(":")[0]]:
-            return candidate
-    return ""
+        if whole <= _room(candidate) and (candidate == device or whole <= ON_CPU):
+            return candidate, set(sizes)
+    left, names = _room(device), set()
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        left -= sizes[name]
+        if left < 0:
+            break
+        names.add(name)
+    return device, names
+
+
+def _room(device: str) -> float:
+    """Elements of parameters whose fp64 optimizer has room on `device`."""
+    available = memory.available_bytes(device)
+    return math.inf if available is None else available * SHARE[device.split(":")[0]] / (8 * WORDS)

@@ -1,32 +1,30 @@
-"""One backend in a process of its own: the child's side.
+"""One backend in a process of its own: what its parent can command (`serving` has the pipe between them).
 
 Each backend runs in its own process, so that its peak memory is its own, a crash takes nothing else with it, and the
-parent can interleave timed steps between backends. The parent sends `(command, arguments)` over a pipe; the child
-answers `("progress", text)` any number of times and then `("done", result)` or `("error", (kind, message, hint))`.
+parent can interleave timed steps between backends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
-import re
-import signal
 import statistics
-import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfkit import correctness, faults, ranges, timing
-from perfkit.backends.interface import Program
+import msgspec
+
+from perfkit import ranges, timing
+from perfkit.backends.generation import Generation
+from perfkit.backends.interface import AutogradProgram, Program
+from perfkit.backends.parallel.ranks import Ranks, join
 from perfkit.capture import memory, profile
-from perfkit.capture.updates import Updates
-from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, UnusableProfile, UsageError
+from perfkit.capture.first_steps import Checking
+from perfkit.capture.one_layer import keep_one_layer
+from perfkit.capture.ranks import files
+from perfkit.errors import Unavailable, UnusableProfile
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.workloads import forms
 
@@ -60,8 +58,10 @@ class Worker:
 
     workload: Workload
     settings: Settings
+    ranks: Ranks
     program: Program
     _dtype: torch.dtype
+    _generation: Generation  # of a workload that generates tokens
     _recorder: profile.Recorder
     _recording: profile.Recording
     _beside_ns: list[float]
@@ -72,6 +72,7 @@ class Worker:
         self._prepare_ns = 0.0
         self._timed = Timed()
         self._samples_ns: list[float] = []
+        self._tokens_ns: list[list[float]] = []
 
     def prepare(
         self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False
@@ -86,22 +87,36 @@ class Worker:
         from perfkit import backends
         from perfkit.workloads import loader
 
-        self.settings = settings
+        self.ranks = join(settings)  # of several ranks each has a device and a share of the batch of its own
+        self.settings = settings = self.ranks.own(settings)
         self.workload = loader.find(settings.workload)
+        if settings.allocator == "keep" and not reference:
+            memory.keep_freed()
         self._progress("building the model")
         torch.manual_seed(settings.seed)
-        model = self.workload.build(settings)
+        model = self.workload.build(self._small(settings) if reference else settings)
         if one_layer:
             keep_one_layer(model, self.workload.layers)
-        parameters = sum(p.numel() for p in model.parameters())
+        sizes = {name: p.numel() for name, p in model.named_parameters()}
+        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+        parameters = sum(sizes.values())
         precision = self._reference_precision(parameters) if reference else settings.dtype
         self._dtype = _dtype(precision)
         model = model.to(device=settings.device, dtype=self._dtype).train(settings.training)
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         started = time.perf_counter_ns()
-        self.program = backends.get(backend).prepare(self.workload, model, settings)
+        self.program = backends.get(backend).prepare(self.workload, model, _of_one_rank(settings))
+        if settings.generate:
+            if not isinstance(self.program, AutogradProgram):
+                raise Unavailable(f"The backend {backend} generates no tokens.", "Leave --generate out.")
+            self.program.generation = self._generation = Generation(self.workload, model, settings)
         self._prepare_ns = float(time.perf_counter_ns() - started)
-        return self._facts(parameters), precision
+        return self._facts(sizes, frozen), precision
+
+    def _small(self, settings: Settings) -> Settings:
+        """Settings of a reference, which keeps few activations where it can: on a GPU it is to fit where bf16 fits."""
+        keeps = settings.device == "cpu" or not settings.training or "recompute" not in self.workload.takes
+        return settings if keeps else msgspec.structs.replace(settings, recompute=True)
 
     def _reference_precision(self, parameters: int) -> str:
         """fp64 where parameters, gradients, AdamW's two moments and as much again for activations and files fit."""
@@ -109,16 +124,19 @@ class Worker:
         available = memory.available_bytes(self.settings.device)
         return "fp64" if available is None or parameters * 8.0 * words < available else "fp32"
 
-    def _facts(self, parameters: int) -> WorkloadFacts:
+    def _facts(self, sizes: dict[str, int], frozen: list[str]) -> WorkloadFacts:
         work, settings = self.workload, self.settings
         return WorkloadFacts(
             title=work.title(settings),
-            parameters=parameters,
+            parameters=sum(sizes.values()),
+            parameter_sizes=sizes,
+            frozen=frozen,
             samples_per_step=work.samples_per_step(settings),
             sample_name=work.sample_name,
             model_flop=work.model_flop(settings),
             passes={k: tuple(v) for k, v in work.passes.items()},
             data_source=work.describe_data(settings),
+            phases=work.phases(self.program.model, settings) if settings.generate else [],
         )
 
     def first_steps(self, steps: int, reference: str, write: bool = False) -> dict[str, Any]:
@@ -127,57 +145,18 @@ class Worker:
         Returns what was found (`correctness.Found`; losses alone when writing), the time of the first step and of
         preparation, and warnings.
         """
-        folder, losses = Path(reference), []
-        errors: dict[str, float | None] = {}
-        first_ns = 0.0
-        follows = self.settings.training and not write and not self.workload.has("step")
-        updates = Updates(self.program, self.workload, self.settings) if follows else None
-        for index in range(steps):
-            self._progress(f"{'first steps' if write else 'correctness'} · step {index + 1} of {steps}")
-            self.program.outputs_wanted = index == 0
-            if updates:
-                updates.before()
-            started = time.perf_counter_ns()
-            outputs, loss = self._step()
-            if loss is not None:
-                losses.append(float(loss))
-            if index == 0:
-                first_ns = time.perf_counter_ns() - started
-                results = self._results(outputs, loss)
-                if write:
-                    correctness.write_reference(folder, results)
-                else:
-                    errors = correctness.errors_against(folder, results)
-                del results
-            del outputs, loss
-            if updates:
-                updates.after(index + 1, compare=index in (0, steps - 1))
-        if updates:
-            updates.close()
-        return {
-            "found": correctness.Found(
-                losses=losses,
-                errors=errors,
-                updates=updates.errors if updates else {},
-                updates_in=self.program.updates_in,
-                parts=[] if write else self.program.checks(),
-                problems=self.program.problems(),
-            ),
-            "first_step_ns": float(first_ns),
-            "prepare_ns": self._prepare_ns + first_ns,
-            "warnings": updates.warnings if updates else [] if write else self._unchecked(),
-        }
+        checking = Checking(self.program, self.workload, self.settings, self.ranks, self._progress)
+        if self.settings.generate:
+            batch = self._batches(self._next_step)[0]
+            self._next_step += 1
+            found = checking.tokens(self._generation, batch, Path(reference), write)
+        else:
+            found = checking.steps(self._step, steps, Path(reference), write)
+        return {**found, "prepare_ns": self._prepare_ns + found["first_step_ns"]}
 
-    def _unchecked(self) -> list[str]:
-        """A step of the workload's own may change parameters by more than its optimizer: a schedule, a clipping."""
-        own = self.settings.training and self.workload.has("step")
-        return ["The step is the workload's own: what its optimizer changes was not checked by itself."] if own else []
-
-    def _results(self, outputs: Outputs, loss: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        results = forms.by_name(outputs, correctness.OUTPUTS) | ({} if loss is None else {"loss": loss})
-        if self.settings.training:
-            results.update({f"gradient of {name}": g for name, g in self.program.gradients().items()})
-        return results
+    def tokens_ns(self) -> list[list[float]]:
+        """Of each timed step the time to its first token, and that of each further one."""
+        return self._tokens_ns
 
     def settle(self, steps: int) -> list[float]:
         """Untimed-by-contract steps that let caches, clocks and allocators settle; their times in ns."""
@@ -188,11 +167,13 @@ class Worker:
         with timing.collector_off():
             passed = 0.0
             for _ in range(settle):
-                passed += sum(self._measure(1))
+                passed += self.ranks.most(sum(self._measure(1)))
                 if 0 < settle_ns <= passed:
                     break
             samples = self._measure(steps, self._timed)
         self._samples_ns += samples
+        if self.settings.generate:
+            self._tokens_ns += self._generation.take()[-steps:]
         return samples
 
     def paging(self) -> tuple[float | None, float | None]:
@@ -215,6 +196,7 @@ class Worker:
         def prepare(_: int) -> None:
             nonlocal started
             batches[:] = self._batches(self._next_step)
+            self.ranks.meet()  # what a rank takes longer to make its batch is no part of the others' step
             started = memory.paging()
 
         def step() -> None:
@@ -245,7 +227,11 @@ class Worker:
         settings = self.settings
         count = settings.grad_accumulation if settings.training else 1
         made = (self.workload.batch(settings, step * count + i) for i in range(count))
-        return [forms.placed(batch, settings.device, self._dtype) for batch in made]
+        return [forms.placed(self._share(batch), settings.device, self._dtype) for batch in made]
+
+    def _share(self, batch: Batch) -> Batch:
+        rank, ranks = self.ranks.rank, self.ranks.size
+        return forms.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
 
     def reset_peak_memory(self) -> None:
         """Begin a new peak: what came before (building, checking) does not count.
@@ -288,7 +274,8 @@ class Worker:
         self._recorder.start()
 
     def record_steps(self, steps: int) -> None:
-        """Record the next `steps` of the steps that `start_recording` was told of."""
+        """Record the next `steps` of the steps that `start_recording` was told of; several ranks begin together."""
+        self.ranks.meet()
         self._recorder.steps(steps)
 
     def finish_recording(self) -> None:
@@ -302,16 +289,20 @@ class Worker:
         An unusable trace is kept, and has no kernel table: the steps' times are right all the same.
         """
         self._progress("reading the trace")
-        result = profile.write(self._recording, Path(folder))
+        kept: dict[str, Any] = {"beside_ns": self._beside_ns, "unusable": "", "trace_checks": []}
+        with files.written(Path(folder), self.ranks, kept) as near:
+            result = profile.write(self._recording, near, f"rank{self.ranks.rank}" if self.ranks.size > 1 else "")
+            kept |= {"trace": result.trace.name, "profiled_ns": result.step_ns}
         del self._recording
         gc.collect()
-        kept = {"trace": result.trace.name, "profiled_ns": result.step_ns, "beside_ns": self._beside_ns}
+        if self.ranks.rank:
+            return kept  # the run's kernel table is rank 0's
         try:
             table = profile.table_of(self.program, self.workload, self.settings, result, self._timed_ns())
         except UnusableProfile as error:
             return {**kept, "unusable": f"{error.reason}. {error.hint}", "trace_checks": error.checks}
         table.write(Path(folder) / KERNELS)
-        return {**kept, "unusable": "", "trace_checks": []}
+        return kept
 
     def _timed_ns(self) -> float:
         """A step without the profiler in ns, of two measurements the slower: the clocks of a GPU change."""
@@ -320,7 +311,7 @@ class Worker:
     def describe(self, folder: str) -> dict[str, Any]:
         """What the program says of itself after it ran: symbols, warnings, and the file with the program as text."""
         text = self.program.generated()
-        if text:
+        if text and not self.ranks.rank:
             write_whole(Path(folder) / GENERATED, text)
         named = GENERATED if text else ""
         program = self.program
@@ -334,82 +325,12 @@ class Worker:
         return self.workload.demonstrate(self.program.model, self.settings)
 
 
-def keep_one_layer(model: torch.nn.Module, pattern: str) -> None:
-    """Cut the repeated layers that `pattern` (such as `transformer.h.*`) names down to the first, in place.
-
-    Raises `UsageError` where the workload names none, or they are no list of modules.
-    """
-    import torch
-
-    parent, star, rest = pattern.partition(".*")
-    try:
-        found = model.get_submodule(parent) if star and not rest else None
-    except AttributeError:
-        found = None
-    if not isinstance(found, torch.nn.ModuleList | torch.nn.Sequential) or not len(found):
-        raise UsageError(
-            "--one-layer needs a workload that names its repeated layers, a torch.nn.ModuleList.",
-            'Give it `layers = "path.of.the.list.*"`, or leave --one-layer out.',
-        )
-    del found[1:]
+def _of_one_rank(settings: Settings) -> Settings:
+    """`settings` as a backend has them: the batch is this rank's share."""
+    return msgspec.structs.replace(settings, batch_size=settings.batch_size // settings.ranks)
 
 
 def _dtype(name: str) -> torch.dtype:
     import torch
 
     return {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[name]
-
-
-def serve(pipe: Connection) -> None:
-    """Answer commands until the parent hangs up."""
-    worker = Worker(lambda text: pipe.send(("progress", text)))
-    while True:
-        try:
-            command, arguments = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_answer(worker, command, arguments))
-
-
-def _answer(worker: Worker, command: str, arguments: dict[str, Any]) -> tuple[str, Any]:
-    try:
-        with ranges.listening_modules(getattr(worker, "program", None)):
-            return "done", getattr(worker, command)(**arguments)
-    except PerfkitError as error:
-        if error.__cause__ is not None:
-            traceback.print_exc()  # the log has what the sentence leaves out
-        return "error", (type(error).__name__, error.message, error.hint)
-    except OSError as error:
-        return "error", (RunFailed.__name__, f"{error.strerror or error}.", "")
-    except Exception as error:  # anything a backend or a user's model throws becomes a sentence; the log has the rest
-        traceback.print_exc()
-        failure = explained(error)
-        return "error", (type(failure).__name__, failure.message, failure.hint)
-
-
-SMALLER = "Take a smaller batch (-B) or sequence (-T), --recompute, or --dtype bf16."
-
-
-def explained(error: Exception) -> RunFailed:
-    """An exception of somebody else's code as a sentence and, where it is known, the next step."""
-    wanted = re.search(r"(?i)tried to allocate (\d+(?:\.\d+)? ?\w+)", str(error))
-    if not isinstance(error, RuntimeError | MemoryError) or not (wanted or "out of memory" in str(error)):
-        return RunFailed(faults.sentence(error))
-    where = "The GPU's memory" if "CUDA" in str(error) else "Memory"
-    more = f": {wanted[1]} more were asked for" if wanted else ""
-    return OutOfMemory(f"{where} ran out{more}.", SMALLER)
-
-
-def main() -> None:
-    """Serve on the pipe whose file descriptor is the first argument."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends its children
-    pipe = Connection(int(sys.argv[1]))
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
-        serve(pipe)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # skip the teardown of torch and OpenMP: seconds for nothing
-
-
-if __name__ == "__main__":
-    main()

@@ -22,9 +22,9 @@ INTERRUPTED = 130
 # `app` holds a group of commands.
 COMMANDS = (
     "run", "capture", "report", "compare", "explain", "list", "doctor", "ceilings", "tensorboard", "trace", "export",
-    "bench", "sweep", "data", "baseline", "inspect",
+    "bench", "sweep", "scale", "eval", "data", "baseline", "inspect",
 )  # fmt: skip
-_ELSEWHERE = {"list": ("listing", "list_")}
+_ELSEWHERE = {"list": ("listing", "list_"), "eval": ("evaluate", "eval_")}
 _SETTINGS = {"capture": {"allow_interspersed_args": False}}
 _HELP = "Where a PyTorch step spends its time, how far each part is from what this machine can do, and what helps."
 _OBJECTS = 50_000  # more of them at once before cycles are looked for: imports make many objects, and keep them
@@ -103,7 +103,7 @@ def _reader_gone() -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    from perfkit.cli import shown
+    from perfkit.cli.parts import shown
 
     shown.complain(sentence)
     return code

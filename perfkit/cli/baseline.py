@@ -114,11 +114,11 @@ def history(
     import msgspec
     from rich.console import Console
 
-    from perfkit.cli import shown
+    from perfkit.cli.parts import shown
     from perfkit.compare import baselines, history
     from perfkit.errors import InputError
-    from perfkit.render import history as rendered
     from perfkit.render import page
+    from perfkit.render.pages import history as rendered
     from perfkit.run_folder import write_whole
 
     saved = {name: baselines.records(name) for name in names}

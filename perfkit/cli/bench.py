@@ -73,7 +73,7 @@ def bench(
     A wrong implementation gets no speed, and the exit code is 1. Times have 95 % intervals. Efficiency refers to the
     ceilings measured on this machine (`perfkit ceilings`).
     """
-    from perfkit.cli.shown import make_folder, need_torch, progress
+    from perfkit.cli.parts.shown import make_folder, need_torch, progress
 
     need_torch("perfkit bench")
     from perfkit.bench import setup
@@ -106,8 +106,8 @@ def _ceilings(options: Options, say: Callable[[str, str], None]) -> Ceilings:
 def _write(found: Bench, folder: Path) -> list[Path]:
     import msgspec
 
-    from perfkit.render import bench as rendered
     from perfkit.render import page
+    from perfkit.render.pages import bench as rendered
     from perfkit.run_folder import write_whole
 
     made = rendered.page(found)
@@ -131,8 +131,8 @@ def _print(found: list[Bench], as_json: bool, written: list[Path]) -> None:
         return
     from rich.console import Console
 
-    from perfkit.render import bench as rendered
     from perfkit.render import page
+    from perfkit.render.pages import bench as rendered
 
     console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
     for one in found:

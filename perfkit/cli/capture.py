@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfkit.cli.parts import options
+
 if TYPE_CHECKING:
+    from perfkit.capture import counted
     from perfkit.capture.nsight import ncu, nsys
+    from perfkit.programs.order import Order
 
 NCU, WHAT, TORCH = "ncu only", "What ncu and nsys capture", "torch only"
-TORCH_TOOL = "torch"
+TORCH_TOOL, JOINED = "torch", "torch,ncu"
 
 
 def capture(
+    context: typer.Context,
     program: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")],
     tool: Annotated[
         str,
         typer.Option(
-            help="torch: a few steps by torch.profiler; ncu: hardware counters; nsys: a timeline of the whole program."
+            help="torch: a few steps by torch.profiler; ncu: hardware counters; nsys: a timeline of the whole program; "
+            "torch,ncu: the program runs twice, and the counters of one step are joined onto the trace."
         ),
     ] = "torch",
     out: Annotated[
@@ -41,6 +47,10 @@ def capture(
     memory: Annotated[bool, typer.Option("--memory", help="Record allocations too.", rich_help_panel=TORCH)] = False,
     stop: Annotated[
         bool, typer.Option("--stop", help="End the program when the steps are recorded.", rich_help_panel=TORCH)
+    ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Record the whole program as one step.", rich_help_panel=TORCH),
     ] = False,
     counter_set: Annotated[
         str,
@@ -87,11 +97,15 @@ def capture(
         ),
     ] = False,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds after which the program is stopped; default: no limit.")
+        float | None,
+        typer.Option(help="Seconds after which the program under ncu or nsys is stopped; default: no limit."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report at --out.")] = False,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
+    on: options.On = "",
+    remote_python: options.RemotePython = "",
+    no_report: options.NoReport = False,
 ) -> int:
     """Profile any program and report on the result: its steps, passes, modules, operators and kernels.
 
@@ -100,17 +114,27 @@ def capture(
     """
     from perfkit.analysis.report.analyse import analyse_table
     from perfkit.capture import command
-    from perfkit.cli import shown
+    from perfkit.cli.parts import program as torch
+    from perfkit.cli.parts import shown
+    from perfkit.errors import UsageError
 
     given = {"set": counter_set != "metrics", "clock_control": clock_control != "none",
              "cache_control": cache_control != "all", "kernel_name": kernel_name, "launch_skip": launch_skip,
              "launch_count": launch_count}  # fmt: skip
-    _check_tool(tool)
-    if tool == TORCH_TOOL:
+    tool = _checked_tool(tool)
+    if tool in (TORCH_TOOL, JOINED):
         nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
-        return _by_torch(program, (warmup, steps, after, memory, stop), out, backend, overwrite, limit, given | nsight)
+        order = _order(warmup, steps, after, memory, stop, whole)
+        odd = given | nsight
+        plan = _counters(odd, counter_set, clock_control, cache_control, time_limit, whole) if tool == JOINED else None
+        _check(backend, odd)
+        if on or remote_python:
+            return torch.capture_afar(context, on, remote_python, program, out, overwrite, limit)
+        return torch.capture(program, order, out, backend, overwrite, limit, plan, not no_report)
+    if on or remote_python:
+        raise UsageError("--on is for --tool torch.", f"Run {tool} there, then `perfkit report` of its file.")
     file = _file(out, tool, overwrite)
-    options = _options(
+    chosen = _options(
         tool,
         time_limit,
         {
@@ -125,7 +149,7 @@ def capture(
     )
     with shown.progress() as progress:
         done = command.capture(
-            tool, options, program, file, lambda text: progress("capture", text), _to_stderr, time_limit
+            tool, chosen, program, file, lambda text: progress("capture", text), _to_stderr, time_limit
         )
     shown.show(analyse_table(done.table, None, done.file), as_json, limit)
     if not as_json:
@@ -135,37 +159,62 @@ def capture(
     return 1 if done.problem else 0
 
 
-def _check_tool(tool: str) -> None:
-    """Raise `UsageError` for an unknown tool."""
+def _checked_tool(tool: str) -> str:
+    """The tool; of two that are joined in one order. Raises `UsageError` for an unknown one."""
     from perfkit.capture.counters import TOOLS
     from perfkit.workloads.choices import unknown
 
+    if set(tool.split(",")) == set(JOINED.split(",")):
+        return JOINED
     if tool not in (TORCH_TOOL, *TOOLS):
-        raise unknown("tool", tool, (TORCH_TOOL, *TOOLS))
+        raise unknown("tool", tool, (TORCH_TOOL, *TOOLS, JOINED))
+    return tool
 
 
-def _by_torch(
-    command: list[str],
-    order: tuple[int, int, float, bool, bool],
-    out: Path | None,
-    backend: str,
-    overwrite: bool,
-    limit: int | None,
-    of_nsight: dict[str, Any],
-) -> int:
-    """Capture by torch.profiler. Raises `UsageError` where an option of Nsight's was given, or for an odd name."""
+def _counters(
+    given: dict[str, Any], counter_set: str, clocks: str, caches: str, time_limit: float | None, whole: bool
+) -> counted.Plan:
+    """What ncu is asked of one step; takes out of `given` what it serves. Raises `UsageError` for odd values, and for
+    ncu's options that choose kernels: the counters are of all kernels of a step."""
+    from perfkit.capture import counted
+    from perfkit.capture.nsight import ncu
+    from perfkit.cli.parts import nsight
+    from perfkit.errors import UsageError
+
+    if whole:
+        raise UsageError("Counters are of one step, and --whole makes one of the program.", "Leave one of them out.")
+    nsight.check(ncu.NAME, counter_set, clocks, caches, 1.0 if time_limit is None else time_limit)
+    for name in ("set", "clock_control", "cache_control", "time_limit"):
+        given[name] = False
+    options = ncu.Options(set=counter_set, clock_control=clocks, cache_control=caches, profiler_api=True)
+    return counted.Plan(ncu=options, limit_s=time_limit)
+
+
+def _order(warmup: int, steps: int, after: float, memory: bool, stop: bool, whole: bool) -> Order:
+    """What to record. Raises `UsageError` where the whole program is one step and others are asked for."""
+    from perfkit.errors import UsageError
+    from perfkit.programs.order import STEPS, WARMUP, Order
+
+    if not whole:
+        return Order(warmup, steps, after, memory, stop)
+    given = {"warmup": warmup != WARMUP, "steps": steps != STEPS, "after": after > 0, "stop": stop}
+    odd = next((name for name, value in given.items() if value), None)
+    if odd:
+        raise UsageError(f"--{odd} is about steps, and --whole makes one of the program.", "Leave one of them out.")
+    return Order(memory=memory, steps=1, whole=True)
+
+
+def _check(backend: str, of_nsight: dict[str, Any]) -> None:
+    """Raise `UsageError` where an option of Nsight's was given, or for an odd name."""
     import re
 
-    from perfkit.cli import program
     from perfkit.errors import UsageError
-    from perfkit.programs.order import Order
 
     odd = next((name for name, value in of_nsight.items() if value), None)
     if odd:
         raise UsageError(f"--{odd.replace('_', '-')} needs --tool ncu or nsys.", "Leave it out, or choose the tool.")
     if not re.fullmatch(r"\w[\w.-]*", backend):
         raise UsageError(f"{backend!r} cannot name a backend.", "Use letters, digits, dots and dashes.")
-    return program.capture(command, Order(*order), out, backend, overwrite, limit)
 
 
 def _file(out: Path | None, tool: str, overwrite: bool) -> Path:
@@ -187,7 +236,7 @@ def _options(
 ) -> ncu.Options | nsys.Options:
     """The tool's options. Raises `UsageError` for values that are none, and for `counters` where nsys runs."""
     from perfkit.capture.nsight import ncu, nsys
-    from perfkit.cli import nsight
+    from perfkit.cli.parts import nsight
     from perfkit.errors import UsageError
 
     usual = ncu.Options()

@@ -10,11 +10,14 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from perfkit.hardware import Ceilings
+    from perfkit.hardware import Ceilings, Sweep
 
 
 def ceilings(
     device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:N.")] = "cpu",
+    ranks: Annotated[
+        int, typer.Option(help="Also of collectives between so many processes: NCCL on GPUs, gloo on the CPU.")
+    ] = 1,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Measure again, even if the stored figures are still valid.")
     ] = False,
@@ -22,13 +25,21 @@ def ceilings(
 ) -> None:
     """Show the limits of this machine: bandwidth by working set, FLOP/s by arithmetic unit, and their uncertainty.
 
-    Measured once (about 20 seconds) and stored. Every efficiency that perfkit prints refers to these figures.
+    Measured once (about 20 seconds) and stored. Every efficiency that perfkit prints refers to these figures. With
+    --ranks also latency and bandwidth of each collective by message size, which `perfkit report` of ranks and
+    `perfkit scale` refer to.
     """
-    from perfkit.cli.shown import progress
-    from perfkit.hardware import load_or_measure, to_json
+    from perfkit.cli.parts.shown import progress
+    from perfkit.hardware import load_or_measure, load_or_measure_collectives, to_json
+
+    def tell(text: str) -> None:
+        say("ceilings", text)
 
     with progress() as say:
-        found = load_or_measure(device, refresh=refresh, progress=lambda text: say("ceilings", text))
+        if ranks == 1:
+            found = load_or_measure(device, refresh, tell)
+        else:
+            found = load_or_measure_collectives(ranks, device, refresh, tell)
     if as_json:
         sys.stdout.write(to_json(found).decode() + "\n")
     else:
@@ -53,6 +64,7 @@ def _print(found: Ceilings, console: Console) -> None:
     for check in found.checks:
         mark = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "[dim]–[/dim]"}[check.ok]
         console.print(f"{mark} {check.name}: {check.text}")
+    _print_collectives(found, console)
     told = {check.text for check in found.checks}
     for warning in found.warnings:
         if warning not in told:
@@ -110,3 +122,32 @@ def _print_compute(found: Ceilings, console: Console) -> None:
             f"{made.name}: {made.how}" if made else units.ABSENT,
         )
     console.print(table, "")
+
+
+def _print_collectives(found: Ceilings, console: Console) -> None:
+    """Of each number of ranks two tables by message size: bus bandwidth, and the time of a call."""
+    from perfkit import units
+
+    for ranks in dict.fromkeys(sweep.ranks for sweep in found.collectives):
+        sweeps = [sweep for sweep in found.collectives if sweep.ranks == ranks]
+        named = f"between {ranks} ranks, {sweeps[0].carrier}, {sweeps[0].measured_at}"
+        rates = [[sweep.bus_bandwidth(point.bytes) for point in sweep.points] for sweep in sweeps]
+        times = [[point.seconds * 1e9 for point in sweep.points] for sweep in sweeps]
+        scale = units.scale_for([rate for of_one in rates for rate in of_one if rate], "B/s")
+        console.print()
+        _print_by_size(f"Bus bandwidth {named}", sweeps, [[scale.text(r) for r in of_one] for of_one in rates], console)
+        console.print()
+        _print_by_size("Time of a call", sweeps, [[units.text(ns, "ns") for ns in of_one] for of_one in times], console)
+
+
+def _print_by_size(title: str, sweeps: list[Sweep], columns: list[list[str]], console: Console) -> None:
+    from rich.table import Table
+
+    from perfkit import units
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for name in ("message", *(sweep.operation for sweep in sweeps)):
+        table.add_column(name.replace("_", " "), justify="right")
+    for point, *cells in zip(sweeps[0].points, *columns, strict=True):
+        table.add_row(units.text(point.bytes, "iB"), *cells)
+    console.print(table)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfkit.cli import options
+from perfkit.cli.parts import options
 
 if TYPE_CHECKING:
-    from perfkit.compare.judge import Rule
+    from perfkit.compare.metrics import Rule
     from perfkit.compare.results import Comparison
     from perfkit.compare.sides import Side
 
@@ -87,6 +87,7 @@ def compare(
     grad_accumulation: options.GradAccumulation = 1,
     recompute: options.Recompute = False,
     optimizer: options.Optimizer = "default",
+    allocator: options.Allocator = "default",
     inference: options.Inference = False,
     compile_mode: options.CompileMode = "default",
     executors: options.Executors = "",
@@ -141,7 +142,7 @@ def compare(
     sides cannot be compared, 3 cannot tell. Without --fail-on: 1 if the results of a side are wrong.
     """
     from perfkit.compare import gate
-    from perfkit.compare.judge import Rule
+    from perfkit.compare.metrics import Rule
     from perfkit.errors import UsageError
 
     texts = list(targets or [])
@@ -154,10 +155,10 @@ def compare(
         "batch_size": batch_size, "sequence_length": sequence_length, "grad_accumulation": grad_accumulation,
         "recompute": recompute, "optimizer": optimizer, "training": not inference, "compile_mode": compile_mode,
         "executors": executors, "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
-        "config": config,
+        "config": config, "allocator": allocator,
     }  # fmt: skip
-    from perfkit.cli import measured
-    from perfkit.cli.shown import progress
+    from perfkit.cli.parts import measured
+    from perfkit.cli.parts.shown import progress
     from perfkit.compare.sources import check_comparable, sides_of
 
     plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit, early)
@@ -217,8 +218,8 @@ def _compared(sides: Sequence[Side], rule: Rule, differs: list[str], say: Callab
 
 
 def _show(found: Comparison, limit: int | None, as_json: bool, as_markdown: bool) -> None:
-    from perfkit.render import compare as rendered
     from perfkit.render import page
+    from perfkit.render.pages import compare as rendered
 
     rows = rendered.LIMIT if limit is None else limit or None
     if as_json:
@@ -233,8 +234,8 @@ def _show(found: Comparison, limit: int | None, as_json: bool, as_markdown: bool
 
 
 def _write(found: Comparison, folder: Path) -> list[Path]:
-    from perfkit.cli import shown
-    from perfkit.render import compare as rendered
+    from perfkit.cli.parts import shown
+    from perfkit.render.pages import compare as rendered
     from perfkit.run_folder import write_whole
 
     shown.make_folder(folder)

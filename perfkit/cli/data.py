@@ -29,7 +29,7 @@ def criteo(
     Kaggle data up to --largest, and influence the click.
     """
     from perfkit import units
-    from perfkit.cli.shown import progress
+    from perfkit.cli.parts.shown import progress
     from perfkit.errors import UsageError
     from perfkit.workloads.criteo import metadata_path, write_clicks
 

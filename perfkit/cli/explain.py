@@ -13,14 +13,13 @@ def explain(
     ] = "",
 ) -> None:
     """Explain a finding: what it means, how it is recognised, what its estimate assumes, and what helps."""
-    from perfkit.analysis.rules import RULES, by_name
     from perfkit.render import explanations
     from perfkit.workloads.choices import unknown
 
     if not name:
-        typer.echo(explanations.listing(RULES))
+        typer.echo(explanations.listing(explanations.RULES))
         return
-    known = by_name()
+    known = {rule.name: rule for rule in explanations.RULES}
     if name not in known:
         raise unknown("finding", name, known)
     typer.echo(explanations.text(known[name]))

@@ -55,7 +55,7 @@ def inspect(
     C: instruction set and vector width. CUDA and Triton: registers, shared memory, spills and access width. Workloads:
     the code of Inductor, or the trace that Thunder executes.
     """
-    from perfkit.cli.shown import progress
+    from perfkit.cli.parts.shown import progress
     from perfkit.run_folder import is_run_folder, write_whole
 
     with progress() as say:
@@ -90,7 +90,7 @@ def _of_workload(what: str, backend: str, asked: dict[str, Any], say: Callable[[
 def _of_kernel(
     what: str, implementations: list[str], dtype: str, arch: str, sizes: str, folders: list[str]
 ) -> Iterator[Inspected]:
-    from perfkit.cli.shown import need_torch
+    from perfkit.cli.parts.shown import need_torch
     from perfkit.errors import UsageError
 
     need_torch("perfkit inspect")

@@ -46,7 +46,7 @@ def report(
     training logs of llm.c (main.log), whose losses and evaluations it plots.
     """
     from perfkit import readers, render
-    from perfkit.cli import shown, styles
+    from perfkit.cli.parts import shown, styles
 
     wanted = render.chosen(formats)
     _check_annotate(annotate, paths, style)
@@ -55,12 +55,14 @@ def report(
     if write:
         styles.report(paths, out, write, ".json" if as_json else ".txt")
         return 0
-    from perfkit.cli import training
+    from perfkit.cli.parts import ranks, training
 
     paths = training.report_logs(paths, out, wanted, as_json, counters is not None)
+    given = len(paths)
+    paths = ranks.report_ranks(paths, out, wanted, as_json)
     code = 0
     for number, path in enumerate(paths):
-        if number and not as_json:
+        if (number or given != len(paths)) and not as_json:
             print()  # each profile is a section of its own: what different profilers timed is never summed
         source = readers.read(path)
         from perfkit.analysis.report.analyse import (
@@ -97,7 +99,7 @@ def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:
 
 def _annotated(source: Run | KernelTable, folder: Path | None) -> list[Path]:
     """Write the listings of a run's programs into `folder`."""
-    from perfkit.cli import annotated, shown
+    from perfkit.cli.parts import annotated, shown
     from perfkit.errors import UsageError
     from perfkit.table import KernelTable
 

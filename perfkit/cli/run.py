@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import re
+import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfkit.cli import options
+from perfkit.cli.parts import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from perfkit.capture.ranks.hosts import Meeting
+    from perfkit.errors import PerfkitError
+    from perfkit.run_folder import Settings
+
+    Progress = Callable[[str, str], None]
 
 MEASURE, NSIGHT, DATA = "Measurement", "Under Nsight", "Data and output"
 
 
 def run(
+    context: typer.Context,
     workload: Annotated[
         str, typer.Argument(help="A built-in workload (see `perfkit list`) or the path of your own file.")
     ],
@@ -27,15 +38,31 @@ def run(
     config: options.Config = "",
     device: options.Device = "cpu",
     dtype: options.Dtype = "fp32",
-    batch_size: options.BatchSize = None,
+    batch_size: Annotated[
+        str,
+        typer.Option(
+            "--batch-size",
+            "-B",
+            help="B, samples per batch; several, separated by commas, are a run each.",
+            rich_help_panel=options.WORK,
+        ),
+    ] = "",
     sequence_length: options.SequenceLength = None,
+    generate: options.Generate = 0,
+    prompt: options.Prompt = "",
     grad_accumulation: options.GradAccumulation = 1,
     recompute: options.Recompute = False,
     optimizer: options.Optimizer = "default",
+    allocator: options.Allocator = "default",
     inference: options.Inference = False,
     compile_mode: options.CompileMode = "default",
     executors: options.Executors = "",
     kernels: options.KernelFolders = None,
+    ranks: options.Ranks = 1,
+    parallel: options.Parallel = "",
+    nnodes: options.Hosts = 1,
+    node_rank: options.HostNumber = 0,
+    rdzv_endpoint: options.Endpoint = "",
     steps: Annotated[int, typer.Option(help="Timed steps.", rich_help_panel=MEASURE)] = 10,
     warmup: Annotated[
         int, typer.Option(help="Steps between the ten checked ones and the timed ones.", rich_help_panel=MEASURE)
@@ -123,6 +150,9 @@ def run(
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=DATA)] = False,
+    on: options.On = "",
+    remote_python: options.RemotePython = "",
+    no_report: options.NoReport = False,
 ) -> int:
     """Check, time and profile a workload, and write a report.
 
@@ -130,27 +160,41 @@ def run(
     with a reference in higher precision. Then the backends are timed in turns and profiled, with --profiler ncu or nsys
     once more under that tool. Exit code 1: a backend is wrong or failed, or the tool gave no result.
     """
-    from perfkit.cli import nsight
+    from perfkit.capture.ranks import hosts
+    from perfkit.cli.parts import nsight, shown
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
+    sizes = options.whole_numbers("--batch-size", batch_size)
+    if len(sizes) > 1:
+        given = {"on": on, "nnodes": nnodes > 1, "annotate": annotate, "overwrite": overwrite}
+        options.alone(given | {f"profiler {profiler}": profiler in ("ncu", "nsys")})
+    if on or remote_python:
+        folder = out or Path("runs") / f"{Path(workload).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        return _afar(context, on, remote_python, folder, overwrite, as_json, annotate)
+
     chosen = loader.find(workload)
-    settings = resolve_settings(
+    resolve = partial(
+        resolve_settings,
         chosen,
         preset=preset,
         variant=variant,
-        dimensions=_dimensions(dim or []),
+        dimensions=options.dimensions(dim or []),
         device=device,
         dtype=dtype,
-        batch_size=batch_size,
-        sequence_length=sequence_length,
+        sequence_length=options.prompt_length(prompt, generate, sequence_length),
+        generate=generate,
         grad_accumulation=grad_accumulation,
         recompute=recompute,
         optimizer=optimizer,
-        training=not inference,
+        allocator=allocator,
+        training=not (inference or generate),
         compile_mode=compile_mode,
-        executors=tuple(names(executors)),
+        executors=tuple(options.names(executors)),
         kernel_dirs=tuple(str(k) for k in kernels or ()),
+        ranks=ranks,
+        parallel=parallel,
+        hosts=nnodes,
         steps=steps,
         warmup=warmup,
         seed=seed,
@@ -161,87 +205,68 @@ def run(
         config=config,
         data=data,
     )
-    chosen_backends = named(names(backend))
-    unavailable = unavailable_of(chosen_backends, settings, skip_unavailable)
+    settings = resolve(batch_size=sizes[0] if sizes else None)
+    chosen_backends = options.named(options.names(backend))
+    unavailable = options.unavailable_of(chosen_backends, settings, skip_unavailable)
+    meeting = hosts.meeting(settings, node_rank, rdzv_endpoint)
+    if meeting and meeting.number:
+        print(f"Host {meeting.number} of {settings.hosts} waits for host 0 at {meeting.host}.", file=sys.stderr)
+        hosts.serve(settings, meeting, [*chosen_backends], [*unavailable])
+        return 0
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if len(sizes) > 1:
+        each = [resolve(batch_size=size) for size in sizes]
+        return _of_sizes(each, chosen_backends, unavailable, folder, as_json)
     plan = nsight.plan(settings, counter_set, clock_control, cache_control, one_layer, time_limit)
-    return _capture_and_report(settings, chosen_backends, unavailable, folder, overwrite, as_json, plan, annotate)
+    with shown.progress() as progress:
+        problems = _record(settings, chosen_backends, unavailable, folder, overwrite, plan, progress, meeting)
+        made = None if no_report else shown.reported(folder, annotate, progress)
+    code = shown.show_run(folder, made, as_json, annotate) if made else 0
+    for problem in problems:
+        shown.complain(f"Nothing of {settings.profiler}'s is in this report. {problem}")
+    return 1 if problems else code
 
 
-def _dimensions(given: list[str]) -> dict[str, str]:
-    """Name → value of `NAME=VALUE`; raises `UsageError` for anything else."""
-    from perfkit.errors import UsageError
+def _of_sizes(
+    each: Sequence[Settings], named: dict[str, str], unavailable: dict[str, str], folder: Path, as_json: bool
+) -> int:
+    """A run of each batch size below `folder`, and one page of them."""
+    from perfkit.capture.sweep import Cell, folder_name
+    from perfkit.cli.parts import sweeps
 
-    pairs = [text.partition("=") for text in given]
-    for name, sign, value in pairs:
-        if not (name and sign and value):
-            raise UsageError(f"--dim {name}{sign}{value} is not of the form NAME=VALUE.", "Write --dim layers=4.")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    values = [{"batch_size": str(settings.batch_size)} for settings in each]
+    cells = [Cell(one, settings, folder / folder_name(one)) for one, settings in zip(values, each, strict=True)]
+    axis = {"batch_size": [one["batch_size"] for one in values]}
+    return sweeps.run(axis, cells, named, unavailable, folder, as_json)
 
 
-def named(given: list[str]) -> dict[str, str]:
-    """Backend name → what it was given as: its name, or a file. Raises `UsageError` for none, or an odd name."""
-    from perfkit import backends
-    from perfkit.errors import UsageError
-
-    if not given:
-        raise UsageError("No backend was named.", "Give --backend eager, or several separated by commas.")
-    named = {backends.get(text).name: text for text in given}
-    for name, text in named.items():
-        if not re.fullmatch(r"\w[\w.-]*", name):
-            raise UsageError(f"{text} calls its backend {name!r}.", "Name it with letters, digits, dots and dashes.")
-    return named
-
-
-def unavailable_of(named: dict[str, str], settings: Any, skip: bool) -> dict[str, str]:
-    """Why each backend that cannot run here cannot, by name; raises `Unavailable` for the first unless `skip`."""
-    from perfkit import backends
-    from perfkit.errors import Unavailable
-
-    reasons = {name: reason for name, text in named.items() if (reason := backends.get(text).unavailable(settings))}
-    for name, reason in reasons.items():
-        if not skip:
-            raise Unavailable(f"Backend {name} cannot run here: {reason}", "--skip-unavailable goes on without it.")
-    return reasons
-
-
-def _capture_and_report(
+def _record(
     settings: Any,
     named: dict[str, str],
     unavailable: dict[str, str],
     folder: Path,
     overwrite: bool,
-    as_json: bool,
-    plan: Any = None,
-    annotate: bool = False,
-) -> int:
-    from perfkit import readers
-    from perfkit.analysis.report.analyse import analyse
+    plan: Any,
+    progress: Progress,
+    meeting: Meeting | None,
+) -> list[PerfkitError]:
+    """Make the run folder; what Nsight was asked for and did not give."""
     from perfkit.capture.session import Session
-    from perfkit.cli import annotated, shown
-    from perfkit.render import scalars
 
+    session = Session(settings, named, folder, unavailable, overwrite, progress, plan, meeting)
+    session.run()
+    return session.nsight_problems
+
+
+def _afar(
+    context: typer.Context, host: str, python: str, folder: Path, overwrite: bool, as_json: bool, annotate: bool
+) -> int:
+    """Record on another machine, and report here."""
+    from perfkit.cli.parts import afar, shown
+
+    code, brought = afar.do(context, host, python, folder, overwrite)
+    if not brought:
+        return code
     with shown.progress() as progress:
-        session = Session(settings, named, folder, unavailable, overwrite, progress, plan)
-        session.run()
-        progress("report", "analysing")
-        source = readers.read_run(folder)
-        listed = annotated.write(source, folder) if annotate else []
-        result = analyse(source)
-        written = shown.write_reports(result, source, folder)
-        progress("report", "writing TensorBoard's event files")
-        scalars.write_events(result, folder)
-    shown.show(result, as_json)
-    if not as_json:
-        shown.say_where(written, folder, listed)
-    if annotate and not listed:
-        shown.complain(annotated.NONE)
-    for problem in session.nsight_problems:
-        shown.complain(f"Nothing of {settings.profiler}'s is in this report. {problem}")
-    unusable = shown.complain_of_profiles(result)
-    wrong = any(b.status in ("wrong", "failed") for b in result.backends)
-    return 1 if session.nsight_problems or wrong or unusable else 0
+        made = shown.reported(folder, annotate, progress)
+    return shown.show_run(folder, made, as_json, annotate) or code

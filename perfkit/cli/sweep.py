@@ -1,19 +1,17 @@
-"""`perfkit sweep`: a grid of runs, and how cost grows with size."""
+"""`perfkit sweep`: runs of several sizes, and how cost grows with size."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfkit.cli import options
+from perfkit.cli.parts import options, sweeps
 
 if TYPE_CHECKING:
-    from perfkit.analysis.sweep import Sweep
-    from perfkit.capture.grid import Cell
+    from perfkit.capture.sweep import Cell
 
 AXES, MEASURE, DATA = "What is varied", "Measurement", "Data and output"
 _LIST = "one or several, separated by commas"
@@ -31,10 +29,16 @@ def sweep(
     sequence_length: Annotated[
         str, typer.Option("--sequence-length", "-T", help=f"Sequence lengths: {_LIST}.", rich_help_panel=AXES)
     ] = "",
+    generate: options.Generate = 0,
+    prompt: Annotated[
+        str, typer.Option(help=f"Tokens of the prompt for --generate: {_LIST}.", rich_help_panel=AXES)
+    ] = "",
     dim: Annotated[
         list[str] | None,
         typer.Option(help="Dimensions of the preset: width=64,128,256 (repeatable).", rich_help_panel=AXES),
     ] = None,
+    ranks: Annotated[str, typer.Option(help=f"Processes that train together: {_LIST}.", rich_help_panel=AXES)] = "",
+    parallel: Annotated[str, typer.Option(help=f"How they do (ddp, fsdp, zero1): {_LIST}.", rich_help_panel=AXES)] = "",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=MEASURE)] = "cpu",
     steps: Annotated[str, typer.Option(help=f"Timed steps of each run: {_LIST}.", rich_help_panel=AXES)] = "10",
     warmup: Annotated[int, typer.Option(help="Steps before the timed ones.", rich_help_panel=MEASURE)] = 2,
@@ -48,6 +52,7 @@ def sweep(
         ),
     ] = False,
     config: options.Config = "",
+    allocator: options.Allocator = "default",
     weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "random",
     data: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "synthetic",
     out: Annotated[
@@ -60,34 +65,31 @@ def sweep(
     Every combination is a complete run (`perfkit run`) in its own folder. Existing runs are not repeated, so a stopped
     sweep continues where it was. Exit code 1: a backend is wrong or failed in one of the runs.
     """
-    from perfkit.capture import grid
-    from perfkit.cli import run as runs
-    from perfkit.cli.shown import progress
     from perfkit.errors import UsageError
     from perfkit.workloads import loader
 
     if profiler not in ("torch", "none"):
         raise UsageError(f"--profiler {profiler} is not for a sweep.", "Use torch or none; `perfkit run` has the rest.")
     given = {"preset": preset, "variant": variant, "dtype": dtype}
+    lengths = [options.prompt_length(one, generate, None) for one in _list(prompt)]
+    if lengths and sequence_length:
+        raise UsageError("--prompt and --sequence-length are the same here.", "Leave one of them out.")
+    sequence_length = ",".join(map(str, lengths)) or sequence_length
     given |= {"batch_size": batch_size, "sequence_length": sequence_length, "steps": steps}
+    given |= {"ranks": ranks, "parallel": parallel}
     axes = _axes(dim or [], given)
     folder = out or Path("runs") / f"sweep-{loader.find(workload).name}"
     fixed = {
         "device": device, "warmup": warmup, "seed": seed, "profiler": profiler,
-        "training": not inference, "weights": weights, "config": config, "data": data,
+        "training": not (inference or generate), "generate": generate, "weights": weights, "config": config,
+        "data": data, "allocator": allocator,
     }  # fmt: skip
     cells = _cells(workload, axes, fixed, folder)
-    named = runs.named(runs.names(backend))
-    unavailable = runs.unavailable_of(named, cells[0].settings, skip_unavailable)
-    with progress() as say:
-        there = grid.run(cells, named, unavailable, say)
-        say("report", "analysing")
-        found = _analysed(_varied(axes), cells)
-        written = _write(found, folder)
-    _print(found, written, as_json)
-    if there and not as_json:
-        print(f"{len(there)} of {len(cells)} runs were there already.")
-    return 1 if found.bad else 0
+    named = options.named(options.names(backend))
+    unavailable: dict[str, str] = {}
+    for cell in cells:  # what a backend can do may depend on what is varied
+        unavailable |= options.unavailable_of(named, cell.settings, skip_unavailable)
+    return sweeps.run(_varied(axes), cells, named, unavailable, folder, as_json)
 
 
 def _axes(dim: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
@@ -116,7 +118,7 @@ def _varied(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], folder: Path) -> list[Cell]:
     """A cell for each combination, its settings checked. Raises what `resolve_settings` raises."""
-    from perfkit.capture.grid import Cell, combinations, folder_name
+    from perfkit.capture.sweep import Cell, combinations, folder_name
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -128,10 +130,14 @@ def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], fol
         "batch_size": _whole,
         "sequence_length": _whole,
         "steps": _whole,
+        "ranks": _whole,
+        "parallel": str,
     }
     cells = []
     for values in combinations(axes):
         options = {name: convert(values[name]) for name, convert in own.items() if name in values}
+        if options.get("ranks") == 1:
+            options.pop("parallel", None)  # one process is the same by any way
         dimensions = {name: value for name, value in values.items() if name not in own}
         settings = resolve_settings(chosen, dimensions=dimensions, **options, **fixed)
         shown = {name: value for name, value in values.items() if len(axes[name]) > 1}
@@ -145,44 +151,3 @@ def _whole(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number.", "Write sizes as in --batch-size 32,64.")
     return int(text)
-
-
-def _analysed(axes: dict[str, list[str]], cells: Sequence[Cell]) -> Sweep:
-    from perfkit import readers
-    from perfkit.analysis.report.analyse import analyse
-    from perfkit.analysis.sweep import summarise
-
-    return summarise(axes, [(cell.values, analyse(readers.read_run(cell.folder))) for cell in cells])
-
-
-def _write(found: Sweep, folder: Path) -> list[Path]:
-    from perfkit.render import page
-    from perfkit.render import sweep as rendered
-    from perfkit.run_folder import write_whole
-
-    made = rendered.page(found)
-    texts = {"html": page.render_html(made), "md": page.render_markdown(made), "json": _json(found)}
-    paths = {folder / f"sweep.{ending}": text for ending, text in texts.items()}
-    for path, text in paths.items():
-        write_whole(path, text)
-    return list(paths)
-
-
-def _json(found: Sweep) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-
-
-def _print(found: Sweep, written: list[Path], as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(_json(found))
-        return
-    from rich.console import Console
-
-    from perfkit.render import page
-    from perfkit.render import sweep as rendered
-
-    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
-    page.show(rendered.page(found), console)
-    console.print(f"Report: {written[0]}", soft_wrap=True)

@@ -1,37 +1,53 @@
-"""`perfkit trace`: one Chrome trace of a run or profile, with perfkit's facts on each kernel."""
+"""`perfkit trace`: one Chrome trace of a run, a profile or several ranks, with perfkit's facts on each kernel."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from perfkit.ranks.drawing import Drawing
 
 ENDING = ".pt.trace.json.gz"  # the one by which TensorBoard's profiler plugin finds traces
 _PROFILE_ENDINGS = (".gz", ".json", ".trace", ".pt", ".parquet", ".ncu-rep", ".csv", ".sqlite", ".nsys-rep")
 
 
 def trace(
-    path: Annotated[Path, typer.Argument(help="A run folder or a profile.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="A run folder or a profile; or the traces of several ranks, or their folder.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
+            "--out",
+            "-o",
             help="The file to write, compressed if its name ends in .gz; default: perfkit.pt.trace.json.gz in"
-            " the run folder, or NAME.perfkit.pt.trace.json.gz here."
+            " the run folder, or NAME.perfkit.pt.trace.json.gz here.",
         ),
     ] = None,
 ) -> None:
     """Write a timeline for Perfetto (ui.perfetto.dev), chrome://tracing or TensorBoard.
 
     It shows steps, passes and kernels of every backend. Each kernel has its place in the model, bytes, FLOP, distance
-    to its roof, and the source of each number.
+    to its roof, and the source of each number. Several ranks stand on one clock, a process each; arrows lead from the
+    rank that comes last to a collective to those that wait for it.
     """
     from perfkit import readers
     from perfkit.analysis.timeline.lanes import timelines
-    from perfkit.errors import InputError
+    from perfkit.cli.parts import ranks
+    from perfkit.errors import InputError, UsageError
     from perfkit.render import trace as chrome
 
-    target = _target(path, out)
+    path = paths[0]
+    target = _target(path, out, "ranks" if len(paths) > 1 else _stem(path))
+    if found := ranks.drawn(paths):
+        _write_ranks(target, *found, " ".join(map(str, paths)))
+        return
+    if len(paths) > 1:
+        raise UsageError("Several profiles make one trace only if they are of ranks.", "Give one profile at a time.")
     made = timelines(readers.read(path), _stem(path))
     if not any(len(timeline) for timeline in made):
         raise InputError(
@@ -42,9 +58,30 @@ def trace(
     _say(target, {t.name: (len(t), t.measured) for t in made})
 
 
-def _target(path: Path, out: Path | None) -> Path:
-    """The file to write: `out`, or the usual name. Raises `UsageError` for a folder, or the profile itself."""
-    from perfkit.cli import shown
+def _write_ranks(target: Path, drawing: Drawing, problems: list[str], source: str) -> None:
+    """Write the trace of several ranks, and say what was left out."""
+    from perfkit.render import trace as chrome
+    from perfkit.render.timeline import ranks
+
+    for problem in problems:
+        print(f"! {problem}", file=sys.stderr)
+    made = ranks.timelines(drawing)
+    rows = ranks.drawn_rows(drawing, made)
+    arrows = [
+        chrome.Arrow((a, int(rows[a][i])), (b, int(rows[b][j])))
+        for a, i, b, j in drawing.ties.tolist()
+        if rows[a][i] >= 0 and rows[b][j] >= 0
+    ]
+    chrome.write(target, made, source, arrows)
+    _say(target, {t.name: (len(t), t.measured) for t in made})
+
+
+def _target(path: Path, out: Path | None, name: str) -> Path:
+    """The file to write: `out`, or the usual one for what is called `name`.
+
+    Raises `UsageError` for a folder, or the profile itself.
+    """
+    from perfkit.cli.parts import shown
     from perfkit.errors import UsageError
     from perfkit.render import safe_name
     from perfkit.run_folder import MANIFEST
@@ -52,7 +89,7 @@ def _target(path: Path, out: Path | None) -> Path:
     if out is None:
         if path.is_dir() or path.name == MANIFEST:
             return (path if path.is_dir() else path.parent) / f"perfkit{ENDING}"
-        return Path(f"{safe_name(_stem(path))}.perfkit{ENDING}")
+        return Path(f"{safe_name(name)}.perfkit{ENDING}")
     if out.is_dir():
         raise UsageError(f"{out} is a folder.", "Give --out the name of the file to write.")
     if path.exists() and out.exists() and out.samefile(path):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfkit.compare import judge
+from perfkit.compare import metrics
 from perfkit.compare.results import Condition, Tested
 from perfkit.compare.sides import Side
 from perfkit.errors import UsageError
@@ -58,30 +58,30 @@ def _limit(text: str) -> Limit:
     return Limit(text.strip(), metric, 1 + share, better)
 
 
-def check(first: Side, second: Side, limits: Sequence[Limit], rule: judge.Rule) -> list[Condition]:
+def check(first: Side, second: Side, limits: Sequence[Limit], rule: metrics.Rule) -> list[Condition]:
     """What comes of each condition for `second` against `first`."""
     return [_condition(limit, _tested(first, second, limit, rule)) for limit in limits]
 
 
-def _tested(first: Side, second: Side, limit: Limit, rule: judge.Rule) -> Tested | str:
+def _tested(first: Side, second: Side, limit: Limit, rule: metrics.Rule) -> Tested | str:
     """The metric of both sides, or why there is none."""
     kind, _, name = limit.metric.partition(":")
     if kind == "step":
-        return judge.step_test(first, second, rule)
+        return metrics.step_test(first, second, rule)
     if kind == "memory":
         measured = first.memory is not None and second.memory is not None
-        return judge.memory(first, second, rule).tested if measured else "a side has no peak memory"
+        return metrics.memory(first, second, rule).tested if measured else "a side has no peak memory"
     if first.frame is None or second.frame is None:
         return "a side was not profiled"
     if kind == "efficiency":
         judged = first.backend.efficiency is not None and second.backend.efficiency is not None
-        return judge.efficiency(first, second, rule).tested if judged else "a side's ceilings are unknown"
+        return metrics.efficiency(first, second, rule).tested if judged else "a side's ceilings are unknown"
     groups = [{g.key: g.time_ns for g in (s.backend.passes if kind == "pass" else s.backend.families)}
               for s in (first, second)]  # fmt: skip
     if not any(name in one for one in groups):
         known = ", ".join(dict.fromkeys([*groups[0], *groups[1]])) or "none"
         raise UsageError(f"--fail-on {limit.text!r}: no side has a {kind} {name!r}.", f"There are: {known}.")
-    return judge.kernel_time(first, second, kind, name, rule, (groups[0].get(name), groups[1].get(name))).tested
+    return metrics.kernel_time(first, second, kind, name, rule, (groups[0].get(name), groups[1].get(name))).tested
 
 
 def _condition(limit: Limit, tested: Tested | str) -> Condition:

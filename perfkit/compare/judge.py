@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 import perfkit
 from perfkit.analysis import difference
-from perfkit.analysis.report.aggregate import UNKNOWN
 from perfkit.analysis.results import Interval
 from perfkit.compare import side_by_side, waterfall
-from perfkit.compare.results import Comparison, Pair, SideResult, Tested, TreeLine
-from perfkit.compare.sides import LAUNCH, Side, Values
+from perfkit.compare.metrics import Rule, centre, others, parts, step_test
+from perfkit.compare.results import Comparison, Pair, SideResult, TreeLine
+from perfkit.compare.sides import Side
 from perfkit.hardware import comparable
-from perfkit.statistics import judging, median, turns
-from perfkit.statistics.judging import Judgement, judge
+from perfkit.statistics import median, verdicts
+from perfkit.statistics.verdicts import Judgement
 from perfkit.tree.aligned import align_places
-from perfkit.tree.places import NOT_PLACED
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Progress = Callable[[str, str], None]  # of whom, and what is being done
 
-ONE_PROCESS = 0.03  # what two processes of the same program may differ by, where each side ran in one
-OTHER_TIME = 0.05  # what two runs of the same program may differ by, made at different times
-LEAST_SHARE = 0.01  # of either side's kernel time: smaller families are shown, and not tested
 # What the first and the other must have been asked to do alike, by its name in the settings.
 _SETTINGS = (
     "workload", "preset", "variant", "dimensions", "device", "dtype", "batch_size", "sequence_length", "training",
     "grad_accumulation", "recompute", "optimizer", "weights", "config", "data", "launch_blocking",
+    "allocator",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How verdicts are reached: the change that must not stay hidden for "no difference shown", and the allowance for
-    what the values cannot tell (None: by how they were measured)."""
-
-    resolution: float = judging.RESOLUTION
-    allowance: float | None = None
-
-
-class Weighed(NamedTuple):
-    """A metric judged by itself, and the log ratio of each launch that it was judged by, where there is one."""
-
-    tested: Tested
-    differences: list[float] | None = None
 
 
 def compare(
@@ -71,7 +50,7 @@ def compare(
     for other, lines in zip(sides[1:], placed[1:], strict=True):
         stage(other.label, f"testing against {sides[0].label}")
         pairs.append(_pair(sides[0], other, rule, placed[0], lines))
-    steps = judging.correct([p.step.judgement for p in pairs], rule.resolution)
+    steps = verdicts.correct([p.step.judgement for p in pairs], rule.resolution)
     pairs = [_with_step(pair, one) for pair, one in zip(pairs, steps, strict=True)]
     found = Comparison(
         perfkit=perfkit.__version__,
@@ -123,65 +102,16 @@ def _word(value: object) -> str:
     return {True: "yes", False: "no", None: "none", "": "none"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]
 
 
-def allowance_of(first: Values, second: Values, rule: Rule) -> float:
-    """What the values cannot tell: nothing of launches that alternated, more the farther apart two runs are."""
-    if rule.allowance is not None:
-        return rule.allowance
-    if first.origin and first.origin == second.origin:
-        return 0.0 if first.unit == LAUNCH else ONE_PROCESS
-    return OTHER_TIME
-
-
-def weigh(
-    metric: str, unit: str, first: Values, second: Values, rule: Rule, shown: tuple[float | None, float | None],
-    higher_is_better: bool = False,
-) -> Weighed:  # fmt: skip
-    """One metric of two sides, judged by itself."""
-    differences = None
-    usable = [all(v > 0 and math.isfinite(v) for v in one.values) for one in (first, second)]
-    allowance = allowance_of(first, second, rule)
-    if not all(usable):
-        found = Judgement(verdict=judging.UNKNOWN, why="some values are zero or unknown", unit=first.unit)
-    else:
-        together = first.pairs and second.pairs and first.origin == second.origin != ""
-        together = together and len(first.values) == len(second.values)
-        differences = differences_of(first, second) if together else None
-        found = judge(
-            first.values, second.values, pairs=together, unit=first.unit,
-            differences=differences, allowance=allowance, share=min(first.share, second.share),
-            resolution=rule.resolution, higher_is_better=higher_is_better,
-        )  # fmt: skip
-        if found.low is None and shown[0] and shown[1] is not None:  # nothing was tested: the values as they are shown
-            found = msgspec.structs.replace(found, ratio=shown[1] / shown[0])
-    return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found), differences)
-
-
-def _untested(metric: str, unit: str, shown: tuple[float | None, float | None], why: str, of: str = "") -> Weighed:
-    """A metric that nothing can be said of."""
-    found = Judgement(verdict=judging.UNKNOWN, why=why, unit=of or Judgement(verdict="").unit)
-    return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found))
-
-
-def differences_of(first: Values, second: Values) -> list[float]:
-    """The log ratio of each launch: by the profiled steps that the sides recorded next to each other, where there are
-    such, else by the values."""
-    shifts: Iterable[float | None] = [None] * len(first.values)
-    if first.steps and second.steps:
-        shifts = map(turns.log_ratio, first.steps, second.steps)
-    values = zip(first.values, second.values, shifts, strict=True)
-    return [math.log(other) - math.log(one) if shift is None else shift for one, other, shift in values]
-
-
 def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other: pd.DataFrame | None) -> Pair:
     step = step_test(first, second, rule)
     changes = difference.difference(first.report, second.report, (first.backend.name, second.backend.name))
     profiled = first.table is not None and second.table is not None
-    steps = _centre(first), _centre(second)
-    weighed = [*(_parts(first, second, rule) if profiled else ()), *_others(first, second, rule)]
+    steps = centre(first), centre(second)
+    weighed = [*(parts(first, second, rule) if profiled else ()), *others(first, second, rule)]
     tested = [one.tested for one in weighed]
     gains = {i for i, one in enumerate(tested) if one.metric == "efficiency"}
     lines = [one.differences for one in weighed]
-    judged = judging.correct([one.judgement for one in tested], rule.resolution, gains, lines)
+    judged = verdicts.correct([one.judgement for one in tested], rule.resolution, gains, lines)
     return Pair(
         first=first.label,
         second=second.label,
@@ -192,100 +122,6 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
         operators=changes.operators,
         kernels=changes.kernels,
     )
-
-
-def step_test(first: Side, second: Side, rule: Rule) -> Tested:
-    """The timed step of two sides; of results that are wrong no speed is judged."""
-    shown = _centre(first), _centre(second)
-    wrong = next((s for s in (first, second) if s.backend.status in ("wrong", "failed", "unavailable")), None)
-    if wrong is not None:
-        why = f"{wrong.label} is {wrong.backend.status}: {wrong.backend.reason or 'no reason is known'}"
-        return _untested("step", "ns", shown, why).tested
-    if first.step is None or second.step is None:
-        why = f"{(first if first.step is None else second).label} was not timed"
-        return _untested("step", "ns", shown, why).tested
-    return weigh("step", "ns", first.step, second.step, rule, shown).tested
-
-
-def _centre(side: Side) -> float | None:
-    """The timed step in ns: the median over launches or turns."""
-    return float(np.median(side.step.values)) if side.step and side.step.values else None
-
-
-def _parts(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
-    """Kernel time by pass and by family, in the order of what they take; the small ones are not tested."""
-    for column, kind in (("pass", "pass"), ("family", "family")):
-        sums = [{g.key: g.time_ns for g in (s.backend.passes if kind == "pass" else s.backend.families)}
-                for s in (first, second)]  # fmt: skip
-        whole = [sum(one.values()) for one in sums]
-        names = dict.fromkeys([*sums[0], *sums[1]])
-        for name in sorted(names, key=lambda n: -sum(one.get(n, 0.0) for one in sums)):
-            shown = sums[0].get(name), sums[1].get(name)
-            if max((v or 0.0) / w if w else 0.0 for v, w in zip(shown, whole, strict=True)) >= LEAST_SHARE:
-                yield kernel_time(first, second, column, name, rule, shown)
-
-
-def kernel_time(
-    first: Side, second: Side, column: str, name: str, rule: Rule, shown: tuple[float | None, float | None]
-) -> Weighed:
-    """Kernel time of one pass or family, by the profiled steps; of a kernel that serves several passes its parts."""
-    values = []
-    for side in (first, second):
-        assert side.frame is not None and side.places is not None and side.judged is not None
-        if column == "pass":
-            share = side.places.in_pass(NOT_PLACED if name == UNKNOWN else name)
-        else:
-            share = (side.frame[column].astype(object).fillna("other") == name).to_numpy(float)
-        values.append(side.per_unit(side.judged.time * share))
-    if not all(one.values for one in values):
-        return _untested(f"{column}:{name}", "ns", shown, "the profile marks no steps", values[0].unit)
-    if shown[0] is None or shown[1] is None:
-        return _untested(f"{column}:{name}", "ns", shown, "only one side has it", values[0].unit)
-    return weigh(f"{column}:{name}", "ns", values[0], values[1], rule, shown)
-
-
-def _others(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
-    if first.memory and second.memory:
-        yield memory(first, second, rule)
-    if first.backend.efficiency is not None and second.backend.efficiency is not None:
-        yield efficiency(first, second, rule)
-
-
-def memory(first: Side, second: Side, rule: Rule) -> Weighed:
-    """Peak memory. Raises `ValueError` where a side has none."""
-    if first.memory is None or second.memory is None:
-        raise ValueError("a side has no peak memory")
-    shown = float(np.median(first.memory.values)), float(np.median(second.memory.values))
-    if len(first.memory.values) == len(second.memory.values) == 1:
-        found = _single(*shown, rule)
-        return Weighed(Tested(metric="memory", unit="B", first=shown[0], second=shown[1], judgement=found))
-    return weigh("memory", "B", first.memory, second.memory, rule, shown)
-
-
-def _single(first: float, second: float, rule: Rule) -> Judgement:
-    """One value each, known but for the allowance: there is nothing to test."""
-    allowance = OTHER_TIME if rule.allowance is None else rule.allowance
-    ratio = second / first
-    found = Judgement(
-        verdict=judging.UNKNOWN, ratio=ratio, low=ratio / (1 + allowance), high=ratio * (1 + allowance),
-        detectable=allowance, n=1, unit="run", method="one value each", allowance=allowance,
-    )  # fmt: skip
-    return msgspec.structs.replace(judging.decide(found, 0.0, rule.resolution), adjusted_p=None)
-
-
-def efficiency(first: Side, second: Side, rule: Rule) -> Weighed:
-    """Σ roof time / Σ time of the judged rows, by profiled steps or launches."""
-    values = []
-    for side in (first, second):
-        assert side.judged is not None
-        mask = side.judged.judged
-        roof, time = side.per_unit(side.judged.roof, mask), side.per_unit(side.judged.time, mask)
-        ratios = [r / t if t else 0.0 for r, t in zip(roof.values, time.values, strict=True)]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = [r / t for r, t in zip(roof.steps, time.steps, strict=True)]
-        values.append(Values(ratios, roof.unit, roof.pairs, roof.origin, steps, roof.share))
-    shown = first.backend.efficiency, second.backend.efficiency
-    return weigh("efficiency", "%", values[0], values[1], rule, shown, higher_is_better=True)
 
 
 def _with_step(pair: Pair, judgement: Judgement) -> Pair:

@@ -6,7 +6,7 @@ import msgspec
 
 from perfkit.analysis.difference import Change
 from perfkit.analysis.results import Interval
-from perfkit.statistics.judging import Judgement
+from perfkit.statistics.verdicts import Judgement
 
 SCHEMA_VERSION = 1
 

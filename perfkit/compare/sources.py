@@ -15,7 +15,7 @@ from perfkit.errors import InputError, UsageError
 from perfkit.run_folder import MANIFEST
 
 if TYPE_CHECKING:
-    from perfkit.compare.judge import Rule
+    from perfkit.compare.metrics import Rule
     from perfkit.compare.sides import Side
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
@@ -187,9 +187,14 @@ def check_comparable(sides: Sequence[Side], anyway: bool) -> list[str]:
     return found
 
 
+def _allocator(side: Side) -> str:
+    settings = side.manifest.settings if side.manifest else None
+    return f", all with the {settings.allocator} allocator" if settings and settings.device == "cpu" else ""
+
+
 def how_of(sides: Sequence[Side], rule: Rule) -> str:
-    """How the sides were measured, and what the intervals therefore hold."""
-    from perfkit.compare.judge import allowance_of
+    """How the sides were measured, with which allocator, and what the intervals therefore hold."""
+    from perfkit.compare.metrics import allowance_of
     from perfkit.compare.sides import LAUNCH, ROUND
 
     steps = [side.step for side in sides if side.step]
@@ -198,7 +203,7 @@ def how_of(sides: Sequence[Side], rule: Rule) -> str:
     together = len({one.origin for one in steps}) == 1
     allowed = max(allowance_of(steps[0], other, rule) for other in steps[1:])
     if together and steps[0].unit == LAUNCH:
-        return f"{len(steps[0].values)} launches of fresh processes, the sides in turns (A B B A)"
+        return f"{len(steps[0].values)} launches of fresh processes, the sides in turns (A B B A){_allocator(sides[0])}"
     if together:
         what = "rounds of fewer than six launches" if steps[0].unit == ROUND else "turns of one process a side"
         return f"{len(steps[0].values)} {what}: intervals allow {allowed:.0%} for what differs between processes"

@@ -1,7 +1,7 @@
 """How many launches a comparison takes: as many as planned, fewer where the verdict is clear, more for a precision.
 
 Launches may end after `EARLY` of them, and end after the last that is planned: two looks. Each has its share of the
-error, the shares sum to 1, and p values and intervals of a look are those of its share (`statistics.judging.judge`).
+error, the shares sum to 1, and p values and intervals of a look are those of its share (`statistics.verdicts.judge`).
 Whatever decides between the looks, both together then call equal sides different no oftener than the whole error:
 P(either) ≤ P(first) + P(second). Nothing has to be known of how the looks depend on each other.
 """
@@ -18,7 +18,7 @@ from perfkit.compare.record import Launch
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm
 from perfkit.statistics.estimates import LEVEL
-from perfkit.statistics.judging import ALONE
+from perfkit.statistics.verdicts import ALONE
 
 # One launch that contradicts all others leaves p at 0.00071 of twenty, enough for ten tests with the last look's share.
 FIRST_LAUNCHES = 20

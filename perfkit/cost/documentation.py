@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 
 from perfkit.cost.operators import OPERATORS
@@ -71,7 +72,7 @@ def _family_table(family: str) -> str:
             groups.setdefault((operator.flop, operator.traffic, kind), []).append(operator)
     if not groups:
         return ""
-    legend = [_LEGENDS[family], ""] if family in _LEGENDS else []
+    legend = [_prose(_LEGENDS[family]), ""] if family in _LEGENDS else []
     lines = [f"### {family}", "", *legend, "| operators | FLOP | bytes: read; written |", "|---|---|---|"]
     for (flop, traffic, kind), operators in groups.items():
         note = f" ({kind})" if kind else ""
@@ -86,7 +87,11 @@ def _cell(text: str) -> str:
 
 def _names_of_kind(kind: str) -> str:
     names = [o.name for o in OPERATORS.values() if o.kind == kind and o.cost is None]
-    return f"**{_WITHOUT_WORK[kind]}** {' '.join(_short(n) for n in sorted(names))}\n"
+    return _prose(f"**{_WITHOUT_WORK[kind]}** {' '.join(_short(n) for n in sorted(names))}") + "\n"
+
+
+def _prose(text: str) -> str:
+    return textwrap.fill(text, 124, break_long_words=False, break_on_hyphens=False)
 
 
 def main(path: Path) -> None:

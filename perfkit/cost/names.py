@@ -51,8 +51,8 @@ _KERNELS = (
     _family("reduction", "reduce triton_red triton_per scan cumsum global_norm bias_gradient pool",
             "sum mean norm max argmax"),
     _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw", "copy clone cat contiguous"),
-    _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu relu sigmoid tanh activation residual "
-            "_add _mul _div", add="^add", mul="^mul", div="^div"),
+    _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu swiglu relu sigmoid tanh activation "
+            "rotary residual _add _mul _div", add="^add", mul="^mul", div="^div"),
 )  # fmt: skip
 _LONGEST = 2000  # characters of a name that are searched
 

@@ -100,6 +100,7 @@ def environment() -> dict[str, Any]:
         },
         "load_average": _load(),
         "virtualization": cpu.virtualization,
+        "gpu_queues": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "unset"),
         "gpus": gpus,
         "gpu_names": sorted(gpu.name for gpu in gpus),
         "driver": next((gpu.driver for gpu in gpus if gpu.driver), driver_version()),

@@ -43,6 +43,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     clock_mhz: float
     tensor_clock_mhz: float | None = None
     dram_gb_s: float
+    link_gb_s: float | None = None
     tflops: dict[str, float]
     source: str
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfkit.cache import cache_dir, locked
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, UsageError
 from perfkit.hardware.ceilings import Ceilings, from_json, to_json
+from perfkit.hardware.collectives import measure as collectives
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of
 from perfkit.hardware.measure import BUSY, check_device, load_a_core, measure
@@ -39,11 +40,43 @@ def load_or_measure(
             return kept
         if reason and progress:
             progress(f"measured again: {reason}")
+        before, _ = _load(path)
         ceilings = measure(device, threads, progress, plan)
+        ceilings.collectives = before.collectives if before else []  # they hold by themselves
         _keep(path, ceilings)
     if complaint:
         ceilings.warnings.append(complaint)
     return ceilings
+
+
+def load_or_measure_collectives(
+    ranks: int, device: str = "cpu", refresh: bool = False, progress: Progress | None = None
+) -> Ceilings:
+    """The ceilings of `device` with sweeps of collectives between `ranks` processes, kept or measured as the rest is.
+
+    Raises as `load_or_measure`, and `UsageError` for fewer than two ranks, or one GPU by name.
+    """
+    if ranks < 2:
+        raise UsageError(f"--ranks {ranks}: one process has nothing to exchange.", "Give --ranks 2 or more.")
+    if ":" in device:
+        raise UsageError(f"--device {device} names one GPU, and every rank has its own.", "Give --device cuda.")
+    ceilings = load_or_measure(device, refresh, progress)
+    threads = usable_threads()
+    path = cache_path(check_device(device), threads)
+    with locked(path):
+        kept, _ = _load(path)
+        found = [s for s in (kept or ceilings).collectives if s.ranks == ranks and collectives.still_holds(s)]
+        if refresh or not found:
+            found = collectives.measure(device, ranks, threads, progress or (lambda text: None))
+            others = [s for s in ceilings.collectives if s.ranks != ranks]
+            ceilings.collectives = sorted([*others, *found], key=lambda s: s.ranks)
+            _keep(path, ceilings)
+    return ceilings
+
+
+def kept_ceilings(device: str = "cpu") -> Ceilings | None:
+    """What is kept of `device`, whether or not it still holds; None where nothing is. Nothing is measured."""
+    return _load(cache_path(check_device(device), usable_threads()))[0]
 
 
 def _usable(path: Path, refresh: bool) -> tuple[Ceilings | None, str, str]:

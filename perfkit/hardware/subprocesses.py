@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,15 @@ def json_lines(
             complaints.seek(0)
             words = complaints.read().decode(errors="replace").strip().splitlines()
             raise RunFailed(f"{name} ended with exit code {code}: {words[-1] if words else 'it said nothing'}.")
+
+
+def torchrun(hosts: int, each: int, options: Sequence[str] = ()) -> list[str]:
+    """The beginning of a command that starts `each` ranks of a program on this host; `options` say where hosts meet."""
+    where = options or ("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0")
+    return [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts), "--nproc-per-node", str(each),
+        "--max-restarts", "0", "--monitor-interval", "0.2", *where,
+    ]  # fmt: skip
 
 
 def thread_settings(threads: int) -> dict[str, str]:

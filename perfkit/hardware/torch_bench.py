@@ -22,6 +22,7 @@ from perfkit.hardware.observation import AGREE, Observation, Plan
 # Relative error that a product of this precision may have against fp64, for matrices of N(0, 1) with inner size 128.
 TOLERANCE = {"fp64": 1e-13, "fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.5e-2}
 PRECISIONS = ("fp32", "bf16", "fp64", "fp16")
+NEAR = 0.85  # of the best shape's rate: shapes that zeros may lift above it
 
 Timer = Callable[[Callable[[], object], float], float]  # (call, seconds to spend) → best seconds of one call
 Multiply = Callable[[Any, Any, Any], Any]  # (a, w, out) → their product
@@ -85,7 +86,10 @@ def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, bes
 
 
 def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer) -> Iterator[Observation]:
-    """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats."""
+    """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats.
+
+    Where products of zeros count, every shape near the best is measured with them: the power limit reorders the shapes.
+    """
     libraries = _libraries(device, precision)
     right = {library: _product_is_right(device, precision, multiply) for library, multiply in libraries.items()}
     end = time.perf_counter() + plan.matmul_s
@@ -112,7 +116,8 @@ def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer)
                 break
             seen[best] = max(seen[best], again.rate)
         if plan.zeros:
-            yield from (measured(*best, number, zeros=True) for number in range(plan.rounds))
+            near = [way for way in seen if seen[way] > NEAR * seen[best]]
+            yield from (measured(*way, number, zeros=True) for way in near for number in range(plan.rounds))
 
 
 def _libraries(device: str, precision: str) -> dict[str, Multiply]:

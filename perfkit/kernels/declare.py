@@ -14,6 +14,7 @@ from typing import Any
 
 from perfkit.cost.model import Call, CostFunction
 from perfkit.kernels.schema import Schema
+from perfkit.kernels.shapes import letters_of, sized
 
 NAMESPACE = "perfkit"
 
@@ -83,7 +84,7 @@ class Operation:
     - `shapes`: tensor name → its dimensions by the family's letters: `B T 3C`, `... C`, "" for a single number.
     - `reference`: the same in plain PyTorch, for any floating-point precision. It changes nothing in place: it gives
       the new values of the arguments that the operation changes, then the outputs.
-    - `allocate`: arguments → the empty outputs (a tensor or a tuple), by `new_empty`, so that it serves fake tensors.
+    - `letters`: arguments → the letters of the outputs' shapes that no argument's shape tells, such as the heads.
     - `scalars`: arguments → the sizes and numbers that the kernel takes after its tensors (int → int64_t, float →
       double).
     - `inputs`: (`Inputs`, **sizes) → fresh random arguments; `cases`: the sizes that a check tries.
@@ -101,13 +102,13 @@ class Operation:
     formula: str
     shapes: Mapping[str, str]
     reference: Callable[..., Any]
-    allocate: Callable[..., Any]
     scalars: Callable[..., tuple[int | float, ...]]
     inputs: Callable[..., tuple[Any, ...]]
     cases: tuple[Mapping[str, int], ...]
     cost: CostFunction
     implementations: tuple[Implementation, ...]
     gradient: Gradient | None = None
+    letters: Callable[..., Mapping[str, int]] = lambda *arguments: {}
     dtypes: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[int, str] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-5, "bf16": 1e-2})
@@ -123,6 +124,22 @@ class Operation:
     def signature(self) -> Schema:
         """The schema, parsed."""
         return Schema.parse(self.name, self.schema)
+
+    def allocate(self, *arguments: Any) -> Any:
+        """The empty outputs of a call, a tensor or a tuple of them: on the device of the first tensor of the working
+        precision, and in that precision but for those that `dtypes` names. It serves fake tensors too."""
+        from perfkit.kernels.dtypes import TORCH_DTYPES
+
+        signature = self.signature
+        tensors = {signature.inputs[i]: arguments[i] for i in signature.tensors}
+        known = letters_of(self.shapes, {name: tensor.shape for name, tensor in tensors.items()})
+        known |= self.letters(*arguments)
+        like = next(tensor for name, tensor in tensors.items() if name not in self.dtypes)
+        made = [
+            like.new_empty(sized(self.shapes[name], known), **{"dtype": TORCH_DTYPES[given]} if given else {})
+            for name, given in ((name, self.dtypes.get(name)) for name in signature.outputs)
+        ]
+        return made[0] if len(made) == 1 else tuple(made)
 
     def source_path(self, implementation: Implementation) -> Path:
         """Where the source of `implementation` lies."""

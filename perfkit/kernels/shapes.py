@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+Known = dict[str, int | tuple[int, ...]]
 _TERM = re.compile(r"(\d*)([A-Za-z]+)")
 
 
-def match(legend: str, shape: Sequence[int], known: dict[str, int | tuple[int, ...]]) -> bool:
+def match(legend: str, shape: Sequence[int], known: Known) -> bool:
     """Whether `shape` fits `legend`; the letters met are entered into `known`, and must agree with what it holds.
 
     A term is a letter or word (`C`, `NH`), with a factor (`3C`), or a number. A leading `...` takes any dimensions; it
@@ -26,7 +27,7 @@ def match(legend: str, shape: Sequence[int], known: dict[str, int | tuple[int, .
     return len(terms) == len(shape) and all(_fits(t, s, known) for t, s in zip(terms, shape, strict=True))
 
 
-def _fits(term: str, size: int, known: dict[str, int | tuple[int, ...]]) -> bool:
+def _fits(term: str, size: int, known: Known) -> bool:
     if term.isdigit():
         return size == int(term)
     parts = _TERM.fullmatch(term)
@@ -37,10 +38,31 @@ def _fits(term: str, size: int, known: dict[str, int | tuple[int, ...]]) -> bool
 
 def mismatch(legends: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> str | None:
     """One sentence about the first tensor in `shapes` that contradicts its legend or the tensors before it, or None."""
-    known: dict[str, int | tuple[int, ...]] = {}
+    known: Known = {}
     for name, shape in shapes.items():
         if not match(legends[name], shape, known):
             held = ", ".join(f"{k} = {v}" for k, v in known.items() if k != "...")
             given = f" with {held}" if held else ""
             return f"{name} has shape {tuple(shape)} where ({legends[name]}) is needed{given}"
     return None
+
+
+def letters_of(legends: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> Known:
+    """The letters that `shapes`, which fit their legends, tell."""
+    known: Known = {}
+    for name, shape in shapes.items():
+        match(legends[name], shape, known)
+    return known
+
+
+def sized(legend: str, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that `legend` has with the letters `known`. Raises `KeyError` for a letter that is not."""
+    found: list[int] = []
+    for term in legend.split():
+        parts = _TERM.fullmatch(term)
+        size = known["..."] if term == "..." else int(term) if parts is None else known[parts[2]]
+        if isinstance(size, tuple):
+            found += size
+        else:
+            found.append(int(parts[1] or 1) * size if parts else size)
+    return tuple(found)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from perfkit.programs import order as orders
 from perfkit.programs import profiler
+from perfkit.programs.counting import Counting
 from perfkit.programs.order import RESULT, Order
 from perfkit.programs.recorder import Recorder
 from perfkit.programs.watch import Watcher
@@ -21,7 +22,8 @@ class Agent:
         self._order, self._folder = order, folder
         self._pid = os.getpid()
         self._told = self._ending = False
-        self._watcher = Watcher(Recorder(order, folder), self._finished)
+        recorder = Counting if order.counters else Recorder
+        self._watcher = Watcher(recorder(order, folder), self._finished)
 
     def arm(self) -> None:
         """Begin to watch this process, and not those that it forks."""
@@ -50,7 +52,7 @@ class Agent:
         self._told = True
         result = self._watcher.recorder.result
         try:
-            if result.recorded:
+            if result.recorded and not self._order.counters:
                 result.event_cost_ns = profiler.event_cost_ns()
             orders.write(self._folder, RESULT, result)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from perfkit.programs.order import Result
+from perfkit.programs.order import Order, Result
 
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 
@@ -77,3 +78,28 @@ def _peak(device: str) -> tuple[float, str]:
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     used = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
     return used, "peak resident memory of the program until the recording ended"
+
+
+def too_few(found: int, order: Order) -> str:
+    """Why a program that took `found` steps was not recorded."""
+    if not found:
+        return "The program took no step: it called no module, no optimizer's step, and replayed no CUDA graph."
+    steps = "1 step" if found == 1 else f"{found} steps"
+    needed = order.warmup + 1 + order.steps
+    later = f" after the first {order.after:g} s" if order.after else ""
+    return (
+        f"The program took {steps}{later}, and {needed} are needed: {order.warmup} to warm up, 1 for the profiler, "
+        f"{order.steps} to be recorded."
+    )
+
+
+def trains() -> bool:
+    """Whether the program holds an optimizer."""
+    # By type: isinstance asks objects for their __class__, and some warn when they are asked.
+    return any(issubclass(type(thing), torch.optim.Optimizer) for thing in gc.get_objects())
+
+
+def in_worker() -> bool:
+    """Whether this process loads data for another."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and getattr(worker, "_worker_info", None) is not None

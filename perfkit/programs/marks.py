@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfkit import ranges
@@ -20,12 +20,14 @@ class Marks:
         self._path_of = path_of
         self._backwards = self.usual = 0
         self.in_backward = False
+        self.calls_are_forward = False  # each call of a model is marked as a forward pass of its own
         self._tail = contextlib.ExitStack()
 
-    def module(self, module: Any) -> contextlib.AbstractContextManager[None]:
+    def module(self, module: Any, outermost: bool = False) -> contextlib.AbstractContextManager[None]:
         """The range of a call of `module`; the model itself has none."""
         path = self._path_of(module)
-        return ranges.mark(f"{ranges.MODULE}{path}") if path else contextlib.nullcontext()
+        own = ranges.mark(f"{ranges.MODULE}{path}") if path else contextlib.nullcontext()
+        return _both(ranges.in_pass("forward"), own) if outermost and self.calls_are_forward else own
 
     def outermost_call(self) -> None:
         """A model is called: what prepared the optimizer's step is over."""
@@ -72,3 +74,11 @@ def _in_forward(closure: Any) -> Any:
             return closure()
 
     return marked
+
+
+@contextlib.contextmanager
+def _both(
+    outer: contextlib.AbstractContextManager[None], inner: contextlib.AbstractContextManager[None]
+) -> Iterator[None]:
+    with outer, inner:
+        yield

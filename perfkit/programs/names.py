@@ -22,12 +22,12 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
         module = inner
 
 
-def of_wrapper(module: torch.nn.Module, known: dict[int, str]) -> str:
+def of_wrapper(module: torch.nn.Module, known: dict[int, str], told: bool = False) -> str:
     """The path of a module that is in no model: that of what it wraps. A compiled model, inside which no module is
-    called, goes by its class; so does what wraps nothing."""
+    called, goes by its class, unless its kernels tell their own modules (`told`); so does what wraps nothing."""
     model = unwrapped(module)
     path = known.get(id(model)) if model is not module else None
-    compiled = any(name == "_orig_mod" for name, _ in module.named_children())
+    compiled = not told and any(name == "_orig_mod" for name, _ in module.named_children())
     return type(model).__name__ if path is None or (compiled and not path) else path
 
 

@@ -17,7 +17,8 @@ WARMUP, STEPS = 10, 3
 class Order:
     """Record `steps` steps after `warmup` others, which begin `after` seconds after torch was imported.
 
-    `memory` records allocations too; with `stop` the program ends when the steps are recorded.
+    `memory` records allocations too; with `stop` the program ends when the steps are recorded. With `whole` the whole
+    program is one step, from the import of torch to its end. With `counters` steps are left to a tool that counts.
     """
 
     warmup: int = WARMUP
@@ -25,6 +26,8 @@ class Order:
     after: float = 0.0
     memory: bool = False
     stop: bool = False
+    whole: bool = False
+    counters: bool = False
 
 
 @dataclasses.dataclass
@@ -51,6 +54,7 @@ class Result:
     rank: int | None = None
     argv: list[str] = dataclasses.field(default_factory=list)
     pid: int = 0
+    compiled: dict[str, Any] = dataclasses.field(default_factory=dict)  # what a compiler told of its kernels
     notes: list[str] = dataclasses.field(default_factory=list)
 
     @property

@@ -2,28 +2,83 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import statistics
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
 
+_ASK_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+
 def recording(on_gpu: bool, memory: bool) -> torch.profiler.profile:
     """A profiler that records from its first `step()` on; what came before warms it up."""
-    from torch.profiler import ProfilerActivity, profile, schedule
+    from torch.profiler import ProfilerActivity, schedule
 
     activities = [ProfilerActivity.CPU]
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)
-    return profile(
+    recorder: torch.profiler.profile = _quiet_profile()(
         activities=activities,
         record_shapes=True,
         profile_memory=memory,
         schedule=schedule(wait=0, warmup=1, active=1_000_000),
     )
+    return recorder
+
+
+@functools.cache
+def _quiet_profile() -> Any:
+    """torch.profiler's class, which does not warn of several cycles in a program that asked for none: there is one.
+
+    Its `acc_events=True` would be silent too, and turn all events into objects when it stops.
+    """
+    from torch.profiler import profile
+
+    class Quiet(profile):
+        def prepare_trace(self) -> None:
+            with _silent():
+                super().prepare_trace()
+
+    return Quiet
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Have torch.profiler's own functions warn of nothing. Filters of warnings stay as they are: to change them would
+    let warnings of the program that were shown once be shown again."""
+    module = sys.modules["torch.profiler.profiler"]
+    kept = {name: getattr(module, name) for name in ("warn", "_warn_once") if hasattr(module, name)}
+    for name in kept:
+        setattr(module, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(module, name, function)
+
+
+def gpu_there() -> bool:
+    """Whether there is a GPU that torch can use; asked in a way that leaves processes which fork able to use it."""
+    import torch
+
+    before = os.environ.get(_ASK_DRIVER)
+    os.environ[_ASK_DRIVER] = "1"
+    try:
+        return bool(torch.cuda.is_available())
+    finally:
+        if before is None:
+            del os.environ[_ASK_DRIVER]
+        else:
+            os.environ[_ASK_DRIVER] = before
 
 
 def export(profiler: torch.profiler.profile, path: Path) -> bool:
@@ -59,7 +114,7 @@ def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
         return (time.perf_counter_ns() - started) / events
 
     def recorded() -> float:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True):
+        with _quiet_profile()(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True):
             return loop()
 
     recorded()  # the profiler's first use in a process loads and allocates

@@ -27,6 +27,8 @@ WARMING, STARTING, RECORDING, DONE = "warming", "starting", "recording", "done"
 class Recorder:
     """Records steps into `folder`, and keeps what it found in `result`."""
 
+    marks = True  # passes and modules are marked while steps are recorded
+
     def __init__(self, order: Order, folder: Path) -> None:
         self.order, self.folder, self.result = order, folder, Result()
         self.state = WARMING
@@ -78,6 +80,16 @@ class Recorder:
             self.profiler.start()
         self.state = STARTING
 
+    def begin_whole(self) -> None:
+        """Record from here to the end of the program, as one step."""
+        self.outer_pass = ""  # what lies outside of calls of modules may be anything
+        with self._touching():
+            self.profiler = profilers.recording(profilers.gpu_there(), self.order.memory)
+            self.profiler.start()
+            self.profiler.step()
+        self.state = RECORDING
+        self._begin_step()
+
     def _begin_recording(self) -> None:
         assert self.profiler is not None
         synchronize()
@@ -100,6 +112,9 @@ class Recorder:
 
     def finish(self) -> None:
         """End the recording here, and export what there is of it. A step that is not over does not count."""
+        if self.order.whole and self.state == RECORDING:
+            self._end_step()
+            self.result.device = "cuda" if on_gpu() else "cpu"
         state, self.state = self.state, DONE
         profiler, self.profiler = self.profiler, None
         if profiler is None:
@@ -120,6 +135,10 @@ class Recorder:
 
     def give_way(self, why: str) -> None:
         """Another profiler is about to record: keep the whole steps that there are, else begin again after it."""
+        if self.order.whole:
+            self.result.notes.append(f"{why} What came before it is recorded.")
+            self.finish()
+            return
         if self.result.step_ns:
             self.result.notes.append(f"{why} {len(self.result.step_ns)} of {self.order.steps} steps were recorded.")
             self.finish()

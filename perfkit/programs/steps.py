@@ -94,8 +94,10 @@ class StepFinder:
         self._is_fixed = True
         self._turns[self.kind].fix()
 
-    def words(self) -> str:
-        """What a step is, as the end of a sentence."""
+    def words(self, whole: bool = False) -> str:
+        """What a step is, as the end of a sentence; with `whole` there is one."""
+        if whole:
+            return WORDS[""]
         turns = self._turns.get(self.kind)
         if self.kind == OPTIMIZER and turns is not None and turns.keys > 1:
             return f"a step is one round of the {turns.keys} optimizers"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.errors import InputError
+from perfkit.readers.formats import all_formats, format_of
 from perfkit.run_folder import MANIFEST, is_run_folder
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive",
 }
-_SQLITE, _NSYS_REPORT, _NCU_REPORT = b"SQLite format 3\0", b"NVIDIA Tegra Profiler Report", b"NVR\0"
-_READABLE = (
-    "perfkit reads run folders, torch.profiler traces (JSON, plain or gzip), reports and CSV of Nsight Compute, sqlite "
-    "exports of Nsight Systems and kernels.parquet."
-)
 
 
 def read(path: str | os.PathLike[str]) -> KernelTable | Run:
@@ -41,38 +37,17 @@ def read(path: str | os.PathLike[str]) -> KernelTable | Run:
     if path.is_dir():
         return _read_folder(path)
     head = _head(path)
-    if head.startswith(b"PAR1"):
-        from perfkit.table import KernelTable
-
-        return KernelTable.load(path)
-    if head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"["):
-        from perfkit.readers.kineto.trace import read_trace
-
-        return read_trace(path)
-    if head.startswith(_SQLITE):
-        from perfkit.readers.nsys.capture import read_export
-
-        return read_export(path)
-    if head.startswith(_NSYS_REPORT):
-        from perfkit.readers.nsys.export import read_report
-
-        return read_report(path)
-    if head.startswith(_NCU_REPORT):
-        from perfkit.readers.ncu import read_report as read_ncu_report
-
-        return read_ncu_report(path)
+    known = format_of(path, head)
+    if known is not None:
+        return known.read(path)
     kind = next((text for magic, text in _FOREIGN.items() if head.startswith(magic)), "")
     if kind:
-        raise InputError(f"{path} is {kind}, which this version cannot read.", _READABLE)
-    from perfkit.readers.ncu import is_csv, read_csv
-
-    if is_csv(path):
-        return read_csv(path)
+        raise InputError(f"{path} is {kind}, which this version cannot read.", _readable())
     from perfkit.readers.training_log import is_training_log
 
     if is_training_log(path):
         raise InputError(f"{path} is a training log, not a profile.", "`perfkit report` plots it.")
-    raise InputError(f"{path} is not a profile that perfkit knows.", _READABLE)
+    raise InputError(f"{path} is not a profile that perfkit knows.", _readable())
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
@@ -87,6 +62,11 @@ def tables_of(source: KernelTable | Run) -> dict[str, KernelTable]:
     from perfkit.table import KernelTable
 
     return {"profile": source} if isinstance(source, KernelTable) else source.tables
+
+
+def _readable() -> str:
+    *others, last = ["run folders", *(one.files for one in all_formats())]
+    return f"perfkit reads {', '.join(others)} and {last}."
 
 
 def _read_folder(path: Path) -> Run:

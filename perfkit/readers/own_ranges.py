@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 STEP, PASS, MODULE, LINE = "perfkit:step:", "perfkit:pass:", "perfkit:module:", "perfkit:line:"
 ROOT = "(root)"  # the module path of what the model does itself, outside its modules
+FORWARD_PASSES = ("forward", "prefill", "decode")  # in which the model itself runs
 _LINE_NAME = re.compile(r"perfkit:line:(\w+):(\d{1,9}):(\w+):(.*)", re.DOTALL)
 
 

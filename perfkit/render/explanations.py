@@ -11,10 +11,13 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfkit.analysis.rules import RULES, Rule
+from perfkit.analysis import rules
+from perfkit.analysis.rules.base import Texts
+from perfkit.ranks import rules as of_ranks
 
+RULES: tuple[Texts, ...] = (*rules.RULES, *of_ranks.RULES)
 BEGIN, END = "<!-- made from perfkit.analysis.rules: begin -->", "<!-- made from perfkit.analysis.rules: end -->"
-WIDTH = 100
+WIDTH, WIDTH_OF_PAGE = 100, 120  # of the terminal's text, of the documentation
 _PARTS = (
     ("What it is", "what"),
     ("How it is recognised", "recognised"),
@@ -24,14 +27,14 @@ _PARTS = (
 )
 
 
-def listing(rules: Iterable[Rule]) -> str:
+def listing(rules: Iterable[Texts]) -> str:
     """Name and summary of every rule, a line each."""
     known = list(rules)
     width = max(len(rule.name) for rule in known)
     return "\n".join(f"{rule.name:<{width}}  {rule.summary}" for rule in known)
 
 
-def text(rule: Rule) -> str:
+def text(rule: Texts) -> str:
     """One rule in full."""
     parts = [f"{rule.name}: {rule.summary}", f"On: {rule.where}"]
     for title, attribute in _PARTS:
@@ -46,7 +49,7 @@ def text(rule: Rule) -> str:
     return "\n\n".join(parts)
 
 
-def markdown(rules: Iterable[Rule]) -> str:
+def markdown(rules: Iterable[Texts]) -> str:
     """All rules for the documentation: a table of them, then a section each."""
     known = list(rules)
     rows = [f"| [`{rule.name}`](#{_anchor(rule.name)}) | {rule.where} | {rule.summary} |" for rule in known]
@@ -54,11 +57,20 @@ def markdown(rules: Iterable[Rule]) -> str:
     return "\n".join(["| finding | on | what |", "|---|---|---|", *rows]) + "\n\n" + "\n\n".join(sections)
 
 
-def _section(rule: Rule) -> str:
-    lines = [f"### {rule.name}", "", f"{_sentence(rule.summary)} {rule.what}", ""]
-    lines += [f"- **Recognised by**: {rule.recognised}", f"- **Estimate**: {rule.estimate}"]
-    lines += [f"- **Remedy**: {remedy}" for remedy in rule.remedies]
-    return "\n".join([*lines, f"- **Example**: {rule.example}"])
+def _section(rule: Texts) -> str:
+    items = [("Recognised by", rule.recognised), ("Estimate", rule.estimate)]
+    items += [("Remedy", remedy) for remedy in rule.remedies]
+    items += [("Example", rule.example)]
+    what = _filled(f"{_sentence(rule.summary)} {rule.what}")
+    return "\n".join(
+        [f"### {rule.name}", "", what, "", *(_filled(f"- **{name}**: {text}", "  ") for name, text in items)]
+    )
+
+
+def _filled(line: str, indent: str = "") -> str:
+    return textwrap.fill(
+        line, WIDTH_OF_PAGE, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
 
 
 def _sentence(summary: str) -> str:

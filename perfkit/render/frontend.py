@@ -14,8 +14,9 @@ from perfkit.content import content_dir
 from perfkit.render.html import plotly_source, read_template
 
 REPORT_PARTS = (
-    "dom.js", "units.js", "colors.js", "charts.js", "compare.js", "step.js", "timeline.js", "memory.js", "diff.js",
-    "roofline.js", "advice.js", "kernels.js", "tree.js", "checks.js", "facts.js", "theme.js",
+    "dom.js", "units.js", "colors.js", "charts.js", "views/compare.js", "views/step.js", "views/timeline.js",
+    "views/memory.js", "views/diff.js", "views/roofline.js", "views/advice.js", "views/kernels.js", "views/tree.js",
+    "views/checks.js", "views/facts.js", "theme.js",
 )  # fmt: skip
 PLUGIN_PARTS = ("server.js", "views.js", "plugin.js")
 _ASSETS = (".js", ".css")
@@ -27,6 +28,7 @@ def script() -> str:
     """One ES module that exports `render`, as TensorBoard asks of a dynamic plugin."""
     reports = content_dir("reports")
     parts = [read_template(reports / "report" / name) for name in REPORT_PARTS]
+    parts += [read_template(reports / "page" / "sections.js")]
     parts += [read_template(reports / "tensorboard" / name) for name in PLUGIN_PARTS]
     constants = {"LADDERS": units.LADDERS, "OVERVIEW": _overview(reports / "report" / "template.html")}
     head = [f"const {name} = {json.dumps(value)};\n" for name, value in constants.items()]

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table
-from perfkit.render.fusion import fusion_tables
+from perfkit.render.phases import phases_tables
+from perfkit.render.ranks import ranks_tables
+from perfkit.render.tables.fusion import fusion_tables
 
 LIMIT = 15  # rows of a table
 # What both GitHub and Python-Markdown (TensorBoard) take for markup; an underscore inside a word is none.
@@ -40,7 +42,8 @@ def summary(report: Report) -> str:
     """Verdict, and the table of backends: what fits in one view."""
     verdict = "\n".join(f"- {escape(s)}" for s in sentences.verdict(report))
     backends = table(tables.backends(report)) if report.kind == "run" else ""
-    return "\n\n".join(part for part in (verdict, backends, escape(sentences.mfu(report))) if part)
+    parts = map(table, (*phases_tables(report), *ranks_tables(report)))
+    return "\n\n".join(part for part in (verdict, backends, *parts, escape(sentences.mfu(report))) if part)
 
 
 def details(backend: BackendReport, limit: int | None) -> Iterator[str]:

@@ -15,6 +15,7 @@ import msgspec
 from perfkit.content import content_dir
 from perfkit.render import html, markdown, textplot
 from perfkit.render.cells import Cell, Table
+from perfkit.render.views import Answers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,12 +68,19 @@ class Page(msgspec.Struct, kw_only=True):
     sections: list[Section] = []
 
 
-def render_html(page: Page, template: Path | None = None) -> str:
-    """One HTML file that needs nothing else. Raises what `perfkit.render.html.page` raises."""
+def render_html(page: Page, template: Path | None = None, answers: Answers | None = None) -> str:
+    """One HTML file that needs nothing else; `answers` for a template that has a place for them.
+
+    Raises what `perfkit.render.html.page` raises.
+    """
+    content = html.embedded(page_data(page))
+    return html.page(template or content_dir("reports") / TEMPLATE, page.title, content, answers)
+
+
+def page_data(page: Page) -> dict[str, object]:
+    """The page as what its script draws: sections, and the tables beside them."""
     bare = msgspec.structs.replace(page, sections=[_bare(s) for s in page.sections])
-    tables = [table_data(s.table) if s.table else None for s in page.sections]
-    content = html.embedded({"page": bare, "tables": tables})
-    return html.page(template or content_dir("reports") / TEMPLATE, page.title, content)
+    return {"page": bare, "tables": [table_data(s.table) if s.table else None for s in page.sections]}
 
 
 def _bare(section: Section) -> Section:

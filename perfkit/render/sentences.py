@@ -29,10 +29,13 @@ def settings(report: Report) -> str:
     batch = f"batch {s.batch_size}" + (
         f" × {s.sequence_length} {w.sample_name}" if s.sequence_length else f" {w.sample_name}"
     )
-    mode = "training step" if s.training else "inference"
+    mode = "training step" if s.training else f"{s.generate} tokens generated" if s.generate else "inference"
     dimensions = [f"{name} {value}" for name, value in s.dimensions.items()]
     optimizer = "" if s.optimizer == "default" else f"{s.optimizer} optimizer"
     parts = [s.workload, f"preset {s.preset}", *dimensions, s.variant, mode, optimizer, s.dtype, batch, s.device]
+    if report.world:
+        parts.append(f"{report.world.ranks} ranks, {report.world.parallel} over {report.world.backend}")
+    parts.append(f"{s.allocator} allocator" if s.device == "cpu" else "")
     parts.append(f"{units.text(float(w.parameters), '')} parameters")
     return clean(" · ".join(p for p in parts if p), SENTENCE)
 

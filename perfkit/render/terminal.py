@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table, crop
-from perfkit.render.fusion import fusion_tables
+from perfkit.render.phases import phases_tables
+from perfkit.render.ranks import ranks_tables
+from perfkit.render.tables.fusion import fusion_tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,6 +92,8 @@ def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
     shown = [b for b in report.backends if b.kernels]
     if report.settings is not None or report.kind == "run":
         yield tables.backends(report)
+        yield from phases_tables(report)
+        yield from ranks_tables(report)
     if sentences.mfu(report):
         yield Cell(sentences.mfu(report), "dim")
     if len(shown) > 1:

@@ -1,4 +1,4 @@
-"""Timelines as one Chrome trace (JSON): a process a backend, a thread a lane, perfkit's facts as arguments.
+"""Timelines as one Chrome trace (JSON): a process a backend or rank, a thread a lane, perfkit's facts as arguments.
 
 Perfetto, chrome://tracing and readers of torch.profiler's traces open it: categories, `ProfilerStep#` and
 `perfkit:pass:` are those of perfkit's own captures. Times are µs with three digits. Events are encoded one at a time:
@@ -10,8 +10,9 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -28,8 +29,15 @@ _PREFIXES = {STEP: "ProfilerStep#", PASS: "perfkit:pass:"}
 _COMPRESSION = 5
 
 
-def write(path: Path, timelines: Iterable[Timeline], source: str) -> None:
-    """Write one trace through a temporary name; compressed when the name ends in .gz.
+class Arrow(NamedTuple):
+    """From a row of one timeline to a row of another: (timeline, row drawn) each, by their places."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+
+def write(path: Path, timelines: Iterable[Timeline], source: str, arrows: Iterable[Arrow] = ()) -> None:
+    """Write one trace through a temporary name; compressed when the name ends in .gz. `arrows` become flows.
 
     Raises `RunFailed` when the file cannot be written; what was there before is then still whole.
     """
@@ -38,9 +46,9 @@ def write(path: Path, timelines: Iterable[Timeline], source: str) -> None:
         with temporary.open("wb") as file:
             if path.suffix == ".gz":
                 with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
-                    _write(packed, list(timelines), source)
+                    _write(packed, list(timelines), source, arrows)
             else:
-                _write(file, list(timelines), source)
+                _write(file, list(timelines), source, arrows)
         temporary.replace(path)
     except OSError as error:
         raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space or choose --out.") from error
@@ -48,14 +56,14 @@ def write(path: Path, timelines: Iterable[Timeline], source: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _write(file: IO[bytes] | gzip.GzipFile, timelines: list[Timeline], source: str) -> None:
+def _write(file: IO[bytes] | gzip.GzipFile, timelines: list[Timeline], source: str, arrows: Iterable[Arrow]) -> None:
     notes = {clean(t.name): [clean(note, NOTE_LIMIT) for note in t.notes] for t in timelines if t.notes}
     ceilings = {clean(t.name): clean(t.ceilings) for t in timelines if t.ceilings}
     about = {"perfkit": perfkit.__version__, "source": clean(source), "ceilings": ceilings, "notes": notes}
     head = _encoded({"schemaVersion": 1, "displayTimeUnit": "ns", "otherData": about})
     file.write(head[:-1] + b',"traceEvents":[')
     separator = b"\n"
-    for event in events(timelines):
+    for event in chain(events(timelines), _flows(timelines, arrows)):
         file.write(separator + _encoded(event))
         separator = b",\n"
     file.write(b"\n]}\n")
@@ -73,7 +81,7 @@ def events(timelines: Iterable[Timeline]) -> Iterator[dict[str, Any]]:
         yield from _names(pid, timeline, safe)
         for slices in (timeline.spans, timeline.rows()):
             for slice_ in slices:
-                yield _event(pid, slice_, safe)
+                yield _event(pid, slice_, safe, timeline.later_ns)
 
 
 def _names(pid: int, timeline: Timeline, safe: _Safe) -> Iterator[dict[str, Any]]:
@@ -95,14 +103,33 @@ def _meta(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
-def _event(pid: int, slice_: Slice, safe: _Safe) -> dict[str, Any]:
+def _flows(timelines: list[Timeline], arrows: Iterable[Arrow]) -> Iterator[dict[str, Any]]:
+    """Both ends of each arrow, at the moment at which its source begins, if its target still runs then."""
+    bars = [one.bars for one in timelines]
+    for number, (source, target) in enumerate(arrows, start=1):
+        at = bars[source[0]][1][source[1]] + timelines[source[0]].later_ns
+        for kind, (one, row) in (("s", source), ("f", target)):
+            lane, start, length = (values[row] for values in bars[one])
+            begin = start + timelines[one].later_ns
+            shared = {
+                "name": "waits",
+                "cat": "collective",
+                "id": number,
+                "pid": one + 1,
+                "tid": _thread(one + 1, int(lane)),
+            }
+            end = {"bp": "e"} if kind == "f" else {}
+            yield {"ph": kind, **shared, "ts": round(float(min(max(at, begin), begin + length)) / 1e3, 3), **end}
+
+
+def _event(pid: int, slice_: Slice, safe: _Safe, later_ns: float) -> dict[str, Any]:
     return {
         "ph": "X",
         "cat": _CATEGORIES.get(slice_.kind, "kernel"),
         "name": safe(_PREFIXES.get(slice_.kind, "") + slice_.name),
         "pid": pid,
         "tid": _thread(pid, slice_.lane),
-        "ts": round(slice_.start_ns / 1e3, 3),
+        "ts": round((slice_.start_ns + later_ns) / 1e3, 3),
         "dur": round(slice_.duration_ns / 1e3, 3),
         "args": {key: safe(value) if isinstance(value, str) else value for key, value in slice_.facts.items()},
     }

@@ -1,9 +1,9 @@
 """Estimates with intervals, rank tests, corrections, verdicts, and what series of measurements give away. Numpy alone.
 
-estimates     medians and their ratio by the bootstrap; exponents of a power law
+estimates     medians, means and ratios by the bootstrap; shares; exponents of a power law
 ranks         two groups, or pairs, compared by ranks: exact p values, and the intervals that belong to them
 corrections   many tests at once
-judging       from samples to a verdict: better, worse, no difference shown, cannot tell
+verdicts      from samples to a verdict: better, worse, no difference shown, cannot tell
 turns         two series that were recorded in turns, part by part
 series        warm-up, drift, outliers, and steps in a history
 """
@@ -17,8 +17,10 @@ from perfkit.statistics.estimates import (
     SMALL,
     Estimate,
     exponent,
+    mean,
     median,
     ratio_of_medians,
+    share,
 )
 
 __all__ = [
@@ -30,6 +32,8 @@ __all__ = [
     "SMALL",
     "Estimate",
     "exponent",
+    "mean",
     "median",
     "ratio_of_medians",
+    "share",
 ]

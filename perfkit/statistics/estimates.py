@@ -1,4 +1,4 @@
-"""Estimates with intervals: the median of samples, and the ratio of two medians.
+"""Estimates with intervals: the median and mean of samples, the ratio of two medians, and shares.
 
 Step times are skewed and have outliers, so the centre is the median and its 95 % interval comes from the bootstrap: the
 samples are drawn with replacement many times, and the middle 95 % of the medians of those draws is the interval
@@ -12,7 +12,7 @@ exponent, by least squares on logarithms, with the regression's interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -22,7 +22,9 @@ LEVEL = 0.95
 DRAWS = 10_000
 SEED = 20_240_501
 
-BOOTSTRAP, RANGE = "bootstrap", "range"
+BOOTSTRAP, RANGE, WILSON = "bootstrap", "range", "Wilson"
+
+_NORMAL = 1.959964  # the normal distribution's 97.5 % point
 
 _BLOCK = 2_000_000  # elements drawn at once, which bounds memory
 _WORK = 40_000_000  # elements drawn in all, which bounds time for long sample lists
@@ -32,7 +34,8 @@ _LEAST_DRAWS = 1_000
 class Estimate(msgspec.Struct, frozen=True):
     """A value, its 95 % interval [low, high], and the number of samples (of the smaller group, for a ratio).
 
-    `method` is "bootstrap", or "range" when there were fewer than `SMALL` samples and the interval is only their range.
+    `method` is "bootstrap", or "range" when there were fewer than `SMALL` samples and the interval is only their range;
+    of a share "Wilson".
     """
 
     value: float
@@ -53,8 +56,28 @@ def median(samples: Sequence[float]) -> Estimate:
     centre = float(np.median(values))
     if len(values) < SMALL:
         return Estimate(centre, float(values.min()), float(values.max()), len(values), RANGE)
-    low, high = _middle(_medians(values, np.random.default_rng(SEED)))
+    low, high = _middle(_resampled(np.median, values, np.random.default_rng(SEED)))
     return Estimate(centre, low, high, len(values))
+
+
+def mean(samples: Sequence[float]) -> Estimate:
+    """The mean of `samples` (any unit) with its interval. Raises `ValueError` for no samples or one not finite."""
+    values = clean(samples)
+    centre = float(values.mean())
+    if len(values) < SMALL:
+        return Estimate(centre, float(values.min()), float(values.max()), len(values), RANGE)
+    low, high = _middle(_resampled(np.mean, values, np.random.default_rng(SEED)))
+    return Estimate(centre, low, high, len(values))
+
+
+def share(count: int, n: int) -> Estimate:
+    """`count` of `n` as a share with Wilson's interval (1927). Raises `ValueError` unless 0 ≤ count ≤ n and n ≥ 1."""
+    if not 0 <= count <= n or n < 1:
+        raise ValueError("a share is of something: 0 ≤ count ≤ n, n ≥ 1")
+    p, z = count / n, _NORMAL
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return Estimate(p, max(centre - half, 0.0), min(centre + half, 1.0), n, WILSON)
 
 
 def ratio_of_medians(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
@@ -73,17 +96,19 @@ def ratio_of_medians(numerator: Sequence[float], denominator: Sequence[float]) -
         return Estimate(centre, float(min(corners)), float(max(corners)), n, RANGE)
     random = np.random.default_rng(SEED)
     draws = min(_draws(len(upper)), _draws(len(lower)))
-    low, high = _middle(_medians(upper, random, draws) / _medians(lower, random, draws))
+    low, high = _middle(_resampled(np.median, upper, random, draws) / _resampled(np.median, lower, random, draws))
     return Estimate(centre, low, high, n)
 
 
-def _medians(values: np.ndarray, random: np.random.Generator, draws: int | None = None) -> np.ndarray:
-    """Medians of resamples of `values`, shape (draws,), drawn in blocks so that memory stays bounded."""
+def _resampled(
+    centre: Callable[..., np.ndarray], values: np.ndarray, random: np.random.Generator, draws: int | None = None
+) -> np.ndarray:
+    """The `centre` of resamples of `values`, shape (draws,), drawn in blocks so that memory stays bounded."""
     n = len(values)
     draws = draws or _draws(n)
     rows = max(1, _BLOCK // n)
     blocks = [min(rows, draws - start) for start in range(0, draws, rows)]
-    return np.concatenate([np.median(values[random.integers(0, n, (block, n))], axis=1) for block in blocks])
+    return np.concatenate([centre(values[random.integers(0, n, (block, n))], axis=1) for block in blocks])
 
 
 def _draws(n: int) -> int:

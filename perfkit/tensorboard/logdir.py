@@ -6,6 +6,7 @@ identity reaches outside: every file that would be read must, with all links fol
 
 from __future__ import annotations
 
+import functools
 import os
 import zlib
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from perfkit.errors import InputError
+from perfkit.readers import several
 from perfkit.run_folder import CEILINGS, KERNELS, MANIFEST, is_run_folder, read_manifest
 
-RUN, TRACE, NCU, NSYS = "run", "trace", "ncu", "nsys"
+RUN, TRACE, NCU, NSYS, RANKS = "run", "trace", "ncu", "nsys", "ranks"
 MOST_FOUND = 2000
 MOST_VISITED = 200_000  # files and folders looked at: a logdir that is a whole disk must not stop the page
 _ENDINGS = {".json": TRACE, ".json.gz": TRACE, ".ncu-rep": NCU, ".nsys-rep": NSYS, ".sqlite": NSYS}
@@ -111,6 +113,8 @@ class Logdir:
             path = _resolved(path)
             kind = _kind(path)
             files = _files(path, kind)
+            if kind == RANKS:  # what lies beside the traces is read where it may be
+                files = tuple(file for file in files if file.parent == path or _inside(file, root))
             for file in files:
                 _check(file, root)
         except (ValueError, OSError) as error:  # a name with a NUL, or longer than the system takes
@@ -170,7 +174,10 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _walk(folder: Path, notes: list[str]) -> Iterator[tuple[Path, str]]:
-    """Run folders and profiles with their kinds; nothing inside a run folder, nothing hidden, no linked folders."""
+    """Run folders, profiles and folders of ranks' traces with their kinds; nothing hidden, no linked folders.
+
+    Inside a run folder only the traces of its ranks count.
+    """
     found = visited = 0
     for parent, folders, files in os.walk(folder, followlinks=False):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -180,10 +187,15 @@ def _walk(folder: Path, notes: list[str]) -> Iterator[tuple[Path, str]]:
             notes.append(f"{folder} holds too much to be searched as a whole: not everything is listed")
             return
         if MANIFEST in files:
+            backends = [here / name for name in folders if ranks_in(here / name)]
             folders.clear()
-            found += 1
+            found += 1 + len(backends)
             yield here, RUN
+            yield from ((backend, RANKS) for backend in backends)
             continue
+        if ranks_in(here):
+            found += 1
+            yield here, RANKS
         for name in sorted(files):
             if kind := _kind_of_file(here / name):
                 found += 1
@@ -193,8 +205,24 @@ def _walk(folder: Path, notes: list[str]) -> Iterator[tuple[Path, str]]:
 def _kind(path: Path) -> str:
     """What is at `path`: a kind, or "" for nothing that is shown."""
     if path.is_dir():
-        return RUN if is_run_folder(path) else ""
+        return RUN if is_run_folder(path) else RANKS if ranks_in(path) else ""
     return _kind_of_file(path)
+
+
+def ranks_in(folder: Path) -> tuple[Path, ...]:
+    """The traces of ranks in a folder, by name; empty where there are not two."""
+    try:
+        named = sorted(path for path in folder.iterdir() if path.name.endswith((".json", ".json.gz")))
+    except OSError:
+        return ()
+    found = tuple(p for p in named if _kind_of_file(p) == TRACE and (s := _stat(p)) and _of_a_rank(p, s.st_mtime_ns))
+    return found if len(found) > 1 else ()
+
+
+@functools.lru_cache(maxsize=4 * MOST_FOUND)
+def _of_a_rank(path: Path, modified: int) -> bool:
+    """Whether a trace names its rank; looked up once for each state of the file."""
+    return several.is_of_a_rank(path)
 
 
 def _kind_of_file(path: Path) -> str:
@@ -222,6 +250,9 @@ def _looks_like_trace(path: Path) -> bool:
 
 def _files(path: Path, kind: str) -> tuple[Path, ...]:
     """Every file that reading `path` opens. A damaged manifest names none: reading it says what is wrong."""
+    if kind == RANKS:
+        beside = (path.parent / MANIFEST, path.parent / CEILINGS) if is_run_folder(path.parent) else ()
+        return (*ranks_in(path), *beside)
     if kind != RUN:
         return (path,)
     files = [path / MANIFEST, path / CEILINGS]

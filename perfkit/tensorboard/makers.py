@@ -9,16 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import InputError
+from perfkit.ranks import beside
+from perfkit.ranks.analyse import of_job
+from perfkit.ranks.drawing import draw
+from perfkit.ranks.job import together
+from perfkit.ranks.members import of_table
 from perfkit.readers import read, tables_of
 from perfkit.readers.kineto.host import host_traces
 from perfkit.readers.kineto.memory import memory_of
+from perfkit.readers.run import Run
 from perfkit.render import timeline, views
+from perfkit.render.pages import ranks as ranks_page
 from perfkit.tensorboard.library import Library, Task
 from perfkit.tensorboard.logdir import RUN, Place
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
-    from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
 _GROUP_BYTES = 3000  # of a group of a report in memory, about
@@ -64,6 +70,29 @@ class Makers:
             return _sized(views.diff(first, second, backends))
         except KeyError as error:
             raise InputError(f"There is no backend {error} in this run.", "Choose another.") from error
+
+    def ranks_json(self, place: Place, task: Task) -> tuple[bytes, int]:
+        """What the traces of ranks in a folder tell together, as a page with its timeline.
+
+        Raises `InputError` where they cannot be compared.
+        """
+        found, problems = [], []
+        files = [path for path in place.files if path.parent == place.path]
+        for number, path in enumerate(files, 1):
+            task.stage = f"reading rank {number} of {len(files)}"
+            try:
+                table = read(path)
+                assert not isinstance(table, Run)
+                found.append(of_table(table))
+            except InputError as error:
+                problems.append(f"{path.name}: {error.message}")
+        if not found:
+            raise InputError(" ".join(problems), "Record them again.")
+        task.stage = "comparing the ranks"
+        job = together(found)
+        run = place.path.parent if len(place.files) > len(files) else None
+        report = of_job(job, problems, beside.roofs(found, run), beside.environment(run))
+        return _sized(ranks_page.encoded(ranks_page.page(report), draw(job)))
 
     def timeline(self, place: Place, backend: str, task: Task) -> tuple[bytes, int]:
         """The timeline of one backend as the front end's columns. Raises `InputError` where nothing can be drawn."""

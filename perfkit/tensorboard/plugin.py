@@ -3,6 +3,7 @@
 index.js            the page as an ES module; style.css, plotly.js and timeline/* are what it loads
 runs                what is under the logdir
 report?run=         a report; answered at once with {"state": "reading", …} until it is made
+ranks?run=          what the traces of ranks in a folder tell together
 memory?run=         allocations over time
 diff?run=&backend=&other=&other_backend=
 timeline?run=&backend=    binary columns
@@ -60,6 +61,7 @@ class PerfkitPlugin(base_plugin.TBPlugin):
             "/timeline/*": _app(_timeline_file),
             "/runs": _app(self._runs),
             "/report": _app(self._report),
+            "/ranks": _app(self._ranks),
             "/memory": _app(self._memory),
             "/diff": _app(self._diff),
             "/timeline": _app(self._timeline),
@@ -79,6 +81,10 @@ class PerfkitPlugin(base_plugin.TBPlugin):
     def _report(self, request: wrappers.Request) -> Any:
         place = self._place(request)
         return self._made(request, ("report json", place.state()), lambda t: self.makers.report_json(place, t), [place])
+
+    def _ranks(self, request: wrappers.Request) -> Any:
+        place = self._place(request)
+        return self._made(request, ("ranks", place.state()), lambda t: self.makers.ranks_json(place, t), [place])
 
     def _memory(self, request: wrappers.Request) -> Any:
         place = self._place(request)

@@ -18,7 +18,7 @@ from perfkit.tree.places import NOT_PLACED, Integers, Reals
 if TYPE_CHECKING:
     import pandas as pd
 
-PASSES = ("encoder", "forward", "classifier", "backward", "optimizer")
+PASSES = ("encoder", "forward", "classifier", "prefill", "decode", "backward", "optimizer")
 NO_OPERATOR = "no operator"
 NO_MODULE = "no module"
 NO_LAYER = -1

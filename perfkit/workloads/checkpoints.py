@@ -1,4 +1,4 @@
-"""GPT-2 weights from files: a local Hugging Face folder or an llm.c checkpoint, in the names of `workloads/gpt2.py`.
+"""A model's weights from files: a local Hugging Face folder, or for GPT-2 an llm.c checkpoint, in the workloads' names.
 
 Each reader gives a `Checkpoint`: the model's dimensions, known before any weight is read, and the weights one after the
 other, so that no second copy of the model is ever held.
@@ -16,33 +16,38 @@ from perfkit.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-# What makes two GPT-2 models interchangeable; presets and files name them alike.
-DIMENSIONS = ("layers", "heads", "channels", "vocabulary", "context")
-
 Tensors = Callable[[], Iterator[tuple[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Weights in a file: `dimensions` as in `DIMENSIONS`; `tensors()` yields names with numpy arrays or tensors."""
+    """Weights in a file: `tensors()` yields names with numpy arrays or tensors.
+
+    `dimensions` are what makes two models of a kind interchangeable, as the workload's presets name them.
+    """
 
     path: Path
-    dimensions: Mapping[str, int]
+    dimensions: Mapping[str, Any]
     tensors: Tensors
 
 
-def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open the weights at `path`. Raises `InputError` when it is neither form, and what the readers raise."""
+def open_checkpoint(path: str | Path, kind: str = "gpt2") -> Checkpoint:
+    """Open the weights at `path` of a model of `kind` (`gpt2`, `llama`).
+
+    Raises `InputError` when it is no form that such models have, and what the readers raise.
+    """
     path = Path(path).expanduser()
     if path.is_dir():
         from perfkit.workloads import huggingface
 
-        return huggingface.open_folder(path)
+        return huggingface.open_folder(path, kind)
     if not path.exists():
         raise InputError(
             f"--weights {path}: there is no such file or folder.",
             "Give random, a Hugging Face folder, or an llm.c checkpoint (.bin).",
         )
+    if kind != "gpt2":
+        raise InputError(f"--weights {path} is a file, and no file holds a {kind}.", "Give a Hugging Face folder.")
     from perfkit.workloads import llmc
 
     return llmc.open_checkpoint(path)
@@ -61,7 +66,7 @@ def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
             tensor = torch.as_tensor(value)
             target = parameters.pop(name, None)
             if target is None:
-                raise InputError(f"{checkpoint.path} holds a weight that GPT-2 does not have: {name}.")
+                raise InputError(f"{checkpoint.path} holds a weight that the model does not have: {name}.")
             if target.shape != tensor.shape:
                 found, expected = tuple(tensor.shape), tuple(target.shape)
                 raise InputError(f"{checkpoint.path}: {name} has shape {found} where {expected} is expected.")
@@ -73,19 +78,16 @@ def load_weights(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
 def check_dimensions(checkpoint: Checkpoint, presets: Mapping[str, Mapping[str, Any]], preset: str) -> None:
     """Raise `InputError` unless the file's dimensions are those of `preset`, naming both and the preset that fits."""
     found = dict(checkpoint.dimensions)
-    if found == _sizes(presets[preset]):
+    of_presets = {name: {key: dimensions[key] for key in found} for name, dimensions in presets.items()}
+    if found == of_presets[preset]:
         return
-    fitting = [name for name, dimensions in presets.items() if _sizes(dimensions) == found]
+    fitting = [name for name, dimensions in of_presets.items() if dimensions == found]
     raise InputError(
         f"{checkpoint.path} holds a model of {_in_words(found)}, but the preset {preset} has "
-        f"{_in_words(_sizes(presets[preset]))}.",
+        f"{_in_words(of_presets[preset])}.",
         f"Use --preset {fitting[0]}." if fitting else "No preset has these sizes.",
     )
 
 
-def _sizes(dimensions: Mapping[str, Any]) -> dict[str, int]:
-    return {name: dimensions[name] for name in DIMENSIONS}
-
-
-def _in_words(dimensions: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {dimensions[name]}" for name in DIMENSIONS)
+def _in_words(dimensions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in dimensions.items())

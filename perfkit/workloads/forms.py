@@ -46,6 +46,37 @@ def placed(batch: Any, device: str, dtype: torch.dtype) -> Batch:
     return moved(batch)
 
 
+def share(batch: Any, rank: int, ranks: int, samples: int) -> Any:
+    """The part of a batch that one of several ranks works on: of each tensor with `samples` rows its share of them.
+
+    Raises `InputError` where the ranks do not divide the samples, or no tensor has so many rows.
+    """
+    import torch
+
+    each, rest = divmod(samples, ranks)
+    divided = 0
+
+    def part(value: Any) -> Any:
+        nonlocal divided
+        if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == samples:
+            divided += 1
+            return value[rank * each : (rank + 1) * each].contiguous()
+        if isinstance(value, Mapping):
+            return {key: part(one) for key, one in value.items()}
+        if isinstance(value, tuple | list):
+            parts = [part(one) for one in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return value
+
+    found = part(batch)
+    if rest or not divided:
+        raise InputError(
+            f"{ranks} ranks cannot divide the workload's batch of {samples} samples.",
+            f"Let the first dimension of its tensors be a batch size (-B) that {ranks} divides.",
+        )
+    return found
+
+
 def called(model: Callable[..., Any], batch: Batch) -> Any:
     """What `model` returns for `batch`."""
     if isinstance(batch, Mapping):

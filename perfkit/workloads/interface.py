@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from perfkit.run_folder import Settings
+from perfkit.run_folder import Phase, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -42,10 +42,13 @@ class Workload(ABC):
     # Module path patterns of the repeated blocks, with one * where the index stands, such as "transformer.h.*".
     layers: ClassVar[str] = ""
     sample_name: ClassVar[str] = "samples"
-    # Which of the options weights, config, data, recompute and optimizer the workload honours; the others are refused.
+    # Which of the options weights, config, data, recompute, optimizer and generate the workload honours; the others are
+    # refused.
     takes: ClassVar[frozenset[str]] = frozenset()
     # A file beside the workload's own that writes its step by hand (a `perfkit.raw.RawStep`), for the backend llmc.
     by_hand: ClassVar[str] = ""
+    # What `--parallel` calls the workload's own way to share its model among ranks (`shard`), the default with --ranks.
+    parallel: ClassVar[str] = ""
 
     def dimensions(self, settings: Settings) -> dict[str, Any]:
         """The preset's dimensions, those that `--dim` gives otherwise replaced, as a dict of its own."""
@@ -71,6 +74,15 @@ class Workload(ABC):
 
         `model` is called as the backend has it; `optimizer` is what `optimizer` returned. What is returned counts as
         what a model returns: `(outputs, loss)`, a loss alone, a mapping. With it there is no accumulation.
+        """
+        raise NotImplementedError
+
+    def shard(self, model: torch.nn.Module, rank: int, ranks: int) -> None:
+        """Leave in `model` what this one of several `ranks` holds, for the way that `parallel` names.
+
+        Every rank is called alike, with the same model. What remains keeps its names. The rest of the ranks hold the
+        parameters that are gone, and each parameter that remains on all of them is trained as by DDP; of the others the
+        model itself gives the gradient of the mean of all ranks' losses.
         """
         raise NotImplementedError
 
@@ -102,6 +114,14 @@ class Workload(ABC):
     def describe_data(self, settings: Settings) -> str:
         """What the batches are made of, in a few words for the report; "" for nothing to say."""
         return ""
+
+    def cache(self, model: torch.nn.Module, settings: Settings) -> Any:
+        """What the model keeps of the tokens that it has seen, empty: its argument `cache` where a step generates."""
+        raise NotImplementedError
+
+    def phases(self, model: torch.nn.Module, settings: Settings) -> list[Phase]:
+        """What the phases of a step that generates have to do, worked out by hand; none of another step."""
+        return []
 
     def demonstrate(self, model: torch.nn.Module, settings: Settings) -> str:
         """What goes on after "The trained reference …" to show that it works, as what it generates; "" for nothing."""

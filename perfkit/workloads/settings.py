@@ -8,17 +8,20 @@ from typing import Any
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.access import no_gpu
 from perfkit.run_folder import DTYPES, Settings
-from perfkit.workloads import loader
+from perfkit.workloads import loader, parallel
 from perfkit.workloads.choices import unknown
 from perfkit.workloads.interface import Workload
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 OPTIMIZERS = ("default", "foreach", "fused")
+ALLOCATORS = ("default", "keep")
 PROFILERS = ("torch", "ncu", "nsys", "none")
 
-_AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1}
+_AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1,
+             "ranks": 1, "hosts": 1, "generate": 0}  # fmt: skip
 # Options that do nothing unless the workload takes part, and their value when they are not used.
-_TAKES_PART = {"weights": "random", "config": "", "data": "synthetic", "recompute": False, "optimizer": "default"}
+_TAKES_PART = {"weights": "random", "config": "", "data": "synthetic", "recompute": False, "optimizer": "default",
+               "generate": 0}  # fmt: skip
 
 
 def resolve_settings(workload: Workload, **options: Any) -> Settings:
@@ -44,6 +47,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
     _check_numbers(workload, settings, dimensions)
     _check_parts(workload, settings)
     _check_device(settings)
+    settings = parallel.resolved(workload, settings)
     workload.check(settings)
     return settings
 
@@ -68,7 +72,10 @@ def _overrides(workload: Workload, preset: str, given: Mapping[str, Any]) -> dic
 
 
 def _check_names(workload: Workload, settings: Settings) -> None:
-    choices = {"dtype": DTYPES, "optimizer": OPTIMIZERS, "compile mode": COMPILE_MODES, "profiler": PROFILERS}
+    choices = {
+        "dtype": DTYPES, "optimizer": OPTIMIZERS, "compile mode": COMPILE_MODES, "profiler": PROFILERS,
+        "allocator": ALLOCATORS,
+    }  # fmt: skip
     for what, known in choices.items():
         value = getattr(settings, what.replace(" ", "_"))
         if value not in known:
@@ -85,7 +92,15 @@ def _check_numbers(workload: Workload, settings: Settings, dimensions: Mapping[s
     length, context = settings.sequence_length, dimensions.get("context")
     if length is not None and "sequence_length" not in dimensions:
         raise UsageError(f"{workload.name} has no sequence length.", "Leave --sequence-length out.")
-    if length is not None and context is not None and length > context:
+    if length is None or context is None:
+        return
+    if settings.generate and length + settings.generate > context:
+        raise UsageError(
+            f"A prompt of {length} tokens and --generate {settings.generate} need a cache of "
+            f"{length + settings.generate} positions; the context of {settings.preset} is {context}.",
+            f"Give --prompt {max(context - settings.generate, 1)}, or fewer tokens to generate.",
+        )
+    if length > context:
         raise UsageError(
             f"--sequence-length {length} is longer than the context of {settings.preset}, which is {context}."
         )
@@ -100,10 +115,13 @@ def _check_parts(workload: Workload, settings: Settings) -> None:
             f"{workload.name} has a training step of its own, which perfkit does not divide into batches.",
             "Leave --grad-accumulation out.",
         )
+    if settings.generate and settings.training:
+        raise UsageError("--generate is inference, not a training step.", "Leave it out, or give --inference as well.")
     if not settings.training:
         for name, unused in (("grad_accumulation", 1), ("recompute", False), ("optimizer", "default")):
             if getattr(settings, name) != unused:
-                raise UsageError(f"{_option(name)} belongs to training.", "Leave it out, or leave --inference out.")
+                other = "--generate" if settings.generate else "--inference"
+                raise UsageError(f"{_option(name)} belongs to training.", f"Leave it out, or leave {other} out.")
 
 
 def _check_device(settings: Settings) -> None:
@@ -111,6 +129,8 @@ def _check_device(settings: Settings) -> None:
     if kind not in ("cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
         raise unknown("device", settings.device, ("cpu", "cuda", "cuda:1"))
     if kind == "cuda":
+        if settings.allocator != "default":
+            raise UsageError("--allocator is of CPU tensors; a GPU's allocator keeps what is freed.", "Leave it out.")
         _check_gpu(int(index or 0), settings.dtype)
     elif settings.dtype == "tf32":
         raise UsageError(

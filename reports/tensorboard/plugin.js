@@ -1,7 +1,7 @@
 // The page: what is under the logdir, one run of it at a time, one view of that.
 
 const REFRESH_MS = 30_000;
-const KIND_NAMES = { run: "perfkit runs", trace: "traces of torch.profiler", ncu: "Nsight Compute", nsys: "Nsight Systems" };
+const KIND_NAMES = { run: "perfkit runs", ranks: "ranks of a job", trace: "traces of torch.profiler", ncu: "Nsight Compute", nsys: "Nsight Systems" };
 const UNCHARTED = new Set(["modules", "kernels", "operators", "findings", "diff", "trace"]);
 
 // Only what the plugin itself serves may be loaded, whatever a profile says.
@@ -87,6 +87,8 @@ async function open(id) {
   try {
     const wanted = () => turn === page.turn;
     progress(box, page.entry, { stage: "asking", seconds: 0 });
+    document.querySelector(".views").hidden = page.entry.kind === "ranks";
+    if (page.entry.kind === "ranks") return void await showRanks(box, page.entry, wanted);
     const report = await ask("report", { run: page.entry.id }, { wanted, onProgress: (p) => progress(box, page.entry, p) });
     if (!report) return;
     page.report = report;
@@ -96,6 +98,28 @@ async function open(id) {
   } catch (error) {
     if (turn === page.turn) failed(box, error);
   }
+}
+
+// What the traces of ranks tell together: a page of its own, whichever view is chosen.
+async function showRanks(box, entry, wanted) {
+  delete document.documentElement.dataset.view;
+  leave();
+  const found = await ask("ranks", { run: entry.id }, { wanted, onProgress: (p) => progress(box, entry, p) });
+  if (!found) return;
+  await plotly();
+  const { mount } = await import(at("timeline/timeline.js"));
+  if (!wanted()) return;
+  const [first, ...rest] = found.page.verdict.map((text) => el("p", {}, clean(text, 500)));
+  const cards = found.page.sections.map((part, i) => sectionCard(part, found.tables[i]));
+  const line = el("div", { class: "note" }, "The timeline is too large for this page: `perfkit trace` writes it as a file.");
+  box.replaceChildren(el("h1", {}, clean(found.page.title)), el("div", { class: "verdict" }, el("div", { class: "lead" }, first), rest),
+    ...cards.map((one) => one.card), el("section", { class: "card" }, el("h2", {}, "Timeline of the ranks"), line));
+  await Promise.all(cards.map((one) => one.draw()));
+  if (found.timeline) {
+    const shown = await mount(line, found.timeline, { name: "ranks", hash: false });
+    if (shown) endings.push(() => shown.destroy());
+  }
+  if (wanted()) document.documentElement.dataset.view = "ranks";
 }
 
 function chooseBackends() {
@@ -130,7 +154,7 @@ async function show(find) {
     if (!UNCHARTED.has(page.view)) await plotly();
     if (!wanted()) return;
     if (!page.backend && page.view !== "overview") return void box.replaceChildren(nothing("This run has no backend: nothing was captured."));
-    const made = MAKE[page.view]({ ...page, find, go, wanted, leaving: (end) => endings.push(end) });
+    const made = MAKE[page.view]({ ...page, runs: page.runs.filter((r) => r.kind !== "ranks"), find, go, wanted, leaving: (end) => endings.push(end) });
     box.replaceChildren(made.node);
     await made.draw();
     if (wanted()) document.documentElement.dataset.view = page.view;

@@ -26,6 +26,7 @@ export function open(buffer) {
   try {
     for (const name of NEEDED) data[name] = column(header.columns[name]);
     data.facts = header.facts.map((fact) => ({ ...fact, values: column(header.columns[fact.column]) }));
+    data.ties = tiesIn(header, column);
     data.tracks = header.tracks.map(([lane, depth, first, count]) => ({ lane, depth, first, count }));
   } catch {
     throw new Error("The timeline's data is damaged: its columns do not fit the file.");
@@ -51,9 +52,16 @@ function readHeader(buffer) {
   return { header, base: 8 + length };
 }
 
+// Who waits for whom: ties[k] is a late event and one on another rank that waits for it. None in a single rank's timeline.
+function tiesIn(header, column) {
+  const [from, to] = ["tie from", "tie to"].map((name) => (header.columns[name] ? column(header.columns[name]) : new Int32Array()));
+  return { from, to, count: Math.min(from.length, to.length) };
+}
+
 function check(data) {
   const total = data.tracks.reduce((sum, t) => sum + (t.first === sum && t.count > 0 ? t.count : NaN), 0);
   const sound = total === data.count && NEEDED.every((name) => data[name].length === data.count)
+    && [data.ties.from, data.ties.to].every((events) => events.every((i) => i >= 0 && i < data.count))
     && data.tracks.every((t) => data.lanes[t.lane] !== undefined && t.depth >= 0);
   if (!sound) throw new Error("The timeline's data is damaged: its tracks do not cover its events.");
 }

@@ -10,6 +10,7 @@ export const RULER = 24; // px, on top of the lanes
 const LABEL = 34; // px that an event needs to carry its name
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 const LONGEST_LABEL = 160; // characters
+const MOST_TIES = 300; // arrows in one picture
 
 export const x = (s, time) => ((time - s.view.from) / (s.view.to - s.view.from)) * s.width;
 
@@ -42,6 +43,7 @@ export function draw(context, s, pixels) {
   const labels = paintRows(context, s, rows, pixels);
   names(context, s, labels);
   heads(context, s);
+  ties(context, s);
   marks(context, s);
   ruler(context, s);
 }
@@ -84,7 +86,8 @@ function grid(context, s) {
 
 // Steps as lines and passes as a tint over the lanes below the row that names them.
 function bands(context, s) {
-  const spans = s.data.tracks.filter((t) => s.data.lanes[t.lane].kind === "spans");
+  const first = s.data.lanes.findIndex((lane) => lane.kind === "spans"); // of several ranks the first stands for all
+  const spans = s.data.tracks.filter((t) => t.lane === first);
   const nothing = new Uint32Array(Math.ceil(s.width) + 1);
   for (const track of spans) {
     paintTrack(s.data, track, s.view, Math.ceil(s.width), s.coloring.shade, s.coloring.colors, nothing, 0, 3, (i, left, right) => {
@@ -143,6 +146,40 @@ function marks(context, s) {
     const left = Math.max(-4, box.left), right = Math.min(s.width + 4, box.right);
     context.strokeRect(left, box.y + 0.5, right - left, ROW - 1);
   }
+}
+
+// Arrows between ranks: from the late one, at the moment at which it arrives, to each one that waits for it.
+function ties(context, s) {
+  const { from, to, count } = s.data.ties;
+  let shown = 0;
+  for (let k = 0; k < count && shown < MOST_TIES; k++) {
+    const at = x(s, s.data.start[from[k]]);
+    if (at < 0 || at > s.width) continue;
+    const late = boxOf(s, from[k]), waiting = boxOf(s, to[k]);
+    if (!late || !waiting) continue;
+    const chosen = s.selected === from[k] || s.selected === to[k];
+    shown++;
+    context.globalAlpha = chosen ? 1 : 0.6;
+    context.lineWidth = chosen ? 2.5 : 1.2;
+    arrow(context, s.theme.ink, at, late.middle, waiting.middle);
+  }
+  context.globalAlpha = 1;
+}
+
+const HEAD_OF_ARROW = 5; // px
+
+function arrow(context, color, x, from, to) {
+  const back = to + HEAD_OF_ARROW * Math.sign(from - to);
+  context.strokeStyle = context.fillStyle = color;
+  context.beginPath();
+  context.moveTo(x, from);
+  context.lineTo(x, back);
+  context.stroke();
+  context.beginPath();
+  context.moveTo(x, to);
+  context.lineTo(x - HEAD_OF_ARROW * 0.7, back);
+  context.lineTo(x + HEAD_OF_ARROW * 0.7, back);
+  context.fill();
 }
 
 function link(context, from, to) {

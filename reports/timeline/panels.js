@@ -63,7 +63,7 @@ export function factsPanel(data, i, choose) {
   const times = [["start", duration(data.start[i] - data.from), origins.time || "counter"], ["duration", duration(data.duration[i]), origins.time || "counter"]];
   const cells = { "Time and work": times, Place: [["kind", kindOf(categoryOf(data, i)), ""], ["lane", lane, ""]], Launch: [] };
   for (const { group, cells: row } of rows) cells[group].push(row);
-  return el("div", { class: "tl-facts" }, el("h3", {}, nameOf(data, i)), launchLines(data, i, choose),
+  return el("div", { class: "tl-facts" }, el("h3", {}, nameOf(data, i)), launchLines(data, i, choose), tieLines(data, i, choose),
     el("div", { class: "tl-groups" }, Object.entries(cells).filter(([, group]) => group.length).map(([title, group]) => factTable(title, group))));
 }
 
@@ -86,6 +86,20 @@ function launchLines(data, i, choose) {
   const launched = launchedBy(data, i);
   if (!launched.count) return null;
   return el("p", {}, `launched ${launched.count.toLocaleString("en-US")} on the GPU, ${duration(launched.time)}: `, jump(launched.events[0], "show the first"));
+}
+
+// Which rank waits for which in the collective that `i` is.
+function tieLines(data, i, choose) {
+  const { from, to, count } = data.ties, waiting = [];
+  let late = -1;
+  for (let k = 0; k < count; k++) {
+    if (to[k] === i) late = from[k];
+    if (from[k] === i) waiting.push(to[k]);
+  }
+  const jump = (j) => el("button", { type: "button", class: "tl-jump", onclick: () => choose(j) }, data.lanes[trackOf(data, j).lane].name);
+  if (late >= 0) return el("p", {}, "waits for ", jump(late), `, which arrives ${duration(data.start[late] - data.start[i])} later`);
+  if (!waiting.length) return null;
+  return el("p", {}, "the last to arrive; waiting for it: ", waiting.slice(0, 8).flatMap((j) => [jump(j), " "]), waiting.length > 8 ? `and ${waiting.length - 8} more` : null);
 }
 
 const FIRST = 100;

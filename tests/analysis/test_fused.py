@@ -14,7 +14,7 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import FusedKernel, Report
-from perfkit.render.fusion import fusion_tables
+from perfkit.render.tables.fusion import fusion_tables
 from perfkit.tree import shares
 from tests.analysis import faults
 from tests.analysis.examples import backend, run

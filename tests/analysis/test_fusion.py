@@ -10,7 +10,7 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Fusion, Report
-from perfkit.render.fusion import fusion as fusion_table
+from perfkit.render.tables.fusion import fusion as fusion_table
 from tests.analysis import faults
 from tests.analysis.examples import backend, run
 

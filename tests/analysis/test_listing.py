@@ -9,7 +9,7 @@ import pytest
 
 from perfkit import table
 from perfkit.analysis.listing import lines_of, listing
-from perfkit.render import annotated
+from perfkit.render.pages import annotated
 
 PROGRAM = "def forward(x):\n  a = linear(x)\n  # why\n  b = gelu(a)  # <b>\n  return b"
 

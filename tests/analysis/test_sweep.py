@@ -10,7 +10,7 @@ import pytest
 from perfkit.analysis.results import BackendReport, Interval, Report
 from perfkit.analysis.sweep import Sweep, lines, summarise
 from perfkit.render import page
-from perfkit.render import sweep as rendered
+from perfkit.render.pages import sweep as rendered
 
 
 def interval(value: float) -> Interval:

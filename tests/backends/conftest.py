@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,9 @@ from perfkit import backends  # noqa: E402
 from perfkit.run_folder import Settings  # noqa: E402
 from perfkit.workloads import loader  # noqa: E402
 from perfkit.workloads.settings import resolve_settings  # noqa: E402
+from tests.compiled import fresh_graphs  # noqa: E402
 
+ONE_LAYER = {"dimensions": {"layers": 1}}  # of the tiny GPT-2's two: enough for a mode, and half the compilation
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
@@ -83,12 +84,7 @@ def bench() -> Callable[..., Bench]:
 
 
 @pytest.fixture
-def fresh_dynamo(monkeypatch):
-    """torch.compile without what earlier tests compiled, but for the compiled C++, which is kept by its text.
-
-    Graphs are counted anew, for their numbers stand in that text.
-    """
-    torch._dynamo.reset()
-    monkeypatch.setattr("torch._inductor.compile_fx._graph_counter", itertools.count())
-    yield
-    torch._dynamo.reset()
+def fresh_dynamo():
+    """torch.compile without what earlier tests compiled, but for the compiled C++."""
+    with fresh_graphs():
+        yield

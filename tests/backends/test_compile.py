@@ -7,10 +7,11 @@ import pytest
 from perfkit import backends
 from perfkit.backends import compile as compile_backend
 from perfkit.backends.compile import DESCRIBED, CompiledProgram, mode_options
-from perfkit.backends.inductor import recording as inductor
 from perfkit.errors import UsageError
+from perfkit.inductor import recording as inductor
 from perfkit.workloads import find
-from tests.backends.conftest import errors, worst
+from tests.backends.conftest import ONE_LAYER, errors, worst
+from tests.sweeps import rest
 
 torch = pytest.importorskip("torch")
 if missing := backends.get("compile").unavailable():
@@ -106,7 +107,7 @@ def test_a_reduction_of_several_results_counts_once():
 @needs_linux
 @pytest.mark.slow
 def test_a_training_step_agrees_with_fp64_and_declares_what_the_profiler_shows(bench):
-    b = bench(grad_accumulation=2)
+    b = bench(**ONE_LAYER, grad_accumulation=2)
     program = b.program("compile")
     assert worst(errors(b.step(program), b.reference())) < 1e-5
     assert program.warnings() == []
@@ -133,9 +134,9 @@ def test_what_is_known_of_the_kernels_survives_inductors_caches(fresh_dynamo):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"training": False}, {"recompute": True}])
+@pytest.mark.parametrize("settings", [{"training": False}, rest({"recompute": True})])
 def test_other_modes_agree_with_fp64(bench, settings):
-    b = bench(dimensions={"layers": 1}, **settings)
+    b = bench(**ONE_LAYER, **settings)
     assert worst(errors(b.step(b.program("compile")), b.reference())) < 1e-5
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from perfkit import backends
+from tests import forks
 from tests.docs.commands import blocks, example_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,14 +25,7 @@ def folder(tmp_path):
 @pytest.mark.slow
 def test_the_example_runs_as_the_page_says(folder):
     code = next(b for b in blocks(PAGE) if b.language == "python" and b.lines[0].startswith("from perfkit"))
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(code.lines)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = forks.run([sys.executable, "-c", "\n".join(code.lines)], cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("tensor(6.")
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from perfkit.backends.compile import _declared  # noqa: E402
-from perfkit.backends.inductor.recording import Recording, recording  # noqa: E402
+from perfkit.inductor.recording import Recording, recording  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.slow]
 
@@ -92,7 +92,7 @@ def test_a_kernel_that_is_called_without_its_name_is_told(monkeypatch):
     """So Inductor calls what reduces rows and columns at once."""
     from torch._inductor.codegen.triton import TritonScheduling
 
-    from perfkit.backends.inductor import recording as module
+    from perfkit.inductor import recording as module
 
     wrapped = module._recording_comment
 

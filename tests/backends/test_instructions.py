@@ -9,7 +9,7 @@ sympy = pytest.importorskip("sympy")
 
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing  # noqa: E402
 
-from perfkit.backends.inductor.instructions import _aligned  # noqa: E402
+from perfkit.inductor.instructions import _aligned  # noqa: E402
 
 x, r, loaded = sympy.symbols("x r tmp0", integer=True)
 SIZES = {x: 16384, r: 1024}

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 from perfkit import backends  # noqa: E402
 from perfkit.backends import compile as compile_backend  # noqa: E402
-from perfkit.backends.inductor import provenance  # noqa: E402
-from perfkit.backends.inductor.provenance import (  # noqa: E402
+from perfkit.inductor import provenance  # noqa: E402
+from perfkit.inductor.provenance import (  # noqa: E402
     CallSites,
     function_name,
     places_of,

@@ -17,9 +17,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from tools import run
 
 SETS = ("basic", "detailed", "full", "nvlink", "pmsampling", "roofline")
 REFUSALS = {
@@ -111,7 +112,7 @@ def profile(given: argparse.Namespace) -> int:
     if fault in REFUSALS:
         say(REFUSALS[fault])
         return 9
-    code = subprocess.run(given.program, check=False).returncode
+    code = run(given.program)
     if fault == "crash":
         os.abort()
     if fault in NOTHING:

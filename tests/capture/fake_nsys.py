@@ -11,9 +11,10 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from tools import run
 
 
 def say(text: str) -> None:
@@ -48,7 +49,7 @@ def main() -> int:
     if recorded := os.environ.get("FAKE_NSYS_ARGUMENTS"):
         Path(recorded).write_text(json.dumps(sys.argv[1:]))
     say("Collecting data...")
-    code = abs(subprocess.run(given.program, check=False).returncode)
+    code = abs(run(given.program))
     if fault == "crash":
         os.abort()
     if fault == "range":

@@ -16,13 +16,15 @@ from perfkit.run_folder import read_manifest
 from perfkit.table import KernelTable
 from tests.capture.test_session import SMALL, settings
 from tests.capture.tools import PAIR, stage
+from tests.forks import SOCKET, server
+from tests.sweeps import rest
 
 
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch):
     """Both tools on the PATH, ready to hand out a real capture; the folder of a backend with its trace's table."""
     pytest.importorskip("ncu_report", reason="NVIDIA's package ncu-report is not installed")
-    for name, value in stage(tmp_path).items():
+    for name, value in {**stage(tmp_path), SOCKET: server().path}.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "eager"
     folder.mkdir()
@@ -56,13 +58,14 @@ def test_a_model_of_one_layer_is_said_so(stand_ins):
     assert counters.layers_of(stand_ins / "kernels.parquet") == 0  # the program names no layers
 
 
-def test_nsys_leaves_report_export_and_table(stand_ins):
+def test_nsys_leaves_report_export_and_table(stand_ins, monkeypatch):
+    monkeypatch.delenv(SOCKET)  # the target in an interpreter of its own, for once
     assert counters.add(counters.Plan(tool="nsys"), settings(), "eager", stand_ins, str) == "nsight.nsys-rep"
     assert {"nsight.nsys-rep", "nsight.sqlite", "nsight.parquet"} <= {p.name for p in stand_ins.iterdir()}
     assert len(KernelTable.load(stand_ins / "nsight.parquet"))
 
 
-@pytest.mark.parametrize("fault", ["permission", "disk", "nothing", "crash"])
+@pytest.mark.parametrize("fault", ["permission", "crash", rest("disk"), rest("nothing")])
 def test_a_failure_leaves_the_table_as_it_was(stand_ins, monkeypatch, fault):
     before = (stand_ins / "kernels.parquet").read_bytes()
     monkeypatch.setenv("FAKE_NCU_FAULT", fault)
@@ -108,7 +111,7 @@ def test_no_tool_and_no_gpu_are_said_before_anything_starts(tmp_path, monkeypatc
 
 def test_the_target_keeps_one_layer_where_the_workload_has_layers():
     torch = pytest.importorskip("torch")
-    from perfkit.capture.worker import keep_one_layer
+    from perfkit.capture.one_layer import keep_one_layer
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:

@@ -194,16 +194,26 @@ class Twin(Eager):
     summary = "eager, which finds no memory at the first try"
 
     def prepare(self, workload, model, settings):
-        tried = Path(os.environ["TWIN_TRIED"])
-        if not tried.exists():
-            tried.touch()
-            raise RuntimeError("CUDA error: out of memory")
+        tried, left = Path(os.environ["TWIN_TRIED"]), int(os.environ["TWIN_GOOD_STEPS"])
+        if tried.exists():
+            return super().prepare(workload, model, settings)
+        tried.touch()
+
+        def count(*_):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise RuntimeError("CUDA error: out of memory")
+
+        model.register_forward_pre_hook(count)
         return super().prepare(workload, model, settings)
 """
 
 
-def test_a_backend_that_finds_no_memory_beside_the_others_is_tried_again_alone(tmp_path, monkeypatch):
+@pytest.mark.parametrize("good_steps", [0, 11], ids=["in its first step", "while it is timed"])
+def test_a_backend_that_finds_no_memory_beside_the_others_is_tried_again_alone(tmp_path, monkeypatch, good_steps):
     monkeypatch.setenv("TWIN_TRIED", str(tmp_path / "tried"))
+    monkeypatch.setenv("TWIN_GOOD_STEPS", str(good_steps))
     (tmp_path / "twin.py").write_text(TWIN)
 
     Session(settings(profiler="none"), {"eager": "eager", "twin": str(tmp_path / "twin.py")}, tmp_path / "run").run()
@@ -235,10 +245,13 @@ def test_members_of_a_wave_work_at_the_same_time_and_a_failure_is_one_members_ow
                 raise OutOfMemory("no memory")
             return self.name
 
+        def close(self):
+            told.append((self.name, "closed"))
+
     session = Session(settings(), {}, tmp_path / "run")
     members = [_Member(BackendRun(name=name), tmp_path, Told(name)) for name in "abc"]
     kept = []
     session._together(members, "prepare", lambda m: {}, lambda m, result: kept.append(result))
     session._together(members, "first_steps", lambda m: {}, lambda m, result: kept.append(result))
-    assert told == [(n, "prepare") for n in "abc"] + [(n, "first_steps") for n in "ac"]
+    assert told == [(n, "prepare") for n in "abc"] + [("b", "closed")] + [(n, "first_steps") for n in "ac"]
     assert kept == ["a", "c", "a", "c"] and members[1].crowded and members[1].record.status == "failed"

@@ -8,11 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
+from perfkit.backends.parallel.ranks import Ranks
 from perfkit.capture import profile
-from perfkit.capture.worker import SMALLER, Worker, explained
+from perfkit.capture.serving import SMALLER, explained
+from perfkit.capture.worker import Worker
 from perfkit.errors import OutOfMemory, RunFailed
 from perfkit.run_folder import KERNELS
 from perfkit.table import KernelTable
@@ -54,7 +57,7 @@ def test_a_trace_without_times_of_the_gpu_leaves_no_kernel_table(tmp_path: Path)
         worker: Any = Worker(lambda text: None)
         worker.settings = SimpleNamespace(kernel_dirs=(), device="cuda", dtype="fp32")
         worker.workload = SimpleNamespace(passes={}, layers="")
-        worker.program = SimpleNamespace(declared_kernels=dict, call_sites=list)
+        worker.program, worker.ranks = SimpleNamespace(declared_kernels=dict, call_sites=list), Ranks()
         worker._samples_ns, worker._beside_ns, worker._recording = [3e6, 3.2e6], [3.1e6], recording
         found = worker.read_recording(str(tmp_path))
         assert found["profiled_ns"] == [3e6, 3e6] and found["unusable"].startswith(said)
@@ -97,3 +100,36 @@ def test_steps_settle_before_a_turn_for_a_time_and_are_not_counted(settle_ns: fl
 
     assert len(worker.time(2, settle=4, settle_ns=settle_ns)) == 2
     assert worker._next_step - before == settled + 2 and len(worker._samples_ns) == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "training", "takes", "recomputes"),
+    [
+        ("cuda", True, ("recompute",), True),
+        ("cuda", True, (), False),
+        ("cuda", False, ("recompute",), False),
+        ("cpu", True, ("recompute",), False),
+    ],
+)
+def test_a_reference_that_trains_on_a_gpu_keeps_few_activations(
+    device: str, training: bool, takes: tuple[str, ...], recomputes: bool
+) -> None:
+    worker: Any = Worker(lambda text: None)
+    worker.workload = SimpleNamespace(takes=takes)
+    settings = resolve_settings(find("gpt2"), preset="tiny", training=training, device="cpu")
+    settings = msgspec.structs.replace(settings, device=device)
+
+    assert worker._small(settings).recompute is recomputes and not settings.recompute
+
+
+def test_the_bytes_of_a_token_are_those_of_the_runs_precision_though_the_reference_states_them() -> None:
+    """In fp64 weights are twice those of fp32: the roof of decoding was as much too high."""
+    worker = Worker(lambda text: None)
+    settings = resolve_settings(
+        find("llama"), preset="tiny", device="cpu", dtype="fp32", generate=2, sequence_length=8, training=False
+    )
+    facts, precision = worker.prepare(settings, "eager", reference=True)
+
+    assert precision == "fp64" and next(worker.program.model.parameters()).element_size() == 8
+    embedding = next(size for name, size in facts.parameter_sizes.items() if "embed" in name)
+    assert facts.phases[1].weight_bytes == 4 * (facts.parameters - embedding)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import gzip
 import os
 import shlex
+import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,17 @@ def stage(folder: Path) -> dict[str, str]:
         "FAKE_NSYS_EXPORT": str(export),
         "FAKE_NSYS_ARGUMENTS": str(folder / "nsys.json"),
     }
+
+
+def run(program: Sequence[str]) -> int:
+    """Run a program under a stand-in: perfkit's own as a fork, where there is a server of forks. Its exit code."""
+    server = os.environ.get("PERFKIT_TEST_FORKS")
+    if server is None or program[1:2] != ["-m"]:
+        return subprocess.run(program, check=False).returncode
+    sys.path.append(str(HERE.parents[1]))
+    from tests import forked
+
+    return forked.code_of(server, "program", program[1:])
 
 
 if __name__ == "__main__":

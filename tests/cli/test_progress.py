@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfkit.capture.session import Session
-from perfkit.cli import shown
+from perfkit.cli.parts import shown
 from perfkit.compare import recording
 from perfkit.compare.launching import Program
 from perfkit.compare.stopping import Plan

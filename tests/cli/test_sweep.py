@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.grid import combinations, folder_name
+from perfkit.capture.sweep import combinations, folder_name
 from perfkit.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]

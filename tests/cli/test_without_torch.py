@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.cli import shown
+from perfkit.cli.parts import shown
 from perfkit.errors import Unavailable
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from perfkit import table
-from perfkit.compare.judge import Rule, compare
+from perfkit.compare.judge import compare
+from perfkit.compare.metrics import Rule
 from perfkit.compare.results import Comparison, Condition
 from perfkit.compare.sides import LAUNCH, Side, Values, of_run
 from perfkit.table import KernelTable

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from perfkit import table
 from perfkit.analysis.results import Accounting, BackendReport, Gap
 from perfkit.compare import sides
-from perfkit.compare.judge import Rule, compare, incomparable
+from perfkit.compare.judge import compare, incomparable
+from perfkit.compare.metrics import Rule
 from perfkit.compare.results import Comparison, Waterfall
 from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.compare.waterfall import waterfall
-from perfkit.statistics.judging import BETTER, UNKNOWN, WORSE
+from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
 from tests.analysis.examples import backend, run
 
 PARTS = st.dictionaries(
@@ -161,12 +162,14 @@ def test_what_must_not_be_compared_is_named() -> None:
     assert other.manifest is not None
     other.manifest = msgspec.structs.replace(
         other.manifest,
-        settings=msgspec.structs.replace(other.manifest.settings, batch_size=4, device="cuda"),
+        settings=msgspec.structs.replace(other.manifest.settings, batch_size=4, device="cuda", allocator="keep"),
         environment={"versions": {"torch": "2.7.1"}},
     )
     assert one.manifest is not None
     one.manifest = msgspec.structs.replace(one.manifest, environment={"versions": {"torch": "2.13.0"}})
-    assert incomparable(one, other) == ["device: cpu and cuda", "batch size: 2 and 4", "torch: 2.13.0 and 2.7.1"]
+    assert incomparable(one, other) == [
+        "device: cpu and cuda", "batch size: 2 and 4", "allocator: default and keep", "torch: 2.13.0 and 2.7.1",
+    ]  # fmt: skip
 
 
 def test_profiles_without_steps_or_timings_are_compared_by_their_kernels() -> None:

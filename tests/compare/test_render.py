@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from perfkit.render import compare as rendered
+from perfkit.render.pages import compare as rendered
 from tests.compare.sample import hostile, measured
 
 

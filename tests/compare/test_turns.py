@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.compare.judge import differences_of
+from perfkit.compare.metrics import differences_of
 from perfkit.compare.sides import LAUNCH, Values
 from perfkit.statistics.turns import PARTS, log_ratio
 

@@ -23,6 +23,7 @@ from perfkit.cost import (
 )
 from perfkit.cost.model import ITEM_BYTES
 from perfkit.table import RESOURCES
+from tests.sweeps import examples
 
 
 def test_the_registry_is_sound() -> None:
@@ -105,7 +106,8 @@ def test_names_have_one_spelling() -> None:
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "collective"), ("Memcpy HtoD (Pageable -> Device)", "copy"),
         ("Memset (Device)", "fill"), ("multi_tensor_apply_kernel<FusedAdamMathFunctor>", "optimizer"),
         ("adamw_kernel3", "optimizer"), ("encoder_forward_kernel3", "embedding"),
-        ("gelu_forward_kernel2", "elementwise"),
+        ("gelu_forward_kernel2", "elementwise"), ("void swiglu_backward_v2<bf16, 8, 1>", "elementwise"),
+        ("void rotary_forward_v2<float, 4>", "elementwise"), ("void embedding_forward_v2<float, 4, 4>", "embedding"),
         ("void fused_classifier_kernel5", "loss"), ("graph_0_cpp_fused_native_layer_norm_gelu_1", "normalization"),
         ("permute_kernel", "copy"), ("whatever", "other"),
     ],
@@ -174,7 +176,7 @@ costs = st.builds(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(200, 1500), deadline=None)
 @given(st.sampled_from(sorted(OPERATORS)), arguments)
 def test_no_arguments_whatever_raise_or_give_nonsense(name: str, given_arguments: tuple) -> None:
     found = CostModel().cost(Call(name, given_arguments))
@@ -191,7 +193,7 @@ junk_json = st.recursive(
 keys = st.sampled_from(["Input Dims", "Input type", "Input Strides", "Concrete Inputs"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(40, 300), deadline=None)
 @given(st.dictionaries(keys, junk_json), st.sampled_from(["aten::add", "aten::sum", "aten::cat", "aten::mm"]))
 def test_damaged_events_do_not_raise(recorded: dict, name: str) -> None:
     cost = CostModel().cost(recorded_call(name, recorded))

@@ -9,8 +9,12 @@ from pathlib import Path
 
 RULES = Path(__file__).with_name("substitutions.toml")
 
-# Runs of built-in workloads on made-up data or on docs/: nothing else of the page goes into them.
-OWN_RUN = re.compile(r"perfkit run (gpt2|mlp|dlrm)\b(?!.* --data (?!docs\b))[^&|;]*")
+# Runs of built-in workloads on made-up data or on docs/, and captures of the tests' own program: nothing else of the
+# page goes into them.
+OWN_RUN = re.compile(
+    r"perfkit run (gpt2|mlp|dlrm)\b(?!.* --data (?!docs\b))[^&|;]*"
+    r"|cp \S+/plain\.py.? train\.py && perfkit capture [^&|;]* -- python3 train\.py"
+)
 FENCE = re.compile(r"^\s*```\s*(\w*)")
 
 
@@ -40,12 +44,13 @@ class Plan:
 
     @property
     def shared(self) -> tuple[str, str] | None:
-        """The command without its folder, and the folder, where the run depends on nothing else of the page."""
+        """The command with the folder `run`, and its folder, where nothing else of the page goes into the run."""
         text = self.text or ""
         out = re.search(r" --out (\S+)", text)
         if out is None or self.exit_code or not OWN_RUN.fullmatch(text):
             return None
-        return text.replace(out[0], ""), out[1]
+        before, dashes, program = text.replace(out[0], "").partition(" -- ")
+        return f"{before} --out run{dashes}{program}", out[1]
 
 
 def blocks(markdown: str) -> list[Block]:

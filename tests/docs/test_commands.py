@@ -23,11 +23,14 @@ import typer
 
 from perfkit.cache import locked
 from perfkit.cli import application
+from tests import forked
 from tests.docs.commands import Command, Plan, commands, example_files, plan, read_rules
+from tests.forks import SOCKET, server
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks/README.md"])
 TIMEOUT_S = 600
+LAST = "runs/last"  # where substitutions.toml lets commands write that name no folder; a page may have several
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
@@ -83,8 +86,11 @@ def test_every_rule_has_a_command():
 
 
 def test_a_run_is_shared_unless_something_of_the_page_goes_into_it():
-    assert Plan("perfkit run mlp --out runs/a --steps 2").shared == ("perfkit run mlp --steps 2", "runs/a")
-    assert Plan("perfkit run gpt2 --data docs --out a").shared == ("perfkit run gpt2 --data docs", "a")
+    assert Plan("perfkit run mlp --out runs/a --steps 2").shared == ("perfkit run mlp --steps 2 --out run", "runs/a")
+    assert Plan("perfkit run gpt2 --data docs --out a").shared == ("perfkit run gpt2 --data docs --out run", "a")
+    capture = "cp x/plain.py train.py && perfkit capture --steps 2"
+    run = f"{capture} --out run -- python3 train.py"
+    assert Plan(f"{capture} --out runs/b -- python3 train.py").shared == (run, "runs/b")
     for alone in ("perfkit run gpt2", "perfkit run gpt2 --data data/x --out a", "perfkit run ./m.py --out a", "x && y"):
         assert Plan(alone).shared is None
     assert Plan("perfkit run gpt2 --out a", exit_code=1).shared is None
@@ -146,16 +152,17 @@ def workplace(tmp_path):
 
 
 def prepared(folder: Path) -> dict[str, str]:
-    """Put the repository's docs and examples into a folder; an environment whose `perfkit` is this checkout's and whose
-    `python3` is the one that runs the tests."""
+    """Put the repository's docs and examples into a folder; an environment whose `perfkit` is a fork (tests/forks.py)
+    and whose `python3` is the one that runs the tests."""
     for name in ("docs", "examples"):
         (folder / name).symlink_to(ROOT / name)
     shims = folder / ".bin"
     shims.mkdir()
-    for name, arguments in (("perfkit", "-m perfkit "), ("python3", "")):
+    forks = server()
+    for name, arguments in (("perfkit", f'-S "{forked.__file__}" "{forks.path}" '), ("python3", "")):
         (shims / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
         (shims / name).chmod(0o755)
-    variables = {"PATH": f"{shims}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    variables = {"PATH": f"{shims}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1", SOCKET: forks.path}
     return {**os.environ, **variables}
 
 
@@ -182,7 +189,7 @@ def made_once(text: str, runs: Path) -> tuple[subprocess.CompletedProcess[str] |
             return None, place / "run"
         shutil.rmtree(place, ignore_errors=True)  # of a run that failed
         place.mkdir()
-        return shell(f"{text} --out run", place, prepared(place)), place / "run"
+        return shell(text, place, prepared(place)), place / "run"
 
 
 def done(how: Plan, folder: Path, environment: dict[str, str], runs: Path) -> subprocess.CompletedProcess[str] | None:
@@ -192,7 +199,7 @@ def done(how: Plan, folder: Path, environment: dict[str, str], runs: Path) -> su
     text, out = how.shared
     ended, made = made_once(text, runs)
     if made.is_dir():
-        shutil.copytree(made, folder / out)
+        shutil.copytree(made, folder / out, dirs_exist_ok=out == LAST)
     return ended
 
 

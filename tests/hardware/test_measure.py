@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+import unittest.mock
 
 import msgspec
 import pytest
@@ -188,6 +189,29 @@ def test_a_gpus_first_product_is_taken_to_fit_and_zeros_are_timed_too():
     seen = list(matmul_observations("cpu", plan, "fp32", best_of))
     assert {o.what for o in seen} == {"matmul 256×256×256", "matmul 256×256×256 of zeros"}
     assert all(o.ok and o.rate == pytest.approx(2 * 256**3 / 1e-5) for o in seen)
+
+
+@needs_torch
+def test_zeros_are_timed_at_every_shape_near_the_best():
+    """The largest product is the best with normal numbers, a smaller one with zeros: the ceiling is the latter."""
+    import torch
+
+    plan = msgspec.structs.replace(gpu_plan(2**30), shapes=((64,) * 3, (128,) * 3, (256,) * 3), matmul_s=0.01)
+    rates = {(64, True): 5e11, (128, True): 0.95e12, (256, True): 1e12, (128, False): 1.2e12, (256, False): 1.1e12}
+
+    def operand(device, precision, rows, columns):
+        return torch.ones(rows, columns)
+
+    def best_of(call, seconds):
+        inputs = [cell.cell_contents for cell in call.__closure__]
+        a = next(t for t in inputs if isinstance(t, torch.Tensor))
+        return 2 * a.shape[0] ** 3 / rates[a.shape[0], bool(a.any())]
+
+    with unittest.mock.patch("perfkit.hardware.torch_bench._operand", operand):
+        seen = list(matmul_observations("cpu", plan, "fp32", best_of))
+    best = max(seen, key=lambda o: o.rate)
+    assert best.what == "matmul 128×128×128 of zeros" and best.rate == pytest.approx(1.2e12)
+    assert not any("64×64×64 of zeros" in o.what for o in seen)
 
 
 @needs_torch

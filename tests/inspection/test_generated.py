@@ -8,6 +8,7 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.inspection import generated
+from tests.compiled import fresh_graphs
 
 INDUCTOR = """
 cpp_fused_add_0 = async_compile.cpp_pybinding(['float*'], '''
@@ -93,7 +94,8 @@ def test_a_program_made_now(backend, fact):
     reason = backends.get(backend).unavailable(settings)
     if reason:
         pytest.skip(reason)
-    found = generated.inspect_backend(mlp, settings, backend)
+    with fresh_graphs():
+        found = generated.inspect_backend(mlp, settings, backend)
     assert dict(found.facts)[fact]
     assert len(found.listing.splitlines()) > 100
     with pytest.raises(InputError, match="The backend eager generates no program"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import perfkit.kernels
 from perfkit.errors import RunFailed, Unavailable, UsageError
 from perfkit.kernels import find
 from perfkit.kernels.c import binding, build, toolchain
+from tests import forks
 
 GOOD = "#include <perfkit/vector.h>\nint answer(void) { return 42; }\n"
 
@@ -47,7 +48,7 @@ def test_loading_without_a_compiler_is_refused() -> None:
     program = "import perfkit.kernels as k\ntry: k.load()\nexcept Exception as e: print(type(e).__name__, e)"
     environment = {**os.environ, "PATH": ""}
     environment.pop("CC", None)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    done = forks.run([sys.executable, "-c", program], env=environment)
     assert done.stdout.startswith("Unavailable There is no C compiler on this machine"), done.stderr
 
 
@@ -126,12 +127,11 @@ def test_two_processes_may_build_the_same_library_at_once(cache: Path, tmp_path:
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "print(ctypes.CDLL(str(build.library(Path(sys.argv[1]), 'fp32'))).answer())\n"
     )
-    start = str(time.time() + 1.5)
-    runs = [
-        subprocess.Popen([sys.executable, "-c", program, str(source), start], stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    assert [run.communicate()[0].strip() for run in runs] == ["42"] * 4
+    forks.server()
+    start = str(time.time() + 0.5)
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(forks.run, [[sys.executable, "-c", program, str(source), start]] * 4))
+    assert [run.stdout.strip() for run in runs] == ["42"] * 4
     assert len(list(cache.iterdir())) == 1
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from perfkit.errors import InputError, RunFailed
 from perfkit.kernels import bind, catalog, check, find, use_version
+from tests.sweeps import examples
 
 ops = torch.ops.perfkit
 NAMES = [operation.name for family in catalog() for operation in family.operations]
@@ -22,12 +23,12 @@ VERSIONS = (1, 2)
 SIZES = {
     "B": st.integers(1, 3), "T": st.integers(1, 37), "C": st.integers(3, 70), "NH": st.integers(1, 3),
     "HS": st.integers(1, 35), "N": st.integers(1, 70), "M": st.integers(1, 70), "V": st.integers(1, 70),
-    "Vp": st.integers(70, 90),
+    "Vp": st.integers(70, 90), "NKV": st.integers(1, 3), "P": st.integers(1, 19), "F": st.integers(1, 70),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=6, derandomize=True)
+@settings(max_examples=examples(3, 6), derandomize=True)
 @given(data=st.data())
 def test_odd_shapes_agree_with_the_reference(name: str, data: st.DataObject) -> None:
     letters = find(name).cases[0]
@@ -192,6 +193,10 @@ def test_tokens_outside_the_vocabulary_and_too_long_rows_are_refused(version: in
                 ops.encoder_forward(torch.tensor([[0, bad, 1]]), wte, wpe)
             with pytest.raises(RunFailed, match="not an index"):
                 ops.encoder_backward(torch.randn(1, 3, 4), torch.tensor([[0, bad, 1]]), 10, 3)
+            with pytest.raises(RunFailed, match="not an index into the V rows of weight"):
+                ops.embedding_forward(torch.tensor([[0, bad, 1]]), wte)
+            with pytest.raises(RunFailed, match="not an index"):
+                ops.embedding_backward(torch.randn(1, 3, 4), torch.tensor([[0, bad, 1]]), 10)
         with pytest.raises(InputError, match="3 positions for 4 tokens in a row"):
             ops.encoder_forward(torch.tensor([[0, 1, 2, 3]]), wte, wpe)
 
@@ -216,10 +221,11 @@ def test_tensors_without_elements(version: int) -> None:
     none, no_rows = torch.empty(0, 5, 12), torch.empty(0, 7)
     weight = torch.ones(12)
     with use_version(version):
-        assert ops.encoder_forward(
-            torch.empty(0, 5, dtype=torch.int64), torch.ones(3, 12), torch.ones(5, 12)
-        ).shape == (0, 5, 12)
-        dwte, dwpe = ops.encoder_backward(none, torch.empty(0, 5, dtype=torch.int64), 3, 6)
+        nobody = torch.empty(0, 5, dtype=torch.int64)
+        assert ops.encoder_forward(nobody, torch.ones(3, 12), torch.ones(5, 12)).shape == (0, 5, 12)
+        assert ops.embedding_forward(nobody, torch.ones(3, 12)).shape == (0, 5, 12)
+        assert torch.equal(ops.embedding_backward(none, nobody, 3), torch.zeros(3, 12))
+        dwte, dwpe = ops.encoder_backward(none, nobody, 3, 6)
         assert torch.equal(dwte, torch.zeros(3, 12))
         assert torch.equal(dwpe, torch.zeros(6, 12))
         assert torch.equal(ops.bias_gradient(none), torch.zeros(12))

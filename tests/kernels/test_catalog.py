@@ -12,16 +12,20 @@ import torch
 import perfkit.kernels
 from perfkit.cost.model import Call, TensorSpec
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
-from perfkit.kernels import catalog, check, costs, find, load
+from perfkit.kernels import catalog, check, costs, find, load, shapes
+from perfkit.kernels.checking import Inputs, as_tuple
 from perfkit.kernels.schema import Schema
-from perfkit.kernels.shapes import mismatch
+from tests import forks
 
 BOTH_WAYS = (
-    "encoder", "layernorm", "bias_relu", "split_heads", "merge_heads", "causal_softmax", "flash_attention", "gelu",
-    "softmax", "cross_entropy",
+    "encoder", "embedding", "layernorm", "bias_relu", "split_heads", "merge_heads", "causal_softmax", "flash_attention",
+    "gelu", "softmax", "cross_entropy", "rmsnorm", "rotary", "swiglu",
     *(f"multiply_add_{name}" for name in ("relu", "sigmoid", "gelu", "silu")),
 )  # fmt: skip
-ALONE = ("bias_gradient", "residual_forward", "residual_layernorm_forward", "classifier", "adamw_step", "global_norm")
+ALONE = (
+    "bias_gradient", "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
+    "adamw_step", "global_norm",
+)  # fmt: skip
 FOUND = {f"perfkit::{name}_{direction}" for name in BOTH_WAYS for direction in ("forward", "backward")}
 FOUND |= {f"perfkit::{name}" for name in ALONE}
 
@@ -34,7 +38,7 @@ FAMILY = Family(
     operations=(
         Operation(
             name="{operation}", category="elementwise", schema="{schema}", formula="", shapes={shapes},
-            reference=lambda x: x + 1, allocate=lambda x: x.new_empty(x.shape), scalars=lambda x: (x.numel(),),
+            reference=lambda x: x + 1, scalars=lambda x: (x.numel(),),
             inputs=lambda make, N: (make.normal(N),), cases=({{"N": 5}},), cost=lambda call: Cost(),
             implementations=(Implementation(1, "{language}", "{name}.c", "{name}", "a loop"),),
         ),
@@ -98,6 +102,9 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         # Added to dwte, of which six tokens can name six rows; then to both results.
         ("encoder_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 50, 9, 1), 96, 4 * 96 + 48, 4 * 8 * 15),
         ("encoder_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 5, 9, 3), 96, 4 * 112 + 48, 4 * 8 * 8),
+        ("embedding_forward", (spec(2, 3, dtype="int64"), spec(50, 8)), 0, 48 + 4 * 48, 4 * 48),
+        ("embedding_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 50), 48, 4 * 48 + 48, 4 * 8 * 50),
+        ("embedding_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 50, 1), 48, 4 * 96 + 48, 4 * 48),
         ("bias_gradient", (spec(5, 8),), 40, 160, 32),
         ("bias_gradient", (spec(5, 8), 1), 40, 192, 32),
         ("bias_relu_forward", (spec(5, 8), spec(8)), 80, 4 * 48, 160),
@@ -108,6 +115,13 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
             (spec(5, 8), spec(5, 8), spec(8), spec(8), 1e-5),
             8 * 40 + 25, 4 * (80 + 16), 4 * 80 + 8 * 5,
         ),
+        ("rmsnorm_forward", (spec(5, 8), spec(8), 1e-5), 4 * 40 + 20, 4 * 48, 160 + 4 * 5),
+        ("residual_rmsnorm_forward", (spec(5, 8), spec(5, 8), spec(8), 1e-5), 200 + 20, 4 * 88, 320 + 4 * 5),
+        ("rmsnorm_backward", (spec(5, 8), spec(5, 8), spec(8), spec(5)), 9 * 40 + 5, 4 * 93, 160 + 32),
+        ("rmsnorm_backward", (spec(5, 8), spec(5, 8), spec(8), spec(5), 3), 9 * 40 + 5, 4 * 141, 160 + 32),
+        ("swiglu_forward", (spec(5, 8), spec(5, 8)), 200, 320, 160),
+        ("swiglu_backward", (spec(5, 8), spec(5, 8), spec(5, 8)), 440, 480, 320),
+        ("rotary_forward", (spec(2, 3, 4, 8), spec(2, 3, 2, 8), spec(3, 4), spec(3, 4)), 3 * 288, 4 * 312, 4 * 288),
         ("softmax_forward", (spec(5, 8),), 200, 160, 160),
         ("softmax_backward", (spec(5, 8), spec(5, 8)), 160, 320, 160),
         ("global_norm", (spec(40),), 80, 160, 4),
@@ -190,7 +204,7 @@ def test_a_users_version_of_a_built_in_operation_replaces_it(tmp_path: Path) -> 
         "print(torch.ops.perfkit.gelu_forward(torch.zeros(2)).tolist())\n"
         f"print(sum(o.name == 'gelu_forward' for f in k.catalog([{str(folder)!r}]) for o in f.operations))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = forks.run([sys.executable, "-c", program])
     assert done.stdout.split() == ["[1.0,", "1.0]", "1"], done.stderr
 
 
@@ -253,13 +267,13 @@ def test_schemas() -> None:
 
 def test_shapes_by_letters() -> None:
     legends = {"x": "B T 3C", "w": "C", "y": "... C", "n": "", "k": "2 C"}
-    assert mismatch(legends, {"x": (2, 5, 12), "w": (4,), "y": (7, 8, 4), "n": (), "k": (2, 4)}) is None
-    assert "x has shape (2, 5, 13)" in str(mismatch(legends, {"x": (2, 5, 13)}))
-    assert "w has shape (5,)" in str(mismatch(legends, {"x": (2, 5, 12), "w": (5,)}))
-    assert "n has shape (1,)" in str(mismatch(legends, {"n": (1,)}))
-    assert "k has shape (3, 4)" in str(mismatch(legends, {"k": (3, 4)}))
-    assert mismatch({"a": "... C", "b": "..."}, {"a": (2, 3, 4), "b": (2, 3)}) is None
-    assert "b has shape (3, 2)" in str(mismatch({"a": "... C", "b": "..."}, {"a": (2, 3, 4), "b": (3, 2)}))
+    assert shapes.mismatch(legends, {"x": (2, 5, 12), "w": (4,), "y": (7, 8, 4), "n": (), "k": (2, 4)}) is None
+    assert "x has shape (2, 5, 13)" in str(shapes.mismatch(legends, {"x": (2, 5, 13)}))
+    assert "w has shape (5,)" in str(shapes.mismatch(legends, {"x": (2, 5, 12), "w": (5,)}))
+    assert "n has shape (1,)" in str(shapes.mismatch(legends, {"n": (1,)}))
+    assert "k has shape (3, 4)" in str(shapes.mismatch(legends, {"k": (3, 4)}))
+    assert shapes.mismatch({"a": "... C", "b": "..."}, {"a": (2, 3, 4), "b": (2, 3)}) is None
+    assert "b has shape (3, 2)" in str(shapes.mismatch({"a": "... C", "b": "..."}, {"a": (2, 3, 4), "b": (3, 2)}))
 
 
 def test_unavailable_says_nothing_where_kernels_run() -> None:
@@ -274,3 +288,24 @@ def test_without_torch_the_catalog_is_there_and_loading_says_what_is_missing(mon
     for use in (load, lambda: check("gelu_forward")):
         with pytest.raises(Unavailable, match="PyTorch is not installed"):
             use()
+
+
+def test_outputs_are_allocated_by_their_letters():
+    found = shapes.letters_of({"x": "... 3C", "w": "T C"}, {"x": (2, 5, 12), "w": (7, 4)})
+    assert found == {"...": (2, 5), "C": 4, "T": 7}
+    assert shapes.sized("... 2C 8 T", found) == (2, 5, 8, 8, 7)
+    assert shapes.sized("", found) == ()
+    with pytest.raises(KeyError):
+        shapes.sized("C V", found)
+
+
+@pytest.mark.parametrize("operation", [o for f in catalog() for o in f.operations], ids=lambda o: o.name)
+def test_what_is_allocated_has_the_shapes_and_types_that_the_reference_gives(operation):
+    exact, arguments = (operation.inputs(Inputs(dtype, 0), **operation.cases[-1]) for dtype in ("fp32", "bf16"))
+    expected = as_tuple(operation.reference(*exact))[len(operation.signature.mutated) :]
+    made = as_tuple(operation.allocate(*arguments))
+    assert [o.shape for o in made] == [e.shape for e in expected]
+    types = {"fp32": torch.float32, "int64": torch.int64}
+    assert [o.dtype for o in made] == [
+        types.get(operation.dtypes.get(name, ""), torch.bfloat16) for name in operation.signature.outputs
+    ]

@@ -52,6 +52,8 @@ GPT2: dict[str, tuple[int | float, ...]] = {
     "classifier": (B * T, V, 50304, -1, 0.1),
     "cross_entropy_backward": (B * T, V, -1),
     "cross_entropy_forward": (B * T, V, -1),
+    "embedding_backward": (B * T, C, V),
+    "embedding_forward": (B * T, C, V),
     "encoder_backward": (B, T, C, V, T),
     "encoder_forward": (B, T, C, V),
     "gelu_backward": (4 * B * T * C,),
@@ -63,10 +65,17 @@ GPT2: dict[str, tuple[int | float, ...]] = {
     "merge_heads_forward": (B, T, NH, C // NH),
     "residual_forward": (B * T * C,),
     "residual_layernorm_forward": (B * T, C, 1e-5),
+    "residual_rmsnorm_forward": (B * T, C, 1e-5),
+    "rmsnorm_backward": (B * T, C),
+    "rmsnorm_forward": (B * T, C, 1e-5),
+    "rotary_backward": (B * T, T, NH, NH // 3, C // NH // 2),
+    "rotary_forward": (B * T, T, NH, NH // 3, C // NH // 2),
     "softmax_backward": (B * T, V),
     "softmax_forward": (B * T, V),
     "split_heads_backward": (B, T, NH, C // NH),
     "split_heads_forward": (B, T, NH, C // NH),
+    "swiglu_backward": (B * T * 4 * C,),
+    "swiglu_forward": (B * T * 4 * C,),
     **{
         f"multiply_add_{a}_{d}": (B * T, 4 * C, 0.1)
         for a in ("relu", "sigmoid", "gelu", "silu")

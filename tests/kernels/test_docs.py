@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,10 +31,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "square.py").write_text(declaration[1])
     (folder / "square.c").write_text(source[1])
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", use[1]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = forks.run([sys.executable, "-c", use[1]], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "perfkit::square_forward version 1 in bf16 (N=1000" in done.stdout
     assert done.stdout.strip().endswith("tensor([2., 4., 6.])")

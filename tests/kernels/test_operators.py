@@ -28,6 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 
+ANGLES = [f(torch.arange(5.0)[:, None] * torch.rand(6)) for f in (torch.cos, torch.sin)]
 # Name → (inputs, ours, the same in plain PyTorch); gradients flow to every floating-point input.
 DIFFERENTIABLE: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Any], Callable[..., Any]]] = {
     "split_heads": (
@@ -52,6 +53,11 @@ DIFFERENTIABLE: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Any], 
         lambda wte, wpe: ops.encoder_forward(TOKENS, wte, wpe),
         lambda wte, wpe: wte[TOKENS] + wpe[:5],
     ),
+    "embedding": (
+        lambda: [torch.randn(9, 20)],
+        lambda weight: ops.embedding_forward(TOKENS, weight),
+        lambda weight: weight[TOKENS],
+    ),
     "bias_relu": (
         lambda: [torch.randn(6, 19), torch.randn(19)],
         lambda x, b: ops.bias_relu_forward(x, b),
@@ -69,6 +75,26 @@ DIFFERENTIABLE: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Any], 
         lambda: [torch.randn(2, 5, 36), torch.randn(2, 5, 36), torch.randn(36), torch.randn(36)],
         lambda a, b, w, c: torch.cat(ops.residual_layernorm_forward(a, b, w, c, 1e-5)[:2]),
         lambda a, b, w, c: torch.cat([a + b, F.layer_norm(a + b, (36,), w, c, 1e-5)]),
+    ),
+    "rmsnorm": (
+        lambda: [torch.randn(2, 5, 36), torch.randn(36)],
+        lambda x, w: ops.rmsnorm_forward(x, w, 1e-5)[0],
+        lambda x, w: functional.rms_norm(x, w, 1e-5),
+    ),
+    "residual_rmsnorm": (
+        lambda: [torch.randn(2, 5, 36), torch.randn(2, 5, 36), torch.randn(36)],
+        lambda a, b, w: torch.cat(ops.residual_rmsnorm_forward(a, b, w, 1e-5)[:2]),
+        lambda a, b, w: torch.cat(functional.residual_rms_norm(a, b, w, 1e-5)),
+    ),
+    "swiglu": (
+        lambda: [torch.randn(5, 7) * 3, torch.randn(5, 7)],
+        lambda g, u: ops.swiglu_forward(g, u),
+        functional.swiglu,
+    ),
+    "rotary": (
+        lambda: [torch.randn(2, 5, 4, 12), torch.randn(2, 5, 2, 12)],
+        lambda q, k: torch.cat(ops.rotary_forward(q, k, *ANGLES), dim=2),
+        lambda q, k: torch.cat(functional.rotary(q, k, *(a.to(q.dtype) for a in ANGLES)), dim=2),
     ),
     "softmax": (lambda: [torch.randn(6, 40)], lambda x: ops.softmax_forward(x), lambda x: x.softmax(dim=-1)),
     "cross_entropy": (

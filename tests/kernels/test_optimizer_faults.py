@@ -17,6 +17,7 @@ def of(found: list[Outcome], check: str) -> dict[tuple[str, str], bool]:
 ALL = {(fault, dtype): fault != NONE for fault in [NONE, *FAULTS] for dtype in optimizer_faults.DTYPES}
 
 
+@pytest.mark.full
 def test_every_error_in_c_is_found_by_the_kernels_check_and_in_a_run() -> None:
     found = outcomes("c", "cpu")
     assert of(found, "kernel") == ALL
@@ -27,6 +28,7 @@ def test_every_error_in_c_is_found_by_the_kernels_check_and_in_a_run() -> None:
     assert all(o.error > 10 * o.allowed for o in found if o.fault not in (NONE, *HIDDEN))
 
 
+@pytest.mark.full
 def test_every_error_in_triton_is_found_by_the_kernels_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     found = outcomes("triton", "cpu")

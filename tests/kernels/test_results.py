@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from perfkit.errors import InputError, RunFailed, Unavailable
 from perfkit.kernels import catalog, check, find, use_version
 from perfkit.kernels.c.toolchain import ISA_FEATURES
 from perfkit.kernels.checking import poisoned_run
+from tests import forks
 
 IN_C = [(o.name, i.version) for f in catalog() for o in f.operations for i in o.implementations if i.language == "c"]
 VERSIONS = (1, 2)
@@ -44,7 +44,7 @@ def test_each_instruction_set_agrees(isa: str) -> None:
         "print('all right')"
     )
     environment = {**os.environ, "PERFKIT_KERNEL_ISA": isa}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    done = forks.run([sys.executable, "-c", program], env=environment)
     assert done.stdout.strip() == "all right", done.stderr
 
 

@@ -25,10 +25,11 @@ from perfkit.kernels import catalog, check, find, selection
 from perfkit.kernels.languages import LANGUAGES
 from perfkit.kernels.selection import Wanted
 from perfkit.kernels.triton import Launch, availability, binding, launch, row_tile, unavailable
+from tests.sweeps import rest
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = [o for family in catalog() for o in family.operations]
-# Also in bf16, and of their large cases, in `make test`; all others in `make test-full`.
+# In `make test`, of their large cases too; all others in `make test-full`.
 A_FEW = {"adamw_step", "classifier", "flash_attention_backward", "gelu_forward", "layernorm_backward"}
 LARGE = {"cross_entropy_forward", "global_norm", "layernorm_backward"}
 SMALL = 20_000  # a case's sizes, multiplied: the interpreter walks through every program of the grid
@@ -95,7 +96,7 @@ def named(few: set[str]) -> list[Any]:
     return [pytest.param(o.name, marks=[] if o.name in few else pytest.mark.full) for o in OPERATIONS]
 
 
-@pytest.mark.parametrize("name", [o.name for o in OPERATIONS])
+@pytest.mark.parametrize("name", named(A_FEW | LARGE))
 def test_agrees_with_the_reference(interpreter: Callable[..., Any], name: str) -> None:
     agrees(interpreter, name, "fp32")
 
@@ -164,7 +165,9 @@ def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
         "classified, losses = run('classifier', logits, targets, 1.0, 101, -1)\n"
         "print(loss.isnan().item(), *(g.isnan().any(1).tolist() for g in (gradient, classified)), losses[2].item())\n"
         "x, = run('encoder_forward', torch.tensor([[0, 5, -1]]), torch.randn(5, 3), torch.randn(4, 3))\n"
+        "x2, = run('embedding_forward', torch.tensor([[0, 5, -1]]), torch.randn(5, 3))\n"
         "dwte, dwpe = run('encoder_backward', torch.ones(1, 3, 2), torch.tensor([[1, 5, -1]]), 5, 4)\n"
+        "assert x2.isnan().all(2).equal(x.isnan().all(2))\n"
         "print(x.isnan().all(2).tolist(), dwte.sum(1).tolist(), dwpe.sum(1).tolist())\n"
         "print(run('gelu_forward', torch.empty(0, 3))[0].shape, run('softmax_forward', torch.empty(0, 3))[0].shape)\n"
         "w = torch.ones(12)\n"
@@ -180,14 +183,15 @@ def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
     ]
 
 
-def test_every_operation_is_there_and_every_swept_block_size_is_right() -> None:
+@pytest.mark.parametrize("names", [sorted(A_FEW), rest([o.name for o in OPERATIONS])], ids=["few", "all"])
+def test_every_operation_is_there_and_every_swept_block_size_is_right(names: list[str]) -> None:
     """The first, a middle and the last combination of each sweep, on a small case."""
     program = (
         "import torch\n"
-        "from perfkit.kernels import catalog, find\n"
+        "from perfkit.kernels import find\n"
         "from perfkit.kernels.checking import Inputs, as_tuple, largest_error, to_fp64\n"
         "from perfkit.kernels.languages import language\n"
-        "for name in [o.name for f in catalog() for o in f.operations]:\n"
+        f"for name in {names}:\n"
         "    o = find(name)\n"
         "    (i,) = [i for i in o.implementations if i.language == 'triton']\n"
         "    bound = language(i).launcher(o, i, 'fp32')\n"

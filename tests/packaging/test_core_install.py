@@ -15,7 +15,7 @@ from perfkit.run_folder import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,22 @@
-"""Running programs with and without perfkit in them."""
+"""Running programs with and without perfkit in them: as forks that have torch, or in interpreters of their own."""
 
 import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from perfkit.capture import launched, program
 from perfkit.programs.order import TRACE, Order, Result, read_results
+from tests.forks import started_program
 
 HERE = Path(__file__).parent
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1"}
 
 
 @dataclass
@@ -37,27 +42,43 @@ def command(name):
     return [sys.executable, str(HERE / f"{name}.py")]
 
 
-def capture(words, folder, order=None, before=None):
+def capture(words, folder, order=None, fresh=False):
     """Run `words` with `order` in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err, _streams(out, err):
-        code = launched.run(words, order or Order(warmup=3, steps=2), folder / "processes")
+    order = order or Order(warmup=3, steps=2)
+    with _written(folder / "stdout", folder / "stderr"), _start(fresh):
+        code = launched.run(words, order, folder / "processes")
     printed = [(folder / name).read_bytes() for name in ("stdout", "stderr")]
     return Captured(code, *printed, read_results(folder / "processes"))
 
 
-def alone(words):
+def alone(words, fresh=False):
     """Run `words` without perfkit."""
-    return subprocess.run(words, capture_output=True, env={**os.environ, **ENVIRONMENT}, timeout=200)
+    env = {**os.environ, **ENVIRONMENT}
+    with tempfile.TemporaryDirectory() as scratch:
+        out, err = Path(scratch) / "stdout", Path(scratch) / "stderr"
+        with _written(out, err), _start(fresh):
+            code = launched.subprocess.Popen(words, env=env).wait(200)
+        return subprocess.CompletedProcess(words, code, out.read_bytes(), err.read_bytes())
 
 
 @contextlib.contextmanager
-def _streams(out, err):
-    """This process's streams, which the program inherits."""
+def _start(fresh):
+    """Have `perfkit.capture.launched` start programs as forks, unless `fresh`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not fresh:
+            patch.setattr(launched, "subprocess", SimpleNamespace(Popen=started_program))
+        yield
+
+
+@contextlib.contextmanager
+def _written(out, err):
+    """Have this process's streams, which the program inherits, go to two files."""
     kept = os.dup(1), os.dup(2)
     sys.stdout.flush()
-    os.dup2(out.fileno(), 1)
-    os.dup2(err.fileno(), 2)
+    for number, path in enumerate((out, err), 1):
+        with open(path, "wb") as file:
+            os.dup2(file.fileno(), number)
     try:
         yield
     finally:

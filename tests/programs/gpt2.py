@@ -1,6 +1,6 @@
 """A plain training script of GPT-2, the model in workloads/gpt2.py (run it with the checkout on PYTHONPATH).
 
-python tests/programs/gpt2.py --size gpt2 --device cuda --dtype bf16 --batch 16 --length 1024 --steps 30 [--graph]
+python tests/programs/gpt2.py --size gpt2 --device cuda --dtype bf16 --batch 16 --length 1024 [--compile | --graph]
 """
 
 import argparse
@@ -16,6 +16,7 @@ parser.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
 parser.add_argument("--batch", type=int, default=4)
 parser.add_argument("--length", type=int, default=64)
 parser.add_argument("--steps", type=int, default=20)
+parser.add_argument("--compile", action="store_true", help="compile the model")
 parser.add_argument("--graph", action="store_true", help="replay the whole step as one CUDA graph")
 args = parser.parse_args()
 
@@ -24,6 +25,7 @@ sizes = SIZES[args.size]
 model = GPT2(sizes)
 model.initialise(1337)
 model.to(args.device, dtype)
+call = torch.compile(model, dynamic=False) if args.compile else model
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, capturable=args.graph)
 generator = torch.Generator().manual_seed(1337)
 
@@ -35,7 +37,7 @@ def batch():
 
 def train(idx, targets):
     optimizer.zero_grad(set_to_none=True)
-    _, loss = model(idx, targets)
+    _, loss = call(idx, targets)
     loss.backward()
     optimizer.step()
     return loss

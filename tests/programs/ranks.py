@@ -7,11 +7,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = DistributedDataParallel(nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 4)))
+model = DistributedDataParallel(nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 4)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
 for _ in range(12):
-    loss = nn.functional.cross_entropy(model(torch.randn(64, 32)), torch.randint(4, (64,)))
+    loss = nn.functional.cross_entropy(model(torch.randn(512, 128)), torch.randint(4, (512,)))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

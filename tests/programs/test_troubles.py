@@ -8,6 +8,7 @@ import pytest
 from perfkit import cli
 from perfkit.programs.order import Order
 from tests.programs.captured import ENVIRONMENT, alone, capture
+from tests.sweeps import rest
 
 TRAIN = """
 import os, signal, sys, torch
@@ -29,15 +30,16 @@ def environment(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-def run(code, tmp_path, order=None):
+def run(code, tmp_path, order=None, fresh=False):
     """The program under capture and alone, which must have printed the same and ended alike."""
     words = [sys.executable, "-c", TRAIN + code]
-    found, without = capture(words, tmp_path, order), alone(words)
+    found, without = capture(words, tmp_path, order, fresh), alone(words, fresh)
     expected = without.returncode if without.returncode >= 0 else 128 - without.returncode
     assert (found.stdout, found.code) == (without.stdout, expected)
     return found, without
 
 
+@pytest.mark.parametrize("fresh", [False, rest(True)])
 @pytest.mark.parametrize(
     ("code", "steps"),
     [
@@ -47,8 +49,8 @@ def run(code, tmp_path, order=None):
     ],
     ids=["exit-code", "exception-after", "interrupted-while-recording"],
 )
-def test_what_was_recorded_is_kept(tmp_path, code, steps):
-    found, without = run(code, tmp_path)
+def test_what_was_recorded_is_kept(tmp_path, code, steps, fresh):
+    found, without = run(code, tmp_path, fresh=fresh)
     assert found.stderr == without.stderr
     assert len(found.recorded[0][1].step_ns) == steps
     assert found.table().facts["steps"] == steps
@@ -88,17 +90,25 @@ def test_a_full_disk(tmp_path):
 
 
 def test_after_some_seconds(tmp_path):
-    found, _ = run("import time\ntrain(8)\ntime.sleep(0.6)\ntrain(8)\n" + END, tmp_path, Order(3, 2, after=0.5))
-    assert found.recorded[0][1].found == 6
+    """Those before do not count: of the others three warm up, two are recorded."""
+    found, _ = run("import time\ntrain(8)\ntime.sleep(1.1)\ntrain(8)\n" + END, tmp_path, Order(3, 2, after=1.0))
+    assert found.recorded[0][1].found == 5
 
 
-@pytest.mark.parametrize("program", ["print('hello')", "import torch; print('hello')"])
-def test_a_program_without_steps_is_explained(tmp_path, monkeypatch, capfd, program):
+@pytest.mark.parametrize(
+    ("program", "part"),
+    [
+        ("print('hello')", "imported torch"),
+        ("import torch; print('hello')", "took no step"),
+    ],
+)
+def test_a_program_without_steps_is_explained(tmp_path, monkeypatch, capfd, program, part):
     monkeypatch.chdir(tmp_path)
     code = cli._run(["capture", "--out", "runs/x", "--", sys.executable, "-c", program])
     out, err = capfd.readouterr()
     assert (code, out) == (1, "hello\n")
-    assert "perfkit: Nothing was recorded" in err and not (tmp_path / "runs" / "x").exists()
+    assert "perfkit: Nothing was recorded" in err and part in err and ("--whole" in err) == (part == "took no step")
+    assert not (tmp_path / "runs" / "x").exists()
 
 
 def test_the_exit_code_is_the_programs(tmp_path, monkeypatch, capfd):

@@ -47,10 +47,10 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, recompute: bool = False) -> None:
+    def __init__(self, recompute: bool = False, layers: int = 2) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(V, C), nn.Embedding(T, C)
-        self.h = nn.ModuleList(Block() for _ in range(2))
+        self.h = nn.ModuleList(Block() for _ in range(layers))
         self.ln_f, self.lm_head = nn.LayerNorm(C), nn.Linear(C, V, bias=False)
         self.lm_head.weight = self.wte.weight
         self.loss = nn.CrossEntropyLoss()

@@ -89,6 +89,26 @@ def test_code_that_several_modules_share_is_not_placed(tmp_path: Path) -> None:
     assert any("runs 2 × in one pass" in w for w in table.warnings)
 
 
+def test_code_that_several_modules_share_is_placed_by_the_module_that_it_runs_in(tmp_path: Path) -> None:
+    """As in a program that compiles each block by itself: the compiler saw the first, ranges tell the others."""
+    events = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:forward", 10, 900)]
+    for number, at in enumerate((20, 320)):
+        around = "## Call CompiledFxGraph abc ##"
+        events += [mark(f"perfkit:module:transformer.h.{number}", at, at + 290), mark(around, at + 1, at + 280)]
+        events += [*product(at + 10), op(GELU, at + 20, at + 30)]
+    events += [mark("perfkit:module:head", 650, 690), mark(around, 651, 689), *product(660), op(GELU, 670, 680)]
+    table = read(tmp_path, events, [layer(0)])
+    modules = [module for name, module, *_ in places(table) if name != "aten::copy_"]
+    assert modules == [
+        *("transformer.h.0.fc", "transformer.h.0", "transformer.h.1.fc", "transformer.h.1"),
+        "head",
+        "head",
+    ]
+    serves = table.frame["serves"][table.frame["name"] == GELU].tolist()
+    assert [m.module for m in shares.read(serves[1])] == ["transformer.h.1.fc", "transformer.h.1"]
+    assert any("runs 3 × in one pass" in w for w in table.warnings)  # in a head nothing tells which part it is
+
+
 def test_micro_batches_run_a_graph_once_in_each_forward(tmp_path: Path) -> None:
     events = [mark("perfkit:step:0", 0, 1000)]
     for start in (10, 510):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from perfkit import readers
 from perfkit.readers.join import join
 from perfkit.table import KernelTable
+from tests.sweeps import examples
 
 FILES = Path(__file__).parents[1] / "fixtures" / "pair"
 
@@ -58,7 +59,7 @@ def test_kernels_of_pytorch_in_two_spellings(pytorch):
 
 
 @pytest.mark.parametrize("pair", ["small", "pytorch"])
-@settings(max_examples=25)
+@settings(max_examples=examples(6, 25))
 @given(data=st.data())
 def test_whatever_was_not_captured_no_kernel_gets_the_counters_of_another(request, pair, data):
     """Kernel i of a step is kernel i of the whole report; of any part of it, it is that or nothing."""

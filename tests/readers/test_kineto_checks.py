@@ -15,6 +15,7 @@ from perfkit.readers.kineto.checks import Expected
 from perfkit.readers.kineto.trace import read_trace
 from tests.readers import damage
 from tests.readers.traces import event, mark, op, training_step, write
+from tests.sweeps import rest
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
 SOUND = sorted(path.stem.split(".")[0] for path in FIXTURES.glob("*.json.gz"))
@@ -87,7 +88,9 @@ def test_a_damaged_trace_is_refused_by_the_check_that_it_fails(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("how", [how for how, _, _ in list(DAMAGES.values())[:-1]], ids=list(DAMAGES)[:-1])
-@pytest.mark.parametrize("name", ["rocm-mi250-tiny", "triton-tiny", "alexnet-2023-extid-collides", "ranks/ddp.rank0"])
+@pytest.mark.parametrize(
+    "name", ["rocm-mi250-tiny", "triton-tiny", "alexnet-2023-extid-collides", rest("ranks/ddp.rank0")]
+)
 def test_damaged_samples_are_refused(samples: Path, tmp_path: Path, name: str, how: Any) -> None:
     refused(damage.write(tmp_path / "t.json", damage.events_of(samples / "kineto" / f"{name}.json.gz"), how))
 

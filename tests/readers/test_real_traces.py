@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
 from perfkit.table import KernelTable  # noqa: E402
+from tests.compiled import fresh_graphs  # noqa: E402
 from tests.readers import model as m  # noqa: E402
 
 
@@ -117,9 +118,8 @@ def test_no_work_counts_twice(eager: KernelTable) -> None:
 def test_compiled_kernels_are_rows(tmp_path: Path) -> None:
     import torch._inductor.config as inductor
 
-    torch._dynamo.reset()
-    model = m.GPT()
-    with inductor.patch({"cpp.enable_kernel_profile": True}):
+    model = m.GPT(layers=1)
+    with fresh_graphs(), inductor.patch({"cpp.enable_kernel_profile": True}):
         path = m.capture(tmp_path / "t.json", model, torch.compile(model))
     table = read_trace(path)
     fused = table.frame[table.frame["name"].str.startswith("graph_")]

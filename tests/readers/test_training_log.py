@@ -11,7 +11,8 @@ from perfkit.analysis.training import summarise
 from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.training_log import is_training_log, parse_line, read_log
-from perfkit.render import page, training
+from perfkit.render import page
+from perfkit.render.pages import training
 
 LOG = """\
 s:0 tel:11.0090

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit import table
 from perfkit.analysis.listing import listing
-from perfkit.render import annotated
+from perfkit.render.pages import annotated
 
 pytestmark = pytest.mark.browser
 

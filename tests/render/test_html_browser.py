@@ -11,7 +11,7 @@ import pytest
 from perfkit.analysis.difference import difference
 from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import Report
-from perfkit.cli import shown
+from perfkit.cli.parts import shown
 from perfkit.readers import read
 from perfkit.readers.kineto.memory import Allocations, BackendMemory
 from perfkit.render import html, views

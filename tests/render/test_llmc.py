@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perfkit.analysis.llmc_style import Settings, summarize
-from perfkit.render import llmc
+from perfkit.render.pages import llmc
 from tests.analysis.test_llmc_style import STEP, step
 from tests.render.sample import HOSTILE
 

@@ -11,7 +11,7 @@ import pytest
 
 from perfkit import readers
 from perfkit.analysis.llmc_style import summarize
-from perfkit.render import llmc
+from perfkit.render.pages import llmc
 from perfkit.table import KernelTable
 
 Cli = Callable[..., Any]

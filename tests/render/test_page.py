@@ -7,9 +7,9 @@ import math
 import pytest
 
 from perfkit.bench.results import Bench, Error, Point, Roof, Row, Scaling, Timing
-from perfkit.render import bench as rendered
 from perfkit.render import page, textplot
 from perfkit.render.page import Figure, Series
+from perfkit.render.pages import bench as rendered
 from perfkit.statistics import Estimate
 
 

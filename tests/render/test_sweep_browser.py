@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfkit.render import page as pages
-from perfkit.render import sweep as rendered
+from perfkit.render.pages import sweep as rendered
 from tests.analysis.test_sweep import swept
 
 __all__ = ["swept"]

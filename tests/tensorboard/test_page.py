@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from perfkit.table import build
+from tests import forks
 from tests.conftest import ROOT
 from tests.packed import ncu_file
 from tests.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
@@ -35,7 +36,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     folder = tmp_path_factory.mktemp("logs")
     options = ["--preset", "tiny", "--steps", "2", "--warmup", "1", "--backend", "eager", "--profile-memory"]
-    perfkit("run", "gpt2", *options, "--out", str(folder / RUN), check=True, stdout=subprocess.DEVNULL)
+    done = forks.run([sys.executable, "-m", "perfkit", "run", "gpt2", *options, "--out", str(folder / RUN)])
+    assert done.returncode == 0, done.stderr
     write_run(folder / "toy", "eager", "compile", memory=True)
     (folder / "plain").mkdir()
     (folder / TRACE).write_bytes((FIXTURES / "kineto" / "eager-stack.json.gz").read_bytes())
@@ -43,11 +45,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cut.pt.trace.json.gz").write_bytes((folder / TRACE).read_bytes()[:5000])
     write_trace(folder / f"{HOSTILE.replace('/', '')}.pt.trace.json", names=[f"aten::{HOSTILE}"] * 3)
     return folder
-
-
-def perfkit(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-m", "perfkit", *arguments], env=environment, **more)
 
 
 class Board:

@@ -20,6 +20,7 @@ from perfkit.tree.aligned import align_places
 from perfkit.tree.places import NOT_PLACED, places
 from perfkit.workloads import find, resolve_settings
 from tests.analysis.examples import backend, run
+from tests.compiled import fresh_graphs
 from tests.tree.agreement import assert_one_tree
 from tests.whole.shape_truth import judge, score
 from tests.whole.widths_gpt2 import WIDTHS
@@ -43,9 +44,10 @@ def frame_of(name: str, captured: dict[str, Any], tmp_path_factory: pytest.TempP
     if name not in captured:
         folder = tmp_path_factory.mktemp(name)
         worker = Worker(lambda _: None)
-        worker.prepare(settings, name)
-        worker.settle(1)
-        worker.profile(str(folder), 2)
+        with fresh_graphs():
+            worker.prepare(settings, name)
+            worker.settle(1)
+            worker.profile(str(folder), 2)
         frame = KernelTable.load(folder / KERNELS).frame
         captured[name] = frame[frame["step"].notna()].reset_index(drop=True)
     return captured[name]
@@ -142,6 +144,7 @@ def test_shapes_confirm_what_alignment_places_without_any_mark(name, captured, t
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_benchmark_prints_the_placed_share_of_each_backend():
     """`benchmarks/placement.py` on the smallest model; its figures for 124M are in docs/one-tree.md."""
     script = Path(__file__).parents[2] / "benchmarks" / "placement.py"

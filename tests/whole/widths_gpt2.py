@@ -16,7 +16,7 @@ from perfkit.functional import causal_softmax, merge_heads, split_heads
 from perfkit.workloads import Settings, Workload
 
 # No two of these, of 3 · C, 4 · C and C / NH, of B · T, T and V, are equal.
-WIDTHS = (40, 56, 88)
+WIDTHS = (40, 56)
 BEFORE, BEHIND = 24, 36
 HEADS, VOCABULARY, BATCH, TIME = 2, 300, 3, 17
 

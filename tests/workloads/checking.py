@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from perfkit import correctness
-from perfkit.capture.worker import Worker, _answer
+from perfkit.capture.serving import _answer
+from perfkit.capture.worker import Worker
 from perfkit.run_folder import Correctness, Settings
 
 STEPS = 3

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from perfkit.errors import InputError, RunFailed, Unavailable
-from perfkit.workloads import llmc
+from perfkit.errors import InputError, RunFailed, Unavailable, UsageError
+from perfkit.workloads import find, huggingface, llmc, resolve_settings
 from perfkit.workloads.checkpoints import Checkpoint, load_weights, open_checkpoint
 
 TINY = {"layers": 2, "heads": 2, "channels": 64, "vocabulary": 512, "context": 128}
@@ -82,6 +82,27 @@ def test_weights_in_several_files(gpt2, settings, published, folder):
     idx = gpt2.batch(s, 0)[0]
     with torch.no_grad():
         assert (gpt2.build(s)(idx)[0] - published(idx).logits).abs().max() < 1e-5
+
+
+def test_transformers_takes_what_is_exported(gpt2, settings, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    s = settings(seed=3)
+    written = huggingface.export(gpt2, s, tmp_path)
+    assert [path.name for path in written] == ["config.json", "model.safetensors"]
+    model, idx = gpt2.build(s), gpt2.batch(s, 0)[0]
+    with torch.no_grad():
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)(idx).logits
+        assert (model(idx)[0] - theirs).abs().max() < 1e-5
+        assert torch.equal(model(idx)[0], gpt2.build(settings(weights=str(tmp_path)))(idx)[0])
+    with pytest.raises(UsageError, match=r"config\.json is already there"):
+        huggingface.export(gpt2, s, tmp_path)
+    huggingface.export(gpt2, s, tmp_path, overwrite=True)
+
+
+def test_only_models_that_hugging_face_has_are_exported(tmp_path):
+    mlp = find("mlp")
+    with pytest.raises(UsageError, match="writes no Hugging Face folder of mlp"):
+        huggingface.export(mlp, resolve_settings(mlp), tmp_path)
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -255,7 +276,10 @@ def test_the_missing_package_is_named(gpt2, settings, kept, monkeypatch):
 @pytest.mark.parametrize(
     ("tensors", "error"),
     [
-        ([("transformer.wte.bias", torch.zeros(1))], "holds a weight that GPT-2 does not have: transformer.wte.bias"),
+        (
+            [("transformer.wte.bias", torch.zeros(1))],
+            "holds a weight that the model does not have: transformer.wte.bias",
+        ),
         ([("transformer.wte.weight", torch.zeros(3, 4))], r"has shape \(3, 4\) where \(512, 64\) is expected"),
         ([("transformer.wte.weight", torch.zeros(512, 64))], "lacks the weight transformer.wpe.weight"),
     ],

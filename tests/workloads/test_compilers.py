@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.sweeps import rest
+
 NAMED_TENSORS = ("align_as", "align_to", "has_names", "refine_names", "rename")
 
 pytestmark = pytest.mark.slow
@@ -48,8 +50,9 @@ def thunder_jit(monkeypatch):
     return pytest.importorskip("thunder").jit
 
 
-@pytest.mark.parametrize("variant", ["explicit", "sdpa"])
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(
+    ("recompute", "variant"), [(True, "explicit"), (False, "sdpa"), rest(False, "explicit"), rest(True, "sdpa")]
+)
 def test_dynamo_takes_the_step_in_one_graph(gpt2, settings, variant, recompute):
     s = settings(variant=variant, recompute=recompute)
     assert_same(results(gpt2, s, in_one_graph), results(gpt2, s, lambda model: model))
@@ -60,13 +63,15 @@ def test_dynamo_takes_inference_in_one_graph(gpt2, settings):
     assert_same(results(gpt2, s, in_one_graph), results(gpt2, s, lambda model: model))
 
 
-@pytest.mark.parametrize("options", [{}, {"variant": "sdpa"}, {"recompute": True}, {"training": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [rest({}), rest({"variant": "sdpa"}), rest({"recompute": True}), rest({"training": False})], ids=str
+)
 def test_thunder_takes_the_step(gpt2, settings, thunder_jit, options):
     s = settings(**options)
     assert_same(results(gpt2, s, thunder_jit), results(gpt2, s, lambda model: model))
 
 
 def test_thunder_keeps_the_loss_in_fp32(gpt2, settings, thunder_jit):
-    s = settings()
+    s = settings(dimensions={"layers": 1})
     _, loss = thunder_jit(gpt2.build(s).to(torch.bfloat16))(*gpt2.batch(s, 0))
     assert loss.dtype == torch.float32

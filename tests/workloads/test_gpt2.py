@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from perfkit.workloads.language import generate
+
 
 def module(gpt2):
     return sys.modules[type(gpt2).__module__]
@@ -208,7 +210,7 @@ def test_generation_shows_text_and_nothing_where_there_is_no_vocabulary(gpt2, se
 def test_generation_is_greedy_and_stays_inside_the_context(gpt2, settings):
     model = gpt2.build(settings())
     idx = torch.arange(126)[None]
-    made = module(gpt2).generate(model, idx, 6, 128)
+    made = generate(model, idx, 6, 128)
     assert made.shape == (1, 132)
     with torch.no_grad():
         assert made[0, 126] == model(idx)[0][0, -1].argmax()

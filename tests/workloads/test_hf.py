@@ -144,6 +144,7 @@ def test_thunder_s_refusal_is_a_sentence_with_the_module(hf, folder, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_compiled_model_infers_right(hf, folder, tmp_path):
     _compiled(small(hf, config=folder("llama", num_hidden_layers=1), training=False), tmp_path)
 

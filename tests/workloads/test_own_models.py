@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from perfkit import backends
 from perfkit.errors import UsageError
 from perfkit.workloads import find, resolve_settings
+from tests.compiled import fresh_graphs
 from tests.workloads import own
 from tests.workloads.checking import verdict
 
@@ -125,20 +126,20 @@ def test_thunder_takes_them_too(text, written, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", [LOSS, STEP], ids=["loss", "step"])
+@pytest.mark.parametrize("text", [LOSS, pytest.param(STEP, marks=pytest.mark.full)], ids=["loss", "step"])
 def test_compile_takes_them_too(text, written, tmp_path):
     """With a loss of the workload's own, the model and the loss are one graph."""
     if missing := backends.get("compile").unavailable():
         pytest.skip(missing)
-    torch._dynamo.reset()
     work = written(text)
-    found, _ = verdict(resolve_settings(work), tmp_path, "compile")
+    with fresh_graphs():
+        found, _ = verdict(resolve_settings(work), tmp_path, "compile")
     assert found.ok, found.problems
     if text == LOSS:
-        torch._dynamo.reset()
         settings = resolve_settings(work)
-        program = backends.get("compile").prepare(work, work.build(settings), settings)
-        program.train_step([work.batch(settings, 0)])
+        with fresh_graphs():
+            program = backends.get("compile").prepare(work, work.build(settings), settings)
+            program.train_step([work.batch(settings, 0)])
         assert program.compiler()["graph_breaks"] == {}
         served = {member.module for site in program.call_sites()[0] for member in site.members}
         assert served == {"(root)", "body"}

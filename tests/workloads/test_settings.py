@@ -33,6 +33,8 @@ def test_options_override_the_preset(gpt2):
         ({"dtype": "int8"}, r"no dtype called 'int8'"),
         ({"compile_mode": "max"}, "no compile mode called 'max'.*reduce-overhead"),
         ({"optimizer": "fuse"}, r"no optimizer called 'fuse'\. Did you mean fused\? Known: default, foreach, fused"),
+        ({"allocator": "kept"}, r"no allocator called 'kept'\. Did you mean keep\? Known: default, keep"),
+        ({"allocator": "keep", "device": "cuda"}, "--allocator is of CPU tensors"),
         ({"profiler": "ncuu"}, "no profiler called 'ncuu'"),
         ({"device": "cud"}, r"no device called 'cud'\. Did you mean cuda\?"),
         ({"device": "cpu:1"}, "no device called 'cpu:1'"),

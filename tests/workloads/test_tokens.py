@@ -14,6 +14,7 @@ import torch
 from perfkit.errors import InputError, RunFailed, Unavailable
 from perfkit.workloads import bytepairs, llmc, tokens
 from perfkit.workloads.tokens import open_tokens
+from tests.sweeps import rest
 
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = "The quick brown fox jumps over the lazy dog. Größe, naïve, 日本語, 🙂!\n\tdef f(x):\n        return x\n"
@@ -61,7 +62,7 @@ def test_batches_depend_on_step_and_seed(gpt2, settings):
     assert not torch.equal(first, gpt2.batch(settings(seed=2), 0)[0])
 
 
-@pytest.mark.parametrize("data", ["synthetic", "text"])
+@pytest.mark.parametrize("data", ["text", rest("synthetic")])
 def test_batches_are_the_same_in_every_process(gpt2, settings, data, book, tmp_path):
     data = str(book) if data == "text" else data
     script = (

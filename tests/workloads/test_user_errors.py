@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from perfkit.errors import InputError
 from perfkit.workloads import find, resolve_settings
 from tests.workloads.checking import said
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = """import torch
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -111,17 +108,13 @@ def test_what_is_of_a_wrong_form_is_said_to_be(place, line, error, tmp_path):
     assert kind == "InputError" and sentence.startswith(error)
 
 
-def test_the_command_ends_with_one_sentence(tmp_path):
+def test_the_command_ends_with_one_sentence(run_cli, tmp_path):
     """In a process of its own, for once: no traceback, the exit code, nothing left behind."""
     path = written(tmp_path, "forward", "x = x.nothing")
     (tmp_path / "home").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "perfkit", "inspect", str(path), "--backend", "compile"],
-        capture_output=True, text=True, cwd=tmp_path, check=False,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path / "home")},
-    )  # fmt: skip
+    done = run_cli(["inspect", path, "--backend", "compile"], cwd=tmp_path, env={"HOME": str(tmp_path / "home")})
     lines = [line for line in done.stderr.splitlines() if not line.startswith("[")]
-    assert done.returncode == 1
+    assert done.rc == 1
     assert lines == [
         "perfkit: mine.py, line 13, in forward: AttributeError: 'Tensor' object has no attribute 'nothing'"
     ]

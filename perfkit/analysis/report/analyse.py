@@ -38,6 +38,7 @@ def analyse(run: Run, findings: bool = True) -> Report:
         command=manifest.command,
         verdict=verdict.of_run(backends, manifest),
         settings=manifest.settings,
+        world=manifest.world,
         workload=manifest.workload,
         backends=backends,
         roofs=points.roofs(ceilings),
@@ -88,7 +89,8 @@ def _unsaid(table: KernelTable) -> list[str]:
 
 
 def _title(manifest: Manifest) -> str:
-    kind = "training step" if manifest.settings.training else "inference"
+    of_tokens = "generation" if manifest.settings.generate else "inference"
+    kind = "training step" if manifest.settings.training else of_tokens
     return f"{manifest.workload.title}: {kind}, {manifest.settings.dtype} on {manifest.settings.device}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfkit.analysis import source
 from perfkit.analysis.fusion import predict
-from perfkit.analysis.report import aggregate, exposed, nvidia, points, ranges, speed
+from perfkit.analysis.report import aggregate, exposed, generation, nvidia, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.modules import module_tree
@@ -67,6 +67,8 @@ def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendRe
         symbols=record.symbols,
         losses=record.losses,
         samples_ns=record.samples_ns,
+        phases=generation.phases(record, manifest, ceilings),
+        ranks=record.ranks,
         generated=record.generated,
         annotated=_annotated(run.folder, record.name),
         trace=record.trace,

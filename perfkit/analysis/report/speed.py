@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from perfkit.hardware.ceilings import Ceilings
 
 REFERENCE = "eager"
-_MATRIX = {"fp32": "matrix_fp32", "tf32": "matrix_tf32", "bf16": "matrix_bf16"}
+MATRIX = {"fp32": "matrix_fp32", "tf32": "matrix_tf32", "bf16": "matrix_bf16"}
 
 
 def step_time(samples_ns: Sequence[float]) -> Interval | None:
@@ -53,14 +53,18 @@ def model_flops_utilization(
 ) -> tuple[float | None, float | None, str]:
     """MFU, the model's FLOP a step, and the ceiling in words.
 
-    MFU = hand-worked matrix FLOP of a step / median step / measured matrix ceiling of the run's precision.
+    MFU = hand-worked matrix FLOP of a step / median step / measured matrix ceiling of the run's precision, of all GPUs
+    together where ranks have one each.
     """
     parts = manifest.workload.model_flop
     flop = sum(parts.values()) if parts else None
-    resource = _MATRIX.get(manifest.settings.dtype, "")
+    resource = MATRIX.get(manifest.settings.dtype, "")
     ceiling = ceilings.compute.get(resource) if ceilings else None
     step = step_time(run.samples_ns)
     if flop is None or not ceiling or step is None or not trusted(run):
         return None, flop, ""
     words = f"the measured {unit_name(resource)} ceiling ({units.text(ceiling, 'FLOP/s')})"
+    if manifest.settings.ranks > 1 and manifest.settings.device != "cpu":
+        ceiling *= manifest.settings.ranks
+        words += f" of each of {manifest.settings.ranks} GPUs"
     return flop / (step.value / 1e9) / ceiling, flop, words

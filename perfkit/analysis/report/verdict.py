@@ -29,6 +29,7 @@ def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:
     sentences = [_wrong(r) for r in reports if r.status == "wrong"]
     sentences += [f"{unusable(r)} Its timings stand." for r in reports if r.unusable]
     sentences += _steps(order, by_name, manifest.settings)
+    sentences += _tokens(by_name[order[0].name]) if order else []
     if order:
         sentences += of_profile(by_name[order[0].name])
     else:
@@ -88,6 +89,7 @@ def _wrong(report: BackendReport) -> str:
 _PLAIN = {
     "variant": "", "device": "cpu", "dtype": "fp32", "grad_accumulation": 1, "optimizer": "default",
     "compile_mode": "default", "weights": "random", "config": "", "data": "synthetic",
+    "allocator": "default",
 }  # fmt: skip
 
 
@@ -100,7 +102,28 @@ def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], setti
         name, step = steps[0]
         return [f"A step takes {_time(step)} in {name}."]
     took = listed([f"{units.text(step.value, 'ns')} in {name}" for name, step in steps])
+    if settings.ranks > 1:
+        return [f"In this run a step of {settings.ranks} ranks took {took}."]
+    if settings.generate:  # `perfkit compare` measures no such steps
+        return [f"In this run a step took {took}."]
     return [f"In this run a step took {took}. Whether the difference holds: `{_command(order, settings)}`."]
+
+
+def _tokens(report: BackendReport) -> list[str]:
+    """When the tokens of the fastest backend come, and how far that is from what bounds them."""
+    if not report.phases:
+        return []
+    first, *later = report.phases
+    said = f"In {report.name} the first token comes after {_time(first.time)}"
+    if not later:
+        return [f"{said}."]
+    each = later[0]
+    said += f", a further one every {_time(each.time)} (99th percentile {units.text(each.slow_ns, 'ns')})"
+    if each.efficiency is None:
+        return [f"{said}."]
+    moved = f"weights and cache ({units.text(each.weight_bytes + each.cache_bytes, 'B')})"
+    needs = f"{moved} once" if each.bound == "memory" else "the FLOP of one"
+    return [f"{said}: {percent(each.efficiency)} of the roof, {needs} at {each.ceiling}."]
 
 
 def _command(order: Sequence[BackendRun], settings: Settings) -> str:

@@ -1,35 +1,35 @@
 """The rules behind "What to do next": one record each, with its texts and the function that finds the fault.
 
-`perfkit explain` and docs/findings.md print the same records: nothing is said of a rule anywhere else. What the rules
-find in one backend's results, `perfkit.analysis.rules.answers` puts in order.
+A file of this folder that has `RULES` is asked. `perfkit explain` and docs/findings.md print the same records: nothing
+is said of a rule anywhere else. What the rules find in one backend's results, `perfkit.analysis.rules.answers` orders.
 """
 
 from __future__ import annotations
 
-from perfkit.analysis.rules import (
-    access,
-    chains,
-    compiler,
-    copies,
-    host,
-    idle,
-    kernels,
-    machine,
-    movement,
-    optimizer,
-    paging,
-    warps,
-)
+import importlib
+import pkgutil
+
+from perfkit.analysis.rules import access, copies, kernels, warps
 from perfkit.analysis.rules.base import Case, Circumstances, Rule
 
 __all__ = ["OF_COUNTERS", "OF_KERNELS", "RULES", "Case", "Circumstances", "Rule", "by_name"]
 
-OF_COUNTERS = (*access.RULES, *warps.RULES)  # causes before symptoms: a kernel's first reason is the one to mend first
+# Causes before symptoms: what one rule claims, those after it do not tell again. Other files come between the two.
+_FIRST = ("host", "idle", "movement", "chains", "optimizer", "compiler", "machine", "paging")
+OF_COUNTERS = (*access.RULES, *warps.RULES)  # a kernel's first reason is the one to mend first
 OF_KERNELS = (*kernels.RULES, *copies.RULES, *OF_COUNTERS)  # those that need no step around the kernels
-RULES: tuple[Rule, ...] = (
-    *host.RULES, *idle.RULES, *movement.RULES, *chains.RULES, *optimizer.RULES, *compiler.RULES, *machine.RULES,
-    *paging.RULES, *OF_KERNELS,
-)  # fmt: skip
+
+
+def _of_steps() -> tuple[Rule, ...]:
+    """The rules of every other file in this folder."""
+    last = {module.__name__.rpartition(".")[2] for module in (access, copies, kernels, warps)}
+    found = {module.name for module in pkgutil.iter_modules(__path__)} - last
+    names = (*_FIRST, *sorted(found - set(_FIRST)))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name != "answers"]
+    return tuple(rule for module in modules for rule in getattr(module, "RULES", ()))
+
+
+RULES: tuple[Rule, ...] = (*_of_steps(), *OF_KERNELS)
 
 
 def by_name() -> dict[str, Rule]:

@@ -129,12 +129,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A named rule. `what` says what the fault is, `recognised` by what it is seen, `estimate` what the saving assumes.
-
-    `find` answers for a case; `explain`, of a rule over counters, for one kernel group, and `find` then makes findings
-    of its reasons.
-    """
+class Texts:
+    """What a rule says of itself: `what` the fault is, by what it is `recognised`, what the `estimate` assumes."""
 
     name: str
     summary: str
@@ -144,13 +140,25 @@ class Rule:
     estimate: str
     remedies: tuple[str, ...]
     example: str
-    find: Callable[[Rule, Case], Iterable[Finding | Unjudged]]
-    explain: Callable[[Rule, Group, Counters], Reason | None] | None = None
 
     @property
     def remedy(self) -> str:
         """The remedies as one paragraph."""
         return " ".join(self.remedies)
+
+    def cannot(self, why: str) -> Unjudged:
+        """That this rule cannot judge the profile, and why."""
+        return Unjudged(self.name, why)
+
+
+@dataclass(frozen=True)
+class Rule(Texts):
+    """A named rule. `find` answers for a case; `explain`, of a rule over counters, for one kernel group, and `find`
+    then makes findings of its reasons.
+    """
+
+    find: Callable[[Rule, Case], Iterable[Finding | Unjudged]]
+    explain: Callable[[Rule, Group, Counters], Reason | None] | None = None
 
     def finding(
         self,
@@ -183,7 +191,3 @@ class Rule:
     def reason(self, label: str, text: str, saving_ns: float | None, remedy: str = "") -> Reason:
         """Why a kernel group takes its time, by this rule; without a `remedy` of its own it has the rule's."""
         return Reason(name=self.name, label=label, text=text, remedy=remedy or self.remedy, saving_ns=saving_ns)
-
-    def cannot(self, why: str) -> Unjudged:
-        """That this rule cannot judge the profile, and why."""
-        return Unjudged(self.name, why)

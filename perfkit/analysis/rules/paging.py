@@ -46,9 +46,9 @@ FRESH_PAGES = Rule(
     "kernel, shared out over the threads, is at least 2 % of the step. Both are counted without a profiler.",
     estimate="All CPU time in the kernel, as if the threads shared it evenly. Some of it may be other system calls.",
     remedies=(
-        "Let the allocator keep what is freed. With glibc: start the program with MALLOC_MMAP_MAX_=0 "
-        "MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456. jemalloc and tcmalloc (LD_PRELOAD) can keep it "
-        "too.",
+        "Let the allocator keep what is freed. In a run of perfkit: --allocator keep. With glibc, start the program "
+        "with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456; jemalloc and tcmalloc "
+        "(LD_PRELOAD) can keep it too.",
         "Or take less: gradients set to None and made anew are such tensors (zero_grad(set_to_none=False) keeps them), "
         "and so are temporaries that an in-place operator, a fused optimizer or torch.compile does without.",
     ),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _TEXT = {
     "pass": "pass", "module": "module", "operator": "operator", "range": "range", "placed by": "placed_by",
     "short name": "short_name", "family": "family", "shapes": "shapes",
+    "collective": "collective", "group": "group", "algorithm": "algorithm", "protocol": "protocol",
 }  # fmt: skip
 Column = list[Any] | Reals
 _WHOLE = {"order": "order", "step": "step", "layer": "layer", "registers per thread": "registers"}
@@ -31,6 +32,7 @@ _REAL = {
     "DRAM bytes read": ("dram_read_bytes", 1), "DRAM bytes written": ("dram_write_bytes", 1),
     "L2 bytes read": ("l2_read_bytes", 1), "L2 bytes written": ("l2_write_bytes", 1), "L1 bytes": ("l1_bytes", 1),
     "tensor pipe %": ("tensor_active", 100), "instructions": ("instructions", 1),
+    "message bytes": ("message_bytes", 1), "waiting ns": ("wait_ns", 1),
 }  # fmt: skip
 
 

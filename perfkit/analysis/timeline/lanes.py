@@ -63,7 +63,8 @@ class Timeline:
     """One kernel table in time. `lanes` are the lanes' names; `notes` what a reader of the picture must know.
 
     `measured` is False where the table has no start times: then rows are laid end to end in launch order. `origin_ns`
-    is the table's time at which the timeline begins.
+    is the table's time at which the timeline begins, `later_ns` how much later that is than in the first timeline of
+    the same trace; `places` are the rows of the table that are drawn, by start.
     """
 
     name: str
@@ -73,6 +74,8 @@ class Timeline:
     measured: bool
     ceilings: str = ""
     origin_ns: float = 0.0
+    places: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    later_ns: float = 0.0
     _frame: pd.DataFrame | None = None
     _lane: list[int] = field(default_factory=list)
     _judged: Judged | None = None
@@ -80,6 +83,13 @@ class Timeline:
     def __len__(self) -> int:
         """How many rows are drawn."""
         return len(self._lane)
+
+    @property
+    def bars(self) -> tuple[np.ndarray, Reals, Reals]:
+        """Lane, start and duration of each row drawn."""
+        if self._frame is None:
+            return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+        return np.array(self._lane, np.int64), *(self._frame[c].to_numpy(float) for c in ("start_ns", "duration_ns"))
 
     def rows(self) -> Iterator[Slice]:
         """A slice a row, by start; made some at a time, for a table may have millions."""
@@ -129,7 +139,8 @@ def _ceilings(content: dict[str, Any] | None) -> Ceilings | None:
 def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeline:
     """Lay `table` out in time; rows without a duration cannot be drawn and are counted in the notes."""
     notes = list(table.warnings)
-    frame = table.frame[table.frame["duration_ns"].notna()]
+    frame = table.frame.reset_index(drop=True)
+    frame = frame[frame["duration_ns"].notna()]
     if len(frame) < len(table):
         notes.append(_not_drawn(len(table) - len(frame), "duration"))
     started = frame["start_ns"].notna()
@@ -143,12 +154,14 @@ def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeli
         return Timeline(name, [SPANS], [], notes, measured)
     judged_by, _ = judge_rows(frame, ceilings, table.facts)
     origin = float(frame["start_ns"].min()) if measured else 0.0
+    places = frame.index.to_numpy()
     frame = _in_time(frame, measured)
+    places = places[frame.index.to_numpy()]
     judged = _part(judged_by, frame.index.to_numpy())
     lane, lanes = _lanes(frame)
     spans = _spans(frame, judged)
     about = f"{ceilings.device_name or ceilings.device}, measured {ceilings.measured_at}" if ceilings else ""
-    return Timeline(name, lanes, spans, notes, measured, about, origin, frame, lane, judged)
+    return Timeline(name, lanes, spans, notes, measured, about, origin, places, 0.0, frame, lane, judged)
 
 
 def _not_drawn(rows: int, lacking: str) -> str:

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from perfkit import table
 from perfkit.cost import CostModel
+from perfkit.readers.columns import integers
 from perfkit.readers.finish import finish, uncosted
 from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
 from perfkit.readers.kineto.measure.measure import Known, measure
+from perfkit.readers.kineto.measure.process_group import rank_of
 from perfkit.readers.kineto.measure.rows import wanted
 from perfkit.readers.kineto.place.columns import Placed, place
 from perfkit.readers.kineto.place.launches import Launches
@@ -57,6 +60,8 @@ def read_trace(
         columns, facts, warnings = _measured(path, known, expected)
         names = columns["name"]
         # By now the events are gone: of a large trace they take as much memory as the table.
+        if (rank := rank_of(facts)) is not None:
+            columns["rank"] = integers(np.full(len(columns["step"]), rank))
         finish(columns, known.costs, known.declared, passes or {}, layers)
         warnings += uncosted({**columns, "name": names})
         return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)

@@ -23,6 +23,8 @@ from perfkit.workloads.llmc import header as files
 
 FP32, BF16, UNPADDED = 3, 5, 1
 _VERSIONS = {UNPADDED: "fp32, unpadded", FP32: "fp32", BF16: "bf16"}
+# What makes two GPT-2 models interchangeable, as presets name it; and the order that the header has it in.
+DIMENSIONS = ("layers", "heads", "channels", "vocabulary", "context")
 _FIELDS = ("context", "vocabulary", "layers", "heads", "channels")
 _PADDING = 128
 WTE = "transformer.wte.weight"
@@ -80,7 +82,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """
     header = files.read_header(path, files.CHECKPOINT)
     version = files.check_version(path, header, _VERSIONS)
-    dimensions = {name: int(header[2 + i]) for i, name in enumerate(_FIELDS)}
+    given = {name: int(header[2 + i]) for i, name in enumerate(_FIELDS)}
+    dimensions = {name: given[name] for name in DIMENSIONS}
     rows = dimensions["vocabulary"] if version == UNPADDED else int(header[7])
     if min(dimensions.values()) < 1 or rows < dimensions["vocabulary"]:
         raise InputError(f"{path} is damaged: its header gives impossible dimensions.")

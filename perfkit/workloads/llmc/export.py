@@ -15,10 +15,9 @@ from perfkit.errors import InputError, UsageError
 from perfkit.run_folder import Settings
 from perfkit.workloads import bytepairs
 from perfkit.workloads.bytepairs import Vocabulary
-from perfkit.workloads.checkpoints import DIMENSIONS
 from perfkit.workloads.interface import Workload
 from perfkit.workloads.llmc import header
-from perfkit.workloads.llmc.checkpoint import WTE, layout, write_checkpoint
+from perfkit.workloads.llmc.checkpoint import DIMENSIONS, WTE, layout, write_checkpoint
 from perfkit.workloads.llmc.state import DebugState, write_debug_state
 from perfkit.workloads.llmc.tokenizer import Tokenizer, write_tokenizer
 from perfkit.workloads.llmc.tokens import LIMIT, write_tokens

@@ -12,11 +12,13 @@ import numpy as np
 from perfkit.errors import InputError, RunFailed
 
 CHECKPOINT, DEBUG_STATE, TOKENIZER, TOKENS, EVALUATION = 20240326, 20240327, 20240328, 20240520, 20240522
+WIDE_TOKENS = 20240801  # of Llama 3, whose vocabulary needs more than 16 bits
 KINDS = {
     CHECKPOINT: "an llm.c checkpoint",
     DEBUG_STATE: "an llm.c debug state",
     TOKENIZER: "an llm.c tokenizer",
     TOKENS: "llm.c token data",
+    WIDE_TOKENS: "llm.c token data of Llama 3",
     EVALUATION: "llm.c evaluation data",
 }
 WORDS = 256

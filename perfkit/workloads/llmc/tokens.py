@@ -1,4 +1,7 @@
-"""llm.c's token data: [0] 20240520, [1] 1, [2] number of tokens; then uint16 tokens. Older files are raw int32."""
+"""llm.c's token data: [0] 20240520, [1] 1, [2] number of tokens; then uint16 tokens. Older files are raw int32.
+
+Of Llama 3: [0] 20240801, [1] 7, [2] number of tokens; then uint32 tokens.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,27 @@ import numpy as np
 from perfkit.errors import InputError
 from perfkit.workloads.llmc import header as files
 
-_VERSIONS = {1: "uint16"}
+_FORMS = {  # by what the header says: its magic number, its versions, and how a token is stored
+    files.KINDS[files.TOKENS]: (files.TOKENS, {1: "uint16"}, "<u2"),
+    files.KINDS[files.WIDE_TOKENS]: (files.WIDE_TOKENS, {7: "uint32"}, "<u4"),
+}
 LIMIT = 1 << 16  # a token is a uint16
 
 
 def read_tokens(path: Path, vocabulary: int) -> np.ndarray:
-    """The tokens of an llm.c token file (mapped, not read): uint16 with a header, or older raw int32.
+    """The tokens of an llm.c token file (mapped, not read), in any of its forms.
 
     Raises `InputError` when the file is something else, truncated, or holds a token ≥ `vocabulary`.
     """
     kind = files.kind_of(path)
-    if kind == files.KINDS[files.TOKENS]:
-        header = files.read_header(path, files.TOKENS)
-        files.check_version(path, header, _VERSIONS)
+    if kind in _FORMS:
+        magic, versions, dtype = _FORMS[kind]
+        header = files.read_header(path, magic)
+        files.check_version(path, header, versions)
         if header[2] < 0:
             raise InputError(f"{path} is damaged: its header promises {header[2]} tokens.")
-        files.check_size(path, files.BYTES + 2 * int(header[2]))
-        tokens = files.mapped(path, "<u2", files.BYTES)
+        files.check_size(path, files.BYTES + np.dtype(dtype).itemsize * int(header[2]))
+        tokens = files.mapped(path, dtype, files.BYTES)
     elif kind:
         raise InputError(f"{path} is {kind}, not token data.", "Give a token file, a text, or synthetic.")
     elif path.stat().st_size % 4:

@@ -68,7 +68,7 @@ class Collector:
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
         starts = [c.smallest("start") for c in (self._host, self._device)]
-        origin = min((s for s in starts if s is not None), default=0.0)
+        origin = self.origin_us = min((s for s in starts if s is not None), default=0.0)
         flows = self._taken_flows(origin)
         device = self._taken_device(_times(self._device, origin))
         columns = self._host
@@ -273,4 +273,5 @@ def _whole(value: int | str | None) -> int:
 def _message(args: Args) -> Message:
     group = args.group_text or args.group or ""
     elements = [-1 if n is None or n < 0 else n for n in (args.elements_in, args.elements_out)]
-    return Message(args.collective or "", elements[0], elements[1], args.dtype or "", group, args.group_size or -1)
+    size, ranks = args.group_size or -1, (args.group_ranks or "")[:200]
+    return Message(args.collective or "", elements[0], elements[1], args.dtype or "", group, size, ranks)

@@ -33,7 +33,8 @@ class LaunchShape(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a kernel of NCCL sends: collective, elements in and out a rank (−1: unknown), dtype, group and its size."""
+    """What a kernel of NCCL sends: collective, elements in and out a rank (−1: unknown), dtype, group, its size, and
+    the ranks in it as text, such as `[0, 1]`."""
 
     collective: str
     elements_in: int
@@ -41,6 +42,7 @@ class Message(NamedTuple):
     dtype: str
     group: str
     group_size: int
+    ranks: str = ""
 
 
 @dataclass

@@ -34,4 +34,6 @@ def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
     for events in decode(path, about):
         collector.add(events)
         del events  # the next ones then take their memory, while it is in the cache
-    return Events(*collector.finish(), about)
+    host, device = collector.finish()
+    about.origin_ns += round(collector.origin_us * 1e3)
+    return Events(host, device, about)

@@ -37,6 +37,7 @@ _RAW_NAMES = {
     "group_size": "Group size",
     "group": "Process Group Name",
     "group_text": "Process Group Description",
+    "group_ranks": "Process Group Ranks",
 }
 NOTHING = cast(msgspec.Raw, b"")  # a `bytes` of its own kind is joined faster than a `Raw`
 
@@ -71,6 +72,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
     dtype: str | None = None
     group: str | None = None
     group_text: str | None = None
+    group_ranks: str | None = None
     group_size: Whole | None = None
 
 
@@ -127,6 +129,8 @@ class _Top(msgspec.Struct, frozen=True):
     """What a trace says of itself before and after its events."""
 
     deviceProperties: list[dict[str, Any]] = []
+    distributedInfo: Any = None
+    baseTimeNanoseconds: Any = 0
 
 
 _events = msgspec.json.Decoder(list[_Any])
@@ -135,11 +139,14 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 
 @dataclass
 class About:
-    """What the decoding learns besides the events: how many there were and could not be read, and the devices."""
+    """What the decoding learns besides the events: how many there were and could not be read, the devices, what the
+    trace says of its process group (`distributed`), and when its first event began, in ns of the host's clock."""
 
     events: int = 0
     lost: int = 0
     devices: list[dict[str, Any]] = field(default_factory=list)
+    distributed: dict[str, Any] = field(default_factory=dict)
+    origin_ns: int = 0
 
     def warnings(self) -> list[str]:
         """A sentence about events that could not be read, if there are any."""
@@ -154,14 +161,22 @@ def decode(path: Path, found: About) -> Iterator[list[Event]]:
     """
     pieces = Pieces(path)
     yield from pieces.decoded(functools.partial(_list, found=found))
-    found.devices = _devices(pieces.around)
+    top = _top(pieces.around)
+    found.devices, found.origin_ns = top.deviceProperties, _base(top)
+    found.distributed = top.distributedInfo if isinstance(top.distributedInfo, dict) else {}
 
 
-def _devices(text: bytes) -> list[dict[str, Any]]:
+def _top(text: bytes) -> _Top:
     try:
-        return msgspec.json.decode(text, type=_Top).deviceProperties
+        return msgspec.json.decode(text, type=_Top)
     except msgspec.ValidationError:
-        return []
+        return _Top()
+
+
+def _base(top: _Top) -> int:
+    """The moment in ns that the times of the events count from."""
+    base = top.baseTimeNanoseconds
+    return base if type(base) is int and 0 <= base < 2**62 else 0
 
 
 def _list(text: memoryview, found: About) -> list[Event]:

@@ -28,6 +28,7 @@ _SPELLINGS = {
     "sendrecv": "send_recv",
 }  # fmt: skip
 _KERNEL = re.compile(r"^(?:nccl|rccl|msccl)(?:Dev)?Kernel_([A-Z][A-Za-z]+)")
+_NAMED = re.compile(r"_(RING|TREE|NVLS_TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT)_(LL128|LL|SIMPLE)\b", re.IGNORECASE)
 _UNKNOWN = Message("", -1, -1, "", "", -1)
 
 
@@ -58,7 +59,7 @@ def _told(
         return device.messages[own]
     if operators >= 0:
         return host.messages[operators]
-    return _of_range(host, range_, call) if range_ >= 0 else _of_name(device.names[name])
+    return message_of_range(host, range_, call) if range_ >= 0 else _of_name(device.names[name])
 
 
 def described(messages: Sequence[tuple[Message, Integers]], shapes: Coded) -> Coded:
@@ -69,6 +70,33 @@ def described(messages: Sequence[tuple[Message, Integers]], shapes: Coded) -> Co
             words.append(text)
             code[rows] = len(words) - 1
     return Coded(words, code)
+
+
+def columns_of(device: DeviceEvents, messages: Sequence[tuple[Message, Integers]]) -> dict[str, Any]:
+    """The columns of collectives: operation, group, bytes of the message, and what NCCL's kernel names say of how."""
+    collective, group = (Coded([], np.full(len(device), -1, np.int32)) for _ in range(2))
+    size = np.full(len(device), np.nan)
+    for message, rows in messages:
+        _put(collective, message.collective, rows)
+        _put(group, " ".join(filter(None, (message.group, message.ranks))), rows)
+        size[rows] = np.nan if (amount := message_bytes(message)) is None else amount
+    name = Coded(device.names, np.where(collectives(device), device.name, -1))
+    ways = {n: found.groups() for n in device.names if (found := _NAMED.search(n))}
+    return {
+        "collective": collective,
+        "group": group,
+        "message_bytes": size,
+        "algorithm": name.mapped(lambda n: ways[n][0].upper() if n in ways else None),
+        "protocol": name.mapped(lambda n: ways[n][1].upper() if n in ways else None),
+    }
+
+
+def _put(column: Coded, word: str, rows: Integers) -> None:
+    """Set `rows` of a column to `word`; "" stays absent."""
+    if word and word not in column.words:
+        column.words.append(word)
+    if word:
+        column.code[rows] = column.words.index(word)
 
 
 def describe(message: Message) -> str:
@@ -125,9 +153,10 @@ def _of_name(kernel: str) -> Message:
     return _UNKNOWN._replace(collective=found[1] if found else "")
 
 
-def _of_range(host: HostEvents, name_code: int, call: int) -> Message:
-    name = host.names[name_code].removeprefix(_PREFIX)
+def message_of_range(host: HostEvents, name: int, call: int) -> Message:
+    """What a range such as `nccl:all_reduce` tells, given the codes of its name and call: the shape of a tensor."""
+    collective = host.names[name].partition(":")[2]
     tensors = call_of(host.calls[call], "fp32", "fp32").tensors if call >= 0 else []
     if not tensors:
-        return _UNKNOWN._replace(collective=name)
-    return Message(name, tensors[0].numel, -1, tensors[0].dtype, "", -1)
+        return _in_our_words(_UNKNOWN._replace(collective=collective))
+    return _in_our_words(Message(collective, tensors[0].numel, -1, tensors[0].dtype, "", -1))

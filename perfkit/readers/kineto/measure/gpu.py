@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.readers.columns import Coded, Integers, integers
 from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct
-from perfkit.readers.kineto.measure.collectives import described
+from perfkit.readers.kineto.measure.collectives import columns_of, described
 from perfkit.readers.kineto.measure.rows import Rows
 from perfkit.readers.kineto.measure.work import work_columns
 from perfkit.readers.kineto.place.launches import Launches
@@ -34,7 +34,7 @@ def columns(
     result.update(_launch_columns(host, device))
     result.update(work_columns(host, device, rows, launches.call, launches.replayed))
     result["shapes"] = described(messages, result["shapes"])
-    return result
+    return result | columns_of(device, messages)
 
 
 def _duration(device: DeviceEvents) -> Any:

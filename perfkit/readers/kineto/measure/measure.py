@@ -8,10 +8,11 @@ from typing import Any
 
 from perfkit.cost import CostModel
 from perfkit.readers.kineto.decode.read import Events
-from perfkit.readers.kineto.measure import cpu, foreach, gaps, gpu, gpu_facts, idle, stalls
+from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, gpu, gpu_facts, idle, stalls
 from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
+from perfkit.readers.kineto.measure.process_group import about
 from perfkit.readers.kineto.measure.rows import choose, launching_only, on_device
 from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.place.launches import Launches
@@ -55,7 +56,8 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     chosen = events_of(host, rows)
     columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, known.call_sites, unplaced)
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
-    return Measured(columns, _facts(events, placed, known, accounting), unplaced)
+    facts = _facts(events, placed, known, accounting) | cpu_collectives.facts(host, placed.steps)
+    return Measured(columns, facts, unplaced)
 
 
 def _activities(events: Events, placed: Placed, launches: Launches, known: Known) -> Measured:
@@ -76,7 +78,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
 def _facts(events: Events, placed: Placed, known: Known, accounting: Accounting) -> dict[str, Any]:
     """The facts of every trace."""
     host, device, kind = events.host, events.device, known.costs.kind
-    facts = accounting.facts()
+    facts = accounting.facts() | about(events, placed)
     facts |= stalls.facts(host, device, placed.steps, placed.places, lambda name: kind(name) == "sync")
     if known.event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": known.event_cost_ns, "events": accounting.recorded}

@@ -112,7 +112,7 @@ def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable
     return lambda name: (
         _operator_cause(name, costs, declared) == WORK
         or name in sparse.TELLING
-        or name.startswith(COLLECTIVE)
+        or name.startswith((COLLECTIVE, *COLLECTIVE_ON_CPU))
         or name.endswith("AccumulateGrad")
     )
 

@@ -2,8 +2,9 @@
 
 A trace shows the calls of a graph in the order of its code, so a run of the graph is found by the names of its calls
 one after the other. Where one is missing or another stands between, the calls that are certain all the same are placed
-(`perfkit.tree.sequences`). A graph that runs several times in one pass serves several modules with the same code,
-and nothing tells which: its calls are not placed.
+(`perfkit.tree.sequences`). A graph that runs several times in one pass serves several modules with the same code. Where
+a range tells which module it runs for, its calls have the places that they have in the module that the compiler saw,
+moved to that one: those of `h.0.mlp.fc` in the range of `h.3` are of `h.3.mlp.fc`. Elsewhere they are not placed.
 
 What runs beside the graphs is the model's own work, as it is in eager; what runs in one and is no call that it told of
 is not placed.
@@ -11,6 +12,7 @@ is not placed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,11 +20,11 @@ import numpy as np
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvents
 from perfkit.readers.kineto.place.places import Place
-from perfkit.readers.own_ranges import PASS, ROOT
+from perfkit.readers.own_ranges import FORWARD_PASSES, PASS, ROOT
 from perfkit.tree import shares
-from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words
+from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, distinct_pairs
 from perfkit.tree.sequences import MOST_CELLS, align
-from perfkit.tree.shares import CallSite
+from perfkit.tree.shares import CallSite, Member
 
 PROVENANCE = "provenance"
 _GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
@@ -46,19 +48,57 @@ def by_call_sites(
     if not sites or not len(host):
         return []
     called = _called(host, graphs)
-    of_event = locate(host, graphs, called, warnings)
+    of_event, times = locate(host, graphs, called)
     site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
-    mains = [shares.main(s.members) if s.members else None for s in sites]
-    columns = {
-        "module": [m.module if m else None for m in mains],
-        "operator": [m.operator if m else None for m in mains],
-        "placed_by": [PROVENANCE if m else None for m in mains],
-        "serves": [shares.text(s.members) if m else None for s, m in zip(sites, mains, strict=True)],
-        SUFFIX: [f"generated:{s.line}" if s.line and m else None for s, m in zip(sites, mains, strict=True)],
-    }
-    told = Placement(CALL_SITE, {name: Words.of(words, site) for name, words in columns.items()})
+    told = _told(sites, site, times, module, warnings)
     outside = (chosen >= 0) & ~_in_graphs(host, called)[np.maximum(chosen, 0)]
     return [told, _beside(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
+
+
+def _told(
+    sites: Sequence[CallSite], site: Integers, times: Sequence[int], module: Coded, warnings: list[str]
+) -> Placement:
+    """What the `site` of each row (−1: none) says; `times` each site's graph runs in a pass at most. Of one that runs
+    several times the row's own `module` tells for which. Adds to `warnings` which graphs could not be placed."""
+    shared = np.array([count > 1 for count in times] + [False])
+    pairs, which = distinct_pairs(site, np.where(shared[site], module.code, -1))
+    found: list[tuple[CallSite, Member] | None] = []
+    for number, around in pairs:
+        moved = sites[number] if number >= 0 else None
+        if moved is not None and shared[number]:
+            moved = _moved(moved, module.words[around] if around >= 0 else "")
+        found.append((moved, shares.main(moved.members)) if moved is not None and moved.members else None)
+    lost = [n for (n, _), one in zip(pairs, found, strict=True) if n >= 0 and shared[n] and one is None]
+    warnings += [
+        f"a compiled graph runs {count} × in one pass, for as many modules: its kernels are not placed"
+        for count in sorted({times[n] for n in lost if sites[n].members})
+    ]
+    columns = {
+        "module": [one[1].module if one else None for one in found],
+        "operator": [one[1].operator if one else None for one in found],
+        "placed_by": [PROVENANCE if one else None for one in found],
+        "serves": [shares.text(one[0].members) if one else None for one in found],
+        SUFFIX: [f"generated:{one[0].line}" if one and one[0].line else None for one in found],
+    }
+    return Placement(CALL_SITE, {name: Words.of(words, which) for name, words in columns.items()})
+
+
+def _moved(site: CallSite, module: str) -> CallSite | None:
+    """A site whose graph runs for `module`, although the compiler saw another: `h.0.fc` in `h.3` is `h.3.fc`. None
+    where one of its members does not lie in such a module."""
+    around = module.split(".")
+    members = []
+    for member in site.members:
+        path = member.module.split(".")
+        if not module or [_kind(one) for one in path[: len(around)]] != [_kind(one) for one in around]:
+            return None
+        members.append(member._replace(module=".".join([*around, *path[len(around) :]])))
+    return site._replace(members=tuple(members))
+
+
+def _kind(name: str) -> str:
+    """A part of a path, with one sign for all numbers."""
+    return "*" if name.isdigit() else name
 
 
 def _called(host: HostEvents, graphs: Sequence[Sequence[CallSite]]) -> Booleans:
@@ -78,8 +118,9 @@ def _in_graphs(host: HostEvents, called: Booleans) -> Booleans:
     return inside
 
 
-def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Booleans, warnings: list[str]) -> Integers:
-    """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1.
+def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Booleans) -> tuple[Integers, list[int]]:
+    """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1; and for
+    each site how often its graph runs in one pass at most.
 
     `called` are the events that may be calls.
     """
@@ -91,8 +132,8 @@ def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Boole
     runs: list[tuple[int, int]] = []  # graph and its first call
     for segment, whole in _segments(host, called):
         runs += _placed_runs(segment, code[host.name[segment]], sequences, starts, own, whole)
-    _drop_shared(host, graphs, starts, runs, own, warnings)
-    return host.inherit(own)
+    times = [count for graph, count in enumerate(_times(host, len(graphs), runs)) for _ in graphs[graph]]
+    return host.inherit(own), times
 
 
 def _outermost(host: HostEvents, called: Booleans) -> Booleans:
@@ -157,32 +198,21 @@ def _aligned(
     return [(graph, int(events[0]))]
 
 
-def _drop_shared(
-    host: HostEvents,
-    graphs: Sequence[Sequence[CallSite]],
-    starts: Integers,
-    runs: Sequence[tuple[int, int]],
-    own: Integers,
-    warnings: list[str],
-) -> None:
-    """Take the sites of graphs that run several times in one pass away again."""
+def _times(host: HostEvents, graphs: int, runs: Sequence[tuple[int, int]]) -> list[int]:
+    """How often each of the `graphs` runs in one pass at most."""
     around = host.nearest(host.named([n.startswith(PASS) for n in host.names]))
-    for graph in range(len(graphs)):
-        passes = [int(around[event]) for g, event in runs if g == graph and around[event] >= 0]
-        times = max((passes.count(p) for p in set(passes)), default=0)
-        if times > 1:
-            own[(own >= starts[graph]) & (own < starts[graph + 1])] = -1
-            warnings.append(
-                f"a compiled graph of {len(graphs[graph])} calls runs {times} × in one pass, for as many modules: "
-                "its kernels are not placed"
-            )
+    most = [0] * graphs
+    for graph in range(graphs):
+        passes = Counter(int(around[event]) for g, event in runs if g == graph and around[event] >= 0)
+        most[graph] = max(passes.values(), default=0)
+    return most
 
 
 def _beside(places: Place, chosen: Integers, passes: Coded) -> Placement:
     """That the `chosen` rows (−1: another) are the model's own, where they are forward, or backward in autograd."""
     in_node = places.node[np.maximum(chosen, 0)] >= 0
     words = np.array([*passes.words, ""], dtype=object)[passes.code]
-    forward, backward = (words == "forward") & ~in_node, (words == "backward") & in_node
+    forward, backward = np.isin(words, FORWARD_PASSES) & ~in_node, (words == "backward") & in_node
     which = np.where(chosen >= 0, np.select([forward, backward], [0, 1], -1), -1)
     evidence = ["range", "autograd"]
     return Placement(MODEL, {"module": Words.of([ROOT, ROOT], which), "placed_by": Words.of(evidence, which)})

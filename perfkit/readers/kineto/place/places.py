@@ -20,7 +20,7 @@ from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvent
 from perfkit.readers.kineto.place.autograd import forward_of, nodes_around
 from perfkit.readers.kineto.place.modules import find_modules
 from perfkit.readers.kineto.place.passes import passes
-from perfkit.readers.own_ranges import ROOT
+from perfkit.readers.own_ranges import FORWARD_PASSES, ROOT
 
 OPTIMIZER = "optimizer"
 EVIDENCE = ("none", "range", "autograd")
@@ -94,7 +94,7 @@ def _modules(
     """Module of each event and the evidence for it."""
     found = find_modules(events)
     names, code = [*found.names, ROOT, OPTIMIZER], found.code
-    in_forward = np.isin(pass_, _indices(pass_names, ("forward",)))
+    in_forward = np.isin(pass_, _indices(pass_names, FORWARD_PASSES))
     evidence = np.where((code >= 0) & (found.innermost > node), BY_RANGE, NONE)
     if found.names:
         at_root = (evidence == NONE) & in_forward & (node < 0)

@@ -16,7 +16,8 @@ def find_steps(events: HostEvents) -> Steps:
         if len(found):
             lane = int(np.bincount(events.lane[found]).argmax())
             found = found[events.lane[found] == lane]
-            return Steps(events.start[found], events.end[found], lane, True)
+            names = tuple(events.names[code] for code in events.name[found].tolist())
+            return Steps(events.start[found], events.end[found], lane, True, names)
     work = np.flatnonzero(events.category == OPERATOR)
     if not len(work):
         return Steps(np.empty(0, np.int64), np.empty(0, np.int64), 0, False)

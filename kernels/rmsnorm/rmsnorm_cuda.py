@@ -1,0 +1,110 @@
+"""Launches of rmsnorm.cu: N rows of C columns."""
+
+from __future__ import annotations
+
+from perfkit.kernels.cuda import Argument, Host, ceil
+
+Float = Argument
+# Threads of a multiprocessor in the fastest backward: 128 registers for each.
+REGISTER_THREADS = 512
+
+
+def _rows(host: Host, kernel: str, block: int, tensors: tuple[Argument, ...], N: int, C: int, eps: Float) -> None:
+    """One thread a row."""
+    host.launch(f"{kernel}<T>", ceil(N, block), block, *tensors, N, C, eps)
+
+
+def _warps(host: Host, kernel: str, block: int, tensors: tuple[Argument, ...], N: int, C: int, eps: Float) -> None:
+    """One warp a row; all tensors but the last, rstd, are rows of the working precision."""
+    width = host.width(C, *tensors[:-1])
+    host.launch(f"{kernel}<T, {width}>", ceil(N, block // 32), block, *tensors, N, C, eps)
+
+
+def _held(host: Host, kernel: str, block: int, tensors: tuple[Argument, ...], N: int, C: int, eps: Float) -> None:
+    """A row in the registers of a warp or a block; too long for that, one warp a row."""
+    width = host.width(C, *tensors[:-1])
+    held = host.row_in_registers(C, width, block)
+    if held is None:
+        return _warps(host, f"{kernel}_v2", 256, tensors, N, C, eps)
+    name = f"{kernel}_v3<T, {width}, {held.packs}, {held.threads}, {held.block}>"
+    host.launch(name, ceil(N, held.rows), held.block, *tensors, N, C, eps)
+
+
+def rmsnorm_forward_v1(
+    host: Host, x: Argument, weight: Argument, y: Argument, rstd: Argument, N: int, C: int, eps: Float,
+    *, block: int = 64,
+) -> None:  # fmt: skip
+    _rows(host, "rmsnorm_forward_v1", block, (x, weight, y, rstd), N, C, eps)
+
+
+def rmsnorm_forward_v2(
+    host: Host, x: Argument, weight: Argument, y: Argument, rstd: Argument, N: int, C: int, eps: Float,
+    *, block: int = 256,
+) -> None:  # fmt: skip
+    _warps(host, "rmsnorm_forward_v2", block, (x, weight, y, rstd), N, C, eps)
+
+
+def rmsnorm_forward_v3(
+    host: Host, x: Argument, weight: Argument, y: Argument, rstd: Argument, N: int, C: int, eps: Float,
+    *, block: int = 32,
+) -> None:  # fmt: skip
+    _held(host, "rmsnorm_forward", block, (x, weight, y, rstd), N, C, eps)
+
+
+def residual_rmsnorm_forward_v1(
+    host: Host, a: Argument, b: Argument, weight: Argument, x: Argument, y: Argument, rstd: Argument,
+    N: int, C: int, eps: Float, *, block: int = 64,
+) -> None:  # fmt: skip
+    _rows(host, "residual_rmsnorm_forward_v1", block, (a, b, weight, x, y, rstd), N, C, eps)
+
+
+def residual_rmsnorm_forward_v2(
+    host: Host, a: Argument, b: Argument, weight: Argument, x: Argument, y: Argument, rstd: Argument,
+    N: int, C: int, eps: Float, *, block: int = 256,
+) -> None:  # fmt: skip
+    _warps(host, "residual_rmsnorm_forward_v2", block, (a, b, weight, x, y, rstd), N, C, eps)
+
+
+def residual_rmsnorm_forward_v3(
+    host: Host, a: Argument, b: Argument, weight: Argument, x: Argument, y: Argument, rstd: Argument,
+    N: int, C: int, eps: Float, *, block: int = 128,
+) -> None:  # fmt: skip
+    _held(host, "residual_rmsnorm_forward", block, (a, b, weight, x, y, rstd), N, C, eps)
+
+
+def rmsnorm_backward_v1(
+    host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
+    N: int, C: int, *, block: int = 64,
+) -> None:  # fmt: skip
+    host.launch("rmsnorm_backward_rows_v1<T>", ceil(N, block), block, dy, x, weight, rstd, dx, N, C)
+    host.launch("rmsnorm_backward_columns_v1<T>", ceil(C, block), block, dy, x, rstd, dweight, N, C)
+
+
+def rmsnorm_backward_v2(
+    host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
+    N: int, C: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    width = host.width(C, dy, x, weight, dx)
+    kernel = f"rmsnorm_backward_rows_v2<T, {width}>"
+    host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, rstd, dx, N, C)
+    parts = max(1, min(ceil(N, 8), ceil(8 * host.device.multiprocessors, ceil(C, 32))))
+    sums = host.scratch(parts * C)
+    host.launch("rmsnorm_backward_columns_v2<T>", (ceil(C, 32), parts), 256, dy, x, rstd, sums, N, C)
+    host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C)
+
+
+def rmsnorm_backward_v3(
+    host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
+    N: int, C: int, *, block: int = 128,
+) -> None:  # fmt: skip
+    width = host.width(C, dy, x, weight, dx)
+    held = host.row_in_registers(C, width, block, values=32 if host.item == 2 else 24)  # of x, dy and the sums
+    shared = 4 * C * (held.rows if held else 0)
+    if held is None or N == 0 or shared > host.device.shared:
+        return rmsnorm_backward_v2(host, dy, x, weight, rstd, dx, dweight, N, C)
+    resident = max(1, REGISTER_THREADS // held.block)
+    parts = min(ceil(N, held.rows), resident * host.device.multiprocessors)
+    sums = host.scratch(parts * C)
+    kernel = f"rmsnorm_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}, {resident}>"
+    host.launch(kernel, parts, held.block, dy, x, weight, rstd, dx, sums, N, C, shared=shared)
+    host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C)

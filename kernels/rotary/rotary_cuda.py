@@ -1,0 +1,44 @@
+"""Launches of rotary.cu: N = B·T positions with NH + NKV heads of P pairs."""
+
+from __future__ import annotations
+
+from perfkit.kernels.cuda import Argument, Host, ceil
+
+
+def _turn(
+    host: Host, kernel: str, width: int, block: int, tensors: tuple[Argument, ...], sizes: tuple[int, ...]
+) -> None:
+    N, _, NH, NKV, P = sizes
+    host.launch(kernel, ceil(N * (NH + NKV) * (P // width), block), block, *tensors, *sizes)
+
+
+def rotary_forward_v1(
+    host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, turned_q: Argument, turned_k: Argument,
+    N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    _turn(host, "rotary_forward_v1<T>", 1, block, (q, k, cos, sin, turned_q, turned_k), (N, T, NH, NKV, P))
+
+
+def rotary_backward_v1(
+    host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, dq: Argument, dk: Argument,
+    N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    _turn(host, "rotary_backward_v1<T>", 1, block, (q, k, cos, sin, dq, dk), (N, T, NH, NKV, P))
+
+
+def rotary_forward_v2(
+    host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, turned_q: Argument, turned_k: Argument,
+    N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    tensors = (q, k, cos, sin, turned_q, turned_k)
+    width = host.width(P, *tensors)
+    _turn(host, f"rotary_forward_v2<T, {width}>", width, block, tensors, (N, T, NH, NKV, P))
+
+
+def rotary_backward_v2(
+    host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, dq: Argument, dk: Argument,
+    N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    tensors = (q, k, cos, sin, dq, dk)
+    width = host.width(P, *tensors)
+    _turn(host, f"rotary_backward_v2<T, {width}>", width, block, tensors, (N, T, NH, NKV, P))

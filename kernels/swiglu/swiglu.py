@@ -1,0 +1,95 @@
+"""The gate of Llama's MLP: y = silu(gate)·up, with both gradients from one reading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import Call, Cost
+from perfkit.kernels import Family, Gradient, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+
+def forward_reference(gate: Tensor, up: Tensor) -> Tensor:
+    from torch.nn.functional import silu
+
+    return silu(gate) * up
+
+
+def backward_reference(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    passed = gate.sigmoid()
+    return dy * up * passed * (1 + gate * (1 - passed)), dy * gate * passed
+
+
+def forward_cost(call: Call) -> Cost:
+    """An element 5 FLOP: the sigmoid 3, ·gate, ·up."""
+    gate = call.tensor(0)
+    return Cost({f"vector_{gate.dtype}": 5.0 * gate.numel}, 2 * gate.nbytes, gate.nbytes)
+
+
+def backward_cost(call: Call) -> Cost:
+    """An element 11 FLOP: the sigmoid 3, silu 1, its slope 4 more, dy·silu 1, dy·up·slope 2."""
+    dy = call.tensor(0)
+    return Cost({f"vector_{dy.dtype}": 11.0 * dy.numel}, 3 * dy.nbytes, 2 * dy.nbytes)
+
+
+def forward_inputs(make: Inputs, B: int, T: int, F: int) -> tuple[Any, ...]:
+    return make.normal(B, T, F, scale=3.0), make.normal(B, T, F)
+
+
+def backward_inputs(make: Inputs, B: int, T: int, F: int) -> tuple[Any, ...]:
+    return (make.normal(B, T, F), *forward_inputs(make, B, T, F))
+
+
+# One number, beside a multiple of the vector width, several blocks.
+CASES = ({"B": 1, "T": 1, "F": 1}, {"B": 1, "T": 7, "F": 33}, {"B": 2, "T": 16, "F": 2048})
+
+FAMILY = Family(
+    name="swiglu",
+    text=__doc__,
+    legend={"...": "any dimensions; the cases have B batch and T time", "F": "width of the MLP"},
+    operations=(
+        Operation(
+            name="swiglu_forward",
+            category="elementwise",
+            schema="(Tensor gate, Tensor up) -> (Tensor y)",
+            formula="y = gate·s·up, s = 1 / (1 + exp(−gate))",
+            shapes=dict.fromkeys(("gate", "up", "y"), "... F"),
+            reference=forward_reference,
+            scalars=lambda gate, up: (gate.numel(),),
+            inputs=forward_inputs,
+            cases=CASES,
+            cost=forward_cost,
+            gradient=Gradient("swiglu_backward"),
+            implementations=(
+                Implementation(1, "c", "swiglu.c", "swiglu_forward_v1", "a loop"),
+                Implementation(2, "c", "swiglu.c", "swiglu_forward_v2", "threads and vectors"),
+                Implementation(1, "cuda", "swiglu.cu", "swiglu_forward_v1", "one element a thread"),
+                Implementation(2, "cuda", "swiglu.cu", "swiglu_forward_v2", "16-byte accesses"),
+                Implementation(1, "triton", "swiglu_triton.py", "swiglu_forward", "one pass"),
+            ),
+        ),
+        Operation(
+            name="swiglu_backward",
+            category="elementwise",
+            schema="(Tensor dy, Tensor gate, Tensor up) -> (Tensor dgate, Tensor dup)",
+            formula="dgate = dy·up·s·(1 + gate·(1 − s)), dup = dy·gate·s, s = 1 / (1 + exp(−gate))",
+            shapes=dict.fromkeys(("dy", "gate", "up", "dgate", "dup"), "... F"),
+            reference=backward_reference,
+            scalars=lambda dy, gate, up: (dy.numel(),),
+            inputs=backward_inputs,
+            cases=CASES,
+            cost=backward_cost,
+            implementations=(
+                Implementation(1, "c", "swiglu.c", "swiglu_backward_v1", "a loop"),
+                Implementation(2, "c", "swiglu.c", "swiglu_backward_v2", "threads and vectors"),
+                Implementation(1, "cuda", "swiglu.cu", "swiglu_backward_v1", "one element a thread"),
+                Implementation(2, "cuda", "swiglu.cu", "swiglu_backward_v2", "16-byte accesses"),
+                Implementation(1, "triton", "swiglu_triton.py", "swiglu_backward", "one pass"),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,37 @@
+"""Launches of swiglu.cu."""
+
+from __future__ import annotations
+
+from perfkit.kernels.cuda import Argument, Host, ceil
+
+PACKS = 1  # accesses to each tensor by one thread, under way at once
+
+
+def swiglu_forward_v1(
+    host: Host, gate: Argument, up: Argument, y: Argument, n: int, *, block: int = 256
+) -> None:  # fmt: skip
+    host.launch("swiglu_forward_v1<T>", ceil(n, block), block, gate, up, y, n)
+
+
+def swiglu_backward_v1(
+    host: Host, dy: Argument, gate: Argument, up: Argument, dgate: Argument, dup: Argument,
+    n: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    host.launch("swiglu_backward_v1<T>", ceil(n, block), block, dy, gate, up, dgate, dup, n)
+
+
+def swiglu_forward_v2(
+    host: Host, gate: Argument, up: Argument, y: Argument, n: int, *, block: int = 256
+) -> None:  # fmt: skip
+    width = host.width(0, gate, up, y)  # the kernel itself treats the elements beyond the last whole access
+    kernel = f"swiglu_forward_v2<T, {width}, {PACKS}>"
+    host.launch(kernel, ceil(n, block * width * PACKS), block, gate, up, y, n)
+
+
+def swiglu_backward_v2(
+    host: Host, dy: Argument, gate: Argument, up: Argument, dgate: Argument, dup: Argument,
+    n: int, *, block: int = 256,
+) -> None:  # fmt: skip
+    width = host.width(0, dy, gate, up, dgate, dup)
+    kernel = f"swiglu_backward_v2<T, {width}, {PACKS}>"
+    host.launch(kernel, ceil(n, block * width * PACKS), block, dy, gate, up, dgate, dup, n)

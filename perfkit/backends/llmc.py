@@ -1,0 +1,192 @@
+"""The backend `llmc`: a workload's training step written by hand, as llm.c does it.
+
+No autograd: forward, backward and AdamW are sequences of kernels of the catalog and of library matrix products, over
+activations and gradients that are allocated once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit import ranges
+from perfkit.backends import parallel
+from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.interface import Backend, Program
+from perfkit.backends.parallel.arena import SHARINGS, Sharing
+from perfkit.errors import InputError, Unavailable
+from perfkit.run_folder import Check, Settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.raw import RawStep
+    from perfkit.workloads.interface import Batch, Workload
+
+
+class RawProgram(Program):
+    """A `RawStep` with AdamW over its flat parameters, which several ranks may share."""
+
+    updates_in = "fp32"
+
+    def __init__(self, model: torch.nn.Module, step: RawStep, optimizer: AdamW | None, sharing: Sharing) -> None:
+        self.model = model
+        self.step = step
+        self.optimizer = optimizer
+        self.sharing = sharing
+
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        import torch
+
+        with torch.no_grad(), ranges.in_pass("forward"):
+            outputs = self.step.forward(batch)
+            return self._loss(batch, outputs) if len(batch) > 1 else (outputs, None)
+
+    def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        assert self.optimizer is not None, "a program made for inference cannot train"
+        with torch.no_grad():
+            for number, batch in enumerate(batches):
+                self.step.listener = self.sharing.done if number + 1 == len(batches) else None
+                with ranges.in_pass("forward"):
+                    scale = 1.0 / (len(batches) * self.sharing.ranks)
+                    outputs, loss = self._loss(batch, self.step.forward(batch), scale)
+                with ranges.in_pass("backward"):
+                    self.step.backward(batch, add=number > 0)
+                    self.sharing.wait()
+            with ranges.in_pass("optimizer"):
+                self.optimizer.step()
+                self.sharing.updated()
+        return outputs, loss
+
+    def _loss(self, batch: Batch, outputs: torch.Tensor, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+        """The outputs as they were, kept only where somebody wants them, and the loss, which overwrites them."""
+        kept = outputs.clone() if self.outputs_wanted else outputs
+        return kept, self.step.loss(batch, scale)
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        self.sharing.complete()
+        return self.step.named_gradients()
+
+    def checks(self) -> list[Check]:
+        return self.optimizer.checks() if self.optimizer else []
+
+
+class AdamW:
+    """AdamW in one kernel call over all parameters, with the constants of the workload's own optimizer.
+
+    Of several ranks each may have some `parts` of the parameters to update, pairs of parameters and gradients (N).
+    """
+
+    def __init__(self, parts: Sequence[tuple[torch.Tensor, torch.Tensor]], like: torch.optim.Optimizer) -> None:
+        import torch
+
+        from perfkit import kernels
+
+        self._dtype, self._device = parts[0][0].dtype, parts[0][0].device.type
+        group = like.param_groups[0]
+        numbers = group["lr"], *group["betas"], group["eps"], group["weight_decay"]
+        self._steps = 0
+        self._updates = []
+        for parameters, gradients in parts:
+            m = torch.zeros_like(parameters, dtype=torch.float32)
+            moments = m, torch.zeros_like(m)
+            self._updates.append(kernels.bind("adamw_step", (parameters, gradients, *moments, *numbers, 1, 1.0)))
+
+    def step(self) -> None:
+        """Update the parameters from their gradients."""
+        self._steps += 1
+        for update in self._updates:
+            update(step=self._steps)
+
+    def checks(self) -> list[Check]:
+        """The kernel by itself against its reference in fp64, with numbers that make each of its terms count.
+
+        A workload's own need not: of a weight decay of 1e-6 a step, or an epsilon of 1e-8, rounding hides everything.
+        """
+        from perfkit import kernels
+        from perfkit.kernels.dtypes import name_of
+
+        operation, ran = self._updates[0].operation, self._updates[0].implementation
+        (result,) = kernels.check(
+            operation, ran.version, name_of(self._dtype), operation.cases[-1],
+            device=self._device, language=ran.language,
+        )  # fmt: skip
+        return [
+            Check(f"{operation.name} by itself: {e.output}", e.error, e.tolerance, None, e.ok) for e in result.errors
+        ]
+
+
+def why_not_adamw(optimizer: torch.optim.Optimizer) -> str:
+    """Why the kernel cannot do what `optimizer` does, or ""."""
+    import torch
+
+    if type(optimizer) is not torch.optim.AdamW or len(optimizer.param_groups) != 1:
+        return "it steps by AdamW with one group of parameters"
+    group = optimizer.param_groups[0]
+    if group["amsgrad"] or group["maximize"] or isinstance(group["lr"], torch.Tensor):
+        return "it steps by AdamW without amsgrad and maximize, with a number as learning rate"
+    return ""
+
+
+def step_by_hand(workload: Workload) -> type[RawStep]:
+    """The `RawStep` of the file that `workload.by_hand` names. Raises `InputError` when it does not define just one."""
+    from perfkit.content import load_content_module
+    from perfkit.raw import RawStep
+
+    path = Path(inspect.getfile(type(workload))).resolve().parent / workload.by_hand
+    module = load_content_module("workloads", path)
+    found = [
+        v for v in vars(module).values()
+        if isinstance(v, type) and issubclass(v, RawStep) and not inspect.isabstract(v)
+    ]  # fmt: skip
+    if len(found) != 1:
+        raise InputError(
+            f"{path} defines {len(found)} steps by hand, not one.",
+            "Leave one subclass of RawStep in it that defines all of its methods.",
+        )
+    return found[0]
+
+
+class Llmc(Backend):
+    """Runs the step that a workload brings along, written by hand."""
+
+    name = "llmc"
+    summary = "forward, backward and AdamW by hand-written kernels in one arena, without autograd"
+
+    def unavailable(self, settings: Settings | None = None) -> str | None:
+        from perfkit import kernels
+
+        if not torch_installed():
+            return NO_TORCH
+        reason = kernels.unavailable(settings.device if settings else "cpu")
+        reason = reason or parallel.cannot(self.name, settings, tuple(SHARINGS))
+        if reason or settings is None:
+            return reason
+        from perfkit.workloads import loader
+
+        workload = loader.find(settings.workload)
+        if not workload.by_hand:
+            return f"The workload {settings.workload} brings no step written by hand."
+        if settings.generate:
+            return "A step by hand generates no tokens."
+        if settings.recompute and not step_by_hand(workload).recomputes:
+            return f"The step by hand of {settings.workload} keeps its activations: it recomputes none."
+        return None
+
+    def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
+        from perfkit import kernels
+
+        kernels.load(settings.kernel_dirs)
+        step = step_by_hand(workload)(model, settings)
+        if not settings.training:
+            return RawProgram(model, step, None, Sharing(step))
+        like: Any = workload.optimizer(model, settings)
+        reason = why_not_adamw(like)
+        if reason:
+            raise Unavailable(f"Backend llmc does not know the optimizer of {workload.name}: {reason}.")
+        sharing = SHARINGS[settings.parallel](step)
+        return RawProgram(model, step, AdamW(sharing.parts(), like), sharing)

@@ -1,0 +1,96 @@
+"""A program a second time, under ncu: the counters of one of its steps, joined onto the trace of the first time.
+
+The program finds its steps as in the first run, and ends when one is counted: what it would do then was done already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfkit.capture import counters, launched
+from perfkit.capture.nsight import messages, ncu
+from perfkit.capture.nsight.process import follow
+from perfkit.errors import PerfkitError, RunFailed
+from perfkit.hardware import access
+from perfkit.programs.counting import NO_GPU
+from perfkit.programs.order import ORDER, Order, read_results, write
+from perfkit.run_folder import KERNELS, BackendRun
+
+LOG = "ncu.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is asked of ncu, and how long the second run may take (s; None: no limit)."""
+
+    ncu: ncu.Options = field(default_factory=lambda: ncu.Options(profiler_api=True))
+    limit_s: float | None = None
+
+
+def impossible() -> PerfkitError | None:
+    """Why ncu can do nothing here; None when it can."""
+    problem = messages.missing(ncu.NAME)
+    return problem or (access.no_gpu(f"--tool {ncu.NAME}") if access.closed_devices() else None)
+
+
+def add(
+    plan: Plan,
+    command: Sequence[str],
+    order: Order,
+    records: Sequence[BackendRun],
+    folder: Path,
+    show: counters.Show,
+) -> None:
+    """Run `command` under ncu, and join what it counted onto the kernel table of its one record in the run `folder`.
+
+    Raises `PerfkitError`: the run is what it was then, but a report that holds something is kept.
+    """
+    record = records[0]
+    if len(records) > 1:
+        raise RunFailed(
+            f"{len(records)} processes were recorded, and ncu's report does not tell which of them a kernel is of.",
+            "Capture one process.",
+        )
+    if record.unusable:
+        raise RunFailed("There is no kernel table to join counters onto.")
+    own = folder / record.name
+    table = counters.kernel_table(own / KERNELS)
+    if not (table.frame["kind"] == "gpu_kernel").any():
+        raise RunFailed(NO_GPU)
+    counted = _counted(plan, command, order, own, show)
+    show("joining the counters onto the trace")
+    counters.join_onto(own / KERNELS, counted, 0)
+    record.nsight = counters.COUNTERS
+
+
+def _counted(plan: Plan, command: Sequence[str], order: Order, own: Path, show: counters.Show) -> counters.KernelTable:
+    show("the program runs a second time, under ncu, until one step is counted")
+    report = own / counters.COUNTERS
+    progress = ncu.Progress(show, counters.kernels_a_step(own / KERNELS))
+    with (
+        tempfile.TemporaryDirectory(prefix="perfkit-program-") as scratch,
+        open(own / LOG, "w", encoding="utf-8") as log,
+    ):
+        told = Path(scratch)
+        write(told, ORDER, dataclasses.replace(order, steps=1, stop=True, memory=False, counters=True))
+        ended = follow(
+            ncu.command(plan.ncu, report, command),
+            ncu.is_own,
+            progress,
+            lambda line: print(line, file=log),
+            launched.environment(told / ORDER, os.environ),
+            plan.limit_s,
+        )
+        print("\n".join(ended.said), file=log)
+        why = next((result.problem for _, result in read_results(told) if result.problem and not result.recorded), "")
+    try:
+        return counters.counted_in(report, ended, plan.ncu, plan.limit_s, progress)
+    except RunFailed as error:
+        if why:
+            raise RunFailed(f"Under ncu no step was counted. {why}") from error
+        raise

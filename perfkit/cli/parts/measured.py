@@ -1,0 +1,186 @@
+"""Comparisons that are measured now: `perfkit compare WORKLOAD --backend A,B`, and its self-test."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfkit.compare.launching import Program
+    from perfkit.compare.stopping import Plan
+
+ALARMS = 0.05  # more false alarms than this fail the self-test
+SELF_TEST = "mlp"  # the workload of the self-test where none is named
+
+
+def plan(launches: int, precision: float | None, time_limit: float, early: bool = True) -> Plan:
+    """How much to measure. Raises `UsageError` for what cannot be."""
+    from perfkit.compare.stopping import EARLY, Plan
+    from perfkit.errors import UsageError
+
+    if launches < 1:
+        raise UsageError("--launches must be at least 1.", "Six are the fewest that can show anything.")
+    if precision == 0:
+        raise UsageError("--precision must be above 0.", "Write --precision 1%.")
+    return Plan(launches=launches, precision=precision, time_limit=time_limit, early=EARLY if early else 0)
+
+
+def wanted(texts: Sequence[str], backend: str) -> bool:
+    """Whether `texts` are workloads to be measured. Raises `UsageError` where some are and some are not."""
+    from perfkit.compare import sources
+    from perfkit.errors import UsageError
+
+    stored = [] if backend else [text for text in texts if sources.find(text) is not None]
+    if stored and len(stored) < len(texts):
+        other = next(text for text in texts if text not in stored)
+        if _is_workload(other):
+            raise UsageError(
+                f"{stored[0]} was measured before, and {other} would be now.",
+                "Measure the workload by itself first, then compare the two folders.",
+            )
+        return False  # and the error says what is not there
+    return bool(backend) or (not stored and all(map(_is_workload, texts)))
+
+
+def _is_workload(text: str) -> bool:
+    from perfkit.errors import PerfkitError
+    from perfkit.workloads import loader
+
+    if text.endswith(".py"):
+        return True
+    try:
+        loader.find(text)
+    except PerfkitError:
+        return False
+    return True
+
+
+def folder_for(out: Path | None, texts: Sequence[str]) -> Path:
+    """Where the measurement goes."""
+    name = "-".join(Path(text).stem for text in texts)[:60]
+    return out or Path("runs") / f"compare-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def programs(
+    texts: Sequence[str], backend: str, asked: dict[str, Any], skip: bool
+) -> list[tuple[Program, str, dict[str, str]]]:
+    """A side for each workload and backend: the program, the run folder that it belongs to, and what is unavailable."""
+    from perfkit.cli.parts import options
+    from perfkit.compare.launching import Program
+    from perfkit.workloads import loader
+    from perfkit.workloads.settings import resolve_settings
+
+    given = dict(asked)
+    dimensions = options.dimensions(given.pop("dim"))
+    executors = tuple(options.names(given.pop("executors")))
+    kernel_dirs = tuple(str(k) for k in given.pop("kernels"))
+    named = options.named(options.names(backend))
+    stems = [Path(text).stem for text in texts]
+    titles = stems if len(set(stems)) == len(stems) else list(texts)
+    found = []
+    for number, text in enumerate(texts):
+        chosen = loader.find(text)
+        settings = resolve_settings(
+            chosen,
+            dimensions=dict(dimensions),
+            executors=executors,
+            kernel_dirs=kernel_dirs,
+            steps=10,
+            warmup=2,
+            **given,
+        )
+        unavailable = options.unavailable_of(named, settings, skip)
+        folder = "run" if len(texts) == 1 else f"run-{number + 1}"
+        for name, found_by in named.items():
+            words = [titles[number] if len(texts) > 1 else "", name if len(named) > 1 or len(texts) == 1 else ""]
+            label = " ".join(filter(None, words))
+            if name not in unavailable:
+                found.append((Program(label, settings, found_by), folder, unavailable))
+    return found
+
+
+def measure_into(
+    folder: Path, texts: Sequence[str], backend: str, asked: dict[str, Any], plan: Plan, check: bool, skip: bool,
+    overwrite: bool,
+) -> None:  # fmt: skip
+    """Check every side, then measure them in turns, into `folder`, which appears when it is whole.
+
+    Raises `UsageError` when `folder` holds something already.
+    """
+    from perfkit.cli.parts.shown import need_torch, progress
+    from perfkit.compare.recording import measure_into as measure
+    from perfkit.errors import UsageError
+
+    need_torch("perfkit compare")
+    sides = programs(texts, backend, asked, skip)
+    if not sides:
+        raise UsageError("No backend can run here.", "`perfkit doctor` says why.")
+    with progress() as say:
+        measure(folder, sides, plan, check, overwrite, say)
+
+
+def self_test(texts: Sequence[str], backend: str, asked: dict[str, Any], plan: Plan, tries: int, as_json: bool) -> int:
+    """Compare a workload with itself `tries` times; 1 when more than 5 % of the comparisons find a difference."""
+    from perfkit.cli.parts.shown import need_torch, progress
+    from perfkit.errors import UsageError
+
+    need_torch("perfkit compare --self-test")
+    if len(texts) > 1 or tries < 1:
+        raise UsageError("--self-test takes one workload, and at least one try.", "perfkit compare --self-test mlp")
+    sides = programs(texts or [SELF_TEST], backend, asked, False)
+    if len(sides) != 1:
+        raise UsageError("--self-test takes one backend.", "Name the one to be tested with --backend.")
+    program = sides[0][0]
+    with progress() as say:
+        found = [_try(program, plan, number, tries, say) for number in range(tries)]
+    return _report(program, found, as_json)
+
+
+def _try(program: Program, plan: Plan, number: int, of: int, say: Callable[[str, str], None]) -> dict[str, Any]:
+    """One A/A comparison, in a folder that goes away."""
+    import dataclasses
+
+    from perfkit.compare import recording
+    from perfkit.compare.judge import compare
+    from perfkit.compare.sources import load, target_of
+
+    twins = [dataclasses.replace(program, label=label) for label in ("A", "A again")]
+    with tempfile.TemporaryDirectory(prefix="perfkit-self-test-") as scratch:
+        folder = Path(scratch) / "pair"
+        own = dataclasses.replace(plan, seed=program.settings.seed + number)
+        recording.measure_into(
+            folder, [(twin, "", {}) for twin in twins], own, False, False,
+            lambda who, what: say(f"try {number + 1} of {of}", f"comparing · {who}, {what}"),
+        )  # fmt: skip
+        found = compare(load(target_of(folder)))
+        shutil.rmtree(folder)
+    pair = found.pairs[0]
+    judged = {t.metric: t.judgement for t in (pair.step, *pair.tested)}
+    return {name: {"verdict": j.verdict, "ratio": j.ratio, "low": j.low, "high": j.high} for name, j in judged.items()}
+
+
+def _report(program: Program, found: Sequence[dict[str, Any]], as_json: bool) -> int:
+    import msgspec
+
+    from perfkit.statistics.verdicts import BETTER, WORSE
+
+    tries = len(found)
+    parts = [[j["verdict"] for metric, j in one.items() if metric != "step"] for one in found]
+    wrong = (BETTER, WORSE)
+    false = [sum(one["step"]["verdict"] in wrong for one in found), sum(not set(v).isdisjoint(wrong) for v in parts)]
+    rates = {"step": false[0] / tries, "parts": false[1] / tries}
+    if as_json:
+        record = {"workload": program.settings.workload, "tries": tries, "false_alarms": rates, "comparisons": found}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
+    else:
+        verdicts = [one["step"]["verdict"] for one in found]
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
+        print(f"{program.settings.workload} against itself, {tries} comparisons: {counts}.")
+        print(f"False alarms: {false[0]} in the step ({rates['step']:.1%}), {false[1]} in a part, memory or efficiency "
+              f"({rates['parts']:.1%}); at most {ALARMS:.0%} are allowed.")  # fmt: skip
+    return 1 if max(rates.values()) > ALARMS else 0

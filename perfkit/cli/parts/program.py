@@ -1,0 +1,94 @@
+"""`perfkit capture` with torch.profiler: the program's streams are its own, so all that is said goes to stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+    from perfkit.capture import counted
+    from perfkit.programs.order import Order
+
+
+def capture(
+    command: Sequence[str],
+    order: Order,
+    out: Path | None,
+    backend: str,
+    overwrite: bool,
+    limit: int | None,
+    counters: counted.Plan | None = None,
+    reported: bool = True,
+) -> int:
+    """Capture `command` into the run folder `out`, with `counters` under ncu a second time, and report on it if it is
+    to be `reported`; the program's own exit code, 1 where that is 0 and nothing was recorded, or counted."""
+    from perfkit.capture import program
+    from perfkit.cli.parts import shown
+    from perfkit.run_folder import read_manifest
+
+    folder = out or _folder(command)
+    started = program.Program(list(command), order, folder, backend, overwrite, counters)
+    code, problem = program.capture(started, _say)
+    if problem is not None:
+        shown.complain(str(problem))
+        return code or problem.exit_code
+    unusable = reported and _report(folder, limit)
+    lacking = counters is not None and not read_manifest(folder).backends[0].nsight
+    return code or int(unusable or lacking)
+
+
+def capture_afar(
+    context: typer.Context,
+    host: str,
+    python: str,
+    command: Sequence[str],
+    out: Path | None,
+    overwrite: bool,
+    limit: int | None,
+) -> int:
+    """The same on another machine: the program runs there with our streams, and the report is made here."""
+    from perfkit.cli.parts import afar
+
+    folder = out or _folder(command)
+    code, brought = afar.do(context, host, python, folder, overwrite, heard=True)
+    unusable = brought and _report(folder, limit)
+    return code or int(unusable)
+
+
+def _report(folder: Path, limit: int | None) -> bool:
+    """Write the reports of a run folder and print the first; whether a profile in it is unusable."""
+    from perfkit import readers, render
+    from perfkit.analysis.report.analyse import analyse
+    from perfkit.cli.parts import shown
+    from perfkit.render import scalars
+
+    source = readers.read_run(folder)
+    report = analyse(source)
+    written = shown.write_reports(report, source, folder)
+    scalars.write_events(report, folder)
+    render.print_terminal(report, limit, on_stderr=True)
+    shown.say_where(written, folder, on_stderr=True)
+    return shown.complain_of_profiles(report)
+
+
+def _say(who: str, what: str) -> None:
+    import sys
+
+    print(f"perfkit: {who}: {what}", file=sys.stderr, flush=True)
+
+
+def _folder(command: Sequence[str]) -> Path:
+    from perfkit.capture import program
+
+    return Path("runs") / f"{_word(program.title_of(command))}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _word(title: str) -> str:
+    """A title as the name of a folder."""
+    import re
+
+    return re.sub(r"[^\w.-]+", "-", title.removesuffix(".py")).strip(".-") or "program"

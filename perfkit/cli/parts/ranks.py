@@ -1,0 +1,140 @@
+"""`perfkit report RANK0 RANK1 …`: traces of several ranks among what is reported on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfkit.ranks.drawing import Drawing
+    from perfkit.ranks.job import Job
+    from perfkit.ranks.members import Member
+    from perfkit.ranks.results import RanksReport
+    from perfkit.table import KernelTable
+
+NAME = "report-ranks"
+
+
+def report_ranks(paths: list[Path], out: Path | None, formats: Iterable[str], as_json: bool) -> list[Path]:
+    """Report on the traces of ranks among `paths`, if there are two or more; the other paths, in order.
+
+    A folder that is no run folder stands for the traces in it.
+    """
+    from perfkit.readers import several
+
+    files = [file for path in paths for file in several.traces_of(path)]
+    ranks = [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
+    if len(ranks) < 2:
+        return files
+    members, problems = _read(ranks)
+    if len(members) < 2:
+        for problem in problems:
+            print(f"Not compared with other ranks: {problem}", file=sys.stderr)
+        return files
+    from perfkit.ranks import beside
+    from perfkit.ranks.analyse import of_job
+    from perfkit.ranks.job import together
+
+    job, run = together(members), beside.run_of(members)
+    found = of_job(job, problems, beside.roofs(members, run), beside.environment(run))
+    written = _write(found, job, out, tuple(formats)) if out else []
+    _show(found, written, as_json)
+    return [file for file in files if file not in ranks]
+
+
+def _read(paths: list[Path]) -> tuple[list[Member], list[str]]:
+    """The ranks whose traces could be read, and a sentence for each other."""
+    from perfkit.cli.parts import shown
+    from perfkit.ranks.members import of_table
+    from perfkit.readers import several
+
+    with shown.progress() as say:
+        return several.read_all(paths, of_table, lambda text: say("ranks", f"reading{shown.FURTHER}{text}"))
+
+
+def drawn(paths: list[Path]) -> tuple[Drawing, list[str]] | None:
+    """The ranks whose traces are among `paths`, with all columns of their tables, and what is left out of them.
+
+    None where there are not two. Raises `InputError` where they are not of one job, or one of them can be read at most.
+    """
+    from perfkit.cli.parts import shown
+    from perfkit.errors import InputError
+    from perfkit.ranks.drawing import draw
+    from perfkit.ranks.job import together
+    from perfkit.readers import several
+
+    files = [file for path in paths for file in several.traces_of(path)]
+    ranks = [file for file in files if several.is_of_a_rank(file)] if len(files) > 1 else []
+    if len(ranks) < 2:
+        return None
+    with shown.progress() as say:
+        read, problems = several.read_all(
+            ranks, _with_table, lambda text: say("ranks", f"reading{shown.FURTHER}{text}")
+        )
+    if len(read) < 2:
+        raise InputError(" ".join(problems), "Give traces of several ranks of one job.")
+    job = together([member for member, _ in read])
+    return draw(job, {member.rank: table for member, table in reversed(read)}), [*problems, *job.said]
+
+
+def _with_table(table: KernelTable) -> tuple[Member, KernelTable]:
+    from perfkit.ranks.members import of_table
+
+    return of_table(table), table
+
+
+def _show(found: RanksReport, written: list[Path], as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(_json(found))
+        return
+    from rich.console import Console
+
+    from perfkit.render import page
+    from perfkit.render.pages import ranks as ranks_page
+
+    width = None if sys.stdout.isatty() else page.WIDTH
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    page.show(ranks_page.page(found), console)
+    for path in written:
+        if path.suffix == ".html":
+            console.print(f"Report: {path}", soft_wrap=True)
+    if not written:
+        console.print("No files were written: --out FOLDER writes the report as HTML and more.", soft_wrap=True)
+
+
+def _json(found: RanksReport) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+
+
+def _write(found: RanksReport, job: Job, out: Path, formats: tuple[str, ...]) -> list[Path]:
+    """Write the report's files into `out`, and where asked for the kernel table of all ranks; what was written."""
+    from perfkit.cli.parts.shown import make_folder
+    from perfkit.ranks.drawing import draw
+    from perfkit.render import TABLE_FORMATS, csv, page
+    from perfkit.render.pages import ranks as ranks_page
+    from perfkit.run_folder import write_whole
+
+    make_folder(out)
+    made = ranks_page.page(found)
+    render = {
+        "html": lambda: ranks_page.render_html(made, draw(job)),
+        "md": lambda: page.render_markdown(made),
+        "txt": lambda: page.render_text(made),
+        "json": lambda: _json(found),
+        "csv": lambda: "\n".join(ranks_page.summary_rows(found.parts)) + "\n",
+    }
+    written = []
+    for name in formats:
+        if name in render:
+            path = out / f"{NAME}.{name}"
+            write_whole(path, render[name]())
+            written.append(path)
+        elif name in TABLE_FORMATS:
+            path = out / f"{NAME}.kernels{TABLE_FORMATS[name]}"
+            csv.write_table(draw(job).joined(), path)
+            written.append(path)
+    return written

@@ -1,0 +1,75 @@
+"""Other styles of `perfkit report`: what another tool prints, from the same kernel tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfkit.table import KernelTable
+
+    Write = Callable[[str, KernelTable], str]
+
+STYLES = ("perfkit", "llmc")
+
+
+def choose(style: str, layers: int | None, pass_names: str, as_json: bool) -> Write | None:
+    """What writes a table (given its title) in `style`; None for perfkit's own report.
+
+    Raises `UsageError` for an unknown style, or for options that belong to another.
+    """
+    from perfkit.errors import UsageError
+
+    if style not in STYLES:
+        raise UsageError(f"{style} is not a style of the report.", f"Choose from {', '.join(STYLES)}.")
+    if style == "llmc":
+        return _llmc(layers, pass_names, as_json)
+    if layers is not None or pass_names:
+        raise UsageError("--layers and --pass-names belong to the llm.c style.", "Add --style llmc.")
+    return None
+
+
+def report(paths: Iterable[Path], out: Path | None, write: Write, extension: str) -> None:
+    """Print every kernel table in `paths`; where a folder `out` is given, write it there too, ending in `extension`."""
+    from perfkit import readers
+    from perfkit.errors import InputError
+    from perfkit.render import safe_name
+    from perfkit.render.cells import clean
+    from perfkit.run_folder import write_whole
+
+    texts: dict[str, str] = {}
+    for path in paths:
+        tables = readers.tables_of(readers.read(path))
+        if not tables:
+            raise InputError(f"{path} holds no kernel table.", "Run the workload again under a profiler.")
+        for name, table in tables.items():
+            title = str(path) if len(tables) == 1 else f"{path}, {name}"
+            texts[title] = write(clean(title), table)
+    if out:
+        from perfkit.cli.parts import shown
+
+        shown.make_folder(out)
+        for title, text in texts.items():
+            name = "report.llmc" if len(texts) == 1 else f"report-{safe_name(title)}.llmc"
+            write_whole(out / f"{name}{extension}", text)
+    sys.stdout.write("\n".join(texts.values()))
+
+
+def _llmc(layers: int | None, pass_names: str, as_json: bool) -> Write:
+    from perfkit.analysis import llmc_style
+
+    settings = llmc_style.Settings(llmc_style.LAYERS if layers is None else layers, llmc_style.named(pass_names))
+
+    def write(title: str, table: KernelTable) -> str:
+        summary = llmc_style.summarize(table, settings)
+        if as_json:
+            import msgspec
+
+            return msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n"
+        from perfkit.render.pages import llmc
+
+        return f"{title}\n\n{llmc.render(summary, settings)}"
+
+    return write

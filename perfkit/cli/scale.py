@@ -1,0 +1,113 @@
+"""`perfkit scale`: a step on more ranks, foretold from a run of one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from perfkit.hardware import Sweep
+    from perfkit.scale.one_rank import OneRank
+    from perfkit.scale.results import ScaleReport
+
+NAME = "scale"
+
+
+def scale(
+    run: Annotated[Path, typer.Argument(help="A run folder of one process that trains.")],
+    ranks: Annotated[str, typer.Option(help="Numbers of ranks, separated by commas.")] = "2,4,8",
+    parallel: Annotated[str, typer.Option(help="How they share the work: ddp, fsdp, zero1, separated by commas.")] = (
+        "ddp,fsdp"
+    ),
+    link: Annotated[
+        str,
+        typer.Option(
+            help="Links inside a host, then between hosts: nvlink4,ndr. Kinds: nvlink3 to 5, pcie4, pcie5, hdr, ndr, "
+            "ethernet, or a rate and a latency (50GB/s:5us). Inside a host by default as measured by "
+            "`perfkit ceilings --ranks N`, else of the GPU's kind."
+        ),
+    ] = "",
+    per_host: Annotated[int, typer.Option(help="Ranks of a host.")] = 8,
+    scaling: Annotated[
+        str, typer.Option(help="weak (the batch of each rank stays), strong (of all), or both.")
+    ] = "both",
+    backend: Annotated[str, typer.Option(help="The run's backend to foretell of; default: its first.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder for scale.html, scale.md and scale.json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> int:
+    """Foretell step time, throughput, efficiency and memory on more ranks, from the kernels of one.
+
+    Collectives take what was measured here or what a model of the links says, and overlap with computation as far as
+    the schedule of ddp, fsdp or zero1 allows. Every assumption is printed. Needs no torch and no GPU.
+    """
+    from perfkit.cli.parts import options
+    from perfkit.errors import UsageError
+    from perfkit.scale import foretell, links, one_rank
+
+    if scaling not in (*foretell.SCALINGS, "both"):
+        raise UsageError(f"--scaling {scaling} is not known.", "Choose weak, strong or both.")
+    wanted = [_number(text) for text in options.names(ranks)]
+    one = one_rank.read_one_rank(run, backend)
+    device = one.manifest.settings.device
+    network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
+    scalings = foretell.SCALINGS if scaling == "both" else (scaling,)
+    found = foretell.foretell(one, network, wanted, options.names(parallel), scalings)
+    _show(found, _write(found, out) if out else [], as_json)
+    return 0
+
+
+def _number(text: str) -> int:
+    from perfkit.errors import UsageError
+
+    if not text.isdecimal():
+        raise UsageError(f"--ranks: {text!r} is not a whole number.", "Write --ranks 8,64.")
+    return int(text)
+
+
+def _sweeps(one: OneRank) -> list[Sweep]:
+    """The sweeps of collectives that the run keeps, else those of this machine, if it is of the same kind."""
+    from perfkit.hardware import kept_ceilings
+
+    if one.ceilings.collectives:
+        return one.ceilings.collectives
+    kept = kept_ceilings(one.manifest.settings.device)
+    return kept.collectives if kept and kept.device_name == one.ceilings.device_name else []
+
+
+def _json(found: ScaleReport) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+
+
+def _write(found: ScaleReport, out: Path) -> list[Path]:
+    from perfkit.cli.parts.shown import make_folder
+    from perfkit.render import page
+    from perfkit.render.pages import scale as rendered
+    from perfkit.run_folder import write_whole
+
+    make_folder(out)
+    made = rendered.page(found)
+    texts = {"html": page.render_html(made), "md": page.render_markdown(made), "json": _json(found)}
+    paths = {out / f"{NAME}.{ending}": text for ending, text in texts.items()}
+    for path, text in paths.items():
+        write_whole(path, text)
+    return list(paths)
+
+
+def _show(found: ScaleReport, written: list[Path], as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(_json(found))
+        return
+    from rich.console import Console
+
+    from perfkit.render import page
+    from perfkit.render.pages import scale as rendered
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
+    page.show(rendered.page(found), console)
+    for path in written[:1]:
+        console.print(f"Report: {path}", soft_wrap=True)

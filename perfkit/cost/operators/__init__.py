@@ -1,0 +1,38 @@
+"""Every operator that perfkit knows, gathered from the files beside this one: one a family."""
+
+from __future__ import annotations
+
+from perfkit.cost.operators import (
+    attention,
+    convolution,
+    elementwise,
+    embedding,
+    index,
+    loss,
+    matmul,
+    movement,
+    normalization,
+    optimizer,
+    recurrent,
+    reduction,
+    structure,
+)
+from perfkit.cost.registry import Operator
+
+_ROOMS = (
+    matmul, recurrent, attention, convolution, normalization, elementwise, reduction, embedding, loss, optimizer,
+    movement, index, structure,
+)  # fmt: skip
+
+
+def _gather() -> dict[str, Operator]:
+    found: dict[str, Operator] = {}
+    for room in _ROOMS:
+        for operator in room.operators():
+            if operator.name in found:
+                raise ValueError(f"{operator.name} is listed twice")
+            found[operator.name] = operator
+    return found
+
+
+OPERATORS: dict[str, Operator] = _gather()

@@ -1,0 +1,65 @@
+"""What Dynamo counts of the compilations of this process: graphs, graph breaks, and what was compiled again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_UTILITIES = "torch._dynamo.utils"
+
+
+class Compilations:
+    """The compilations since this was made."""
+
+    def __init__(self) -> None:
+        self._breaks_before = _graph_breaks()
+        self._before = {id(metrics) for metrics in _metrics()}
+
+    def breaks(self) -> dict[str, int]:
+        """Graph breaks by reason, of which the first line tells most."""
+        since = {reason: count - self._breaks_before.get(reason, 0) for reason, count in _graph_breaks().items()}
+        return {reason: count for reason, count in since.items() if count > 0}
+
+    def warnings(self) -> list[str]:
+        """A sentence a graph break."""
+        return [
+            f"The graph breaks {times} × ({reason.splitlines()[0]}): no fusion reaches across a break."
+            for reason, times in self.breaks().items()
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Graphs, breaks and recompilations, for the manifest of a run."""
+        compiled = [_compilation(metrics) for metrics in _metrics() if id(metrics) not in self._before]
+        return {
+            "graphs": len(compiled),
+            "graph_breaks": {reason.partition("\n")[0]: count for reason, count in self.breaks().items()},
+            "recompilations": [one for one in compiled if one["again"]],
+        }
+
+
+def _graph_breaks() -> dict[str, int]:
+    """Graph breaks by reason that Dynamo has counted in this process so far."""
+    utilities = sys.modules.get(_UTILITIES)  # not imported: nothing was compiled
+    return dict(utilities.counters["graph_break"]) if utilities is not None else {}
+
+
+def _metrics() -> list[Any]:
+    """What Dynamo keeps of the last compilations of this process (64 of them), in order."""
+    utilities = sys.modules.get(_UTILITIES)
+    return list(utilities.get_compilation_metrics()) if utilities is not None else []
+
+
+def _compilation(metrics: Any) -> dict[str, Any]:
+    """The function, whether it was compiled again and by which failed guard, and the time in ns (None: unknown).
+
+    Dynamo numbers compilations frame/number: of one frame all but the first compile it again.
+    """
+    number = str(getattr(metrics, "compile_id", "") or "").rpartition("/")[2]
+    seconds = getattr(metrics, "entire_frame_compile_time_s", None)
+    reason = getattr(metrics, "recompile_reason", None) or ""
+    return {
+        "function": str(getattr(metrics, "co_name", "") or "a graph"),
+        "again": number.isdigit() and number != "0",
+        "reason": reason.splitlines()[0] if reason else "",
+        "ns": seconds * 1e9 if seconds else None,
+    }

@@ -1,0 +1,206 @@
+"""The arithmetic of a fused kernel, from its loop bodies.
+
+The FX nodes that Inductor names as a kernel's origins cannot be counted: a kernel that only takes the reciprocal root
+of a stored variance has the whole LayerNorm before it among its origins. The loop body is what the kernel computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, TensorSpec
+from perfkit.inductor.names import dtype_name, number, operator_name
+
+# Operations of a loop body that move or name data and compute nothing.
+_NOT_ARITHMETIC = {
+    "load", "store", "store_reduction", "constant", "index_expr", "to_dtype", "to_dtype_bitcast", "identity", "output",
+    "get_index", "masked", "indirect_indexing", "check_bounds", "load_seed", "partial_accumulate",
+}  # fmt: skip
+# Inductor's name of an operation → the operator whose cost per element it has, where the names differ.
+_OPERATORS = {
+    "truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "trunc_to_int": "trunc", "round_to_int": "round",
+    "ceil_to_int": "ceil", "floor_to_int": "floor", "libdevice_exp": "exp", "libdevice_sqrt": "sqrt",
+}  # fmt: skip
+_REDUCTIONS = {
+    "sum": ("sum",), "max": ("amax",), "min": ("amin",), "prod": ("prod",), "any": ("any",), "argmax": ("argmax",),
+    "argmin": ("argmin",), "welford_reduce": ("var_mean",), "welford_combine": ("var_mean",),
+    "online_softmax_reduce": ("amax", "sub", "exp", "sum"),  # the maximum of a row, and the sum of its exponentials
+}  # fmt: skip
+_COMPARISONS = {
+    "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a loop body: Inductor's name of it, the precisions of its operands and of its value, its other
+    arguments, and how often it runs: `times` is the product of the sizes of the indices that it depends on."""
+
+    name: str
+    operands: tuple[str, ...]
+    settings: tuple[Any, ...]
+    dtype: str
+    times: float
+    index: Any = None  # of a load or a store: its expression in the loop's variables
+
+
+def calls_of(leaf: Any, graph: Any) -> list[Call]:
+    """The arithmetic of one loop nest, each distinct operation once over all iterations."""
+    if getattr(leaf, "_body", None) is None:
+        return _template_calls(leaf)
+    outer, inner = (math.prod(number(size) for size in sizes) for sizes in leaf.get_ranges())
+    shape = (int(outer), int(inner)) if leaf.is_reduction() else (int(outer * inner),)
+    arithmetic = [one for one in operations_of(leaf, graph) if one.name not in _NOT_ARITHMETIC]
+    return [call for one in arithmetic for call in _calls(one, shape)]
+
+
+def operations_of(leaf: Any, graph: Any) -> list[Operation]:
+    """The distinct operations of one loop nest's body, moves of data among them; none for a template.
+
+    Inductor writes a value's expression out at every use and lets the code generator find the repetitions: so does
+    this, by giving equal expressions one key.
+    """
+    body = getattr(leaf, "_body", None)
+    if body is None:
+        return []
+    loop = _Loop(body, graph)
+    for block in (body.root_block, *body.subblocks.values()):
+        loop.number_values(block.graph)
+    return loop.operations
+
+
+def another_output(leaf: Any, seen: set[Hashable]) -> bool:
+    """Whether a loop nest of `seen` computes this one's values already; adds it there if not.
+
+    A Welford reduction gives mean, squares and weight: each is a loop nest with the whole reduction as its body.
+    """
+    if getattr(getattr(leaf.node, "data", None), "output_index", None) is None:
+        return False
+    key = (frozenset(str(node) for node in leaf.node.get_origins()), str(leaf.get_ranges()))
+    if key in seen:
+        return True
+    seen.add(key)
+    return False
+
+
+def _calls(one: Operation, shape: tuple[int, ...]) -> list[Call]:
+    """An operation over all iterations of its loop nest, as the cost model knows it."""
+    if one.name == "reduction":
+        dtype = one.operands[0] if one.operands else "fp32"
+        names = _REDUCTIONS.get(str(one.settings[2]), ("sum",))
+        return [Call(f"aten::{name}", _operands(name, shape, dtype)) for name in names]
+    size = (math.prod(shape),)
+    return [Call(f"aten::{_OPERATORS.get(one.name, one.name)}", tuple(TensorSpec(size, d) for d in one.operands))]
+
+
+def _operands(name: str, shape: tuple[int, ...], dtype: str) -> tuple[Any, ...]:
+    """What one step of a reduction works on: its loop, or for an elementwise part of it all of the elements."""
+    whole = TensorSpec((math.prod(shape),), dtype)
+    return {"sub": (whole, whole), "exp": (whole,)}.get(name, (TensorSpec(shape, dtype), (1,)))
+
+
+@dataclass(frozen=True)
+class _Value:
+    key: Hashable
+    dtype: str  # "" for what is no value (an index)
+    over: frozenset[Any]  # the variables of the loop nest that it depends on
+    index: Any = None
+
+
+class _Loop:
+    """The operations of a loop nest's body; equal values have one key."""
+
+    def __init__(self, body: Any, graph: Any) -> None:
+        self.graph = graph
+        self.sizes = {variable: number(size) for variable, size in body.var_ranges.items()}
+        self.indices = body.indexing_exprs
+        self.seen: dict[Hashable, _Value] = {}
+        self.operations: list[Operation] = []
+
+    def number_values(self, block: Any) -> None:
+        """Walk a block of operations in order, give equal values one key, and note each operation once."""
+        values: dict[Any, _Value] = {}
+        for node in block.nodes:
+            if node.op not in ("call_method", "call_module", "call_function"):
+                continue
+            used = [values[a] for a in node.args if a in values]
+            operands = used if node.op == "call_method" else []
+            settings = tuple(a for a in node.args[1:] if a not in values)
+            name = str(node.target)
+            told = (str(self.indices[str(node.args[0])]),) if name == "get_index" else tuple(map(str, settings))
+            key = (name, told, tuple(operand.key for operand in operands))
+            if key not in self.seen:
+                self.seen[key] = self._value(key, name, settings, operands, node)
+                if node.op == "call_method":
+                    self._note(name, settings, operands, self.seen[key])
+            values[node] = self.seen[key]
+
+    def _value(self, key: Hashable, name: str, settings: tuple[Any, ...], operands: list[_Value], node: Any) -> _Value:
+        if name == "get_index":
+            index = self.indices[str(node.args[0])]
+            return _Value(key, "", self._variables(index), index)
+        called = node.op == "call_method"  # else it is a block behind a mask
+        over = frozenset[Any]().union(*(o.over for o in operands)) if called else frozenset(self.sizes)
+        if name == "store_reduction":
+            over = operands[0].over  # of the index: the value is reduced
+        dtypes = [o.dtype for o in operands if o.dtype]
+        return _Value(key, _result_dtype(name, settings, dtypes, self.graph), over)
+
+    def _variables(self, index: Any) -> frozenset[Any]:
+        """The loop's variables in an index; all of them where it holds a value that was loaded."""
+        symbols = frozenset(getattr(index, "free_symbols", ()))
+        return symbols if symbols <= self.sizes.keys() else frozenset(self.sizes)
+
+    def _note(self, name: str, settings: tuple[Any, ...], operands: list[_Value], value: _Value) -> None:
+        times = math.prod(self.sizes[variable] for variable in value.over)
+        index = next((o.index for o in operands if o.index is not None), None)
+        dtypes = tuple(o.dtype for o in operands if o.dtype)
+        self.operations.append(Operation(name, dtypes, settings, value.dtype, times, index))
+
+
+def _result_dtype(target: str, settings: tuple[Any, ...], dtypes: list[str], graph: Any) -> str:
+    """The dtype of an operation's value; "" for what is no value (an index)."""
+    import torch
+
+    if target == "get_index":
+        return ""
+    if target == "load":
+        return dtype_name(graph.get_dtype(settings[0]))
+    given = next((s for s in settings if isinstance(s, torch.dtype)), None)
+    if given is not None:  # constant, index_expr, to_dtype, reduction
+        return dtype_name(given)
+    if target in _COMPARISONS:
+        return "bool"
+    candidates = dtypes[1:] if target == "where" else dtypes
+    floating = [d for d in candidates if d.startswith(("fp", "bf"))]
+    return max(floating or candidates, key=lambda d: ITEM_BYTES[d], default="fp32")
+
+
+def _template_calls(leaf: Any) -> list[Call]:
+    """The matrix products of a template (max-autotune), from the FX nodes that it stands for."""
+    nodes = leaf.node.get_origins() if leaf.node is not None else ()
+    return [call_of(node) for node in nodes if operator_name(node).split("::")[-1] in ("mm", "addmm", "bmm", "baddbmm")]
+
+
+def call_of(node: Any) -> Call:
+    """The call that an FX node stands for, with the shapes that tracing found."""
+    return Call(operator_name(node), tuple(_argument(value) for value in node.args))
+
+
+def _argument(value: Any) -> Any:
+    import torch
+
+    found = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+    if not isinstance(found, torch.Tensor):
+        return found
+    shape, strides = (tuple(int(n) for n in sizes) for sizes in (found.shape, found.stride()))
+    return TensorSpec(shape, dtype_name(found.dtype), strides)
+
+
+def operators_of(leaves: list[Any]) -> tuple[str, ...]:
+    """The operators that Inductor names as origins, sorted."""
+    origins = [node for leaf in leaves if leaf.node is not None for node in leaf.node.get_origins()]
+    return tuple(sorted({operator_name(node) for node in origins} - {""}))

@@ -1,0 +1,207 @@
+"""Recording the C++ and Triton kernels that Inductor fuses, by the names that a profiler shows."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from perfkit.cost.model import Call
+from perfkit.inductor.instructions import instructions_of
+from perfkit.inductor.loops import another_output, calls_of, operators_of
+from perfkit.inductor.provenance import CallSites, recording_sites
+from perfkit.inductor.traffic import Traffic
+
+BETWEEN = "\n\n"  # the codes of two graphs, in the text of all
+# Options under which Inductor tells of its kernels: without its cache of graphs, and on a CPU with a profiler's record
+# in each fused kernel (perfkit.backends.compile says why).
+DESCRIBED: dict[str, Any] = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+CPU_OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, **DESCRIBED}
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """A generated kernel: its minimal traffic in bytes, the operations of its loops, and the operators they come from.
+
+    Each call stands for one operation over all iterations of its loop; `operators` are aten names, as Inductor says.
+    """
+
+    bytes_read: float
+    bytes_written: float
+    calls: tuple[Call, ...]
+    # Apart from where it stems from, one source serves several places of the model: the first one is told.
+    operators: tuple[str, ...] = field(compare=False)
+    # On a GPU, of each of its loops, one after the other: bytes that it reads and writes, instructions that it issues.
+    loops: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass
+class Recording:
+    """Fused kernels by the name that a profiler shows, the generated code, and why something may be missing."""
+
+    kernels: dict[str, FusedKernel] = field(default_factory=dict)
+    code: list[str] = field(default_factory=list)
+    ambiguous: set[str] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
+    sites: CallSites = field(default_factory=CallSites)
+
+    def add(self, name: str, kernel: FusedKernel) -> None:
+        """Keep `kernel`; a name that forward and backward use for different kernels tells nothing and is dropped."""
+        if self.kernels.setdefault(name, kernel) != kernel:
+            self.ambiguous.add(name)
+            self.warn(f"Two different fused kernels are called {name}: their FLOP and bytes are left out.")
+
+    def known(self) -> dict[str, FusedKernel]:
+        """The kernels that their names identify."""
+        return {name: kernel for name, kernel in self.kernels.items() if name not in self.ambiguous}
+
+    def warn(self, text: str) -> None:
+        """Add a warning once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+@contextlib.contextmanager
+def recording(into: Recording) -> Iterator[None]:
+    """Record into `into` each kernel and each graph's code that Inductor generates while the block runs."""
+    try:
+        from torch._inductor.codegen.cpp import CppScheduling
+        from torch._inductor.codegen.triton import TritonScheduling
+        from torch._inductor.graph import GraphLowering
+    except ImportError as error:
+        into.warn(f"The fused kernels have no FLOP and bytes: this torch's Inductor differs ({error}).")
+        yield
+        return
+    with (
+        _replaced(CppScheduling, "define_kernel", functools.partial(_recording_kernels, into), into),
+        _replaced(TritonScheduling, "define_kernel", functools.partial(_recording_triton, into), into),
+        _replaced(TritonScheduling, "codegen_comment", functools.partial(_recording_comment, into), into),
+        _replaced(GraphLowering, "save_output_code", functools.partial(_recording_code, into), into),
+        recording_sites(into.sites, into.warn),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: type, name: str, wrap: Callable[[Any], Any], into: Recording) -> Iterator[None]:
+    """Put `wrap(attribute)` in the place of a class's attribute while the block runs; warn where there is none."""
+    if name not in vars(owner):
+        into.warn(f"The fused kernels are not fully described: this torch's Inductor has no {owner.__name__}.{name}.")
+        yield
+        return
+    original = vars(owner)[name]
+    setattr(owner, name, wrap(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _recording_kernels(into: Recording, original: Any) -> Any:
+    def define_kernel(self: Any, src_code: str, nodes: Any, kernel_args: Any = None) -> str:
+        from torch._inductor.virtualized import V
+
+        name: str = original(self, src_code, nodes, kernel_args)
+        try:
+            args = self.kernel_group.args if kernel_args is None else kernel_args
+            into.sites.shown[name] = profiled_name(src_code, name)
+            into.add(into.sites.shown[name], describe(nodes, args, V.graph))
+        except Exception as error:  # a private structure that changed must never break the user's compilation
+            into.warn(f"Some fused kernels have no FLOP and bytes: {name}: {type(error).__name__}: {error}.")
+        return name
+
+    return define_kernel
+
+
+def _recording_triton(into: Recording, original: Any) -> Any:
+    """A Triton kernel's launch is shown under the kernel's name; its scheduler's nodes stand among markers of loops."""
+
+    def define_kernel(self: Any, *args: Any, **settings: Any) -> str:
+        from torch._inductor.virtualized import V
+
+        name: str = original(self, *args, **settings)
+        into.sites.defined = name
+        try:
+            _, node_schedule, kernel = args[:3]
+            nodes = [node for node in node_schedule if hasattr(node, "get_nodes")]
+            if nodes:
+                found = describe(nodes, kernel.args, V.graph)
+                into.add(name, replace(found, loops=_loops(node_schedule, kernel, V.graph)))
+        except Exception as error:  # a private structure that changed must never break the user's compilation
+            into.warn(f"Some fused kernels have no FLOP: {name}: {type(error).__name__}: {error}.")
+        return name
+
+    return define_kernel
+
+
+def _recording_comment(into: Recording, original: Any) -> Any:
+    """A kernel that reduces rows and columns at once is called without being told of: the comment before its call has
+    no name. It is the one that was written right before."""
+
+    def codegen_comment(self: Any, node_schedule: Any, kernel_name: str | None = None) -> Any:
+        from torch._inductor.virtualized import V
+
+        if kernel_name is None and into.sites.defined:
+            into.sites.called(V.graph, into.sites.defined, node_schedule, False)
+        return original(self, node_schedule, *((kernel_name,) if kernel_name is not None else ()))
+
+    return codegen_comment
+
+
+def _loops(node_schedule: Any, kernel: Any, graph: Any) -> tuple[tuple[float, float], ...]:
+    """Bytes and instructions of each loop of a Triton kernel: markers in its schedule end them, and where a block holds
+    its rows whole there is one."""
+    parts: list[list[Any]] = [[]]
+    for node in node_schedule:
+        if hasattr(node, "get_nodes"):
+            parts[-1].extend(node.get_nodes())
+        elif not getattr(kernel, "persistent_reduction", False):
+            parts.append([])
+    written = frozenset(dep.name for part in parts for leaf in part for dep in leaf.read_writes.writes)
+    found = []
+    for part in filter(None, parts):
+        moved, seen = Traffic(part, kernel.args, graph, written), set[Hashable]()
+        distinct = [leaf for leaf in part if not another_output(leaf, seen)]
+        found.append((moved.read() + moved.written(), instructions_of(distinct, graph)))
+    return tuple(found)
+
+
+def _recording_code(into: Recording, original: Any) -> Any:
+    before = original.__func__ if isinstance(original, staticmethod) else original  # Inductor's own hook: mostly None
+
+    def save_output_code(code: str) -> None:
+        from torch._inductor.virtualized import V
+
+        first_line = 1 + sum(text.count("\n") + len(BETWEEN) for text in into.code)
+        into.code.append(code)
+        try:
+            into.sites.close(V.graph, code, first_line)
+        except Exception as error:  # a private structure that changed must never break the user's compilation
+            into.warn(f"Some compiled kernels are placed by alignment only: {type(error).__name__}: {error}.")
+        if before is not None:
+            before(code)
+
+    return staticmethod(save_output_code)
+
+
+def profiled_name(source: str, name: str) -> str:
+    """What a profiler shows for the kernel called `name`: the text that its source records.
+
+    Fused loops record `graph_N_` and their name, a template (a matrix product) a name of its own.
+    """
+    found = re.search(r'RAIIAtenRecordFunctionHandle [^("]+\("([^"]+)"', source)
+    if found is None:
+        return name
+    return found.group(1).replace("Placeholder.DESCRIPTIVE_NAME", name).replace("Placeholder.KERNEL_NAME", "kernel")
+
+
+def describe(nodes: Any, args: Any, graph: Any) -> FusedKernel:
+    """Describe the kernel made of the scheduler's `nodes`, whose arguments are `args`, in Inductor's `graph`."""
+    leaves = [leaf for node in nodes for leaf in node.get_nodes()]
+    traffic = Traffic(leaves, args, graph)
+    seen: set[Hashable] = set()
+    calls = tuple(call for leaf in leaves if not another_output(leaf, seen) for call in calls_of(leaf, graph))
+    return FusedKernel(traffic.read(), traffic.written() + traffic.scratch(), calls, operators_of(leaves))

@@ -1,0 +1,28 @@
+"""The work of a generated kernel by the cost model, as plain data that any process can write down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfkit.cost import CostModel
+from perfkit.cost.shapes import vector_unit
+from perfkit.inductor.recording import FusedKernel
+
+
+def work_of(kernel: FusedKernel) -> dict[str, Any]:
+    """The fields of a `DeclaredKernel`: its FLOP by the cost model, 1 an element for an operation that it has not."""
+    model = CostModel()
+    flop: dict[str, float] = {}
+    for call in kernel.calls:
+        cost = model.cost(call)
+        one_each = {vector_unit(call.tensor(0).dtype): float(call.tensor(0).numel)} if call.tensors else {}
+        for unit, amount in (one_each if cost is None else cost.flop).items():
+            flop[unit] = flop.get(unit, 0.0) + amount
+    return {
+        "flop": flop,
+        "bytes_read": kernel.bytes_read,
+        "bytes_written": kernel.bytes_written,
+        "operators": tuple(name for name in kernel.operators if model.kind(name) == "work"),
+        "loops": kernel.loops,
+        "family": "matmul" if any(unit.startswith("matrix") for unit in flop) else "fused",
+    }

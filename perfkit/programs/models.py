@@ -1,0 +1,50 @@
+"""The models of a program: the outermost modules that it calls, and the paths of what is in them."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from perfkit.programs import names
+
+
+class Models:
+    """Modules that were called from outside of all modules, remembered without keeping them alive.
+
+    With `wrappers_are_models` a compiled model goes by the path of what it wraps: its kernels tell their own modules.
+    """
+
+    def __init__(self) -> None:
+        self.wrappers_are_models = False
+        self._called: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._paths: dict[int, str] = {}
+
+    def add(self, module: torch.nn.Module) -> None:
+        """A module was called from outside, or traced by a compiler."""
+        if id(module) not in self._called:
+            self._called[id(module)] = weakref.ref(module)
+            self._paths = {}
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._called.clear()
+
+    def found(self) -> list[torch.nn.Module]:
+        """The models, none of which lies in another, the largest first."""
+        return names.outermost([m for ref in self._called.values() if (m := ref()) is not None])
+
+    def paths(self) -> dict[int, str]:
+        """The path of each module of the models by its identity."""
+        return names.paths(self.found())
+
+    def path_of(self, module: torch.nn.Module) -> str:
+        """The path of a module; "" for the model itself."""
+        path = self._paths.get(id(module))
+        if path is None:
+            self._paths = self.paths()
+            path = self._paths.get(id(module))
+            if path is None:
+                path = names.of_wrapper(module, self._paths, self.wrappers_are_models)
+            self._paths[id(module)] = path
+        return path

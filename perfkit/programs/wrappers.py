@@ -1,0 +1,154 @@
+"""Wrappers of torch's functions, through which a program tells what it does: calls, optimizer steps, graphs, marks.
+
+Wrappers, not hooks: a compiler that traces a model looks at the hooks of modules, warns of global ones, and compiles
+again when they come or go. A wrapper that is traced calls what it wraps, and leaves no trace in the graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from perfkit import ranges
+from perfkit.programs.patches import Patches
+from perfkit.programs.recorder import DONE, WARMING
+from perfkit.programs.steps import MARK, OPTIMIZER, REPLAY
+
+if TYPE_CHECKING:
+    from perfkit.programs.watch import Watcher
+
+_compiling = torch.compiler.is_compiling
+
+
+class Wrappers:
+    """Tells `watcher` of what the thread that made it does; work of other threads is placed, and ends no steps."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher, self._marks, self._recorder = watcher, watcher.marks, watcher.recorder
+        self._thread = threading.get_ident()
+        self._depth = self._optimizing = 0
+        self._stepped = False
+
+    def install(self, patches: Patches) -> None:
+        """Wrap what tells of steps and modules."""
+        patches.wrap(torch.nn.Module, "__call__", self._module_call)
+        patches.wrap(torch.optim.Optimizer, "profile_hook_step", self._hooked_step)
+        patches.wrap(torch.amp.GradScaler, "step", self._scaler_step)
+        patches.wrap(torch.cuda.CUDAGraph, "replay", self._replay)
+        patches.wrap(torch.profiler.profile, "step", self._profiler_step)
+
+    def install_passes(self, patches: Patches) -> None:
+        """Wrap what tells of passes, which only matter while steps are recorded."""
+        patches.wrap(torch.autograd, "backward", self._backward)
+        patches.wrap(torch.autograd, "grad", self._backward)
+        patches.wrap(torch.optim.Optimizer, "zero_grad", self._zero_grad)
+
+    def _elsewhere(self) -> bool:
+        """Whether a compiler traces this call, another thread makes it, or nobody watches."""
+        return _compiling() or self._watcher.idle or threading.get_ident() != self._thread
+
+    def _quiet(self) -> bool:
+        """Whether nothing is recorded now."""
+        return self._recorder.state in (WARMING, DONE) or not self._recorder.marks
+
+    def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._elsewhere():
+                return self._other_thread(original, module, args, kwargs)
+            outermost = self._depth == 0 and not self._marks.in_backward
+            if outermost:
+                self._watcher.called(module, args, kwargs)
+            self._depth += 1
+            try:
+                if self._quiet():
+                    return original(module, *args, **kwargs)
+                with self._marks.module(module, outermost):
+                    return original(module, *args, **kwargs)
+            finally:
+                self._depth -= 1
+
+        return __call__
+
+    def _other_thread(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+        """A call that tells of no step: it is traced, or autograd's thread computes a block again."""
+        if self._watcher.idle or _compiling() or self._quiet():
+            return original(module, *args, **kwargs)
+        with self._marks.module(module):
+            return original(module, *args, **kwargs)
+
+    def _hooked_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Around the wrapper that every optimizer's step gets when the first of its class is made."""
+
+        def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
+            made = original(function)
+
+            def step(*args: Any, **kwargs: Any) -> Any:
+                if self._optimizing or self._elsewhere():
+                    return made(*args, **kwargs)
+                return self._optimizer_step(made, args, kwargs)
+
+            step.__dict__.update(made.__dict__)
+            step.__wrapped__ = made  # type: ignore[attr-defined]
+            step.__name__, step.__doc__ = made.__name__, made.__doc__
+            return step
+
+        return profile_hook_step
+
+    def _optimizer_step(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._optimizing += 1
+        try:
+            result = call(*args, **kwargs) if self._quiet() else self._marks.optimizer(args, kwargs, call)
+        finally:
+            self._optimizing -= 1
+        self._stepped = True
+        self._watcher.signal(OPTIMIZER, id(args[0]))
+        return result
+
+    def _scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A scaler leaves the optimizer's step out where gradients overflowed: the iteration ends all the same."""
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._stepped = False
+            result = original(scaler, optimizer, *args, **kwargs)
+            if not self._stepped:
+                self._watcher.signal(OPTIMIZER, id(optimizer))
+            return result
+
+        return step
+
+    def _replay(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def replay(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth == 0 and not self._optimizing and not self._marks.in_backward:
+                self._watcher.signal(REPLAY, id(graph))
+            return original(graph, *args, **kwargs)
+
+        return replay
+
+    def _profiler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(profiler: Any) -> Any:
+            result = original(profiler)
+            if profiler is not self._recorder.profiler:
+                self._watcher.signal(MARK, 0)
+            return result
+
+        return step
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._elsewhere():
+                return original(*args, **kwargs)
+            return self._marks.backward(lambda: original(*args, **kwargs))
+
+        return backward
+
+    def _zero_grad(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def zero_grad(*args: Any, **kwargs: Any) -> Any:
+            if _compiling() or self._watcher.idle:
+                return original(*args, **kwargs)
+            with ranges.in_pass("zero_grad"):
+                return original(*args, **kwargs)
+
+        return zero_grad

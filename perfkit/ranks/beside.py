@@ -1,0 +1,41 @@
+"""What lies beside the traces of ranks: the links that were measured where they were recorded, and the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from perfkit import hardware
+from perfkit.errors import InputError
+from perfkit.hardware import Sweep
+from perfkit.ranks.members import Member
+from perfkit.run_folder import CEILINGS, is_run_folder, read_manifest
+
+
+def run_of(members: Sequence[Member]) -> Path | None:
+    """The run folder that the traces lie in; None outside of one."""
+    folder = Path(members[0].path).absolute().parent.parent
+    return folder if is_run_folder(folder) else None
+
+
+def roofs(members: Sequence[Member], run: Path | None) -> list[Sweep]:
+    """The sweeps of collectives on the machine of the traces: those of their run, else those kept here where the GPUs
+    are of the same kind."""
+    try:
+        found = hardware.from_json((run / CEILINGS).read_bytes()).collectives if run else []
+    except (OSError, ValueError):
+        found = []
+    if found:
+        return found
+    kept = hardware.kept_ceilings("cuda")
+    names = {gpu.get("name") for member in members for gpu in member.facts.get("gpus") or []}
+    return kept.collectives if kept and names == {kept.device_name} else []
+
+
+def environment(run: Path | None) -> dict[str, Any]:
+    """The environment of the run; empty without one."""
+    try:
+        return read_manifest(run).environment if run else {}
+    except InputError:
+        return {}

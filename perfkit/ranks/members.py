@@ -1,0 +1,167 @@
+"""One rank's trace, as much of it as the ranks together need, and whether the traces belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfkit.errors import InputError
+from perfkit.ranks.processors import on_cpu
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfkit.table import KernelTable
+
+_COLUMNS = (
+    "name", "short_name", "kind", "family", "device", "stream", "step", "pass", "layer", "shapes", "order", "start_ns",
+    "duration_ns", "collective", "group", "message_bytes", "algorithm",
+    "protocol",
+)  # fmt: skip
+_FACTS = ("step_ns", "per_step", "gaps", "idle", "origin_ns", "step_names", "distributed", "gpus")
+_COMPUTING = ("gpu_kernel", "cpu_op")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A rank: the rows of its kernel table (chosen columns), and the facts about its steps and its host."""
+
+    rank: int
+    world_size: int
+    path: str
+    frame: pd.DataFrame
+    facts: dict[str, Any]
+
+    @property
+    def steps(self) -> int:
+        return len(self.facts["step_ns"])
+
+    @property
+    def step_ns(self) -> np.ndarray:
+        """Wall time of each step."""
+        return np.asarray(self.facts["step_ns"], float)
+
+    @property
+    def start(self) -> np.ndarray:
+        """When each row began, in ns of this rank's own clock."""
+        return self.frame["start_ns"].to_numpy(float)
+
+    @property
+    def end(self) -> np.ndarray:
+        return self.start + np.nan_to_num(self.frame["duration_ns"].to_numpy(float))
+
+    @property
+    def step(self) -> np.ndarray:
+        """The step of each row, −1 outside."""
+        return self.frame["step"].fillna(-1).to_numpy(np.int64)
+
+    @property
+    def is_collective(self) -> np.ndarray:
+        return (self.frame["family"] == "collective").to_numpy(bool, na_value=False)
+
+    @property
+    def is_compute(self) -> np.ndarray:
+        """Kernels of a GPU; on a rank without one, operators on the CPU."""
+        kernel = self.frame["kind"].isin(_COMPUTING).to_numpy(bool, na_value=False)
+        return kernel & ~self.is_collective
+
+    @property
+    def on_gpu(self) -> bool:
+        return "gpus" in self.facts
+
+    @property
+    def is_copy(self) -> np.ndarray:
+        return (self.frame["kind"] == "memcpy").to_numpy(bool, na_value=False)
+
+
+def of_table(table: KernelTable) -> Member:
+    """The member that a trace's kernel table makes. Raises `InputError` for a table without a rank or a GPU."""
+    path = table.source.get("path", "the table")
+    said = table.facts.get("distributed")
+    if not said:
+        raise InputError(
+            f"{path} does not say which rank it is of.",
+            "Record it with torch.distributed initialised: torch.profiler then writes distributedInfo.",
+        )
+    facts = {name: table.facts[name] for name in _FACTS if name in table.facts}
+    frame = table.frame[list(_COLUMNS)].copy()
+    if "per_step" not in table.facts:
+        if not table.facts.get("cpu_collectives"):
+            raise InputError(
+                f"{path} holds no collective of a GPU or a CPU, so that its waiting for other ranks cannot be told.",
+                "Report on each rank by itself.",
+            )
+        frame, more = on_cpu(frame, table.facts)
+        facts |= more
+    return Member(said["rank"], said["world_size"], str(path), frame, facts)
+
+
+def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
+    """Those that belong to one job, by rank, and sentences about the others and about ranks that are missing.
+
+    Raises `InputError` where fewer than two are left.
+    """
+    problems: list[str] = []
+    sizes = [m.world_size for m in members]
+    world = max(set(sizes), key=sizes.count) if sizes else 0
+    kept: dict[int, Member] = {}
+    for member in members:
+        if member.world_size != world:
+            problems.append(
+                f"{member.path} is of a job of {member.world_size} ranks, the others are of one of {world}: left out."
+            )
+        elif member.rank in kept:
+            problems.append(f"{member.path} is of rank {member.rank}, as {kept[member.rank].path} is: left out.")
+        else:
+            kept[member.rank] = member
+    if len(kept) < 2:
+        raise InputError(
+            "There are not two ranks of one job among these traces. " + " ".join(problems),
+            "Give the traces of several ranks, recorded in the same steps.",
+        )
+    missing = sorted(set(range(world)) - set(kept))
+    if missing:
+        named = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+        ranks = "rank is" if len(missing) == 1 else "ranks are"
+        problems.append(
+            f"{len(missing)} of {world} {ranks} not here ({named}): whether others wait for a missing rank is not told."
+        )
+    return [kept[rank] for rank in sorted(kept)], problems
+
+
+def same_steps(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
+    """The members cut to the steps that all of them recorded, by the names of the steps where they are numbered."""
+    names = [m.facts.get("step_names") or [str(i) for i in range(m.steps)] for m in members]
+    shared = [name for name in names[0] if all(name in other for other in names)]
+    if all(list(other) == shared for other in names):
+        return list(members), []
+    if not shared:
+        raise InputError(
+            "The ranks recorded different steps: "
+            + "; ".join(_span(m, n) for m, n in zip(members, names, strict=True)),
+            "Record the same steps on every rank.",
+        )
+    cut = [_cut(m, [list(n).index(s) for s in shared]) for m, n in zip(members, names, strict=True)]
+    return cut, [f"The ranks recorded different steps: the {len(shared)} that all of them have are compared."]
+
+
+def _span(member: Member, names: Sequence[str]) -> str:
+    return f"rank {member.rank} {names[0]} to {names[-1]}" if names else f"rank {member.rank} none"
+
+
+def _cut(member: Member, steps: Sequence[int]) -> Member:
+    """The member with these of its steps alone, numbered anew."""
+    import pandas as pd
+
+    new = np.full(member.steps + 1, -1, np.int64)
+    new[list(steps)] = np.arange(len(steps))
+    number = new[member.step]
+    frame = member.frame[number >= 0].copy()
+    frame["step"] = pd.array(number[number >= 0], "Int64")
+    facts = dict(member.facts)
+    for name in ("step_ns", "per_step", "step_names"):
+        facts[name] = [member.facts[name][i] for i in steps]
+    return Member(member.rank, member.world_size, member.path, frame, facts)

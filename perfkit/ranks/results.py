@@ -1,0 +1,147 @@
+"""The records of a report on several ranks. Times in ns, amounts in bytes, bandwidth in bytes/s; None is unknown."""
+
+from __future__ import annotations
+
+import msgspec
+
+from perfkit.analysis.results import Finding, Unjudged
+from perfkit.hardware.collectives.results import Sweep
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A median over steps with its 95 % interval (bootstrap; the range below five steps)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Clock(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's clock beside that of the first: `offset_ns` at the start, `drift` in ns a ns, and how far the ends of
+    collectives then lie apart (`residual_ns`, the median). `collectives` is how many told it; 0: not aligned."""
+
+    rank: int
+    collectives: int
+    offset_ns: float | None = None
+    drift: float = 0.0
+    residual_ns: float | None = None
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of one rank, the mean over its steps: unions of intervals.
+
+    `waiting_ns` + `exposed_ns` + `overlapped_ns` is all of its communication: waiting for other ranks, transfer that
+    nothing covers, transfer beside computation. `overlap` is the share of communication that computation covers,
+    waiting included; `overlap_hta` is HolisticTraceAnalysis' figure of it, with its rounding.
+    """
+
+    rank: int
+    device: str
+    step_ns: float
+    compute_ns: float
+    copy_ns: float
+    waiting_ns: float
+    exposed_ns: float
+    overlapped_ns: float
+    idle_ns: float
+    overlap: float | None
+    overlap_hta: float | None
+    idle: dict[str, float]
+    late_ns: Interval
+    late_steps: int
+    steps: int
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True):
+    """All calls of one operation with one message in one group. Counts and times are of a step and one rank.
+
+    `latency_ns` is the median of the calls' own times, `waiting_ns` what all ranks together wait in these calls,
+    `skew_ns` the median time from the first rank's arrival to the last one's. Bandwidths are of the median call.
+    """
+
+    operation: str
+    group: str
+    ranks: int
+    message_bytes: float | None
+    dtype: str
+    algorithm: str
+    count: float
+    latency_ns: float
+    waiting_ns: float
+    skew_ns: float
+    algorithm_bandwidth: float | None
+    bus_bandwidth: float | None
+    roof: float | None = None
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """What a late rank does longer than the others: `kind` is host, kernels, work, or copies; `ns` a step."""
+
+    kind: str
+    ns: float
+    text: str
+
+
+class Straggler(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that others wait for: how long a step (with its interval), in how many steps, and the causes."""
+
+    rank: int
+    late_ns: Interval
+    late_steps: int
+    steps: int
+    causes: list[Cause]
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step would take at least if something were ideal; a bound, by `how`."""
+
+    name: str
+    step_ns: float
+    saves_ns: float
+    how: str
+
+
+class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
+    """Computation of a pass, or of a layer, a step: of the rank with the most and of the one with the least."""
+
+    what: str
+    most_rank: int
+    most_ns: float
+    least_rank: int
+    least_ns: float
+
+
+class RanksFinding(Finding, frozen=True, kw_only=True):
+    """Something worth doing about several ranks, and the ranks that it is about (none: all of them).
+
+    `saving_ns` is what mending it saves a step at most; `saving_low_ns` and `saving_high_ns` are its 95 % interval
+    where it was measured step by step.
+    """
+
+    ranks: list[int] = []
+    saving_low_ns: float | None = None
+    saving_high_ns: float | None = None
+
+
+class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the traces of several ranks tell together. `problems` are sentences about what could not be told, `roofs`
+    the sweeps of collectives measured on the machine of the traces."""
+
+    title: str
+    world_size: int
+    backend: str
+    paths: dict[int, str]
+    steps: int
+    step_ns: Interval
+    headline: list[str]
+    parts: list[Part]
+    collectives: list[Collective]
+    stragglers: list[Straggler]
+    what_ifs: list[WhatIf]
+    imbalance: list[Imbalance]
+    clocks: list[Clock]
+    problems: list[str]
+    roofs: list[Sweep] = []
+    findings: list[RanksFinding] = []
+    unjudged: list[Unjudged] = []
+    schema: int = 1

@@ -1,0 +1,14 @@
+"""What a training step written by hand is made of: an arena of tensors, kernels into given tensors, marks.
+
+A workload may bring such a step beside its model (`Workload.by_hand`), and the backend `llmc` runs it: no autograd,
+each tensor allocated once, every kernel named. Matrix products come from PyTorch's libraries by their `out=` forms; the
+rest are operations of the kernel catalog. What steps of language models share is in `perfkit.raw.language`.
+"""
+
+from __future__ import annotations
+
+from perfkit.raw.arena import Arena
+from perfkit.raw.calls import Kernels, at, product
+from perfkit.raw.step import RawStep
+
+__all__ = ["Arena", "Kernels", "RawStep", "at", "product"]

@@ -1,0 +1,29 @@
+"""Nsight Systems: exports, and reports where nsys can export them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfkit.readers.formats import Format
+from perfkit.table import KernelTable
+
+_SQLITE, _REPORT = b"SQLite format 3\0", b"NVIDIA Tegra Profiler Report"
+
+
+def knows(path: Path, head: bytes) -> bool:
+    return head.startswith((_SQLITE, _REPORT))
+
+
+def read(path: Path) -> KernelTable:
+    with path.open("rb") as file:
+        exported = file.read(len(_SQLITE)) == _SQLITE
+    if exported:
+        from perfkit.readers.nsys.capture import read_export
+
+        return read_export(path)
+    from perfkit.readers.nsys.export import read_report
+
+    return read_report(path)
+
+
+FORMAT = Format("sqlite exports of Nsight Systems", knows, read)

@@ -1,0 +1,339 @@
+"""The report's tables, one function a table: results in, text cells out. Every text renderer shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from perfkit import units
+from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report, Roof
+from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, figures, table, words
+from perfkit.render.marks import efficiencies, flags, notes
+from perfkit.render.sentences import used_roofs
+
+STATUS = {
+    "ok": ("✓ correct", "good"),
+    "wrong": ("✗ wrong", "bad"),
+    "failed": ("✗ failed", "bad"),
+    "unavailable": ("– not here", "dim"),
+}
+FAULTY = ("wrong", "failed")
+WHY = 30  # characters that a column of reasons keeps
+SHORT_PASS = {
+    "encoder": "enc", "forward": "fwd", "classifier": "cls", "prefill": "pre", "decode": "dec", "backward": "bwd",
+    "optimizer": "opt",
+}  # fmt: skip
+
+
+def status(backend: BackendReport) -> Cell:
+    """A backend's standing in a word: what its figures are worth."""
+    if backend.status == "ok" and backend.correctness is None:
+        return Cell("not checked", "dim")
+    return Cell(*STATUS.get(backend.status, (clean(backend.status, 20), "bad")))
+
+
+def label(backend: BackendReport) -> str:
+    """A backend's name at the head of a column, marked where its result is not right."""
+    return f"✗ {clean(backend.name, 14)}" if backend.status in FAULTY else clean(backend.name, 16)
+
+
+def _only_reference(report: Report, backend: BackendReport) -> bool:
+    """Whether a run used this backend as the reference alone: it ran, and was not timed."""
+    return report.settings is not None and not backend.timed and backend.status != "unavailable"
+
+
+def backends(report: Report) -> Table:
+    """Correctness and speed of every backend, and why one has no figures."""
+    rows = report.backends
+    tones = ["bad" if b.status in FAULTY else "strong" for b in rows]
+    figure_tones = [t if t == "bad" else "" for t in tones]
+    sample = report.workload.sample_name if report.workload else "samples"
+    steps = units.scale_for([v for b in rows if b.step for v in (b.step.low, b.step.high)], "ns")
+    return table(
+        "Backends",
+        words(
+            "backend",
+            [f"{b.name} (reference)" if _only_reference(report, b) else b.name for b in rows],
+            tones,
+            name=True,
+        ),
+        Column("result", tuple(status(b) for b in rows), numeric=False),
+        figures("step", [b.step.value if b.step else None for b in rows], "ns", figure_tones, scale=steps),
+        spread("95 % CI", [b.step for b in rows], steps),
+        Column("speed-up", tuple(_speedup(b) for b in rows)),
+        figures(f"{sample}/s", [b.samples_per_second for b in rows], ""),
+        figures("memory", [b.peak_memory_bytes for b in rows], "iB", priority=1),
+        figures("MFU", [b.mfu for b in rows], "%"),
+        efficiencies(rows),
+        figures("prepare", [b.prepare_ns for b in rows], "ns", priority=2),
+        notes=[
+            *(f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason),
+            *flags((b.name, b, b.kernel_ns) for b in rows),
+        ],
+    )
+
+
+def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale, *, priority: int = 0) -> Column:
+    """A column of 95 % intervals as low–high, in one scale."""
+    texts = [f"{scale.number(i.low)}–{scale.number(i.high)}" if i else units.ABSENT for i in intervals]
+    return Column(header, tuple(Cell(t, "dim") for t in texts), scale.suffix, True, priority)
+
+
+def _speedup(backend: BackendReport) -> Cell:
+    """How many times as fast as eager in this run: no verdict, for that takes launches. A wrong backend has none."""
+    if backend.status in FAULTY:
+        return Cell("none", "bad")
+    if backend.speedup is None:
+        return Cell(units.ABSENT)
+    return Cell(f"{backend.speedup.value:.2f}×")
+
+
+def accounting(chosen: Sequence[BackendReport]) -> Table | None:
+    """Where the profiled step went: kernels, gaps by cause and the rest, beside the step without a profiler."""
+    known = [(b, b.accounting) for b in chosen if b.accounting]
+    if not known:
+        return None
+    per = known[0][0].per
+    timed = any(a.timed_step_ns is not None for _, a in known)
+    causes = list(dict.fromkeys(g.cause for _, a in known for g in a.gaps))
+    scale = column_scale([t for _, a in known for t in (a.profiled_step_ns, *(g.time_ns for g in a.gaps))], "ns")
+    last = ["timed step"] if timed else []
+    columns = [words(f"part of the {per}", ["kernels", *causes, "other", f"profiled {per}", *last])]
+    for backend, a in known:
+        gaps = {g.cause: g.time_ns for g in a.gaps}
+        parts = [a.kernel_ns, *(gaps.get(c) for c in causes), a.other_ns, a.profiled_step_ns]
+        tones = [*[""] * (len(parts) - 1), "strong", *("strong" for _ in last)]
+        header = label(backend) if len(known) > 1 else "time"
+        ends = [a.timed_step_ns] if timed else []
+        columns.append(figures(header, [*parts, *ends], "ns", tones, scale=scale))
+        shares = [None if p is None else p / a.profiled_step_ns for p in parts]
+        columns.append(
+            figures("share", [*shares, *[None for _ in ends]], "%", ["dim"] * len(parts), priority=int(len(known) > 1))
+        )
+    if len(known) == 1:
+        texts = {g.cause: g.text for g in known[0][1].gaps}
+        columns.append(
+            words("", ["", *(texts.get(c, "") for c in causes), "no cause found", "", *("" for _ in last)], priority=2)
+        )
+    overheads = [f"{clean(b.name, 40)} {a.profiler_overhead:+.1%}" for b, a in known if a.profiler_overhead is not None]
+    notes = (
+        [f"Profiler overhead (profiled step over one without a profiler): {', '.join(overheads)}."] if overheads else []
+    )
+    return table(f"Accounting of the {per}", *columns, notes=notes)
+
+
+def timeline(backend: BackendReport, limit: int | None = None) -> list[Table]:
+    """What a trace tells beside its kernels: NVTX ranges, copies, waits. Only those that there are."""
+    made = [_ranges(backend, limit), _transfers(backend), _waits(backend)]
+    return [one for one, rows in zip(made, (backend.ranges, backend.transfers, backend.waits), strict=True) if rows]
+
+
+def _ranges(backend: BackendReport, limit: int | None) -> Table:
+    shown = backend.ranges[:limit]
+    what = "Annotations" if backend.kind == "trace" else "NVTX ranges"
+    return table(
+        _counted(f"{what} by kernel time", len(shown), len(backend.ranges)),
+        words("range", [r.name for r in shown], name=True),
+        figures("count", [r.count for r in shown], "count"),
+        figures("on the host", [r.host_ns for r in shown], "ns"),
+        figures("kernels", [r.kernels for r in shown], "count"),
+        figures("kernel time", [r.kernel_ns for r in shown], "ns"),
+        figures("share", [r.share for r in shown], "%", ["dim"] * len(shown)),
+    )
+
+
+def _transfers(backend: BackendReport) -> Table:
+    rows = backend.transfers
+    return table(
+        "Copies",
+        words("copy", [t.name for t in rows], name=True),
+        figures("count", [t.count for t in rows], "count"),
+        figures("time", [t.time_ns for t in rows], "ns"),
+        figures("moved", [t.bytes for t in rows], "B"),
+        figures("bandwidth", [t.bandwidth for t in rows], "B/s"),
+    )
+
+
+def _waits(backend: BackendReport) -> Table:
+    rows = backend.waits
+    return table(
+        "Waits for the GPU",
+        words("call", [w.name for w in rows], name=True),
+        figures("count", [w.count for w in rows], "count"),
+        figures("time", [w.time_ns for w in rows], "ns"),
+    )
+
+
+def groups(title: str, header: str, chosen: Sequence[Group], total: Group | None = None) -> Table:
+    """Passes, families or modules with every measure a group has; `total` adds the row that sums them up."""
+    rows = [*chosen, total] if total else list(chosen)
+    keys = [*(g.key for g in chosen), "all"] if total else [g.key for g in chosen]
+    return table(
+        title,
+        words(header, keys, name=True),
+        *_measures(rows),
+        notes=notes(zip(keys, rows, strict=True)),
+        total=bool(total),
+    )
+
+
+def worth_grouping(backend: BackendReport) -> bool:
+    """Whether kinds of kernel say more than the kernels themselves."""
+    many = 1 < len(backend.families) <= len(backend.kernels) / 2
+    return many or bool(backend.passes and backend.kind != "ncu")
+
+
+def kernels(
+    title: str, chosen: Sequence[Group], total: Group | None = None, of: int = 0, limit: int | None = None
+) -> Table:
+    """The first `limit` kernels of `chosen` with their shapes, and the total over all `of` them."""
+    shown = list(chosen if limit is None else chosen[:limit])
+    rows = [*shown, total] if total else shown
+    names = [f"{g.key} {clean(g.shapes, 60)}".strip() for g in shown] + ([f"all {of}"] if total else [])
+    end = [""] if total else []
+    judged = any(g.efficiency is not None for g in chosen)
+    passes = ["+".join(SHORT_PASS.get(p, p) for p in g.passes if p != "unknown") for g in shown] + end
+    return table(
+        _counted(title, len(shown), len(chosen)),
+        words("kernel", names, name=True),
+        words("pass", [crop(p, 20) for p in passes], ["dim"] * len(passes), priority=2),
+        *_measures(rows),
+        words("bound by", [g.bound for g in shown] + end, priority=3),
+        words("why", [why(g, judged) for g in shown] + end, least=WHY),
+        notes=notes((g.key, g) for g in shown),
+        total=bool(total),
+    )
+
+
+MAXIMUM = "at the maximum clock"
+
+
+def why(group: Group, judged: bool = True) -> str:
+    """Why a kernel takes its time, or is not judged where others are (`judged`), in a few words; "" for nothing."""
+    if group.reasons:
+        return group.reasons[0].label
+    return group.withheld if judged and group.efficiency is None else ""
+
+
+def _measures(rows: Sequence[Group]) -> list[Column]:
+    return [
+        figures("count", [g.count for g in rows], "count", priority=1, scale=_counts(rows)),
+        figures("time", [g.time_ns for g in rows], "ns"),
+        figures("share", [g.share for g in rows], "%"),
+        figures("work", [g.flop for g in rows], "FLOP", priority=5),
+        figures("rate", [g.flop_rate for g in rows], "FLOP/s"),
+        figures("moved", [g.bytes for g in rows], "B", priority=4),
+        figures("bandwidth", [g.bandwidth for g in rows], "B/s"),
+        efficiencies(rows),
+        figures("headroom", [g.headroom_ns for g in rows], "ns"),
+    ]
+
+
+def _counts(rows: Sequence[Group]) -> units.Scale:
+    """Whole numbers, but a digit more where something ran in some of the steps only."""
+    return units.Scale(1.0, "", 1 if any(0 < g.count < 1 for g in rows) else 0)
+
+
+def _counted(title: str, shown: int, of: int) -> str:
+    return f"{title} ({shown} of {of})" if shown < of else title
+
+
+def side_by_side(
+    title: str, header: str, chosen: Sequence[BackendReport], pick: Callable[[BackendReport], list[Group]]
+) -> Table:
+    """Time and efficiency of the same parts in every backend; the least time among correct ones stands out."""
+    known = [(b, {g.key: g for g in pick(b)}) for b in chosen if pick(b)]
+    keys = list(dict.fromkeys(key for _, by_key in known for key in by_key))
+    scale = column_scale([g.time_ns for _, by_key in known for g in by_key.values()], "ns")
+    columns = [words(header, keys, name=True)]
+    for backend, by_key in known:
+        parts = [by_key.get(key) for key in keys]
+        tones = ["good" if _is_best(backend, key, known) else "" for key in keys]
+        columns.append(figures(label(backend), [p.time_ns if p else None for p in parts], "ns", tones, scale=scale))
+        columns.append(efficiencies(parts, priority=1))
+    notes = flags((f"{b.name}: {g.key}", g, g.time_ns) for b, by_key in known for g in by_key.values())
+    return table(title, *columns, notes=notes)
+
+
+def _is_best(backend: BackendReport, key: str, known: Sequence[tuple[BackendReport, dict[str, Group]]]) -> bool:
+    times = [by_key[key].time_ns for b, by_key in known if b.status == "ok" and key in by_key]
+    mine = next(by_key for b, by_key in known if b is backend).get(key)
+    return backend.status == "ok" and len(times) > 1 and mine is not None and mine.time_ns <= min(times)
+
+
+def tree(root: Node, depth: int = 3, limit: int | None = None) -> Table:
+    """The module tree down to `depth` levels below the root, indented, in the order of the model.
+
+    With a `limit` the modules that take the most time are shown, each below its parents.
+    """
+    rows = [(level, node) for level, node in _walk(root) if level <= depth]
+    by_time = sorted(range(len(rows)), key=lambda i: -rows[i][1].total.time_ns)  # a parent before its only child
+    shown = [rows[i] for i in sorted(by_time[:limit])]
+    names = [f"{'· ' * level}{node.name}" for level, node in shown]
+    return table(
+        _counted("Module tree", len(shown), len(rows)),
+        words("module", names, name=True),
+        *_measures([n.total for _, n in shown]),
+        notes=notes((n.path or n.name, n.total) for _, n in shown),
+    )
+
+
+def _walk(node: Node, level: int = 0) -> Iterable[tuple[int, Node]]:
+    yield level, node
+    for child in node.children:
+        yield from _walk(child, level + 1)
+
+
+def symbols(backend: BackendReport, limit: int | None = None) -> Table:
+    """Which symbol of the executed program ran on which kernel; the expected ones first."""
+    ordered = sorted(backend.symbols, key=lambda s: (not s.expected, -s.count))
+    shown = ordered if limit is None else ordered[:limit]
+    return table(
+        _counted("Symbols of the executed program", len(shown), len(ordered)),
+        words("trace", [s.trace for s in shown]),
+        words("symbol", [s.name for s in shown], name=True),
+        words("kernel", [s.kernel for s in shown]),
+        figures("count", [s.count for s in shown], "count"),
+        words("", ["✓ expected" if s.expected else "" for s in shown], ["good"] * len(shown)),
+    )
+
+
+def checks(backend: BackendReport, limit: int | None = None) -> Table | None:
+    """Each comparison with the reference, failed ones and the nearest to their limit first."""
+    if backend.correctness is None:
+        return None
+    ordered = sorted(
+        backend.correctness.checks, key=lambda c: (c.ok, -(c.error / c.allowed if c.error is not None else 0))
+    )
+    shown = ordered if limit is None else ordered[:limit]
+    return table(
+        _counted(f"Correctness against {clean(backend.correctness.reference)}", len(shown), len(ordered)),
+        Column("", tuple(Cell("✓", "good") if c.ok else Cell("✗", "bad") for c in shown), numeric=False),
+        words("compared", [c.name for c in shown], name=True),
+        words("error", [error_text(c.error) for c in shown], ["" if c.ok else "bad" for c in shown]),
+        words("allowed", [error_text(c.allowed) for c in shown]),
+        words("eager's own", [error_text(c.eager_error) for c in shown]),
+    )
+
+
+def error_text(error: float | None) -> str:
+    """A relative error, or that there is none to give."""
+    return units.ABSENT if error is None else f"{error:.1e}"
+
+
+def roofs(report: Report) -> Table:
+    """The ceilings that the efficiencies use, beside those at the device's maximum clock and the vendor's."""
+    rows = report.roofs if report.kind == "run" else used_roofs(report)
+
+    def rates(header: str, pick: Callable[[Roof], float | None], priority: int = 0) -> Column:
+        texts = [units.text(pick(r), "B/s" if r.kind == "bandwidth" else "FLOP/s") for r in rows]
+        return Column(header, tuple(Cell(t) for t in texts), priority=priority)
+
+    value = "value" if report.kind == "run" else report.ceilings_are.rpartition(", ")[2]
+    return table(
+        f"Ceilings {report.ceilings_are}" if report.kind == "run" else "Ceilings",
+        words("ceiling", [r.label for r in rows], name=True),
+        rates(value, lambda r: r.value),
+        *([rates(MAXIMUM, lambda r: r.maximum)] if value != MAXIMUM else []),
+        rates("datasheet", lambda r: r.datasheet),
+        figures("working set", [r.working_set for r in rows], "iB", priority=1),
+    )

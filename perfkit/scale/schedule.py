@@ -1,0 +1,114 @@
+"""When each collective of a step may begin, and what of it computation does not cover.
+
+Collectives of a rank run one after the other, in the order in which the program begins them. On a CPU nothing is
+covered: gloo's threads use the cores that compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from perfkit.scale.fsdp import OPERATOR_HOST_NS, UNIT_HOST_NS, fsdp
+from perfkit.scale.lane import Lane, Step
+from perfkit.scale.links import Network
+from perfkit.scale.one_rank import BACKWARD, OneRank
+from perfkit.scale.parameters import Parameter
+from perfkit.scale.work import Work, ready, work
+
+MIB = 2.0**20
+FIRST_BUCKET, BUCKET = 1 * MIB, 25 * MIB  # bytes: DDP's first bucket, and all others
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that are exchanged together: bytes, and when the last of them is there."""
+
+    bytes: float
+    ready_ns: float
+
+
+def ddp(one: OneRank, network: Network, ranks: int, share: float) -> Step:
+    """Gradients are averaged in buckets while backward goes on; each is copied into its bucket and divided."""
+    made = work(one, share)
+    lane = Lane(network, ranks)
+    copies, buckets = _ddp_buckets(made, one.parameters)
+    for bucket in buckets:
+        lane.run("all_reduce", bucket.bytes, bucket.ready_ns)
+    return _step(made, lane, copies, made.until(BACKWARD) + copies)
+
+
+def _ddp_buckets(made: Work, parameters: Sequence[Parameter]) -> tuple[float, list[Bucket]]:
+    """What all copies take, and the buckets: in the order in which gradients came in the first step, closed when
+    full."""
+    times = ready(made, parameters)
+    order = sorted((p for p in reversed(parameters) if p.trained), key=lambda p: times[p.name])
+    copies, found, limit = 0.0, [Bucket(0.0, 0.0)], FIRST_BUCKET
+    for parameter in order:
+        copies += made.moved_ns(2 * parameter.bytes)
+        if found[-1].bytes >= limit:
+            found.append(Bucket(0.0, 0.0))
+            limit = BUCKET
+        found[-1] = Bucket(found[-1].bytes + parameter.bytes, times[parameter.name] + copies)
+    return copies, found
+
+
+def zero1(one: OneRank, network: Network, ranks: int, share: float) -> Step:
+    """Gradients are reduced in buckets, each rank gets its part; it updates that, and all gather the parameters."""
+    made = work(one, share, 1 / ranks)
+    lane = Lane(network, ranks)
+    copies, buckets = _zero1_buckets(made, one.parameters, one.backend.name == "compile")
+    for bucket in buckets:
+        lane.run("reduce_scatter", bucket.bytes, bucket.ready_ns)
+    end = max(lane.free, made.until(BACKWARD) + copies) + made.ns - made.until(BACKWARD)
+    for bucket in buckets:
+        lane.run("all_gather", bucket.bytes, end)
+    return Step(
+        compute_ns=made.ns,
+        added_ns=copies,
+        communication_ns=lane.total,
+        exposed_ns=lane.free - made.ns - copies if lane.total and one.on_gpu else lane.total,
+        message_bytes=lane.bytes,
+    )
+
+
+def _zero1_buckets(made: Work, parameters: Sequence[Parameter], late: bool) -> tuple[float, list[Bucket]]:
+    """As `perfkit.backends.parallel.zero1.divided`; `late`: a compiled graph gives its gradients at its end."""
+    times = ready(made, parameters)
+    end = made.until(BACKWARD)
+    copies, found = 0.0, [Bucket(0.0, 0.0)]
+    for parameter in reversed([p for p in parameters if p.trained]):
+        copies += made.moved_ns(2 * parameter.bytes)
+        if found[-1].bytes and found[-1].bytes + parameter.bytes > BUCKET:
+            found.append(Bucket(0.0, 0.0))
+        there = (end if late else times[parameter.name]) + copies
+        found[-1] = Bucket(found[-1].bytes + parameter.bytes, max(found[-1].ready_ns, there))
+    return copies, found
+
+
+def _step(made: Work, lane: Lane, copies: float, needed_ns: float) -> Step:
+    """A step whose optimizer waits for all collectives from `needed_ns` on."""
+    exposed = max(lane.free - needed_ns, 0.0) if made.one.on_gpu else lane.total
+    return Step(made.ns, copies, lane.total, exposed, lane.bytes)
+
+
+WAYS: dict[str, Callable[[OneRank, Network, int, float], Step]] = {"ddp": ddp, "fsdp": fsdp, "zero1": zero1}
+
+
+def assumptions(ways: Iterable[str], one: OneRank) -> list[str]:
+    """What the schedules take for granted, in sentences."""
+    said = {
+        "ddp": "ddp: buckets of 1 MiB, then of 25 MiB, in the order of the gradients; a bucket is reduced when its "
+        "last gradient is there, while backward goes on; the optimizer waits for all of them.",
+        "fsdp": "fsdp: each repeated block is a unit, the rest another; two gathered units at most in the forward "
+        "pass, the next one prefetched; gradients reduced"
+        + (" in fp32" if one.manifest.settings.dtype == "bf16" else "")
+        + f"; its hooks take the host {UNIT_HOST_NS / 1e6:.0f} ms a unit, and each operator of the optimizer "
+        f"{OPERATOR_HOST_NS / 1e6} ms more, which on a GPU shows where the host is the slower one.",
+        "zero1": "zero1: gradients reduced in buckets of 25 MiB while backward goes on; the parameters are gathered "
+        "after the optimizer, which nothing covers.",
+    }
+    found = [said[way] for way in dict.fromkeys(ways)]
+    if "fsdp" in ways and one.manifest.settings.grad_accumulation > 1:
+        found.append("fsdp gathers parameters once a step; a real one does for each batch that it accumulates.")
+    return found

@@ -1,0 +1,22 @@
+"""What Inductor compiles in tests is kept in the shared cache by its text, in which the numbers of graphs stand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def fresh_graphs() -> Iterator[None]:
+    """torch.compile without what earlier tests compiled, its graphs counted from 0: the same text in any order."""
+    import torch._dynamo
+    import torch._inductor.compile_fx
+
+    torch._dynamo.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch._inductor.compile_fx, "_graph_counter", itertools.count())
+        yield
+    torch._dynamo.reset()

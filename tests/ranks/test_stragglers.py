@@ -1,0 +1,82 @@
+"""Who is named a straggler, how late, and why: planted in simulated jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfkit.ranks.analyse import analyse
+from tests.ranks.simulated import KERNEL_NS, LAYERS, job
+
+LATE = 1e6  # ns a layer
+
+
+def only(rank, **change):
+    return lambda r, step, layer: change if r == rank else {}
+
+
+PLANTED = {
+    # name: plan, ranks of the job, the late ones, ns a late step, kind of cause, words of the cause
+    "host sleeps": (only(1, host=LATE, cause="Python"), 2, {1}, LAYERS * LATE, "host", "Python code"),
+    "slow loader": (
+        lambda r, s, layer: {"host": 5e6, "cause": "data"} if r == 0 and layer == 0 else {},
+        4, {0}, 5e6, "host", "the data loader",
+    ),
+    "one longer kernel": (
+        only(2, longer=1 + LATE / KERNEL_NS), 4, {2}, LAYERS * LATE, "kernels", "its kernel gemm",
+    ),
+    "lower clock": (only(3, clock=1.25), 4, {3}, LAYERS * KERNEL_NS * 4 / 3 * 0.25, "kernels", "a lower clock"),
+    "larger tensors": (
+        only(1, longer=1.5, shape="bf16[768×768]"), 4, {1}, LAYERS * KERNEL_NS / 2, "work", "bf16[768×768]",
+    ),
+    "more kernels": (only(0, extra=2), 2, {0}, LAYERS * KERNEL_NS * 2 / 3, "work", "more work: 8 kernels"),
+    "copies": (only(1, copies=LATE), 2, {1}, LAYERS * LATE, "copies", "its copies"),
+    "every third step": (
+        lambda r, s, layer: {"host": LATE, "cause": "sync"} if r == 1 and s % 3 == 2 else {},
+        4, {1}, LAYERS * LATE, "host", "waits for the GPU",
+    ),
+    "two of four": (
+        lambda r, s, layer: {"host": LATE, "cause": "Python"} if r in (1, 3) else {},
+        4, {1, 3}, LAYERS * LATE, "host", "Python code",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_straggler_is_named_with_its_delay_and_cause(name):
+    plan, ranks, late, ns, kind, words = PLANTED[name]
+    found = analyse(job(ranks, plan, seed=len(name))).stragglers
+    assert {one.rank for one in found} == late
+    for one in found:
+        assert one.late_ns.value == pytest.approx(ns, rel=0.15)
+        assert one.late_ns.low <= one.late_ns.value <= one.late_ns.high
+        assert one.causes[0].kind == kind and words in one.causes[0].text
+        assert one.causes[0].ns == pytest.approx(ns, rel=0.2)
+    if name == "every third step":
+        assert (found[0].late_steps, found[0].steps) == (4, 12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nobody_is_named_in_a_healthy_job(seed):
+    report = analyse(job(2 + 2 * (seed % 3), noise=0.05, seed=seed))
+    assert report.stragglers == []
+    assert report.headline[0].startswith("No rank is named a straggler")
+
+
+def test_the_parts_of_a_rank_add_up():
+    members = job(4, only(1, host=LATE))
+    report = analyse(members)
+    for part, member in zip(report.parts, members, strict=True):
+        talks = member.is_collective
+        together = part.waiting_ns + part.exposed_ns + part.overlapped_ns
+        assert together * member.steps == pytest.approx(float(member.frame["duration_ns"][talks].sum()))
+        parts = part.compute_ns + part.copy_ns + together + part.idle_ns
+        assert parts == pytest.approx(part.step_ns, rel=1e-6)
+    assert report.parts[1].waiting_ns < 0.01 * report.parts[0].waiting_ns
+
+
+def test_equal_ranks_would_save_what_the_late_one_delays():
+    report = analyse(job(4, only(1, host=LATE), noise=0.0))
+    saved = {one.name: one.saves_ns for one in report.what_ifs}
+    assert saved["equal ranks"] == pytest.approx(LAYERS * LATE, rel=1e-6)
+    assert np.isclose(saved["perfect overlap"], LAYERS * 0.4e6)
