@@ -247,9 +247,10 @@ template <int BLOCKS> DEVICE float sum_over_cluster(float sum) {
 
 /* ---- sums over rows --------------------------------------------------------------------------------------------- */
 
-/* out[c] = Σ over p of parts[p · stride + c], in a fixed order. A block of 1024 threads takes 32 columns from `first` on. */
+/* out[c] = Σ over p of parts[p · stride + c], in a fixed order, or with `add` that and what is there. A block of 1024
+ * threads takes 32 columns from `first` on. */
 template <class T>
-DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64 first, int64 columns) {
+DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64 first, int64 columns, bool add = false) {
     __shared__ float of_warp[32][33];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64 c = first + lane;
@@ -261,5 +262,6 @@ DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64
     of_warp[warp][lane] = sum;
     __syncthreads();
     sum = over_warp<Sum>(of_warp[lane][warp]); /* a warp adds one column */
-    if (lane == 0 && first + warp < columns) put(out + first + warp, sum);
+    out += first + warp;
+    if (lane == 0 && first + warp < columns) put(out, add ? get(out) + sum : sum);
 }
