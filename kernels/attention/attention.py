@@ -33,6 +33,11 @@ def split_backward_reference(dq: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
     return torch.cat([merge_reference(d) for d in (dq, dk, dv)], dim=-1)
 
 
+def split_bias_backward_reference(dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, Tensor]:
+    dqkv = split_backward_reference(dq, dk, dv)
+    return dqkv, dqkv.flatten(0, 1).sum(dim=0)
+
+
 def merge_reference(x: Tensor) -> Tensor:
     from perfkit.functional import merge_heads
 
@@ -76,6 +81,13 @@ def copy_cost(call: Call) -> Cost:
     tensors = call.tensors
     written = sum(t.numel * ITEM_BYTES[t.dtype] for t in tensors)
     return Cost({f"vector_{tensors[0].dtype}": 0.0}, sum(t.nbytes for t in tensors), written)
+
+
+def copy_and_sum_cost(call: Call) -> Cost:
+    """Every element read once and written once, and added up: 1 FLOP."""
+    dq = call.tensor(0)
+    sums = 3 * dq.shape[1] * dq.shape[3] * ITEM_BYTES[dq.dtype]
+    return copy_cost(call) + Cost({f"vector_{dq.dtype}": 3.0 * dq.numel}, 0, sums)
 
 
 # ---- causal softmax -------------------------------------------------------------------------------------------------
@@ -283,6 +295,41 @@ FAMILY = Family(
             cases=HEAD_CASES,
             cost=copy_cost,
             implementations=copies("split_heads_backward"),
+        ),
+        Operation(
+            name="split_heads_bias_backward",
+            category="copy",
+            schema="(Tensor dq, Tensor dk, Tensor dv) -> (Tensor dqkv, Tensor db)",
+            formula="dqkv as split_heads_backward gives it, db = Σ over b and t of dqkv[b,t]: the projection's bias",
+            shapes=dict.fromkeys(("dq", "dk", "dv"), "B NH T HS") | {"dqkv": "B T 3C", "db": "3C"},
+            reference=split_bias_backward_reference,
+            letters=channels_of,
+            scalars=lambda dq, dk, dv: sizes_of_heads(dq),
+            inputs=split_backward_inputs,
+            cases=HEAD_CASES,
+            cost=copy_and_sum_cost,
+            implementations=(
+                *versions(
+                    "heads.c",
+                    "split_heads_bias_backward",
+                    "copied, then column by column",
+                    "one pass by threads over parts of the tokens",
+                ),
+                Implementation(
+                    1,
+                    "cuda",
+                    "heads.cu",
+                    "split_heads_bias_backward_v1",
+                    "one pass; 16-byte accesses, sums by parts of the tokens, in a fixed order",
+                ),
+                Implementation(
+                    1,
+                    "triton",
+                    "heads_triton.py",
+                    "split_heads_bias_backward",
+                    "a head at a time; sums by parts of the tokens, in a fixed order",
+                ),
+            ),
         ),
         Operation(
             name="merge_heads_forward",

@@ -39,7 +39,8 @@ def layernorm_backward_kernel(
     dy, x, weight, mean, rstd, dx, partial, rows, channels,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
-    """dx of every PROGRAMS-th block of rows, with ADD added to what is there, and their sums for dweight and dbias into partial (PROGRAMS, 2, C)."""
+    """dx of every PROGRAMS-th block of rows, with ADD added to what is there, and their sums for dweight and dbias
+    into partial (PROGRAMS, 2, C)."""
     column = tl.arange(0, COLUMNS)
     is_column = column < channels
     w = tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
