@@ -100,14 +100,23 @@ def softmax_reference(scores: Tensor, scale: float) -> Tensor:
 
 
 def softmax_backward_reference(datt: Tensor, att: Tensor, scale: float) -> Tensor:
-    past = datt.tril()
+    queries, keys = datt.shape[-2:]
+    past = datt.tril(keys - queries)
     return scale * att * (past - (past * att).sum(dim=-1, keepdim=True))
 
 
 def past_elements(scores: TensorSpec) -> float:
-    """Elements on and below the diagonal: the others are never looked at."""
-    time = scores.shape[-1]
-    return scores.numel / max(time, 1) * (time + 1) / 2
+    """Elements of the past, the query's own among them: the others are never looked at."""
+    queries, keys = scores.shape[-2:]
+    return scores.numel / max(keys, 1) * (keys - (queries - 1) / 2)
+
+
+def softmax_sizes(scores: Tensor, scale: float) -> tuple[int | float, ...]:
+    """B·NH, T, S, scale. Raises `InputError` where there are more queries than keys."""
+    batch, heads, queries, keys = scores.shape
+    if queries > keys:
+        raise InputError(f"There are {queries} queries for {keys} keys.", "Queries are the last of the keys' tokens.")
+    return batch * heads, queries, keys, float(scale)
 
 
 def softmax_cost(call: Call) -> Cost:
@@ -205,13 +214,13 @@ def merge_backward_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tup
     return make.normal(B, T, NH * HS), NH
 
 
-def softmax_inputs(make: Inputs, B: int, NH: int, T: int) -> tuple[Any, ...]:
-    return make.normal(B, NH, T, T, scale=10.0), SCALE
+def softmax_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tuple[Any, ...]:
+    return make.normal(B, NH, T, before + T, scale=10.0), SCALE
 
 
-def softmax_backward_inputs(make: Inputs, B: int, NH: int, T: int) -> tuple[Any, ...]:
-    att = softmax_reference(make.normal(B, NH, T, T, scale=10.0).double(), SCALE)
-    return make.normal(B, NH, T, T), att.to(make.dtype), SCALE
+def softmax_backward_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tuple[Any, ...]:
+    att = softmax_reference(make.normal(B, NH, T, before + T, scale=10.0).double(), SCALE)
+    return make.normal(B, NH, T, before + T), att.to(make.dtype), SCALE
 
 
 # One token, sizes beside a multiple of the vector width, GPT-2's head.
@@ -226,7 +235,14 @@ FLASH_CASES = (
     {"B": 2, "NH": 3, "T": 17, "HS": 16},
     {"B": 1, "NH": 2, "T": 130, "HS": 64},
 )
-SOFTMAX_CASES = ({"B": 1, "NH": 1, "T": 1}, {"B": 2, "NH": 3, "T": 17}, {"B": 1, "NH": 2, "T": 130})
+# `before`: keys of tokens before the first query.
+SOFTMAX_CASES = (
+    {"B": 1, "NH": 1, "T": 1},
+    {"B": 2, "NH": 3, "T": 17},
+    {"B": 1, "NH": 2, "T": 130},
+    {"B": 2, "NH": 1, "T": 9, "before": 31},
+    {"B": 1, "NH": 2, "T": 32, "before": 96},
+)
 
 
 def versions(source: str, name: str, naive: str, fast: str) -> tuple[Implementation, ...]:
@@ -265,7 +281,14 @@ def softmaxes(name: str, triton_is_fastest_in: tuple[str, ...] = ()) -> tuple[Im
 FAMILY = Family(
     name="attention",
     text=__doc__,
-    legend={"B": "batch", "T": "time", "C": "channels = NH·HS", "NH": "heads", "HS": "head size"},
+    legend={
+        "B": "batch",
+        "T": "time",
+        "S": "keys, the last T of which are the queries' tokens",
+        "C": "channels = NH·HS",
+        "NH": "heads",
+        "HS": "head size",
+    },
     operations=(
         Operation(
             name="split_heads_forward",
@@ -364,10 +387,10 @@ FAMILY = Family(
             name="causal_softmax_forward",
             category="softmax",
             schema="(Tensor scores, float scale) -> (Tensor att)",
-            formula="att[i,j] = exp(scale·s[i,j]) / Σ over j' ≤ i of exp(scale·s[i,j']) for j ≤ i, else 0",
-            shapes={"scores": "B NH T T", "att": "B NH T T"},
+            formula="att[i,j] = exp(scale·s[i,j]) / Σ over j' ≤ p of exp(scale·s[i,j']) for j ≤ p = i + S − T, else 0",
+            shapes={"scores": "B NH T S", "att": "B NH T S"},
             reference=softmax_reference,
-            scalars=lambda scores, scale: (scores.shape[0] * scores.shape[1], scores.shape[2], float(scale)),
+            scalars=softmax_sizes,
             inputs=softmax_inputs,
             cases=SOFTMAX_CASES,
             cost=softmax_cost,
@@ -378,10 +401,10 @@ FAMILY = Family(
             name="causal_softmax_backward",
             category="softmax",
             schema="(Tensor datt, Tensor att, float scale) -> (Tensor dscores)",
-            formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' ≤ i of datt[i,j']·att[i,j']), j ≤ i, else 0",
-            shapes={"datt": "B NH T T", "att": "B NH T T", "dscores": "B NH T T"},
+            formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' of datt[i,j']·att[i,j']), j, j' ≤ p, else 0",
+            shapes=dict.fromkeys(("datt", "att", "dscores"), "B NH T S"),
             reference=softmax_backward_reference,
-            scalars=lambda datt, att, scale: (att.shape[0] * att.shape[1], att.shape[2], float(scale)),
+            scalars=lambda datt, att, scale: softmax_sizes(att, scale),
             inputs=softmax_backward_inputs,
             cases=SOFTMAX_CASES,
             cost=softmax_backward_cost,

@@ -16,7 +16,7 @@ from perfkit.backends.interface import Program
 from perfkit.backends.llmc import step_by_hand
 from perfkit.cost import CostModel
 from perfkit.errors import InputError, Unavailable
-from perfkit.raw import language
+from perfkit.raw import attention, language
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import Settings
 from perfkit.workloads import Workload, loader
@@ -75,6 +75,24 @@ def test_losses_outputs_and_gradients_of_training_are_autograds(name, dimensions
         gradients, expected = by_hand.gradients(), eager.gradients()
         assert gradients.keys() == expected.keys()
         assert max(far(gradients[name], expected[name]) for name in expected) < 1e-4
+
+
+@pytest.mark.parametrize("time", [8, 9])
+def test_queries_in_blocks(gpt2, monkeypatch, time):
+    """Two or three blocks; what is right of the diagonal's is neither computed nor kept."""
+    monkeypatch.setattr(attention, "QUERIES", 4)
+    given = settings(gpt2, sequence_length=time)
+    by_hand, eager = pair(gpt2, given)
+    batch = gpt2.batch(given, 0)
+    for _ in range(2):
+        outputs, loss = by_hand.train_step([batch])
+        expected, expected_loss = eager.train_step([batch])
+        assert far(outputs, expected) < 1e-4
+        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+        gradients = eager.gradients()
+        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+    kept = by_hand.step.kept[0].tensors
+    assert [kept[f"att {i}"].shape[2:] for i in range(2)] == [(4, 4), (4, 8)]
 
 
 @pytest.mark.usefixtures("flash_everywhere")
