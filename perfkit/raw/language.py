@@ -42,6 +42,7 @@ class LanguageStep(RawStep):
     """
 
     recomputes = True
+    captures = True
     names: Names
     norm: Norm
 
