@@ -80,7 +80,9 @@ def causal_softmax_backward(datt: Tensor, att: Tensor, scale: float) -> Call:
 
 
 def _future(scores: Tensor) -> Tensor:
-    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(
+        1 + scores.shape[-1] - scores.shape[-2]
+    )
 
 
 def split_heads_forward(qkv: Tensor, heads: int) -> Call:

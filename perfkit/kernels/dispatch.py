@@ -31,13 +31,9 @@ class Kernel:
     implementation: Implementation
     run: Launch
 
-    def numbers(self, scalars: tuple[int | float, ...], accumulate: int = 0) -> tuple[int | float, ...]:
-        """What `run` takes after the tensors: bit i of `accumulate` adds to output i, where the implementation can."""
-        return (*scalars, accumulate) if self.implementation.accumulates else scalars
-
-    def launch(self, tensors: Sequence[torch.Tensor], scalars: tuple[int | float, ...], accumulate: int = 0) -> None:
+    def launch(self, tensors: Sequence[torch.Tensor], scalars: tuple[int | float, ...]) -> None:
         """Run on contiguous inputs, then outputs."""
-        self.run(tensors, self.numbers(scalars, accumulate))
+        self.run(tensors, self.implementation.numbers(scalars))
 
 
 class Output(NamedTuple):
@@ -144,7 +140,7 @@ class Runner:
         outputs = tuple(Output(tuple(o.shape), o.stride(), o.dtype) for o in made)
         large = self.device == "cpu" and any(o.nbytes >= WORTH_HUGE_PAGES for o in made)
         kernel, scalars = self._kernel(chosen, dtype), tuple(self.operation.scalars(*arguments))
-        return Plan(kernel, kernel.run, scalars, kernel.numbers(scalars), outputs, large)
+        return Plan(kernel, kernel.run, scalars, kernel.implementation.numbers(scalars), outputs, large)
 
     def _kernel(self, chosen: Implementation, dtype: str) -> Kernel:
         key = (chosen, dtype)

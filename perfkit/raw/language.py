@@ -42,6 +42,7 @@ class LanguageStep(RawStep):
     """
 
     recomputes = True
+    captures = True
     names: Names
     norm: Norm
 
@@ -267,14 +268,19 @@ class LanguageStep(RawStep):
             else:
                 product(x, weight.t(), out)
 
-    def linear_backward(self, name: str, dy: Tensor, x: Tensor, dx: Tensor, add: bool, add_dx: bool = False) -> None:
-        """dx (N, K) = dy (N, M) · W, with `add_dx` added there, and the gradients of W (M, K), and of b (M)."""
+    def linear_backward(
+        self, name: str, dy: Tensor, x: Tensor, dx: Tensor, add: bool, add_dx: bool = False, summed: bool = False
+    ) -> None:
+        """dx (N, K) = dy (N, M) · W, with `add_dx` added there, and the gradients of W (M, K), and of b (M).
+
+        `summed`: the kernel that made dy has made the gradient of b.
+        """
         dy = dy.view(-1, dy.shape[-1])
         bias = f"{name}.bias"
         with at(name):
             product(dy, self.parameters[f"{name}.weight"], dx, add_dx)
             product(dy.t(), x, self.gradient(f"{name}.weight"), add)
-            if bias in self.parameters.tensors:
+            if bias in self.parameters.tensors and not summed:
                 self.call("bias_gradient", dy, out=[self.gradient(bias)], add=["db"] if add else [])
 
     def _of_attention(self, i: int) -> list[Tensor]:

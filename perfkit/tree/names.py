@@ -46,7 +46,9 @@ _PARTS: dict[str, tuple[tuple[str, float], ...]] = {
     "rotary": (("mul", 4), ("sub", 2), ("add", 2), ("cat", 2)),
     "encoder": (("embedding", 2), ("add", 3)),
     "bias_relu": (("linear", 2), ("relu", 2)),
+    "gelu_bias": (("gelu", 3), ("linear", 1)),
     "split_heads": (("matmul", 2),),
+    "split_heads_bias": (("matmul", 2), ("linear", 1)),
     "merge_heads": (("contiguous", 2),),
 }
 _ENDING = re.compile(r"(_for_cpu)?(_forward|_backward(_data|_input|_weight)?)?(_for_cpu)?$")

@@ -23,7 +23,8 @@ BOTH_WAYS = (
     *(f"multiply_add_{name}" for name in ("relu", "sigmoid", "gelu", "silu")),
 )  # fmt: skip
 ALONE = (
-    "bias_gradient", "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
+    "bias_gradient", "gelu_bias_backward", "split_heads_bias_backward",
+    "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
     "adamw_step", "global_norm",
 )  # fmt: skip
 FOUND = {f"perfkit::{name}_{direction}" for name in BOTH_WAYS for direction in ("forward", "backward")}
@@ -97,6 +98,7 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
     [
         ("gelu_forward", (spec(10, 4),), 360, 160, 160),
         ("gelu_backward", (spec(10, 4, dtype="bf16"), spec(10, 4, dtype="bf16")), 720, 160, 80),
+        ("gelu_bias_backward", (spec(10, 4, dtype="bf16"), spec(10, 4, dtype="bf16")), 760, 160, 88),
         ("encoder_forward", (spec(2, 3, dtype="int64"), spec(50, 8), spec(9, 8)), 48, 48 + 4 * 8 * (6 + 3), 4 * 48),
         ("encoder_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 50, 9), 96, 4 * 48 + 48, 4 * 8 * 59),
         # Added to dwte, of which six tokens can name six rows; then to both results.
@@ -131,6 +133,7 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("multiply_add_relu_backward", (spec(5, 8), spec(5, 8), 0.5), 120, 320, 320),
         ("multiply_add_silu_backward", (spec(5, 8), spec(5, 8), spec(5, 8), spec(8), 0.5), 480, 4 * 128, 320),
         ("split_heads_forward", (spec(2, 3, 12), 2), 0, 288, 288),
+        ("split_heads_bias_backward", (spec(2, 2, 3, 2),) * 3, 72, 288, 288 + 48),
         ("merge_heads_backward", (spec(2, 3, 12), 2), 0, 288, 288),
         # 2 matrices of 4 × 4, 10 elements each on and below the diagonal.
         ("causal_softmax_forward", (spec(1, 2, 4, 4), 0.5), 6 * 20, 4 * 20, 4 * 32),
@@ -162,7 +165,9 @@ def test_costs_by_hand(name: str, arguments: tuple, flop: int, read: int, writte
 
 def test_find_names_what_there_is() -> None:
     assert find("perfkit::gelu_forward") == find("gelu_forward")
-    with pytest.raises(UsageError, match=r"no kernel operation called gelu\..*gelu_backward, gelu_forward"):
+    with pytest.raises(
+        UsageError, match=r"no kernel operation called gelu\..*gelu_backward, gelu_bias_backward, gelu_forward"
+    ):
         find("gelu")
 
 

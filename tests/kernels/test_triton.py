@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 OPERATIONS = [o for family in catalog() for o in family.operations]
 # In `make test`, of their large cases too; all others in `make test-full`.
 A_FEW = {"adamw_step", "classifier", "flash_attention_backward", "gelu_forward", "layernorm_backward"}
+ADDS = [o.name for o in OPERATIONS for i in o.implementations if i.language == "triton" and i.accumulates]
 LARGE = {"cross_entropy_forward", "global_norm", "layernorm_backward"}
 SMALL = 20_000  # a case's sizes, multiplied: the interpreter walks through every program of the grid
 
@@ -104,6 +105,24 @@ def test_agrees_with_the_reference(interpreter: Callable[..., Any], name: str) -
 @pytest.mark.parametrize("name", named(A_FEW))
 def test_agrees_with_the_reference_in_bf16(interpreter: Callable[..., Any], name: str) -> None:
     agrees(interpreter, name, "bf16")
+
+
+@pytest.mark.parametrize("name", ADDS)
+def test_adds_to_what_is_there(name: str) -> None:
+    """Every output at once, each holding 1 before; on the third case, whose sums go over several blocks."""
+    program = (
+        "import torch\n"
+        "from perfkit.kernels import bind, find, use_version\n"
+        "from perfkit.kernels.checking import Inputs, as_tuple, largest_error, to_fp64\n"
+        f"o = find('{name}')\n"
+        "a = o.inputs(Inputs('fp32', 1), **o.cases[2])\n"
+        "outputs = [torch.ones_like(x) for x in as_tuple(o.allocate(*a))]\n"
+        "with use_version(None, 'triton'):\n"
+        "    bind(o, a, outputs, accumulate=o.signature.outputs)()\n"
+        "expected = as_tuple(o.reference(*map(to_fp64, a)))\n"
+        "print(max(largest_error(x, e + 1) for x, e in zip(outputs, expected)) <= o.tolerance['fp32'])"
+    )
+    assert in_process(program) == "True"
 
 
 @pytest.mark.slow
@@ -200,7 +219,7 @@ def test_every_operation_is_there_and_every_swept_block_size_is_right(names: lis
         "    for parameters in bound.sweep[:: max(1, len(bound.sweep) // 2)]:\n"
         "        tensors = [x.clone() for x in a if torch.is_tensor(x)]\n"
         "        outputs = as_tuple(o.allocate(*a))\n"
-        "        bound.using(**parameters)([*tensors, *outputs], o.scalars(*a))\n"
+        "        bound.using(**parameters)([*tensors, *outputs], i.numbers(o.scalars(*a)))\n"
         "        named = dict(zip([o.signature.inputs[j] for j in o.signature.tensors], tensors))\n"
         "        named |= dict(zip(o.signature.outputs, outputs))\n"
         "        errors = [largest_error(named[n], e) for n, e in zip(o.signature.results, expected)]\n"
