@@ -80,9 +80,9 @@ def pad_rows(x: Tensor, rows: int) -> Tensor:
     return torch.cat([x, x.new_zeros(rows - x.shape[0], *x.shape[1:])])
 
 
-def pad_columns(x: Tensor, columns: int) -> Tensor:
-    """x (…, M) → (…, Mp), Mp = `columns`, zeros behind."""
-    return torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
+def pad_columns(x: Tensor | None, columns: int) -> Tensor | None:
+    """x (…, M) → (…, Mp), Mp = `columns`, zeros behind; None, a gradient that nobody gave, stays None."""
+    return None if x is None else torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
 
 
 def first_rows(x: Tensor, rows: int) -> Tensor:
