@@ -207,3 +207,21 @@ def test_gpt2_with_a_padded_head_agrees_with_fp64(bench, monkeypatch, dtype):
     assert worst(errors(b.step(program), reference)) <= 3 * eager
     assert program.problems() == []
     assert {"sum_of_gradients", "first_columns"} <= {s.name for s in program.symbols()}
+
+
+@pytest.mark.parametrize("form", ["q @ k.transpose(-2, -1)", "q @ k.mT", "q @ k.permute(0, 1, 3, 2)", "q @ v"])
+def test_products_take_what_is_transposed_for_them_as_it_is(form):
+    """And give gradients in the layout of what they belong to: nothing is transposed or copied."""
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = (torch.randn(2, 3, *s, generator=generator) for s in ((5, 8), (7, 8), (8, 7)))
+    function = eval(f"lambda q, k, v: {form}")
+    call, executed = compiled(function)
+    given = [[x.clone().requires_grad_() for x in (q, k, v)] for _ in range(2)]
+    upstream = torch.randn(2, 3, 5, 7, generator=generator)
+    call(*given[0]).backward(upstream)
+    function(*given[1]).backward(upstream)
+    for got, want in zip(*given, strict=True):
+        assert (got.grad is None) == (want.grad is None)
+        assert got.grad is None or (relative_error(got.grad, want.grad) < 1e-6 and got.grad.is_contiguous())
+    traces = "\n".join(executed())
+    assert ("matmul_nt" in executed()[0]) == ("k" in form) and "permute(" not in traces and "transpose(" not in traces

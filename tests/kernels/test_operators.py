@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import perfkit.kernels
 from perfkit import functional
-from perfkit.errors import RunFailed, UsageError
+from perfkit.errors import InputError, RunFailed, UsageError
 from perfkit.kernels import catalog, find, use_version
 from perfkit.kernels.checking import Inputs
 
@@ -175,6 +175,16 @@ def test_an_unused_output_counts_as_a_gradient_of_zero() -> None:
     expected = torch.zeros(1, 2, 12)
     expected[..., 4:8] = 1
     assert torch.equal(gradient, expected)
+
+
+def test_an_operator_called_directly_is_the_same_and_a_profiler_sees_it() -> None:
+    call, x = perfkit.kernels.direct("gelu_forward"), torch.randn(3, 40)
+    assert torch.equal(call(x), ops.gelu_forward(x))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        assert torch.equal(call(x), ops.gelu_forward(x))
+    assert {e.key: e.count for e in profile.key_averages()}["perfkit::gelu_forward"] == 2
+    with pytest.raises(InputError, match="weight has shape"):
+        perfkit.kernels.direct("layernorm_forward")(x, torch.ones(7), torch.ones(40), 1e-5)
 
 
 def test_the_upstream_gradient_of_the_loss_is_honoured() -> None:

@@ -37,7 +37,7 @@ from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
 
 from perfkit import functional
-from perfkit.backends.thunder_executor import library, losses
+from perfkit.backends.thunder_executor import library, losses, transposed
 from perfkit.backends.thunder_executor.registry import (
     KERNELS,
     NAME,
@@ -49,7 +49,7 @@ from perfkit.backends.thunder_executor.registry import (
     use_catalog,
 )
 
-__all__ = ["KERNELS", "NAME", "executor", "library", "losses", "use_catalog"]
+__all__ = ["KERNELS", "NAME", "executor", "library", "losses", "transposed", "use_catalog"]
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------

@@ -10,16 +10,17 @@ from typing import Any
 from thunder.core.trace import TraceTag
 from thunder.core.transforms import Transform
 
-from perfkit.backends.thunder_executor import absent, losses
+from perfkit.backends.thunder_executor import absent, losses, transposed
 
 
 class Rewriting(Transform):
-    """Losses read the product of the head as it is, and gradients that nobody gave count as zero without being made."""
+    """Products take what is transposed for them as it is, and losses what the head's product made; gradients that
+    nobody gave count as zero without being made."""
 
     def transform_traces_pre_prologue(
         self, prologue_trace: Any, computation_trace: Any, epilogue_trace: Any, **kwargs: Any
     ) -> Any:
-        return prologue_trace, losses.claimed(computation_trace), epilogue_trace
+        return prologue_trace, transposed.joined(losses.claimed(computation_trace)), epilogue_trace
 
     def transform_trace_post_optimization(self, computation_trace: Any, **kwargs: Any) -> Any:
         tag = TraceTag.BACKWARD  # type: ignore[attr-defined]  # an enumeration that mypy does not see through
