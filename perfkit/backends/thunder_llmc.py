@@ -24,11 +24,18 @@ from perfkit.run_folder import Settings, Symbol
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.interface import Workload
+    from perfkit.workloads.interface import Batch, Workload
 
 
 class LlmcProgram(ThunderProgram):
     """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run."""
+
+    def evaluated(self, batch: Batch) -> tuple[Any, Any]:
+        from perfkit.backends.thunder_executor.absent import expect_none
+
+        outputs, loss = super().evaluated(batch)
+        expect_none(loss)
+        return outputs, loss
 
     def symbols(self) -> list[Symbol]:
         """First the expected symbols, by the name that the model calls, then everything else that ran."""
@@ -145,11 +152,12 @@ class ThunderLlmc(Backend):
         thunder = thunder_support.load()
         kernels.load(settings.kernel_dirs)
         from perfkit.backends.thunder_executor.executor import executor, use_catalog
+        from perfkit.backends.thunder_executor.rewriting import Rewriting
 
         use_catalog(settings.kernel_dirs)
         named = thunder_support.executors(settings.executors)
         first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
-        return LlmcProgram(workload, model, settings, first)
+        return LlmcProgram(workload, model, settings, first, [Rewriting()])
 
 
 def _dtype_missing(settings: Settings | None) -> str | None:

@@ -130,14 +130,21 @@ def embedding_backward(dx: Tensor, idx: Tensor, vocabulary: int) -> Call:
     return lambda: aten.embedding_dense_backward(dx, idx, vocabulary, -1, False)
 
 
-def cross_entropy_forward(logits: Tensor, targets: Tensor, ignore_index: int) -> Call:
-    return lambda: aten.nll_loss_forward(aten._log_softmax(logits, 1, False), targets, None, 1, ignore_index)[0]
+def cross_entropy_forward(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> Call:
+    masked = _masked(logits, vocabulary)
+    return lambda: aten.nll_loss_forward(aten._log_softmax(masked, 1, False), targets, None, 1, ignore_index)[0]
+
+
+def _masked(logits: Tensor, vocabulary: int) -> Tensor:
+    """Logits whose padding is no word for PyTorch either, which knows of none; it reads a padded row all the same."""
+    return logits.masked_fill(torch.arange(logits.shape[1], device=logits.device) >= vocabulary, float("-inf"))
 
 
 def cross_entropy_backward(
-    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int
+    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Call:
-    kept = aten._log_softmax(logits, 1, False)
+    dloss = dloss.to(logits.dtype)
+    kept = aten._log_softmax(_masked(logits, vocabulary), 1, False)
     weight = aten.nll_loss_forward(kept, targets, None, 1, ignore_index)[1]
 
     def call() -> Any:

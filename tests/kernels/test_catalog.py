@@ -149,11 +149,11 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
             (spec(5, 8), spec(5, 8), spec(8), spec(5), spec(5), 0b101),
             13 * 40 + 10, 4 * (80 + 8 + 10 + 48), 4 * (40 + 16),
         ),
-        ("cross_entropy_forward", (spec(3, 7), spec(3, dtype="int64"), -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
+        ("cross_entropy_forward", (spec(3, 8), spec(3, dtype="int64"), 7, -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
         (
             "cross_entropy_backward",
-            (spec(), spec(3, 7), spec(3, dtype="int64"), spec(3), -1),
-            3 * 21 + 4, 4 + 84 + 24 + 12, 84,
+            (spec(), spec(3, 8), spec(3, dtype="int64"), spec(3), 7, -1),
+            3 * 21 + 4, 4 + 84 + 24 + 12, 96,
         ),
     ],
 )  # fmt: skip

@@ -155,8 +155,8 @@ def test_cross_entropy_leaves_out_ignored_rows(interpreter: Callable[..., Any], 
     logits, targets = torch.randn(9, 101) * 3, torch.randint(0, 101, (9,))
     targets[::2] = ignore_index
     lse = logits.double().logsumexp(-1).float()
-    interpreter("cross_entropy_forward", inputs=(logits, targets, ignore_index))[0].require()
-    arguments = (torch.tensor(-0.75), logits, targets, lse, ignore_index)
+    interpreter("cross_entropy_forward", inputs=(logits, targets, 101, ignore_index))[0].require()
+    arguments = (torch.tensor(-0.75), logits, targets, lse, 101, ignore_index)
     interpreter("cross_entropy_backward", inputs=arguments)[0].require()
     interpreter("classifier", inputs=(logits, targets, 0.5, 101, ignore_index))[0].require()
 
@@ -166,9 +166,9 @@ def test_cross_entropy_of_padded_and_of_no_rows(interpreter: Callable[..., Any])
     logits[:, :4500] = -math.inf
     logits[1, 6000:] = -math.inf
     targets = torch.tensor([5000, 4501, 8999])
-    interpreter("cross_entropy_forward", inputs=(logits, targets, -1))[0].require()
+    interpreter("cross_entropy_forward", inputs=(logits, targets, 9001, -1))[0].require()
     none = torch.full((3,), -1)
-    interpreter("cross_entropy_forward", inputs=(logits[:, 4500:5000], none, -1))[0].require()
+    interpreter("cross_entropy_forward", inputs=(logits[:, 4500:5000], none, 500, -1))[0].require()
 
 
 def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
@@ -179,8 +179,8 @@ def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
         "from perfkit.kernels.checking import poisoned_run\n"
         "run = lambda name, *arguments: poisoned_run(find(name), None, arguments, 'cpu', 'triton')\n"
         "logits, targets = torch.randn(3, 101), torch.tensor([0, 101, -1])\n"
-        "loss, lse = run('cross_entropy_forward', logits, targets, -1)\n"
-        "(gradient,) = run('cross_entropy_backward', torch.ones(()), logits, targets, lse, -1)\n"
+        "loss, lse = run('cross_entropy_forward', logits, targets, 101, -1)\n"
+        "(gradient,) = run('cross_entropy_backward', torch.ones(()), logits, targets, lse, 101, -1)\n"
         "classified, losses = run('classifier', logits, targets, 1.0, 101, -1)\n"
         "print(loss.isnan().item(), *(g.isnan().any(1).tolist() for g in (gradient, classified)), losses[2].item())\n"
         "x, = run('encoder_forward', torch.tensor([[0, 5, -1]]), torch.randn(5, 3), torch.randn(4, 3))\n"
