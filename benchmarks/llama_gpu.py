@@ -3,8 +3,9 @@
     python benchmarks/llama_gpu.py [--preset 1b] [--only kernels,train,decode] [--json FILE]
     python benchmarks/llama_gpu.py --preset tiny --device cpu --dtype fp32     whether it works, without a GPU
 
-Kernels: the fastest of ours over PyTorch's own operators at the sizes that Liger shows (RMSNorm with C = 16384, rotary
-with T = 8192, cross entropy with V = 131072), with a cold cache. Train: a step of B = 8, T = 2048 on each backend.
+Kernels: the fastest of ours at the sizes that Liger shows (RMSNorm with C = 16384, rotary with T = 8192, cross entropy
+with V = 131072), with a cold cache: over PyTorch as models write it, which the goals are about ("naive" in `perfkit
+bench`), over PyTorch's own operator beside it, and the share of the roof, the measured bandwidth. Train: a step of B = 8, T = 2048 on each backend.
 Decode: one sequence, against reading weights and cache once a token. A line says what was found, what is asked, and
 whether it is reached. Exit code 1: something is not reached, or a backend is wrong.
 """
@@ -23,7 +24,7 @@ from typing import Any
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
 BACKENDS = "eager,compile,thunder,thunder-llmc,kernels,triton,llmc"
-KERNELS = {  # sizes, and how many times PyTorch's speed is asked
+KERNELS = {  # sizes, and how many times the speed of PyTorch as models write it is asked
     "rmsnorm_forward": ("B=1,T=2048,C=16384", 8.0),
     "rmsnorm_backward": ("B=1,T=2048,C=16384", 8.0),
     "rotary_forward": ("B=1,T=8192,NH=32,NKV=8,P=32", 10.0),
@@ -31,6 +32,8 @@ KERNELS = {  # sizes, and how many times PyTorch's speed is asked
     "cross_entropy_forward": ("N=4096,V=131072", 2.4),
     "cross_entropy_backward": ("N=4096,V=131072", 2.4),
 }
+BY_PYTORCH = {"naive", "pytorch", "compile"}
+ROOF = 0.9  # of the measured bandwidth
 SMALL = {"C": 256, "T": 64, "N": 16, "V": 1024}  # where it is only to be seen that it works
 
 
@@ -87,18 +90,21 @@ def perfkit(*arguments: str) -> None:
 
 
 def kernels(options: Any, scratch: Path) -> Iterator[Goal]:
-    """The fastest right kernel of ours over PyTorch, with a cold cache."""
+    """The fastest right kernel of ours over PyTorch as models write it, and its share of the roof, with a cold cache."""
     for name, (sizes, asked) in KERNELS.items():
         given = sizes if options.device != "cpu" else small(sizes)
         perfkit("bench", name, "--sizes", given, "--device", options.device, "--dtype", options.dtype,
                 "--cache", "cold", "--out", str(scratch))  # fmt: skip
         path = scratch / f"bench-{name}.json"
         rows = json.loads(path.read_text())["points"][0]["rows"] if path.is_file() else []
-        times = {r["way"]: r["cold"]["ns"]["value"] for r in rows if r["status"] == "ok" and r["cold"]}
-        ours = {way: ns for way, ns in times.items() if way not in ("pytorch", "compile")}
-        best = min(ours, key=lambda way: ours[way], default="")
-        found = times["pytorch"] / ours[best] if best and "pytorch" in times else None
-        yield Goal(f"{name} ({given}), {best or 'no kernel'} beside PyTorch", found, asked)
+        timed = {r["way"]: r["cold"] for r in rows if r["status"] == "ok" and r["cold"]}
+        times = {way: cold["ns"]["value"] for way, cold in timed.items()}
+        best = min(times.keys() - BY_PYTORCH, key=lambda way: times[way], default=None)
+        over = {way: times[way] / times[best] for way in BY_PYTORCH & times.keys()} if best else {}
+        what = f"{name} ({given}), {best or 'no kernel'}"
+        own = f" ({over['pytorch']:.2f} × PyTorch's own operator)" if "pytorch" in over else ""
+        yield Goal(f"{what} over PyTorch as models write it{own}", over.get("naive"), asked)
+        yield Goal(f"{what}, share of its roof", timed[best]["efficiency"] if best else None, ROOF)
 
 
 def small(sizes: str) -> str:
