@@ -14,10 +14,8 @@ def _turn(
     host.launch(kernel, ceil(N * (NH + NKV) * (P // width), block), block, *tensors, *sizes)
 
 
-def _turn_positions(
-    host: Host, name: str, block: int, tensors: tuple[Argument, ...], sizes: tuple[int, ...]
-) -> None:
-    """A block a position, of as many threads as whole heads' accesses take; heads of more than that, one pair a time."""
+def _turn_positions(host: Host, name: str, block: int, tensors: tuple[Argument, ...], sizes: tuple[int, ...]) -> None:
+    """A block a position, of as many threads as whole heads' accesses take; version 2 for heads longer than a block."""
     N, _, NH, NKV, P = sizes
     width = host.width(P, *tensors)
     packs = P // width
