@@ -1,13 +1,15 @@
 """Llama on a GPU against what it has to reach: kernels, a training step, and decoding.
 
-    python benchmarks/llama_gpu.py [--preset 1b] [--only kernels,train,decode] [--json FILE]
+    python benchmarks/llama_gpu.py [--preset 1b] [--only kernels,head,train,decode] [--json FILE]
     python benchmarks/llama_gpu.py --preset tiny --device cpu --dtype fp32     whether it works, without a GPU
 
 Kernels: the fastest of ours at the sizes that Liger shows (RMSNorm with C = 16384, rotary with T = 8192, cross entropy
 with V = 131072), with a cold cache: over PyTorch as models write it, which the goals are about ("naive" in `perfkit
-bench`), over PyTorch's own operator beside it, and its bandwidth as a share of a large copy's. Train: a step of B = 8,
-T = 2048 on each backend. Decode: one sequence, against reading weights and cache once a token. A line says what was
-found, what is asked, and whether it is reached. Exit code 1: something is not reached, or a backend is wrong.
+bench`), over PyTorch's own operator beside it, and its bandwidth as a share of a large copy's. Head: the head with its
+cross entropy, forward and backward, at 32768 rows of Llama 3.2's sizes, by chunks against PyTorch with whole logits
+(which models convert to fp32): peak memory, and time against the faster of with and without the conversion. Train: a
+step of B = 8, T = 2048 on each backend. Decode: one sequence, against reading weights and cache once a token. A line
+says what was found, what is asked, and whether it is reached. Exit code 1: something is not reached, or wrong.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,7 @@ KERNELS = {  # sizes, and how many times the speed of PyTorch as models write it
     "cross_entropy_backward": ("N=4096,V=131072", 2.4),
 }
 BY_PYTORCH = {"naive", "pytorch", "compile"}
+HEAD = {"rows": 32768, "channels": 2048, "vocabulary": 128256}
 COPY = 0.9  # the share of a large copy's bandwidth that is asked
 SMALL = {"C": 256, "T": 64, "N": 16, "V": 1024}  # where it is only to be seen that it works
 
@@ -63,12 +68,12 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--backend", default=BACKENDS)
-    parser.add_argument("--only", default="kernels,train,decode")
+    parser.add_argument("--only", default="kernels,head,train,decode")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    parts = {"kernels": kernels, "train": train, "decode": decode}
+    parts = {"kernels": kernels, "head": head, "train": train, "decode": decode}
     goals: list[Goal] = []
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.only.split(","):
@@ -119,6 +124,75 @@ def copied(device: str) -> float | None:
     found: float = copy_bandwidth()
     torch.cuda.empty_cache()
     return found
+
+
+def head(options: Any, scratch: Path) -> Iterator[Goal]:
+    """Forward and backward of head and loss, whole and by chunks: peak memory and time."""
+    from statistics import median
+
+    import torch
+    from torch.nn.functional import cross_entropy, linear
+
+    from perfkit import functional, kernels
+    from perfkit.kernels.dtypes import TORCH_DTYPES
+
+    kernels.load()
+    fused = torch.ops.perfkit.linear_cross_entropy_forward
+    rows, channels, vocabulary = HEAD.values() if options.device != "cpu" else (64, 32, 1000)
+    made = {"dtype": TORCH_DTYPES[options.dtype], "device": options.device, "requires_grad": True}
+    x, weight = torch.randn(rows, channels, **made), torch.empty(vocabulary, channels, **made)  # type: ignore[arg-type]
+    torch.nn.init.normal_(weight, std=0.02)
+    targets = torch.randint(0, vocabulary, (rows,), device=options.device)
+    ways = {
+        "as models write it": lambda: functional.linear_cross_entropy(x, weight, targets, -1),
+        "without conversion": lambda: cross_entropy(linear(x, weight), targets, ignore_index=-1),
+        "by chunks": lambda: fused(x, weight, targets, vocabulary, -1)[0],
+    }
+    found = {name: measured(partial(gradients, loss, (x, weight))) for name, loss in ways.items()}
+    for name, (samples, peak) in found.items():
+        memory = "unknown" if peak is None else f"{peak / 2**30:.2f} GiB"
+        print(f"head {name}: {median(samples):.2f} ms, {memory} above its arguments", flush=True)
+    models, own = found["as models write it"][1], found["by chunks"][1]
+    ratio = own / models if own is not None and models else None
+    yield Goal(f"head by chunks at {rows} rows, memory / PyTorch's", ratio, 0.21, most=True)
+    times = {name: median(samples) for name, (samples, _) in found.items()}
+    theirs = min(time for name, time in times.items() if name != "by chunks")
+    yield Goal(f"head by chunks at {rows} rows, time / PyTorch's", times["by chunks"] / theirs, 1.0, most=True)
+
+
+def gradients(loss: Callable[[], Any], leaves: Any) -> Any:
+    import torch
+
+    return torch.autograd.grad(loss(), leaves)
+
+
+def measured(call: Callable[[], Any], samples: int = 7) -> tuple[list[float], float | None]:
+    """Times in ms of `call`, and on a GPU the most bytes that it had at once beside what was there before."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    call()
+    taken = []
+    before = torch.cuda.memory_allocated() if gpu else 0
+    if gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(samples):
+        wait()
+        start = time.perf_counter()
+        call()
+        wait()
+        taken.append((time.perf_counter() - start) * 1e3)
+    peak = float(torch.cuda.max_memory_allocated() - before) if gpu else None
+    if gpu:
+        torch.cuda.empty_cache()
+    return taken, peak
+
+
+def wait() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def small(sizes: str) -> str:

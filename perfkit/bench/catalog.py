@@ -54,7 +54,7 @@ def subject(family: Family, operation: Operation, device: str, blocks: bool) -> 
 def _runs_on(implementation: Implementation, device: str) -> bool:
     found = language(implementation)
     kind = device.split(":")[0]
-    return found.device == kind or found.test_device() == kind
+    return kind in (*found.devices, found.test_device())
 
 
 def cost_of(operation: Operation, arguments: Sequence[Any]) -> Cost:
