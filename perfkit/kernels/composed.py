@@ -7,6 +7,7 @@ language that is asked for.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,15 @@ def launcher(operation: Operation, implementation: Implementation, dtype: str) -
         raise RunFailed(f"{source} has no function called {implementation.symbol}.", "Correct the symbol.")
 
     def launch(tensors: Sequence[Tensor], scalars: Sequence[int | float]) -> None:
+        _load()
         function(*tensors, *scalars)
 
     return launch
+
+
+@functools.cache
+def _load() -> None:
+    """Make the catalog's kernels operators, which the functions call; loading binds these functions, so not before."""
+    from perfkit.kernels import load
+
+    load()
