@@ -56,6 +56,17 @@ def swiglu(gate: Tensor, up: Tensor) -> Any:
     return _operator("swiglu_forward")(gate, up)
 
 
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_index: int) -> Any:
+    """Its forward makes the gradients as well: where nobody asks for them, the logits are cheaper."""
+    import torch
+
+    from perfkit import functional
+
+    if not torch.is_grad_enabled():
+        return functional.linear_cross_entropy.__wrapped__(x, weight, targets, ignore_index)
+    return _operator("linear_cross_entropy_forward")(x, weight, targets, weight.shape[0], ignore_index)[0]
+
+
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
     from torch.nn.functional import linear
 
@@ -73,8 +84,8 @@ def _operator(name: str) -> Any:
 
 
 REPLACING: tuple[Callable[..., Any], ...] = (
-    split_heads, merge_heads, causal_softmax, rms_norm, residual_rms_norm, rotary, swiglu, linear_relu,
-    multiply_add_activation,
+    split_heads, merge_heads, causal_softmax, rms_norm, residual_rms_norm, rotary, swiglu, linear_cross_entropy,
+    linear_relu, multiply_add_activation,
 )  # fmt: skip
 
 
@@ -151,7 +162,7 @@ class Triton(Kernels):
         triton, device = LANGUAGES["triton"], _device(settings)
         if device == triton.test_device():
             return None
-        if device != triton.device:
+        if device not in triton.devices:
             return "Triton's kernels run on a GPU: choose --device cuda."
         return triton.unavailable()
 

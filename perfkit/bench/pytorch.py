@@ -49,16 +49,16 @@ def residual_rmsnorm_forward(a: Tensor, b: Tensor, weight: Tensor, eps: float) -
 
 
 def rmsnorm_backward(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> Call:
-    """By autograd: what it runs differs between versions of PyTorch. The forward pass is not timed."""
-    return _gradients(lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-5), [x, weight], dy)
+    """By autograd: what it runs differs between versions of PyTorch."""
+    return gradients(lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-5), [x, weight], dy)
 
 
 def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
-    return _gradients(functional.swiglu, [gate, up], dy)
+    return gradients(functional.swiglu, [gate, up], dy)
 
 
-def _gradients(function: Callable[..., Tensor], arguments: list[Tensor], dy: Tensor) -> Call:
-    """The backward pass of `function` by autograd."""
+def gradients(function: Callable[..., Any], arguments: list[Tensor], dy: Any) -> Call:
+    """The backward pass of `function` by autograd, upstream gradients `dy`; its forward pass is not timed."""
     leaves = [a.detach().requires_grad_() for a in arguments]
     with torch.enable_grad():
         y = function(*leaves)

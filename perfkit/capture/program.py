@@ -177,7 +177,7 @@ def _table(trace: Path, result: Result) -> KernelTable:
     timed = statistics.median(result.samples_ns) if result.samples_ns else None
     return read_trace(
         trace,
-        costs=CostModel(kernels.costs(())),
+        costs=CostModel(kernels.costs(), composed=kernels.delegating()),
         layers=result.layers or "-",
         matmul_precision="tf32" if result.tf32 else "fp32",
         declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},

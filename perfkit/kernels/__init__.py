@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import Unavailable
 from perfkit.kernels.declare import Family, Gradient, Implementation, Operation, added_to
-from perfkit.kernels.families import catalog, costs, find
+from perfkit.kernels.families import catalog, costs, delegating, find
 from perfkit.kernels.languages import device_unavailable
 from perfkit.kernels.selection import use_version
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",
-    "added_to", "bind", "catalog", "check", "costs", "direct", "find", "load", "unavailable", "use_version",
+    "added_to", "bind", "catalog", "check", "costs", "delegating", "direct", "find", "load", "unavailable",
+    "use_version",
 ]  # fmt: skip
 
 _NO_TORCH = "PyTorch is not installed, and the kernels run behind it."

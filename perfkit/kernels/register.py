@@ -36,7 +36,8 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     """
     selection.read_environment()
     families = catalog(extra_dirs)
-    devices = [d for d in sorted({x.device for x in LANGUAGES.values()}) if device_unavailable(families, d) is None]
+    known = sorted({device for language in LANGUAGES.values() for device in language.devices})
+    devices = [device for device in known if device_unavailable(families, device) is None]
     if not devices:
         raise Unavailable(device_unavailable(families, "cpu") or "No kernel can run on this machine.")
     operations = [o for family in families for o in family.operations if _is_new(o)]

@@ -28,7 +28,9 @@ from perfkit.kernels.triton import Launch, availability, binding, launch, row_ti
 from tests.sweeps import rest
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = [o for family in catalog() for o in family.operations]
+OPERATIONS = [
+    o for family in catalog() for o in family.operations if any(i.language == "triton" for i in o.implementations)
+]
 # In `make test`, of their large cases too; all others in `make test-full`.
 A_FEW = {"adamw_step", "classifier", "flash_attention_backward", "gelu_forward", "layernorm_backward"}
 ADDS = [o.name for o in OPERATIONS for i in o.implementations if i.language == "triton" and i.accumulates]

@@ -11,6 +11,7 @@
     torch.nn.functional.layer_norm             perfkit::layernorm_forward       perfkit::layernorm_backward
     torch.nn.functional.gelu (tanh)            perfkit::gelu_forward            perfkit::gelu_backward
     torch.nn.functional.cross_entropy (mean)   perfkit::cross_entropy_forward   perfkit::cross_entropy_backward
+    perfkit.functional.linear_cross_entropy    perfkit::linear_cross_entropy_…  the same
 
 Besides (`library`): linear layers, gradients of embeddings and sums of 16-bit numbers stay the library's, in a form
 that costs less: on the CPU products into memory on huge pages, on a GPU a long vocabulary padded; a bias's gradient is
@@ -37,7 +38,7 @@ from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
 
 from perfkit import functional
-from perfkit.backends.thunder_executor import library, losses, transposed
+from perfkit.backends.thunder_executor import library, linear_loss, losses, transposed
 from perfkit.backends.thunder_executor.registry import (
     KERNELS,
     NAME,
@@ -49,7 +50,7 @@ from perfkit.backends.thunder_executor.registry import (
     use_catalog,
 )
 
-__all__ = ["KERNELS", "NAME", "executor", "library", "losses", "transposed", "use_catalog"]
+__all__ = ["KERNELS", "NAME", "executor", "library", "linear_loss", "losses", "transposed", "use_catalog"]
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------

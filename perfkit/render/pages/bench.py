@@ -65,7 +65,9 @@ def _verdict(bench: Bench) -> Iterator[str]:
                 shown = f", {s.value:.2f}× as fast as PyTorch's own operator"
                 doubt = f"; no difference from PyTorch's own operator is shown ({s.value:.2f}×)"
                 beside = doubt if s.low <= 1 <= s.high else shown
-                yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}{beside}."
+                naive = next((t.ns.value / best.ns.value for r, t in timed if r.way == "naive" and r is not row), None)
+                written = f", {naive:.2f}× as fast as models write it (naive)" if naive else ""
+                yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}{beside}{written}."
 
 
 def _point(point: Point) -> Table:
