@@ -53,6 +53,14 @@ def rmsnorm_backward(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> Cal
     return gradients(lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-5), [x, weight], dy)
 
 
+def gemv(x: Tensor, weight: Tensor) -> Call:
+    return lambda: F.linear(x, weight)
+
+
+def gemv_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Call:
+    return lambda: F.linear(x, weight, bias)
+
+
 def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
     return gradients(functional.swiglu, [gate, up], dy)
 
@@ -208,7 +216,7 @@ OWN: dict[str, Callable[..., Call]] = {
         split_heads_forward, split_heads_backward, merge_heads_backward,
         flash_attention_forward, flash_attention_backward, encoder_forward, encoder_backward, embedding_forward,
         embedding_backward, cross_entropy_forward, cross_entropy_backward, classifier, adamw_step, bias_relu_backward,
-        global_norm,
+        gemv, gemv_bias, global_norm,
     )
 }  # fmt: skip
 

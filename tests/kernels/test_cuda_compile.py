@@ -59,6 +59,8 @@ GPT2: dict[str, tuple[int | float, ...]] = {
     "gelu_backward": (4 * B * T * C,),
     "gelu_bias_backward": (B * T, 4 * C),
     "gelu_forward": (4 * B * T * C,),
+    "gemv": (1, C, V),
+    "gemv_bias": (B, C, 3 * C),
     "global_norm": (124_439_808,),
     "layernorm_backward": (B * T, C),
     "layernorm_forward": (B * T, C, 1e-5),
