@@ -65,7 +65,7 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_inde
     from perfkit import functional
 
     if not torch.is_grad_enabled():
-        return functional.linear_cross_entropy.__wrapped__(x, weight, targets, ignore_index)
+        return functional.linear_cross_entropy.__wrapped__(x, weight, targets, ignore_index)  # type: ignore[attr-defined]
     return _operator("linear_cross_entropy_forward")(x, weight, targets, weight.shape[0], ignore_index)[0]
 
 

@@ -79,7 +79,7 @@ def direct(name: str) -> Callable[..., Any]:
     operator = getattr(getattr(torch.ops, NAMESPACE), name).default
     first = next(i for i, kind in enumerate(find(name).signature.kinds) if kind == "Tensor")
     recorded = torch.autograd._profiler_enabled
-    runners = {device: (name, device) for device in sorted({x.device for x in LANGUAGES.values()})}
+    runners = {device: (name, device) for x in LANGUAGES.values() for device in x.devices}
 
     def call(*arguments: Any) -> Any:
         if recorded():
