@@ -16,6 +16,7 @@ import msgspec
 from perfkit import kernels
 from perfkit.backends import parallel, thunder_support
 from perfkit.backends.interface import Backend
+from perfkit.backends.optimizers import FUSED, fuse
 from perfkit.backends.parallel.traced import TRACED
 from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
 from perfkit.kernels.languages import candidates
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 
 
 class LlmcProgram(ThunderProgram):
-    """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run."""
+    """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run.
+
+    An AdamW that the workload leaves to PyTorch's choice steps fused, and the report says so.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._fused = fuse(self.optimizer)
+
+    def warnings(self) -> list[str]:
+        return [*super().warnings(), *([FUSED] if self._fused else [])]
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
         from perfkit.backends.thunder_executor.absent import expect_none
