@@ -7,6 +7,7 @@ the device (C on a CPU, CUDA on a GPU), `triton` those written in Triton.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,6 +43,10 @@ def causal_softmax(scores: Tensor, scale: float) -> Any:
     return _operator("causal_softmax_forward")(scores, scale)
 
 
+def grouped_attention(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    return _operator("flash_attention_forward")(q, k, v, q.shape[-1] ** -0.5)[0]
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Any:
     return _operator("rmsnorm_forward")(x, weight, eps)[0]
 
@@ -65,7 +70,7 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_inde
     from perfkit import functional
 
     if not torch.is_grad_enabled():
-        return functional.linear_cross_entropy.__wrapped__(x, weight, targets, ignore_index)  # type: ignore[attr-defined]
+        return inspect.unwrap(functional.linear_cross_entropy)(x, weight, targets, ignore_index)
     return _operator("linear_cross_entropy_forward")(x, weight, targets, weight.shape[0], ignore_index)[0]
 
 
@@ -102,6 +107,8 @@ REPLACING: tuple[Callable[..., Any], ...] = (
     split_heads, merge_heads, causal_softmax, rms_norm, residual_rms_norm, rotary, swiglu, linear_cross_entropy,
     linear_relu, multiply_add_activation,
 )  # fmt: skip
+# PyTorch's attention on a GPU is cuDNN's or FlashAttention's: the kernel in Triton stands beside it, not before it.
+ALSO_IN = {"triton": (grouped_attention,)}
 
 
 class CatalogProgram(AutogradProgram):
@@ -116,6 +123,7 @@ class CatalogProgram(AutogradProgram):
     ) -> None:
         super().__init__(workload, model, made.call, made.optimizer, keeps_modules=True, parallel=made)
         self._language = language
+        self._replacing = (*REPLACING, *ALSO_IN.get(language or "", ()))
         self._called: set[str] = set()
 
     def forward(self, batch: Batch) -> tuple[Outputs, Tensor | None]:
@@ -136,7 +144,7 @@ class CatalogProgram(AutogradProgram):
         from perfkit import functional
 
         with ExitStack() as stack:
-            stack.enter_context(functional.replaced({f.__name__: self._noted(f) for f in REPLACING}))
+            stack.enter_context(functional.replaced({f.__name__: self._noted(f) for f in self._replacing}))
             if self.generation is not None:  # without gradients, which the kernel has none for
                 stack.enter_context(mock.patch("torch.nn.functional.linear", self._noted(linear)))
             if self._language:

@@ -106,14 +106,12 @@ def merge_heads_backward(dy: Tensor, heads: int) -> Call:
 
 
 def flash_attention_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Call:
-    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    grouped = q.shape[1] != k.shape[1]
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
 
 
 def flash_attention_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float) -> Call:
-    with torch.enable_grad():
-        leaves = tuple(t.detach().requires_grad_() for t in (q, k, v))
-        kept = F.scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], is_causal=True, scale=scale)
-    return lambda: torch.autograd.grad(kept, leaves, dy, retain_graph=True)
+    return gradients(lambda q, k, v: flash_attention_forward(q, k, v, scale)(), [q, k, v], dy)
 
 
 def encoder_forward(idx: Tensor, wte: Tensor, wpe: Tensor) -> Call:

@@ -148,11 +148,12 @@ def test_shapes_on_the_meta_device_are_the_real_ones(name: str, dtype: torch.dty
         assert (r.shape, r.dtype, r.stride()) == (m.shape, m.dtype, m.stride())
 
 
-def test_flash_attention_has_the_gradients_of_attention() -> None:
-    inputs = [torch.randn(2, 3, 9, 16) for _ in range(3)]
+@pytest.mark.parametrize("heads_of_keys", [6, 2, 1])
+def test_flash_attention_has_the_gradients_of_attention(heads_of_keys: int) -> None:
+    inputs = [torch.randn(2, heads, 9, 16) for heads in (6, heads_of_keys, heads_of_keys)]
 
     def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3, enable_gqa=True)
 
     got = gradients(lambda q, k, v: ops.flash_attention_forward(q, k, v, 0.3)[0], inputs, torch.sum)
     expected = gradients(plain, [x.double() for x in inputs], torch.sum)
