@@ -12,6 +12,8 @@ from perfkit.raw import attention, fastest_attention, language, library_attentio
 from perfkit.workloads import Workload, loader
 from tests.backends.by_hand import far, pair, settings
 
+MEASURED = fastest_attention.measured
+
 
 @pytest.fixture(scope="module")
 def gpt2() -> Workload:
@@ -136,3 +138,39 @@ def test_nothing_is_replayed_while_a_profiler_listens(gpt2):
         program.train_step([batch])
     assert [graph.replays for graph in graphs] == before == [2, 2]
     assert any(event.name == "perfkit::layernorm_backward" for event in profile.events())
+
+
+@pytest.fixture
+def measurements(monkeypatch, tmp_path):
+    """A cache of its own, a GPU's name, and times that are counted out."""
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    times = iter(float(i) for i in range(100, 0, -1))  # what is measured later is faster
+    monkeypatch.setattr(fastest_attention, "_ns", lambda run: run() and next(times))
+    return tmp_path
+
+
+def test_attention_is_measured_once_for_a_shape(measurements, library_everywhere):
+    q = torch.empty(1, 2, 9, 16)
+    assert MEASURED(q) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
+    assert MEASURED(q) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
+    assert MEASURED(torch.empty(1, 2, 8, 16))["the CPU's"] == 97.0
+    for path in (measurements / "attention").iterdir():
+        path.write_text("{")
+    assert MEASURED(q)["the CPU's"] == 95.0
+
+
+@pytest.mark.parametrize("fault", ["wrong", "refused"])
+def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(measurements, library_everywhere, monkeypatch, fault):
+    right = library_attention.CUDNN
+
+    def forward(q, k, v, scale):
+        if fault == "refused":
+            raise RuntimeError("cuDNN has no engine for this")
+        y, lse = right.forward(q, k, v, scale)
+        return 1.2 * y, lse
+
+    monkeypatch.setattr(library_attention, "CUDNN", library_attention.Operators("cuDNN", forward, right.backward))
+    times = MEASURED(torch.empty(1, 2, 9, 16))
+    assert list(times) == [fastest_attention.OWN]
+    assert "PyTorch's cuDNN operator gives no right result here" in fastest_attention.note(times)
