@@ -1,12 +1,15 @@
 """Llama on a GPU against what it has to reach: kernels, a training step, and decoding.
 
-    python benchmarks/llama_gpu.py [--preset 1b] [--only kernels,train,decode] [--json FILE]
+    python benchmarks/llama_gpu.py [--preset 1b] [--only kernels,head,train,decode] [--json FILE]
     python benchmarks/llama_gpu.py --preset tiny --device cpu --dtype fp32     whether it works, without a GPU
 
-Kernels: the fastest of ours over PyTorch's own operators at the sizes that Liger shows (RMSNorm with C = 16384, rotary
-with T = 8192, cross entropy with V = 131072), with a cold cache. Train: a step of B = 8, T = 2048 on each backend.
-Decode: one sequence, against reading weights and cache once a token. A line says what was found, what is asked, and
-whether it is reached. Exit code 1: something is not reached, or a backend is wrong.
+Kernels: the fastest of ours at the sizes that Liger shows (RMSNorm with C = 16384, rotary with T = 8192, cross entropy
+with V = 131072), with a cold cache: over PyTorch as models write it, which the goals are about ("naive" in `perfkit
+bench`), over PyTorch's own operator beside it, and its bandwidth as a share of a large copy's. Head: the head with its
+cross entropy, forward and backward, at 32768 rows of Llama 3.2's sizes, by chunks against PyTorch with whole logits
+(which models convert to fp32): peak memory, and time against the faster of with and without the conversion. Train: a
+step of B = 8, T = 2048 on each backend. Decode: one sequence, against reading weights and cache once a token. A line
+says what was found, what is asked, and whether it is reached. Exit code 1: something is not reached, or wrong.
 """
 
 from __future__ import annotations
@@ -16,22 +19,27 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
 BACKENDS = "eager,compile,thunder,thunder-llmc,kernels,triton,llmc"
-KERNELS = {  # sizes, and how many times PyTorch's speed is asked
+KERNELS = {  # sizes, and how many times the speed of PyTorch as models write it is asked
     "rmsnorm_forward": ("B=1,T=2048,C=16384", 8.0),
     "rmsnorm_backward": ("B=1,T=2048,C=16384", 8.0),
     "rotary_forward": ("B=1,T=8192,NH=32,NKV=8,P=32", 10.0),
     "rotary_backward": ("B=1,T=8192,NH=32,NKV=8,P=32", 10.0),
-    "cross_entropy_forward": ("N=4096,V=131072", 2.4),
-    "cross_entropy_backward": ("N=4096,V=131072", 2.4),
+    "cross_entropy_forward": ("N=4096,V=131072,Vp=131072", 2.4),
+    "cross_entropy_backward": ("N=4096,V=131072,Vp=131072", 2.4),
 }
-SMALL = {"C": 256, "T": 64, "N": 16, "V": 1024}  # where it is only to be seen that it works
+BY_PYTORCH = {"naive", "pytorch", "compile"}
+HEAD = {"rows": 32768, "channels": 2048, "vocabulary": 128256}
+COPY = 0.9  # the share of a large copy's bandwidth that is asked
+SMALL = {"C": 256, "T": 64, "N": 16, "V": 1024, "Vp": 1024}  # where it is only to be seen that it works
 
 
 @dataclass(frozen=True)
@@ -60,12 +68,12 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--backend", default=BACKENDS)
-    parser.add_argument("--only", default="kernels,train,decode")
+    parser.add_argument("--only", default="kernels,head,train,decode")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    parts = {"kernels": kernels, "train": train, "decode": decode}
+    parts = {"kernels": kernels, "head": head, "train": train, "decode": decode}
     goals: list[Goal] = []
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.only.split(","):
@@ -87,18 +95,104 @@ def perfkit(*arguments: str) -> None:
 
 
 def kernels(options: Any, scratch: Path) -> Iterator[Goal]:
-    """The fastest right kernel of ours over PyTorch, with a cold cache."""
+    """The fastest right kernel of ours over PyTorch as models write it, and beside a copy, with a cold cache."""
+    copy = copied(options.device)
     for name, (sizes, asked) in KERNELS.items():
         given = sizes if options.device != "cpu" else small(sizes)
         perfkit("bench", name, "--sizes", given, "--device", options.device, "--dtype", options.dtype,
                 "--cache", "cold", "--out", str(scratch))  # fmt: skip
         path = scratch / f"bench-{name}.json"
         rows = json.loads(path.read_text())["points"][0]["rows"] if path.is_file() else []
-        times = {r["way"]: r["cold"]["ns"]["value"] for r in rows if r["status"] == "ok" and r["cold"]}
-        ours = {way: ns for way, ns in times.items() if way not in ("pytorch", "compile")}
-        best = min(ours, key=lambda way: ours[way], default="")
-        found = times["pytorch"] / ours[best] if best and "pytorch" in times else None
-        yield Goal(f"{name} ({given}), {best or 'no kernel'} beside PyTorch", found, asked)
+        timed = {r["way"]: r["cold"] for r in rows if r["status"] == "ok" and r["cold"]}
+        times = {way: cold["ns"]["value"] for way, cold in timed.items()}
+        best = min(times.keys() - BY_PYTORCH, key=lambda way: times[way], default=None)
+        over = {way: times[way] / times[best] for way in BY_PYTORCH & times.keys()} if best else {}
+        what = f"{name} ({given}), {best or 'no kernel'}"
+        own = f" ({over['pytorch']:.2f} × PyTorch's own operator)" if "pytorch" in over else ""
+        yield Goal(f"{what} over PyTorch as models write it{own}", over.get("naive"), asked)
+        if copy:
+            yield Goal(f"{what}, bandwidth / copy's", timed[best]["bandwidth"] / copy if best else None, COPY)
+
+
+def copied(device: str) -> float | None:
+    """Bytes a second of a large copy on a GPU."""
+    if device == "cpu":
+        return None
+    import torch
+    from gpu_kernels import copy_bandwidth  # type: ignore[import-not-found]  # it lies beside this script
+
+    found: float = copy_bandwidth()
+    torch.cuda.empty_cache()
+    return found
+
+
+def head(options: Any, scratch: Path) -> Iterator[Goal]:
+    """Forward and backward of head and loss, whole and by chunks: peak memory and time."""
+    from statistics import median
+
+    import torch
+    from torch.nn.functional import cross_entropy, linear
+
+    from perfkit import functional, kernels
+    from perfkit.kernels.dtypes import TORCH_DTYPES
+
+    kernels.load()
+    fused = torch.ops.perfkit.linear_cross_entropy_forward
+    rows, channels, vocabulary = HEAD.values() if options.device != "cpu" else (64, 32, 1000)
+    made = {"dtype": TORCH_DTYPES[options.dtype], "device": options.device, "requires_grad": True}
+    x, weight = torch.randn(rows, channels, **made), torch.empty(vocabulary, channels, **made)  # type: ignore[arg-type]
+    torch.nn.init.normal_(weight, std=0.02)
+    targets = torch.randint(0, vocabulary, (rows,), device=options.device)
+    ways = {
+        "as models write it": lambda: functional.linear_cross_entropy(x, weight, targets, -1),
+        "without conversion": lambda: cross_entropy(linear(x, weight), targets, ignore_index=-1),
+        "by chunks": lambda: fused(x, weight, targets, vocabulary, -1)[0],
+    }
+    found = {name: measured(partial(gradients, loss, (x, weight))) for name, loss in ways.items()}
+    for name, (samples, peak) in found.items():
+        memory = "unknown" if peak is None else f"{peak / 2**30:.2f} GiB"
+        print(f"head {name}: {median(samples):.2f} ms, {memory} above its arguments", flush=True)
+    models, own = found["as models write it"][1], found["by chunks"][1]
+    ratio = own / models if own is not None and models else None
+    yield Goal(f"head by chunks at {rows} rows, memory / PyTorch's", ratio, 0.21, most=True)
+    times = {name: median(samples) for name, (samples, _) in found.items()}
+    theirs = min(time for name, time in times.items() if name != "by chunks")
+    yield Goal(f"head by chunks at {rows} rows, time / PyTorch's", times["by chunks"] / theirs, 1.0, most=True)
+
+
+def gradients(loss: Callable[[], Any], leaves: Any) -> Any:
+    import torch
+
+    return torch.autograd.grad(loss(), leaves)
+
+
+def measured(call: Callable[[], Any], samples: int = 7) -> tuple[list[float], float | None]:
+    """Times in ms of `call`, and on a GPU the most bytes that it had at once beside what was there before."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    call()
+    taken = []
+    before = torch.cuda.memory_allocated() if gpu else 0
+    if gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(samples):
+        wait()
+        start = time.perf_counter()
+        call()
+        wait()
+        taken.append((time.perf_counter() - start) * 1e3)
+    peak = float(torch.cuda.max_memory_allocated() - before) if gpu else None
+    if gpu:
+        torch.cuda.empty_cache()
+    return taken, peak
+
+
+def wait() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def small(sizes: str) -> str:

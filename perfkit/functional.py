@@ -131,6 +131,18 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 
 @_replaceable
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_index: int) -> Tensor:
+    """Mean cross entropy of x·weightᵀ over the targets that count: `x` (N, C), `weight` (V, C), `targets` (N) → ().
+
+    The loss is at least fp32: bf16's 8 significant bits would hide how it falls.
+    """
+    logits = torch.nn.functional.linear(x, weight)
+    if logits.element_size() < 4:
+        logits = logits.float()
+    return torch.nn.functional.cross_entropy(logits, targets, ignore_index=ignore_index)
+
+
+@_replaceable
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A linear layer and a ReLU: max(x·weightᵀ + bias, 0). `x` (…, K), `weight` (M, K), `bias` (M) → (…, M)."""
     return torch.relu(torch.nn.functional.linear(x, weight, bias))

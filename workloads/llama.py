@@ -4,6 +4,7 @@ Legend: B batch, T time (sequence length), C channels, NH heads, NKV heads of ke
 F width of the MLP, V vocabulary.
 
     idx (B, T) → embed_tokens → x (B, T, C) → layers → norm → lm_head → logits (B, T, V) → loss ()
+                                                            └──── with logits=inside: loss () ────┘
 
 A layer adds two branches to x: attention, whose NH heads share NKV heads of keys and values, and an MLP with a gate.
 Positions turn queries and keys (rotary embedding). Modules and parameters are named as in Hugging Face's checkpoints.
@@ -31,7 +32,7 @@ from perfkit.functional import (
 )
 from perfkit.workloads import Settings
 from perfkit.workloads.caching import Cache, Greedy, KeysValues, attend_cached
-from perfkit.workloads.language import BATCH, SHOWN, LanguageModel, Loss, divided, length_of
+from perfkit.workloads.language import BATCH, SHOWN, HeadLoss, LanguageModel, Loss, divided, length_of
 
 # Llama 3.1's change of the rotary frequencies: those of waves longer than the context that it was trained with first
 # are divided by a factor, those with HIGH waves in it or more are kept, and between the two it is gradual.
@@ -59,7 +60,7 @@ class Sizes:
     """The dimensions of a Llama: layers, NH, NKV, C, F, V, the longest T, and what its parts are computed with.
 
     `rope_factor` is Llama 3.1's factor of the rotary frequencies, 1 for none; `head` tells whether lm_head shares its
-    weight with embed_tokens.
+    weight with embed_tokens; `logits` whether a training step returns them, or keeps them inside the loss.
     """
 
     layers: int
@@ -73,6 +74,7 @@ class Sizes:
     rope_factor: float = 1.0
     norm_eps: float = 1e-5
     head: str = "untied"
+    logits: str = "returned"
 
     @property
     def head_size(self) -> int:
@@ -220,6 +222,9 @@ class Transformer(nn.Module):
 class Llama(nn.Module):
     """The model: tokens idx (B, T), targets (B, T) → logits (B, T, V), loss (), or None without targets.
 
+    With targets and the logits inside the loss, it returns what enters the head (B, T, C) in the logits' place: a loss
+    of its own makes them a part at a time, or not at all.
+
     With a cache, the tokens' keys and values are kept there: those of a prompt, or one token's (B, 1) at `position`
     (1). It returns the last position's logits (B, 1, V) and the most likely token (B, 1) then. `positions` is the
     longest T that it is called with, or the length of the cache.
@@ -233,7 +238,7 @@ class Llama(nn.Module):
         self.sizes = sizes
         self.model = Transformer(sizes, variant, recompute, positions)
         self.lm_head = nn.Linear(sizes.channels, sizes.vocabulary, bias=False)
-        self.loss = Loss()
+        self.loss = Loss() if sizes.logits == "returned" else HeadLoss()
         self.choose = Greedy()
         self.tie()
 
@@ -249,6 +254,8 @@ class Llama(nn.Module):
         if cache is not None:
             logits = self.lm_head(x[:, -1:])
             return logits, self.choose(logits)
+        if targets is not None and self.sizes.logits == "inside":
+            return x, self.loss(x, self.lm_head.weight, targets)
         logits = self.lm_head(x)
         return logits, None if targets is None else self.loss(logits, targets)
 
@@ -281,7 +288,7 @@ class LlamaWorkload(LanguageModel):
     name = "llama"
     summary = "Llama (tiny to 8B, grouped heads): a training step or inference"
     presets = {name: asdict(sizes) | BATCH for name, sizes in SIZES.items()}
-    choices = {"head": ("tied", "untied")}
+    choices = {"head": ("tied", "untied"), "logits": ("returned", "inside")}
     variants = tuple(ATTENTION)
     passes = {"encoder": ("model.embed_tokens", "model.rotary"), "classifier": ("model.norm", "lm_head", "loss")}
     layers = "model.layers.*"

@@ -1,5 +1,5 @@
 """Attention: the parts around its two matrix products (split into heads, causal softmax, merge of heads), and the whole
-of it in one pass over the keys ("flash"), which keeps no T × T matrix.
+of it in one pass over the keys ("flash"), which keeps no T × T matrix, and whose heads of queries may share keys.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ def softmax_backward_cost(call: Call) -> Cost:
 
 
 def flash_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = scale * q @ k.transpose(-1, -2)
     time = q.shape[-2]
     past = scores.new_ones(time, time).tril().bool()
@@ -163,36 +164,39 @@ def pairs(q: TensorSpec) -> float:
 
 def flash_cost(call: Call) -> Cost:
     """A pair of query and past key: two products of 2·HS FLOP (q·k, p·v), and the softmax's 6. lse is in fp32."""
-    q = call.tensor(0)
+    q, k, v = (call.tensor(i) for i in range(3))
     rows, size = q.numel // max(q.shape[-1], 1), q.shape[-1]
     flop = {f"matrix_{q.dtype}": 4.0 * size * pairs(q), f"vector_{q.dtype}": 6.0 * pairs(q)}
-    return Cost(flop, 3 * q.nbytes, q.numel * ITEM_BYTES[q.dtype] + rows * ITEM_BYTES["fp32"])
+    return Cost(flop, q.nbytes + k.nbytes + v.nbytes, q.numel * ITEM_BYTES[q.dtype] + rows * ITEM_BYTES["fp32"])
 
 
 def flash_backward_cost(call: Call) -> Cost:
     """A pair: five products of 2·HS FLOP (q·k, dy·v, and dq, dk, dv), 5 for p and ds, a row's dy·y."""
-    q = call.tensor(1)
+    q, k = call.tensor(1), call.tensor(2)
     flop = {
         f"matrix_{q.dtype}": 10.0 * q.shape[-1] * pairs(q),
         f"vector_{q.dtype}": 6.0 * pairs(q) + 2.0 * q.numel,
     }
-    return Cost(flop, sum(t.nbytes for t in call.tensors), 3 * q.numel * ITEM_BYTES[q.dtype])
+    return Cost(flop, sum(t.nbytes for t in call.tensors), (q.numel + 2 * k.numel) * ITEM_BYTES[q.dtype])
 
 
-def flash_inputs(make: Inputs, B: int, NH: int, T: int, HS: int) -> tuple[Any, ...]:
-    return *(make.normal(B, NH, T, HS) for _ in range(3)), HS**-0.5
+def flash_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: int) -> tuple[Any, ...]:
+    return *(make.normal(B, heads, T, HS) for heads in (NH, NKV, NKV)), HS**-0.5
 
 
-def flash_backward_inputs(make: Inputs, B: int, NH: int, T: int, HS: int) -> tuple[Any, ...]:
-    q, k, v, scale = flash_inputs(make, B, NH, T, HS)
+def flash_backward_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: int) -> tuple[Any, ...]:
+    q, k, v, scale = flash_inputs(make, B, NH, NKV, T, HS)
     y, lse = flash_reference(q.double(), k.double(), v.double(), scale)
     return make.normal(B, NH, T, HS), q, k, v, y.to(make.dtype), lse.float(), scale
 
 
-def flash_sizes(q: Tensor, scale: float) -> tuple[int | float, ...]:
-    """B·NH, T, HS, scale."""
+def flash_sizes(q: Tensor, k: Tensor, scale: float) -> tuple[int | float, ...]:
+    """B·NH, the heads of queries to one of keys, T, HS, scale."""
     batch, heads, time, size = q.shape
-    return batch * heads, time, size, float(scale)
+    groups = k.shape[1]
+    if groups == 0 or heads % groups:
+        raise InputError(f"{heads} heads of queries do not share {groups} heads of keys.", "Give a divisor.")
+    return batch * heads, heads // groups, time, size, float(scale)
 
 
 # ---- inputs of checks -----------------------------------------------------------------------------------------------
@@ -231,9 +235,10 @@ HEAD_CASES = (
     {"B": 2, "T": 64, "NH": 12, "HS": 64},
 )
 FLASH_CASES = (
-    {"B": 1, "NH": 1, "T": 1, "HS": 16},
-    {"B": 2, "NH": 3, "T": 17, "HS": 16},
-    {"B": 1, "NH": 2, "T": 130, "HS": 64},
+    {"B": 1, "NH": 1, "NKV": 1, "T": 1, "HS": 16},
+    {"B": 2, "NH": 3, "NKV": 3, "T": 17, "HS": 16},
+    {"B": 2, "NH": 4, "NKV": 2, "T": 70, "HS": 16},
+    {"B": 1, "NH": 2, "NKV": 2, "T": 130, "HS": 64},
 )
 # `before`: keys of tokens before the first query.
 SOFTMAX_CASES = (
@@ -287,6 +292,7 @@ FAMILY = Family(
         "S": "keys, the last T of which are the queries' tokens",
         "C": "channels = NH·HS",
         "NH": "heads",
+        "NKV": "heads of keys and values",
         "HS": "head size",
     },
     operations=(
@@ -417,11 +423,11 @@ FAMILY = Family(
             category="attention",
             schema="(Tensor q, Tensor k, Tensor v, float scale) -> (Tensor y, Tensor lse)",
             formula="s[i,j] = scale·q[i]·k[j] for j ≤ i: lse[i] = log Σ over j ≤ i of exp(s[i,j]), "
-            "y[i] = Σ over j ≤ i of exp(s[i,j] − lse[i])·v[j]",
-            shapes=dict.fromkeys(("q", "k", "v", "y"), "B NH T HS") | {"lse": "B NH T"},
+            "y[i] = Σ over j ≤ i of exp(s[i,j] − lse[i])·v[j]; NH / NKV heads in a row use the same k and v",
+            shapes={"q": "B NH T HS", "k": "B NKV T HS", "v": "B NKV T HS", "y": "B NH T HS", "lse": "B NH T"},
             dtypes={"lse": "fp32"},
             reference=flash_reference,
-            scalars=lambda q, k, v, scale: flash_sizes(q, scale),
+            scalars=lambda q, k, v, scale: flash_sizes(q, k, scale),
             inputs=flash_inputs,
             cases=FLASH_CASES,
             cost=flash_cost,
@@ -446,10 +452,12 @@ FAMILY = Family(
             " -> (Tensor dq, Tensor dk, Tensor dv)",
             formula="p = exp(scale·q·kᵀ − lse), ds = p·(dy·vᵀ − Σ dy·y): dq = scale·ds·k, dk = scale·dsᵀ·q, "
             "dv = pᵀ·dy, over keys not after the query",
-            shapes=dict.fromkeys(("dy", "q", "k", "v", "y", "dq", "dk", "dv"), "B NH T HS") | {"lse": "B NH T"},
+            shapes=dict.fromkeys(("dy", "q"), "B NH T HS")
+            | dict.fromkeys(("k", "v"), "B NKV T HS")
+            | {"y": "B NH T HS", "lse": "B NH T", "dq": "B NH T HS", "dk": "B NKV T HS", "dv": "B NKV T HS"},
             dtypes={"lse": "fp32"},
             reference=flash_backward_reference,
-            scalars=lambda dy, q, k, v, y, lse, scale: flash_sizes(q, scale),
+            scalars=lambda dy, q, k, v, y, lse, scale: flash_sizes(q, k, scale),
             inputs=flash_backward_inputs,
             cases=FLASH_CASES,
             cost=flash_backward_cost,

@@ -1,8 +1,8 @@
 """Causal attention in Triton without a T × T matrix: online softmax forward, and backward from the kept log Σ exp.
 
-Legend: T time, HS head size (SIZE), D the power of two from HS on. A program owns some rows × D of a head's queries or
-keys and walks along the other side. Blocks wholly in the future are never visited; those wholly in the past need no
-mask.
+Legend: T time, HS head size (SIZE), D the power of two from HS on; GROUP heads of queries in a row share one of keys
+and values. A program owns some rows × D of a head's queries or keys and walks along the other side. Blocks wholly in
+the future are never visited; those wholly in the past need no mask.
 Scores are kept in units of log2, where exp is one instruction: s2 = log2(e)·scale·q·k.
 """
 
@@ -74,13 +74,14 @@ def _attend(
 
 @triton.jit
 def flash_attention_forward_kernel(
-    q, k, v, y, lse, time, factor,
+    q, k, v, y, lse, time, factor, GROUP: tl.constexpr,
     SIZE: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One block of queries. The last blocks, which have most keys, come first, those of all heads."""
     first = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
     head = tl.program_id(0).to(tl.int64) * time
     base = head * SIZE
+    shared = (tl.program_id(0) // GROUP).to(tl.int64) * time * SIZE
     query = _load(q + base, first, time, SIZE, D, QUERIES, False)
     if factor < 0.0:  # the greatest score is found before scaling, so the scale must not turn the order round
         query = -query
@@ -92,12 +93,12 @@ def flash_attention_forward_kernel(
     total = tl.zeros((QUERIES,), tl.float32)
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
     result, total, top = _attend(
-        query, k + base, v + base, result, total, top, first, 0, first, time, factor,
+        query, k + shared, v + shared, result, total, top, first, 0, first, time, factor,
         SIZE, D, QUERIES, KEYS, False, PRECISION,
     )  # fmt: skip
     stop = tl.minimum(first + QUERIES, time)
     result, total, top = _attend(
-        query, k + base, v + base, result, total, top, first, first, stop, time, factor,
+        query, k + shared, v + shared, result, total, top, first, first, stop, time, factor,
         SIZE, D, QUERIES, KEYS, True, PRECISION,
     )  # fmt: skip
     _store(y + base, result / total[:, None], first, time, SIZE, D, QUERIES)
@@ -143,28 +144,30 @@ def _along_queries(
 
 @triton.jit
 def flash_attention_backward_keys_kernel(
-    dy, q, k, v, lse, delta, dk, dv, time, scale, factor,
+    dy, q, k, v, lse, delta, dk, dv, time, scale, factor, GROUP: tl.constexpr,
     SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of one block of keys: its diagonal queries, then all later ones."""
+    """dk and dv of one block of keys: of each head of queries that shares them its diagonal queries, then all later."""
     first = tl.program_id(1) * OWN
-    head = tl.program_id(0).to(tl.int64) * time
-    base = head * SIZE
-    keys = _load(k + base, first, time, SIZE, D, OWN, False)
-    values = _load(v + base, first, time, SIZE, D, OWN, False)
+    own = tl.program_id(0).to(tl.int64) * time * SIZE
+    keys = _load(k + own, first, time, SIZE, D, OWN, False)
+    values = _load(v + own, first, time, SIZE, D, OWN, False)
     dkeys = tl.zeros((OWN, D), tl.float32)
     dvalues = tl.zeros((OWN, D), tl.float32)
     after = tl.minimum(first + OWN, time)
-    dkeys, dvalues = _along_queries(
-        keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first, after, time, factor,
-        SIZE, D, OWN, OTHER, True, PRECISION,
-    )  # fmt: skip
-    dkeys, dvalues = _along_queries(
-        keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first + OWN, time, time,
-        factor, SIZE, D, OWN, OTHER, False, PRECISION,
-    )  # fmt: skip
-    _store(dk + base, dkeys * scale, first, time, SIZE, D, OWN)
-    _store(dv + base, dvalues, first, time, SIZE, D, OWN)
+    for member in range(GROUP):
+        head = (tl.program_id(0) * GROUP + member).to(tl.int64) * time
+        base = head * SIZE
+        dkeys, dvalues = _along_queries(
+            keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first, after, time,
+            factor, SIZE, D, OWN, OTHER, True, PRECISION,
+        )  # fmt: skip
+        dkeys, dvalues = _along_queries(
+            keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first + OWN, time, time,
+            factor, SIZE, D, OWN, OTHER, False, PRECISION,
+        )  # fmt: skip
+    _store(dk + own, dkeys * scale, first, time, SIZE, D, OWN)
+    _store(dv + own, dvalues, first, time, SIZE, D, OWN)
 
 
 @triton.jit
@@ -191,13 +194,14 @@ def _along_keys(
 
 @triton.jit
 def flash_attention_backward_queries_kernel(
-    dy, q, k, v, lse, delta, dq, time, scale, factor,
+    dy, q, k, v, lse, delta, dq, time, scale, factor, GROUP: tl.constexpr,
     SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of one block of queries: all earlier keys, then its diagonal ones."""
     first = (tl.num_programs(1) - 1 - tl.program_id(1)) * OWN
     head = tl.program_id(0).to(tl.int64) * time
     base = head * SIZE
+    shared = (tl.program_id(0) // GROUP).to(tl.int64) * time * SIZE
     row = first + tl.arange(0, OWN)
     query = _load(q + base, first, time, SIZE, D, OWN, False)
     upstream = _load(dy + base, first, time, SIZE, D, OWN, False)
@@ -205,12 +209,12 @@ def flash_attention_backward_queries_kernel(
     product = tl.load(delta + head + row, mask=row < time, other=0.0)
     dquery = tl.zeros((OWN, D), tl.float32)
     dquery = _along_keys(
-        query, upstream, k + base, v + base, normal, product, dquery, first, 0, first, time, factor,
+        query, upstream, k + shared, v + shared, normal, product, dquery, first, 0, first, time, factor,
         SIZE, D, OWN, OTHER, False, PRECISION,
     )  # fmt: skip
     dquery = _along_keys(
-        query, upstream, k + base, v + base, normal, product, dquery, first, first, tl.minimum(first + OWN, time), time,
-        factor, SIZE, D, OWN, OTHER, True, PRECISION,
+        query, upstream, k + shared, v + shared, normal, product, dquery, first, first, tl.minimum(first + OWN, time),
+        time, factor, SIZE, D, OWN, OTHER, True, PRECISION,
     )  # fmt: skip
     _store(dq + base, dquery * scale, first, time, SIZE, D, OWN)
 
@@ -227,12 +231,12 @@ def padded(size):
     return max(16, next_power_of_2(size))
 
 
-def forward_blocks(matrices, time, size, scale, itemsize):
+def forward_blocks(matrices, group, time, size, scale, itemsize):
     """Small blocks: several of them share a multiprocessor, one computing while another waits."""
     return {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2 if itemsize == 4 else 3}
 
 
-def backward_blocks(matrices, time, size, scale, itemsize):
+def backward_blocks(matrices, group, time, size, scale, itemsize):
     """Two results of OWN × D stay in registers beside the scores; wider heads leave room for fewer blocks in flight."""
     if itemsize == 4:
         return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2}
@@ -241,20 +245,22 @@ def backward_blocks(matrices, time, size, scale, itemsize):
 
 
 @launch(forward_blocks, FORWARD_SWEEP)
-def flash_attention_forward(q, k, v, y, lse, matrices, time, size, scale, QUERIES, **meta):
+def flash_attention_forward(q, k, v, y, lse, matrices, group, time, size, scale, QUERIES, **meta):
     grid = matrices, cdiv(time, QUERIES)
     flash_attention_forward_kernel[grid](
-        q, k, v, y, lse, time, scale * LOG2_E, size, padded(size), QUERIES, PRECISION=precision(q), **meta
+        q, k, v, y, lse, time, scale * LOG2_E, group, size, padded(size), QUERIES, PRECISION=precision(q), **meta
     )  # fmt: skip
 
 
 @launch(backward_blocks, BACKWARD_SWEEP)
-def flash_attention_backward(dy, q, k, v, y, lse, dq, dk, dv, matrices, time, size, scale, OWN, **meta):
+def flash_attention_backward(dy, q, k, v, y, lse, dq, dk, dv, matrices, group, time, size, scale, OWN, **meta):
     delta = lse.new_empty(lse.shape)
-    grid = matrices, cdiv(time, OWN)
-    constants = {"SIZE": size, "D": padded(size), "OWN": OWN, "PRECISION": precision(q), **meta}
+    blocks, factor = cdiv(time, OWN), scale * LOG2_E
+    constants = {"GROUP": group, "SIZE": size, "D": padded(size), "OWN": OWN, "PRECISION": precision(q), **meta}
     flash_attention_products_kernel[matrices, cdiv(time, 64)](dy, y, delta, time, size, padded(size), 64)
-    flash_attention_backward_keys_kernel[grid](
-        dy, q, k, v, lse, delta, dk, dv, time, scale, scale * LOG2_E, **constants
+    flash_attention_backward_keys_kernel[matrices // group, blocks](
+        dy, q, k, v, lse, delta, dk, dv, time, scale, factor, **constants
     )
-    flash_attention_backward_queries_kernel[grid](dy, q, k, v, lse, delta, dq, time, scale, scale * LOG2_E, **constants)
+    flash_attention_backward_queries_kernel[matrices, blocks](
+        dy, q, k, v, lse, delta, dq, time, scale, factor, **constants
+    )

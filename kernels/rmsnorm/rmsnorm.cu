@@ -196,6 +196,26 @@ __global__ void __launch_bounds__(BLOCK)
     norm_of_held(held, weight, y + row * C, rstd + row, columns, eps);
 }
 
+/* The sums over rows of a block's groups, added in order, into the block's part. */
+template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK>
+DEVICE void write_part(const Numbers<WIDTH, PACKS> &dw, float *of_groups, float *parts, int columns) {
+    float *ours = of_groups + threadIdx.x / THREADS * columns;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int c = Row<T, WIDTH, PACKS, THREADS>::column(k);
+        if (c >= columns) continue;
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) ours[c + j] = dw.v[k][j];
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < columns; c += BLOCK) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int other = 0; other < BLOCK / THREADS; other++) sum += of_groups[other * columns + c];
+        parts[(int64)blockIdx.x * columns + c] = sum;
+    }
+}
+
 /* Each group of threads takes every so many rows, and keeps its sums over them in registers. dx and the sums from one
  * reading of dy and x. RESIDENT blocks share a multiprocessor. */
 template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT>
@@ -219,19 +239,85 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
         g.store(dx + row * C, columns,
                 [&](float v, int k, int j) { return r * (v * factors.at(k, j) - held.at(k, j) * r * mean_gh); });
     }
-    float *ours = of_groups + group * columns;
-#pragma unroll
-    for (int k = 0; k < PACKS; k++) {
-        int c = Row<T, WIDTH, PACKS, THREADS>::column(k);
-        if (c >= columns) continue;
-#pragma unroll
-        for (int j = 0; j < WIDTH; j++) ours[c + j] = dw.v[k][j];
+    write_part<T, WIDTH, PACKS, THREADS, BLOCK>(dw, of_groups, parts, columns);
+}
+
+/* ---- version 4: the next rows come into shared memory while one is worked on ------------------------------------------ */
+
+/* STAGES rows of x and of dy in shared memory. A thread reads what it has copied itself, so that nobody waits for
+ * others; registers hold the weight and the sums alone. */
+template <class T, int PACKS, int THREADS, int BLOCK, int STAGES> struct Ring {
+    static constexpr int WIDTH = 16 / sizeof(T);
+    typedef Row<T, WIDTH, PACKS, THREADS> OfRow;
+    uint4 *memory;
+
+    DEVICE uint4 *place(int stage, int tensor, int k) const {
+        return memory + ((stage * 2 + tensor) * PACKS + k) * BLOCK + threadIdx.x;
     }
-    __syncthreads();
-    for (int c = threadIdx.x; c < columns; c += BLOCK) {
-        float sum = 0.0f;
+
+    /* A group of copies for a row, an empty one beyond the last row: so their number tells which have come. */
+    DEVICE void request(int stage, const T *x, const T *dy, int64 row, int64 N, int columns) const {
 #pragma unroll
-        for (int other = 0; other < GROUPS; other++) sum += of_groups[other * columns + c];
-        parts[(int64)blockIdx.x * columns + c] = sum;
+        for (int k = 0; k < PACKS; k++) {
+            int c = OfRow::column(k);
+            if (row >= N || c >= columns) continue;
+            copy_ahead(place(stage, 0, k), x + row * columns + c);
+            copy_ahead(place(stage, 1, k), dy + row * columns + c);
+        }
+        end_copies();
     }
+
+    /* f(x, dy, k) for each access of the row. */
+    template <class F> DEVICE void each(int stage, int columns, F f) const {
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            if (OfRow::column(k) >= columns) continue;
+            Pack<T, WIDTH> x, dy;
+            x.whole = *place(stage, 0, k), dy.whole = *place(stage, 1, k);
+            f(x, dy, k);
+        }
+    }
+};
+
+template <class T, int PACKS, int THREADS, int BLOCK, int STAGES, int RESIDENT>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
+    rmsnorm_backward_v4(const T *dy, const T *x, const T *weight, const float *rstd, T *dx, float *parts, int64 N,
+                        int64 C) {
+    extern __shared__ uint4 memory[];
+    constexpr int WIDTH = 16 / sizeof(T), GROUPS = BLOCK / THREADS;
+    typedef Pack<T, WIDTH> Access;
+    Ring<T, PACKS, THREADS, BLOCK, STAGES> ring{memory};
+    int columns = (int)C, stage = 0;
+    int64 row = (int64)blockIdx.x * GROUPS + threadIdx.x / THREADS, step = (int64)gridDim.x * GROUPS;
+#pragma unroll
+    for (int ahead = 0; ahead < STAGES - 1; ahead++) ring.request(ahead, x, dy, row + ahead * step, N, columns);
+    Row<T, WIDTH, PACKS, THREADS> factors;
+    factors.load(weight, columns);
+    Numbers<WIDTH, PACKS> dw;
+    dw.each([](float, int, int) { return 0.0f; });
+    float next = row < N ? rstd[row] : 0.0f;
+    for (; row < N; row += step) {
+        float r = next, sum_gh = 0.0f;
+        ring.request((stage + STAGES - 1) % STAGES, x, dy, row + (STAGES - 1) * step, N, columns);
+        if (row + step < N) next = rstd[row + step];
+        wait_for_copies<STAGES - 1>();
+        ring.each(stage, columns, [&](const Access &held, const Access &d, int k) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                float dh = d.at(j) * held.at(j) * r;
+                dw.v[k][j] += dh;
+                sum_gh += dh * factors.at(k, j);
+            }
+        });
+        float slope = over_group<Sum, THREADS>(sum_gh) / columns * r;
+        ring.each(stage, columns, [&](const Access &held, const Access &d, int k) {
+            float v[WIDTH];
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) v[j] = r * (d.at(j) * factors.at(k, j) - held.at(j) * slope);
+            store(dx + row * columns + factors.column(k), v);
+        });
+        stage = (stage + 1) % STAGES;
+    }
+    __syncthreads(); /* the rows are done with: their memory serves the sums */
+    write_part<T, WIDTH, PACKS, THREADS, BLOCK>(dw, (float *)memory, parts, columns);
 }

@@ -66,3 +66,53 @@ __global__ void rotary_backward_v2(const T *q, const T *k, const T *cosine, cons
                                    int64 time, int64 NH, int64 NKV, int64 P) {
     turn<-1, WIDTH>(q, k, cosine, sine, out_q, out_k, N, time, NH, NKV, P);
 }
+
+/* ---- version 3: a block takes one position; a thread the same pairs of several heads, whose angles it reads once ------ */
+
+/* blockDim.x is a multiple of P / WIDTH; AHEAD heads of a thread are under way at once. */
+template <int SIGN, int WIDTH, int AHEAD, class T>
+DEVICE void turn_position(const T *q, const T *k, const T *cosine, const T *sine, T *out_q, T *out_k, int64 time,
+                          int64 NH, int64 NKV, int64 P) {
+    typedef Pack<T, WIDTH> Access;
+    int packs = (int)P / WIDTH, slots = blockDim.x / packs, heads = (int)(NH + NKV), size = 2 * (int)P;
+    int slot = threadIdx.x / packs, p = threadIdx.x % packs * WIDTH;
+    int64 n = blockIdx.x, angle = (uint32)n % (uint32)time * P + p;
+    int64 of_q = n * NH * size + p, of_k = n * NKV * size + p;
+    Access c, s;
+    c.load(cosine + angle), s.load(sine + angle);
+    for (int first = slot; first < heads; first += slots * AHEAD) {
+        Access u[AHEAD], v[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            int head = first + a * slots;
+            if (head >= heads) continue;
+            const T *x = head < NH ? q + of_q + head * size : k + of_k + (head - (int)NH) * size;
+            u[a].load(x), v[a].load(x + P);
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            int head = first + a * slots;
+            if (head >= heads) continue;
+            T *y = head < NH ? out_q + of_q + head * size : out_k + of_k + (head - (int)NH) * size;
+            float low[WIDTH], high[WIDTH];
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                low[j] = u[a].at(j) * c.at(j) - SIGN * v[a].at(j) * s.at(j);
+                high[j] = v[a].at(j) * c.at(j) + SIGN * u[a].at(j) * s.at(j);
+            }
+            store(y, low), store(y + P, high);
+        }
+    }
+}
+
+template <class T, int WIDTH, int AHEAD>
+__global__ void rotary_forward_v3(const T *q, const T *k, const T *cosine, const T *sine, T *out_q, T *out_k, int64 N,
+                                  int64 time, int64 NH, int64 NKV, int64 P) {
+    turn_position<1, WIDTH, AHEAD>(q, k, cosine, sine, out_q, out_k, time, NH, NKV, P);
+}
+
+template <class T, int WIDTH, int AHEAD>
+__global__ void rotary_backward_v3(const T *q, const T *k, const T *cosine, const T *sine, T *out_q, T *out_k, int64 N,
+                                   int64 time, int64 NH, int64 NKV, int64 P) {
+    turn_position<-1, WIDTH, AHEAD>(q, k, cosine, sine, out_q, out_k, time, NH, NKV, P);
+}

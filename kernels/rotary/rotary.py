@@ -68,6 +68,7 @@ def implementations(direction: str) -> tuple[Implementation, ...]:
         Implementation(2, "c", "rotary.c", f"{name}_v2", "threads over positions, vectors within a head"),
         Implementation(1, "cuda", "rotary.cu", f"{name}_v1", "one pair a thread"),
         Implementation(2, "cuda", "rotary.cu", f"{name}_v2", "16-byte accesses to both halves of a head"),
+        Implementation(3, "cuda", "rotary.cu", f"{name}_v3", "a thread turns several heads by angles read once"),
         Implementation(
             1, "triton", "rotary_triton.py", name, "a position's heads in one program, its angles read once"
         ),

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from perfkit.kernels.cuda import Argument, Host, ceil
 
+MOST_THREADS = 1024  # of a block
+
 
 def _turn(
     host: Host, kernel: str, width: int, block: int, tensors: tuple[Argument, ...], sizes: tuple[int, ...]
 ) -> None:
     N, _, NH, NKV, P = sizes
     host.launch(kernel, ceil(N * (NH + NKV) * (P // width), block), block, *tensors, *sizes)
+
+
+def _turn_positions(host: Host, name: str, block: int, tensors: tuple[Argument, ...], sizes: tuple[int, ...]) -> None:
+    """A block a position, of as many threads as whole heads' accesses take; version 2 for heads longer than a block."""
+    N, _, NH, NKV, P = sizes
+    width = host.width(P, *tensors)
+    packs = P // width
+    if packs > MOST_THREADS:
+        return _turn(host, f"{name}_v2<T, {width}>", width, 256, tensors, sizes)
+    slots = max(1, min(block // packs, NH + NKV))
+    ahead = min(4, ceil(NH + NKV, slots))
+    host.launch(f"{name}_v3<T, {width}, {ahead}>", N, slots * packs, *tensors, *sizes)
 
 
 def rotary_forward_v1(
@@ -42,3 +56,17 @@ def rotary_backward_v2(
     tensors = (q, k, cos, sin, dq, dk)
     width = host.width(P, *tensors)
     _turn(host, f"rotary_backward_v2<T, {width}>", width, block, tensors, (N, T, NH, NKV, P))
+
+
+def rotary_forward_v3(
+    host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, turned_q: Argument, turned_k: Argument,
+    N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 64,
+) -> None:  # fmt: skip
+    _turn_positions(host, "rotary_forward", block, (q, k, cos, sin, turned_q, turned_k), (N, T, NH, NKV, P))
+
+
+def rotary_backward_v3(
+    host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, dq: Argument, dk: Argument,
+    N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 64,
+) -> None:  # fmt: skip
+    _turn_positions(host, "rotary_backward", block, (q, k, cos, sin, dq, dk), (N, T, NH, NKV, P))

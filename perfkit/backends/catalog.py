@@ -1,14 +1,17 @@
 """Backends that run a model under PyTorch's autograd with kernels of the catalog in the place of some functions.
 
-The functions are those of `perfkit.functional`; a model that calls none of them runs as in eager. The backend `kernels`
-takes the fastest kernels there are for the device (C on a CPU, CUDA on a GPU), `triton` those written in Triton.
+The functions are those of `perfkit.functional`; while tokens are generated also PyTorch's `linear`, which linear layers
+call. A model that calls none of them runs as in eager. The backend `kernels` takes the fastest kernels there are for
+the device (C on a CPU, CUDA on a GPU), `triton` those written in Triton.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
+from unittest import mock
 
 from perfkit import kernels
 from perfkit.backends import parallel
@@ -40,6 +43,10 @@ def causal_softmax(scores: Tensor, scale: float) -> Any:
     return _operator("causal_softmax_forward")(scores, scale)
 
 
+def grouped_attention(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    return _operator("flash_attention_forward")(q, k, v, q.shape[-1] ** -0.5)[0]
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Any:
     return _operator("rmsnorm_forward")(x, weight, eps)[0]
 
@@ -56,6 +63,17 @@ def swiglu(gate: Tensor, up: Tensor) -> Any:
     return _operator("swiglu_forward")(gate, up)
 
 
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_index: int) -> Any:
+    """Its forward makes the gradients as well: where nobody asks for them, the logits are cheaper."""
+    import torch
+
+    from perfkit import functional
+
+    if not torch.is_grad_enabled():
+        return inspect.unwrap(functional.linear_cross_entropy)(x, weight, targets, ignore_index)
+    return _operator("linear_cross_entropy_forward")(x, weight, targets, weight.shape[0], ignore_index)[0]
+
+
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
     from torch.nn.functional import linear
 
@@ -66,6 +84,19 @@ def multiply_add_activation(x: Tensor, z: Tensor, alpha: float, bias: Tensor, ac
     return _operator(f"multiply_add_{activation}_forward")(x, z, alpha, bias)
 
 
+# Rows up to which a product takes its kernel: with more, libraries use what they keep of the weight in their caches.
+FEW_ROWS = 8
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """`torch.nn.functional.linear` of a few rows: the weight read once, at memory's speed; of more, PyTorch's own."""
+    import torch
+
+    if x.numel() > FEW_ROWS * weight.shape[1] or x.dtype not in (torch.float32, torch.bfloat16):
+        return torch._C._nn.linear(x, weight, bias)
+    return _operator("gemv")(x, weight) if bias is None else _operator("gemv_bias")(x, weight, bias)
+
+
 def _operator(name: str) -> Any:
     import torch
 
@@ -73,9 +104,11 @@ def _operator(name: str) -> Any:
 
 
 REPLACING: tuple[Callable[..., Any], ...] = (
-    split_heads, merge_heads, causal_softmax, rms_norm, residual_rms_norm, rotary, swiglu, linear_relu,
-    multiply_add_activation,
+    split_heads, merge_heads, causal_softmax, rms_norm, residual_rms_norm, rotary, swiglu, linear_cross_entropy,
+    linear_relu, multiply_add_activation,
 )  # fmt: skip
+# PyTorch's attention on a GPU is cuDNN's or FlashAttention's: the kernel in Triton stands beside it, not before it.
+ALSO_IN = {"triton": (grouped_attention,)}
 
 
 class CatalogProgram(AutogradProgram):
@@ -90,6 +123,7 @@ class CatalogProgram(AutogradProgram):
     ) -> None:
         super().__init__(workload, model, made.call, made.optimizer, keeps_modules=True, parallel=made)
         self._language = language
+        self._replacing = (*REPLACING, *ALSO_IN.get(language or "", ()))
         self._called: set[str] = set()
 
     def forward(self, batch: Batch) -> tuple[Outputs, Tensor | None]:
@@ -110,7 +144,9 @@ class CatalogProgram(AutogradProgram):
         from perfkit import functional
 
         with ExitStack() as stack:
-            stack.enter_context(functional.replaced({f.__name__: self._noted(f) for f in REPLACING}))
+            stack.enter_context(functional.replaced({f.__name__: self._noted(f) for f in self._replacing}))
+            if self.generation is not None:  # without gradients, which the kernel has none for
+                stack.enter_context(mock.patch("torch.nn.functional.linear", self._noted(linear)))
             if self._language:
                 stack.enter_context(kernels.use_version(language=self._language))
             yield
@@ -151,7 +187,7 @@ class Triton(Kernels):
         triton, device = LANGUAGES["triton"], _device(settings)
         if device == triton.test_device():
             return None
-        if device != triton.device:
+        if device not in triton.devices:
             return "Triton's kernels run on a GPU: choose --device cuda."
         return triton.unavailable()
 

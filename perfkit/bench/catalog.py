@@ -1,4 +1,4 @@
-"""An operation of the kernel catalog as a subject: PyTorch's own operator, and every implementation."""
+"""An operation of the kernel catalog as a subject: as models write it, PyTorch's own operator, every implementation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfkit.bench import pytorch, sizes
+from perfkit.bench import as_written, pytorch, sizes
 from perfkit.bench.subject import Outputs, Prepared, Subject, Way
 from perfkit.bench.torch_ways import ROUNDING, named, torch_way
 from perfkit.cost.model import Call, Cost, TensorSpec
@@ -42,6 +42,7 @@ def subject(family: Family, operation: Operation, device: str, blocks: bool) -> 
         tolerance=operation.tolerance,
         defaults=lambda device: sizes.gpt2(family.name, names, device, fallback),
         ways=(
+            *naive_ways(operation),
             pytorch_way(operation),
             torch_way("compile", operation.reference, results, "torch.compile of the reference", optional=True),
             *(implementation_way(operation, i, device, blocks) for i in ordered),
@@ -53,7 +54,7 @@ def subject(family: Family, operation: Operation, device: str, blocks: bool) -> 
 def _runs_on(implementation: Implementation, device: str) -> bool:
     found = language(implementation)
     kind = device.split(":")[0]
-    return found.device == kind or found.test_device() == kind
+    return kind in (*found.devices, found.test_device())
 
 
 def cost_of(operation: Operation, arguments: Sequence[Any]) -> Cost:
@@ -71,16 +72,24 @@ def spec(argument: Any) -> Any:
 def pytorch_way(operation: Operation) -> Way:
     """PyTorch's own operator; the reference in the working precision where that is one already."""
     own = pytorch.OWN.get(operation.name)
+    text = "PyTorch's own operator" if own else "PyTorch, as a model would write it"
+    return _called_way("pytorch", operation, own or (lambda *arguments: lambda: operation.reference(*arguments)), text)
+
+
+def naive_ways(operation: Operation) -> list[Way]:
+    """The operation as models write it, where that is not PyTorch's own operator."""
+    written = as_written.NAIVE.get(operation.name)
+    return [_called_way("naive", operation, written, "PyTorch, as models write it")] if written else []
+
+
+def _called_way(name: str, operation: Operation, made: Callable[..., pytorch.Call], text: str) -> Way:
+    """`made(*arguments)` gives the call to time, and what it returns is checked."""
     names = pytorch.RESULTS.get(operation.name, operation.signature.results)
 
     def prepare(arguments: Sequence[Any], dtype: str) -> list[Prepared]:
-        def fresh() -> Callable[[], Any]:
-            return own(*arguments) if own else lambda: operation.reference(*arguments)
+        return [Prepared(made(*arguments), lambda: named(names, made(*arguments)()))]
 
-        return [Prepared(fresh(), lambda: named(names, fresh()()))]
-
-    text = "PyTorch's own operator" if own else "PyTorch, as a model would write it"
-    return Way("pytorch", "pytorch", text, prepare, tolerance_factor=ROUNDING)
+    return Way(name, name, text, prepare, tolerance_factor=ROUNDING)
 
 
 def implementation_way(operation: Operation, chosen: Implementation, device: str, blocks: bool) -> Way:

@@ -49,16 +49,24 @@ def residual_rmsnorm_forward(a: Tensor, b: Tensor, weight: Tensor, eps: float) -
 
 
 def rmsnorm_backward(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> Call:
-    """By autograd: what it runs differs between versions of PyTorch. The forward pass is not timed."""
-    return _gradients(lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-5), [x, weight], dy)
+    """By autograd: what it runs differs between versions of PyTorch."""
+    return gradients(lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-5), [x, weight], dy)
+
+
+def gemv(x: Tensor, weight: Tensor) -> Call:
+    return lambda: F.linear(x, weight)
+
+
+def gemv_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Call:
+    return lambda: F.linear(x, weight, bias)
 
 
 def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
-    return _gradients(functional.swiglu, [gate, up], dy)
+    return gradients(functional.swiglu, [gate, up], dy)
 
 
-def _gradients(function: Callable[..., Tensor], arguments: list[Tensor], dy: Tensor) -> Call:
-    """The backward pass of `function` by autograd."""
+def gradients(function: Callable[..., Any], arguments: list[Tensor], dy: Any) -> Call:
+    """The backward pass of `function` by autograd, upstream gradients `dy`; its forward pass is not timed."""
     leaves = [a.detach().requires_grad_() for a in arguments]
     with torch.enable_grad():
         y = function(*leaves)
@@ -98,14 +106,12 @@ def merge_heads_backward(dy: Tensor, heads: int) -> Call:
 
 
 def flash_attention_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Call:
-    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    grouped = q.shape[1] != k.shape[1]
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
 
 
 def flash_attention_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float) -> Call:
-    with torch.enable_grad():
-        leaves = tuple(t.detach().requires_grad_() for t in (q, k, v))
-        kept = F.scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], is_causal=True, scale=scale)
-    return lambda: torch.autograd.grad(kept, leaves, dy, retain_graph=True)
+    return gradients(lambda q, k, v: flash_attention_forward(q, k, v, scale)(), [q, k, v], dy)
 
 
 def encoder_forward(idx: Tensor, wte: Tensor, wpe: Tensor) -> Call:
@@ -130,14 +136,21 @@ def embedding_backward(dx: Tensor, idx: Tensor, vocabulary: int) -> Call:
     return lambda: aten.embedding_dense_backward(dx, idx, vocabulary, -1, False)
 
 
-def cross_entropy_forward(logits: Tensor, targets: Tensor, ignore_index: int) -> Call:
-    return lambda: aten.nll_loss_forward(aten._log_softmax(logits, 1, False), targets, None, 1, ignore_index)[0]
+def cross_entropy_forward(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> Call:
+    masked = _masked(logits, vocabulary)
+    return lambda: aten.nll_loss_forward(aten._log_softmax(masked, 1, False), targets, None, 1, ignore_index)[0]
+
+
+def _masked(logits: Tensor, vocabulary: int) -> Tensor:
+    """Logits whose padding is no word for PyTorch either, which knows of none; it reads a padded row all the same."""
+    return logits.masked_fill(torch.arange(logits.shape[1], device=logits.device) >= vocabulary, float("-inf"))
 
 
 def cross_entropy_backward(
-    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int
+    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Call:
-    kept = aten._log_softmax(logits, 1, False)
+    dloss = dloss.to(logits.dtype)
+    kept = aten._log_softmax(_masked(logits, vocabulary), 1, False)
     weight = aten.nll_loss_forward(kept, targets, None, 1, ignore_index)[1]
 
     def call() -> Any:
@@ -201,7 +214,7 @@ OWN: dict[str, Callable[..., Call]] = {
         split_heads_forward, split_heads_backward, merge_heads_backward,
         flash_attention_forward, flash_attention_backward, encoder_forward, encoder_backward, embedding_forward,
         embedding_backward, cross_entropy_forward, cross_entropy_backward, classifier, adamw_step, bias_relu_backward,
-        global_norm,
+        gemv, gemv_bias, global_norm,
     )
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from perfkit.errors import UsageError
 
 # GPT-2 124M: the training test's batch on a CPU, a full context on a GPU.
-_MODEL = {"C": 768, "NH": 12, "HS": 64, "V": 50257, "Vp": 50304, "M": 768}
+_MODEL = {"C": 768, "NH": 12, "NKV": 12, "HS": 64, "V": 50257, "Vp": 50304, "M": 768}
 _BATCH = {"cpu": {"B": 4, "T": 64}, "cuda": {"B": 8, "T": 1024}}
 # Letters that mean something else in some operations: multiples of B·T, or a number of their own.
 _ROWS = ("activation", "bias", "cross_entropy", "softmax")

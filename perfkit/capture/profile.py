@@ -149,7 +149,7 @@ def table_of(
 
     return read_trace(
         result.trace,
-        costs=CostModel(kernels.costs(settings.kernel_dirs)),
+        costs=CostModel(kernels.costs(settings.kernel_dirs), composed=kernels.delegating(settings.kernel_dirs)),
         passes=workload.passes,
         layers=workload.layers,
         declared=program.declared_kernels(),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import perfkit
 from perfkit import hardware
 from perfkit.capture import counted, folders, launched, profile
-from perfkit.errors import PerfkitError, RunFailed, UnusableProfile
+from perfkit.errors import PerfkitError, RunFailed
 from perfkit.programs.order import TRACE, Order, Result, read_results
 from perfkit.run_folder import (
     CEILINGS,
@@ -29,6 +29,7 @@ from perfkit.run_folder import (
     write_manifest,
     write_whole,
 )
+from perfkit.trace_checks import UnusableProfile
 from perfkit.tree.shares import CallSite, Member
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _table(trace: Path, result: Result) -> KernelTable:
     timed = statistics.median(result.samples_ns) if result.samples_ns else None
     return read_trace(
         trace,
-        costs=CostModel(kernels.costs(())),
+        costs=CostModel(kernels.costs(), composed=kernels.delegating()),
         layers=result.layers or "-",
         matmul_precision="tf32" if result.tf32 else "fp32",
         declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},

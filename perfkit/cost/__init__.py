@@ -30,14 +30,19 @@ class CostModel:
     """Costs, kinds and families of operators by name.
 
     `extra` adds or replaces cost functions by operator name (perfkit's or a user's own kernels), `families` says which
-    family these belong to (else their name decides). `missing` collects why a working operator got no cost.
+    family these belong to (else their name decides), and `composed` which of them leave their work to other operators
+    that they call. `missing` collects why a working operator got no cost.
     """
 
     def __init__(
-        self, extra: Mapping[str, CostFunction] | None = None, families: Mapping[str, str] | None = None
+        self,
+        extra: Mapping[str, CostFunction] | None = None,
+        families: Mapping[str, str] | None = None,
+        composed: Iterable[str] = (),
     ) -> None:
         self._extra = {normalise(name): function for name, function in (extra or {}).items()}
         self._families = {normalise(name): family for name, family in (families or {}).items()}
+        self._composed = frozenset(map(normalise, composed))
         self.missing: dict[str, str] = {}
 
     def cost(self, call: Call) -> Cost | None:
@@ -73,6 +78,8 @@ class CostModel:
         `below` names the operators that ran inside this one: where one of them did its work, it is dispatch.
         """
         name = normalise(name)
+        if name in self._composed and any(self.kind(called) == "work" for called in below):
+            return "dispatch"
         if name in self._extra:
             return "work"
         operator = self._find(name)

@@ -17,6 +17,8 @@ from perfkit.kernels.schema import Schema
 from perfkit.kernels.shapes import letters_of, sized
 
 NAMESPACE = "perfkit"
+# The language of implementations that only call PyTorch's operators and other kernels (`perfkit.kernels.composed`).
+COMPOSED = "torch"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfkit.content import content_dir, load_content_module
 from perfkit.cost.model import CostFunction
 from perfkit.errors import InputError, UsageError
-from perfkit.kernels.declare import Family, Operation
+from perfkit.kernels.declare import COMPOSED, Family, Operation
 
 
 def catalog(extra_dirs: Iterable[str | Path] = ()) -> list[Family]:
@@ -48,6 +48,12 @@ def find(name: str, extra_dirs: Iterable[str | Path] = ()) -> Operation:
 def costs(extra_dirs: Iterable[str | Path] = ()) -> dict[str, CostFunction]:
     """Cost functions by qualified operator name, such as `perfkit::gelu_forward`."""
     return {o.qualified_name: o.cost for family in catalog(extra_dirs) for o in family.operations}
+
+
+def delegating(extra_dirs: Iterable[str | Path] = ()) -> frozenset[str]:
+    """Qualified names of the operators that leave all their work to other operators, which a profile shows inside."""
+    operations = (o for family in catalog(extra_dirs) for o in family.operations)
+    return frozenset(o.qualified_name for o in operations if all(i.language == COMPOSED for i in o.implementations))
 
 
 def _families(directory: Path) -> Iterator[Family]:

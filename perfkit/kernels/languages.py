@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from perfkit.errors import InputError
-from perfkit.kernels import cuda, triton
+from perfkit.kernels import composed, cuda, triton
 from perfkit.kernels.c import binding, toolchain
 from perfkit.kernels.c.binding import Launch
-from perfkit.kernels.declare import Family, Implementation, Operation
+from perfkit.kernels.declare import COMPOSED, Family, Implementation, Operation
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,17 @@ class Language:
     `test_device` names a second device on which it runs slowly, for tests: used only when the language is asked for.
     """
 
-    device: str
+    devices: tuple[str, ...]
     unavailable: Callable[[], str | None]
     launcher: Callable[[Operation, Implementation, str], Launch]
     test_device: Callable[[], str | None] = lambda: None
 
 
 LANGUAGES: dict[str, Language] = {
-    "c": Language("cpu", toolchain.unavailable, binding.launcher),
-    "cuda": Language("cuda", cuda.unavailable, cuda.launcher),
-    "triton": Language("cuda", triton.unavailable, triton.launcher, triton.test_device),
+    COMPOSED: Language(("cpu", "cuda"), lambda: None, composed.launcher),
+    "c": Language(("cpu",), toolchain.unavailable, binding.launcher),
+    "cuda": Language(("cuda",), cuda.unavailable, cuda.launcher),
+    "triton": Language(("cuda",), triton.unavailable, triton.launcher, triton.test_device),
 }
 
 
@@ -45,14 +46,16 @@ def language(implementation: Implementation) -> Language:
 def candidates(operation: Operation, device: str, dtype: str, name: str | None = None) -> list[Implementation]:
     """The implementations for a device and precision, naive first; of the language `name` when it is given.
 
-    Languages that cannot run here are left out while another can.
+    Languages that cannot run here are left out while another can. What is composed of other kernels stands for each
+    language, for those are chosen when it calls them.
     """
     written = sorted({i.language: language(i) for i in operation.implementations}.items())
     if name is None:
-        suited = {key for key, language in written if language.device == device}
+        suited = {key for key, language in written if device in language.devices}
         runs = {key for key in suited if LANGUAGES[key].unavailable() is None} if len(suited) > 1 else suited
     else:
-        suited = {k for k, language in written if k == name and device in (language.device, language.test_device())}
+        asked = [(k, language) for k, language in written if k in (name, COMPOSED)]
+        suited = {k for k, language in asked if device in (*language.devices, language.test_device())}
         runs = suited
     found = [i for i in operation.implementations if dtype in i.dtypes and i.language in (runs or suited)]
     order = list(LANGUAGES)
@@ -62,7 +65,8 @@ def candidates(operation: Operation, device: str, dtype: str, name: str | None =
 def device_unavailable(families: Iterable[Family], device: str) -> str | None:
     """One sentence why no kernel runs on `device` ("cpu", "cuda", …) here, or None."""
     written = {i.language for f in families for o in f.operations for i in o.implementations}
-    suited = sorted(name for name in written if name in LANGUAGES and LANGUAGES[name].device == device)
+    known = {name: LANGUAGES[name] for name in written if name in LANGUAGES and name != COMPOSED}
+    suited = sorted(name for name, language in known.items() if device in language.devices)
     if not suited:
         return f"The kernel catalog has no versions for {device}."
     reasons = [LANGUAGES[name].unavailable() for name in suited]

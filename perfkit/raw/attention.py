@@ -44,7 +44,6 @@ class Attention:
         # G heads that share keys are one product, for which all their queries must lie together.
         rows = QUERIES if heads == kv_heads else time
         self._blocks = [(first, min(first + rows, time)) for first in range(0, time, rows)]
-        self._repeats = flash and heads != kv_heads
 
     def kept(self) -> Shapes:
         """What the backward needs of each layer."""
@@ -60,13 +59,9 @@ class Attention:
         """What all layers share."""
         largest = max((self._square(*block) for block in self._blocks), key=math.prod, default=(0,))
         shapes: Shapes = {"heads": self.queries} | ({} if self.flash else {"scores": largest})
-        if self._repeats:
-            shapes |= alike(("all k", "all v"), *self.queries)
         if training:
             shapes |= {"dq": self.queries, "dk": self.keys, "dv": self.keys}
             shapes |= {} if self.flash else {"datt": largest}
-        if training and self._repeats:
-            shapes |= alike(("all dk", "all dv"), *self.queries)
         return shapes
 
     def projection(self, kept: Arena, shared: Arena) -> Tensor:
@@ -101,8 +96,7 @@ class Attention:
         """att · v (B, NH, T, HS) of a layer; what `statistics` names is kept in these tensors."""
         q, k, v = kept["q"], kept["k"], kept["v"]
         if self.flash:
-            keys, values = self._for_all_heads(k, v, shared)
-            self.call("flash_attention_forward", q, keys, values, self.scale, out=[kept["o"], *statistics])
+            self.call("flash_attention_forward", q, k, v, self.scale, out=[kept["o"], *statistics])
             return kept["o"]
         for i, (first, end) in enumerate(self._blocks):
             scores, att = self._of_block(shared["scores"], first, end), kept[f"att {i}"]
@@ -115,11 +109,8 @@ class Attention:
         """From the gradient of att · v in `heads`, those of q, k and v in `dq`, `dk` and `dv`."""
         q, k, v, upstream = kept["q"], kept["k"], kept["v"], shared["heads"]
         if self.flash:
-            keys, values = self._for_all_heads(k, v, shared)
-            names = ("dq", "all dk", "all dv") if self._repeats else ("dq", "dk", "dv")
-            arguments = upstream, q, keys, values, kept["o"], *statistics, self.scale
-            self.call("flash_attention_backward", *arguments, out=[shared[name] for name in names])
-            self._sum_over_heads(shared)
+            arguments = upstream, q, k, v, kept["o"], *statistics, self.scale
+            self.call("flash_attention_backward", *arguments, out=[shared[name] for name in ("dq", "dk", "dv")])
             return
         for i, (first, end) in reversed(list(enumerate(self._blocks))):
             datt, dscores = (self._of_block(shared[name], first, end) for name in ("datt", "scores"))
@@ -155,26 +146,6 @@ class Attention:
     def _grouped(self, x: Tensor) -> Tensor:
         """(B, NH, M, N) as (B · NKV, G · M, N): heads that share keys lie one after the other."""
         return x.view(x.shape[0] * self.kv_heads, -1, x.shape[-1])
-
-    # The kernels of flash attention take as many heads of keys as of queries.
-
-    def _for_all_heads(self, k: Tensor, v: Tensor, shared: Arena) -> tuple[Tensor, Tensor]:
-        """k and v (B, NKV, T, HS), repeated to (B, NH, T, HS)."""
-        if not self._repeats:
-            return k, v
-        for x, name in ((k, "all k"), (v, "all v")):
-            self._by_group(shared[name]).copy_(x.unsqueeze(2))
-        return shared["all k"], shared["all v"]
-
-    def _sum_over_heads(self, shared: Arena) -> None:
-        """Add up the gradients of repeated keys and values."""
-        if self._repeats:
-            for name in ("dk", "dv"):
-                torch.sum(self._by_group(shared[f"all {name}"]), dim=2, out=shared[name])
-
-    def _by_group(self, x: Tensor) -> Tensor:
-        """(B, NH, T, HS) as (B, NKV, G, T, HS)."""
-        return x.unflatten(1, (self.kv_heads, -1))
 
 
 def _turned(x: Tensor) -> Tensor:

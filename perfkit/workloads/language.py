@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from perfkit.cost.model import ITEM_BYTES
 from perfkit.cost.transformer import Shape, forward_flop, generation_flop
 from perfkit.errors import UsageError
+from perfkit.functional import linear_cross_entropy
 from perfkit.run_folder import Phase, Settings
 from perfkit.workloads.caching import Cache
 from perfkit.workloads.checkpoints import check_dimensions, load_weights, open_checkpoint
@@ -35,6 +36,13 @@ class Loss(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1), ignore_index=IGNORED)
 
 
+class HeadLoss(nn.Module):
+    """The same of a head that it applies itself: x (B, T, C), its weight (V, C), targets (B, T) → ()."""
+
+    def forward(self, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        return linear_cross_entropy(x.view(-1, x.shape[-1]), weight, targets.view(-1), IGNORED)
+
+
 @torch.no_grad()
 def generate(model: nn.Module, idx: Tensor, count: int, context: int) -> Tensor:
     """Append the `count` most likely tokens, one after the other: idx (B, T) → (B, T + count)."""
@@ -47,8 +55,9 @@ def generate(model: nn.Module, idx: Tensor, count: int, context: int) -> Tensor:
 class LanguageModel(Workload):
     """A language model with AdamW on tokens of a text, of an llm.c file, or synthetic.
 
-    Its model takes idx (B, T) and in training targets (B, T), and returns logits (B, T, V) and the loss. Its presets
-    have the dimensions `vocabulary` and `context`, the longest T.
+    Its model takes idx (B, T) and in training targets (B, T), and returns the loss and logits (B, T, V), or what
+    enters a head whose logits stay inside the loss. Its presets have the dimensions `vocabulary` and `context`, the
+    longest T.
     """
 
     sample_name = "tokens"

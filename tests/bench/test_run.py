@@ -40,23 +40,23 @@ def only(name, extra=()):
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_pytorch_s_own_operator_is_the_same_operation(name, dtype):
+def test_pytorch_s_own_operator_and_the_naive_way_are_the_same_operation(name, dtype):
     """At the catalog's own cases; a wrong competitor would be an unfair one."""
     subject = only(name)
     operation = next(o for f in catalog() for o in f.operations if o.name == name)
     for case in operation.cases[:3]:
         arguments = subject.arguments(dtype, 7, case, "cpu")
         expected = subject.reference(*map(to_fp64, arguments))
-        way = subject.ways[0]
-        with torch.no_grad():
-            ((row, _),) = run.checked(
-                way, arguments, dtype, expected, operation.tolerance[dtype] * way.tolerance_factor
-            )
-        if row.status == "unavailable":
-            assert name == "adamw_step" and "moments" in row.reason
-            continue
-        assert row.status == "ok", (case, row.reason)
-        assert {e.output for e in row.errors} <= set(operation.signature.results) and row.errors
+        for way in (way for way in subject.ways if way.name in ("naive", "pytorch")):
+            with torch.no_grad():
+                ((row, _),) = run.checked(
+                    way, arguments, dtype, expected, operation.tolerance[dtype] * way.tolerance_factor
+                )
+            if row.status == "unavailable":
+                assert name == "adamw_step" and "moments" in row.reason
+                continue
+            assert row.status == "ok", (way.name, case, row.reason)
+            assert {e.output for e in row.errors} <= set(operation.signature.results) and row.errors
 
 
 def test_a_benchmark_of_a_kernel():
@@ -213,6 +213,14 @@ def test_torch_compile_is_one_of_the_five_ways():
     asked = run.chosen_ways(subject, ["compile"], [])
     found = run.bench(subject, asked, [{"N": 1000}], ["fp32"], run.Options("cpu", 1e-6, (WARM,), 7))
     assert [(row.way, row.status) for row in found.points[0].rows] == [("pytorch", "ok"), ("compile", "ok")]
+
+
+def test_what_models_write_stands_beside_pytorch_s_own_operator():
+    subject = only("rmsnorm_backward")
+    assert [way.name for way in run.chosen_ways(subject, [], [])][:2] == ["naive", "pytorch"]
+    found = run.bench(subject, subject.ways[:2], [{"B": 1, "T": 8, "C": 64}], ["bf16"], QUICK)
+    written, own = found.points[0].rows
+    assert written.status == own.status == "ok" and written.speedup and own.speedup is None
 
 
 def test_choosing_ways():

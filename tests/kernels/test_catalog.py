@@ -19,13 +19,13 @@ from tests import forks
 
 BOTH_WAYS = (
     "encoder", "embedding", "layernorm", "bias_relu", "split_heads", "merge_heads", "causal_softmax", "flash_attention",
-    "gelu", "softmax", "cross_entropy", "rmsnorm", "rotary", "swiglu",
+    "gelu", "softmax", "cross_entropy", "linear_cross_entropy", "rmsnorm", "rotary", "swiglu",
     *(f"multiply_add_{name}" for name in ("relu", "sigmoid", "gelu", "silu")),
 )  # fmt: skip
 ALONE = (
     "bias_gradient", "gelu_bias_backward", "split_heads_bias_backward",
     "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
-    "adamw_step", "global_norm",
+    "adamw_step", "global_norm", "gemv", "gemv_bias",
 )  # fmt: skip
 FOUND = {f"perfkit::{name}_{direction}" for name in BOTH_WAYS for direction in ("forward", "backward")}
 FOUND |= {f"perfkit::{name}" for name in ALONE}
@@ -127,6 +127,8 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("softmax_forward", (spec(5, 8),), 200, 160, 160),
         ("softmax_backward", (spec(5, 8), spec(5, 8)), 160, 320, 160),
         ("global_norm", (spec(40),), 80, 160, 4),
+        ("gemv", (spec(2, 1, 8), spec(5, 8)), 160, 4 * 56, 40),
+        ("gemv_bias", (spec(2, 8), spec(5, 8), spec(5)), 160 + 10, 4 * 61, 40),
         ("adamw_step", (spec(40), spec(40), spec(40), spec(40), *(0.1,) * 5, 1, 1.0), 600, 640, 480),
         ("classifier", (spec(3, 8), spec(3, dtype="int64"), 1.0, 7, -1), 7 * 21 + 15, 84 + 24, 96 + 12),
         ("multiply_add_relu_forward", (spec(5, 8), spec(5, 8), 0.5, spec(8)), 160, 4 * 88, 160),
@@ -149,18 +151,25 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
             (spec(5, 8), spec(5, 8), spec(8), spec(5), spec(5), 0b101),
             13 * 40 + 10, 4 * (80 + 8 + 10 + 48), 4 * (40 + 16),
         ),
-        ("cross_entropy_forward", (spec(3, 7), spec(3, dtype="int64"), -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
+        ("cross_entropy_forward", (spec(3, 8), spec(3, dtype="int64"), 7, -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
+        (  # 3 rows of 4 channels, a vocabulary of 7 padded to 8
+            "linear_cross_entropy_forward",
+            (spec(3, 4), spec(8, 4), spec(3, dtype="int64"), 7, -1),
+            6 * 84 + 7 * 21 + 15, 48 + 112 + 24, 48 + 128 + 8,
+        ),
+        ("linear_cross_entropy_backward", (spec(), spec(3, 4), spec(8, 4), spec()), 45, 4 + 48 + 128 + 4, 176),
         (
             "cross_entropy_backward",
-            (spec(), spec(3, 7), spec(3, dtype="int64"), spec(3), -1),
-            3 * 21 + 4, 4 + 84 + 24 + 12, 84,
+            (spec(), spec(3, 8), spec(3, dtype="int64"), spec(3), 7, -1),
+            3 * 21 + 4, 4 + 84 + 24 + 12, 96,
         ),
     ],
 )  # fmt: skip
 def test_costs_by_hand(name: str, arguments: tuple, flop: int, read: int, written: int) -> None:
     cost = costs()[f"perfkit::{name}"](Call(f"perfkit::{name}", arguments))
     assert (cost.total_flop, cost.bytes_read, cost.bytes_written) == (flop, read, written)
-    assert set(cost.flop) == {"vector_bf16" if arguments[0].dtype == "bf16" else "vector_fp32"}
+    vector = {"vector_bf16" if arguments[0].dtype == "bf16" else "vector_fp32"}
+    assert set(cost.flop) - {"matrix_fp32"} == (set() if name == "gemv" else vector)
 
 
 def test_find_names_what_there_is() -> None:

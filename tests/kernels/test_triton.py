@@ -28,7 +28,9 @@ from perfkit.kernels.triton import Launch, availability, binding, launch, row_ti
 from tests.sweeps import rest
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = [o for family in catalog() for o in family.operations]
+OPERATIONS = [
+    o for family in catalog() for o in family.operations if any(i.language == "triton" for i in o.implementations)
+]
 # In `make test`, of their large cases too; all others in `make test-full`.
 A_FEW = {"adamw_step", "classifier", "flash_attention_backward", "gelu_forward", "layernorm_backward"}
 ADDS = [o.name for o in OPERATIONS for i in o.implementations if i.language == "triton" and i.accumulates]
@@ -41,9 +43,9 @@ MORE = {
     "classifier": [{"N": 3, "V": 4201, "Vp": 4203}, {"N": 2, "V": 70, "Vp": 300}, {"N": 1, "V": 1, "Vp": 1}],
     "cross_entropy": [{"N": 3, "V": 8201}, {"N": 1, "V": 1}, {"N": 16, "V": 64}],
     "flash_attention": [
-        {"B": 1, "NH": 2, "T": 65, "HS": 24},
-        {"B": 2, "NH": 1, "T": 40, "HS": 128},
-        {"B": 1, "NH": 1, "T": 129, "HS": 80},
+        {"B": 1, "NH": 6, "NKV": 2, "T": 65, "HS": 24},
+        {"B": 2, "NH": 1, "NKV": 1, "T": 40, "HS": 128},
+        {"B": 1, "NH": 2, "NKV": 1, "T": 129, "HS": 80},
     ],
     "layernorm": [{"B": 1, "T": 3, "C": 1030}],
     "residual_layernorm": [{"B": 1, "T": 3, "C": 1030}],
@@ -155,8 +157,8 @@ def test_cross_entropy_leaves_out_ignored_rows(interpreter: Callable[..., Any], 
     logits, targets = torch.randn(9, 101) * 3, torch.randint(0, 101, (9,))
     targets[::2] = ignore_index
     lse = logits.double().logsumexp(-1).float()
-    interpreter("cross_entropy_forward", inputs=(logits, targets, ignore_index))[0].require()
-    arguments = (torch.tensor(-0.75), logits, targets, lse, ignore_index)
+    interpreter("cross_entropy_forward", inputs=(logits, targets, 101, ignore_index))[0].require()
+    arguments = (torch.tensor(-0.75), logits, targets, lse, 101, ignore_index)
     interpreter("cross_entropy_backward", inputs=arguments)[0].require()
     interpreter("classifier", inputs=(logits, targets, 0.5, 101, ignore_index))[0].require()
 
@@ -166,9 +168,9 @@ def test_cross_entropy_of_padded_and_of_no_rows(interpreter: Callable[..., Any])
     logits[:, :4500] = -math.inf
     logits[1, 6000:] = -math.inf
     targets = torch.tensor([5000, 4501, 8999])
-    interpreter("cross_entropy_forward", inputs=(logits, targets, -1))[0].require()
+    interpreter("cross_entropy_forward", inputs=(logits, targets, 9001, -1))[0].require()
     none = torch.full((3,), -1)
-    interpreter("cross_entropy_forward", inputs=(logits[:, 4500:5000], none, -1))[0].require()
+    interpreter("cross_entropy_forward", inputs=(logits[:, 4500:5000], none, 500, -1))[0].require()
 
 
 def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
@@ -179,8 +181,8 @@ def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
         "from perfkit.kernels.checking import poisoned_run\n"
         "run = lambda name, *arguments: poisoned_run(find(name), None, arguments, 'cpu', 'triton')\n"
         "logits, targets = torch.randn(3, 101), torch.tensor([0, 101, -1])\n"
-        "loss, lse = run('cross_entropy_forward', logits, targets, -1)\n"
-        "(gradient,) = run('cross_entropy_backward', torch.ones(()), logits, targets, lse, -1)\n"
+        "loss, lse = run('cross_entropy_forward', logits, targets, 101, -1)\n"
+        "(gradient,) = run('cross_entropy_backward', torch.ones(()), logits, targets, lse, 101, -1)\n"
         "classified, losses = run('classifier', logits, targets, 1.0, 101, -1)\n"
         "print(loss.isnan().item(), *(g.isnan().any(1).tolist() for g in (gradient, classified)), losses[2].item())\n"
         "x, = run('encoder_forward', torch.tensor([[0, 5, -1]]), torch.randn(5, 3), torch.randn(4, 3))\n"

@@ -17,7 +17,10 @@ from perfkit.kernels.triton.offline import Compiled, compiled
 # Rows reduced, atomic sums, matrix products, a library function: what Triton's compiler may refuse or spill on.
 A_FEW = {"adamw_step", "encoder_backward", "flash_attention_backward", "gelu_backward", "layernorm_forward"}
 OPERATIONS = [
-    pytest.param(o.name, marks=[] if o.name in A_FEW else pytest.mark.full) for f in catalog() for o in f.operations
+    pytest.param(o.name, marks=[] if o.name in A_FEW else pytest.mark.full)
+    for f in catalog()
+    for o in f.operations
+    if any(i.language == "triton" for i in o.implementations)
 ]
 # The least that a block may have of these: an RTX 3090's or 4090's shared memory, and any GPU's registers.
 SHARED = 99 << 10

@@ -16,6 +16,7 @@ NAMES = (
     "rmsnorm_forward", "rmsnorm_backward", "residual_rmsnorm_forward", "rotary_forward", "rotary_backward",
     "swiglu_forward", "swiglu_backward",
     "gelu_forward", "gelu_backward", "bias_gradient", "cross_entropy_forward", "cross_entropy_backward",
+    "linear_cross_entropy_forward", "linear_cross_entropy_backward",
 )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from perfkit import units
 from perfkit.render.cells import Cell, Column, Table, efficiency_tone, figures, table, words
-from perfkit.render.page import Figure, Page, Section, Series
+from perfkit.render.figures import Figure, Series
+from perfkit.render.page import Page, Section
 
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench, Point, Row, Timing
@@ -64,7 +65,9 @@ def _verdict(bench: Bench) -> Iterator[str]:
                 shown = f", {s.value:.2f}× as fast as PyTorch's own operator"
                 doubt = f"; no difference from PyTorch's own operator is shown ({s.value:.2f}×)"
                 beside = doubt if s.low <= 1 <= s.high else shown
-                yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}{beside}."
+                naive = next((t.ns.value / best.ns.value for r, t in timed if r.way == "naive" and r is not row), None)
+                written = f", {naive:.2f}× as fast as models write it (naive)" if naive else ""
+                yield f"{row.label} is the fastest: {units.text(best.ns.value, 'ns')}{beside}{written}."
 
 
 def _point(point: Point) -> Table:
