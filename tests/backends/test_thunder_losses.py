@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from perfkit import kernels
@@ -225,3 +227,34 @@ def test_products_take_what_is_transposed_for_them_as_it_is(form):
         assert got.grad is None or (relative_error(got.grad, want.grad) < 1e-6 and got.grad.is_contiguous())
     traces = "\n".join(executed())
     assert ("matmul_nt" in executed()[0]) == ("k" in form) and "permute(" not in traces and "transpose(" not in traces
+
+
+@pytest.mark.parametrize("where", ["the head", "the conversion", "the transposition"])
+def test_no_gradient_goes_through_what_is_under_no_grad(padded, where):
+    class Detached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(K, V)
+
+        def forward(self, x, targets):
+            if where == "the head":
+                with torch.no_grad():
+                    rows = self.head(x)
+            elif where == "the conversion":
+                with torch.no_grad():
+                    rows = self.head(x).view(-1, V)
+            else:
+                pairs = x.view(2, N // 2, K)
+                with torch.no_grad():
+                    turned = pairs.transpose(-2, -1)
+                rows = (pairs @ turned).view(N, N // 2) @ self.head.weight[:, : N // 2].t()
+            return F.cross_entropy(rows, targets) + 0.1 * self.head(x * 2.0).square().mean()
+
+    torch.manual_seed(3)
+    model, (x, targets) = Detached(), inputs(-100)
+    exact, found = copy.deepcopy(model).double(), []
+    for function, form, given in ((compiled(model)[0], model, x.clone()), (exact, exact, x.double())):
+        leaf = given.requires_grad_()
+        function(leaf, targets).backward()
+        found.append([leaf.grad, *(p.grad for p in form.parameters())])
+    assert all(relative_error(got, want) < 1e-5 for got, want in zip(*found, strict=True))
