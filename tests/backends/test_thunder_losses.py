@@ -127,6 +127,29 @@ def test_bf16_logits_are_read_in_place_and_their_gradient_is_made_once(padded, c
     assert max(relative_error(g, w) for g, w in zip(got, want, strict=True)) < 2e-2
 
 
+def test_a_step_makes_two_tensors_as_large_as_the_logits(padded):
+    """The head's product, and its gradient, which the loss's kernel writes: any other pass over logits is avoidable."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Large(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            made = isinstance(result, torch.Tensor) and result.numel() >= rows * V
+            name = str(function).removeprefix("aten.")
+            if made and not function.is_view and not name.startswith(("empty", "detach")):
+                passes.append(name)
+            return result
+
+    rows, passes = 60, []
+    model = Head(False, -1, True).bfloat16()
+    x, targets = torch.randn(rows, K).bfloat16(), torch.arange(rows) % V
+    call, _ = compiled(model)
+    results(call, model, x, targets, TOTALS["the loss"])
+    with Large():
+        results(call, model, x, targets, TOTALS["the loss"])
+    assert passes == ["mm.out"], "the kernels' own passes do not come here: they read logits twice, and write once"
+
+
 def test_an_absent_gradient_is_not_materialised(padded, monkeypatch):
     """Autograd gives None, and the trace makes no zeros of it: neither by a fill nor by padding."""
     from perfkit.backends.thunder_executor import absent, products
