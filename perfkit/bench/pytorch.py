@@ -101,7 +101,7 @@ def flash_attention_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Ca
 
 
 def flash_attention_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float) -> Call:
-    return gradients(lambda *leaves: flash_attention_forward(*leaves, scale)(), [q, k, v], dy)
+    return gradients(lambda q, k, v: flash_attention_forward(q, k, v, scale)(), [q, k, v], dy)
 
 
 def encoder_forward(idx: Tensor, wte: Tensor, wpe: Tensor) -> Call:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from perfkit.raw.arena import Arena
 from perfkit.raw.attention import Attention, Shapes, alike
 from perfkit.raw.calls import at, product
+from perfkit.raw.head import ChunkedHead
 from perfkit.raw.model import Names, Norm
 from perfkit.raw.step import RawStep
 from perfkit.run_folder import Settings
@@ -42,6 +43,7 @@ class LanguageStep(RawStep):
     """
 
     recomputes = True
+    logits_inside = False  # whether a training step keeps them inside the loss: it returns what enters the head
     names: Names
     norm: Norm
 
@@ -59,6 +61,7 @@ class LanguageStep(RawStep):
         self.rows = math.prod(self.sizes)
         self.eps, self.training = eps, settings.training
         self.recompute = self.training and settings.recompute
+        self.accumulates = settings.grad_accumulation > 1
         flash = settings.variant == "sdpa" and self.device.type in FLASH_DEVICES
         self.attention = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
         self._allocate()
@@ -72,7 +75,9 @@ class LanguageStep(RawStep):
         of_a_layer = {"y1": narrow, "z": narrow, "xm": shaped, "y2": narrow}
         of_a_layer |= self.attention.kept() | self.layer_shapes()
         self.kept = [Arena(of_a_layer, self.dtype, self.device) for _ in range(kept)]
-        shared: Shapes = {"x": shaped, "y": narrow, "logits": (self.rows, self.padded), "branch": narrow}
+        shared: Shapes = {"x": shaped, "y": narrow, "branch": narrow}
+        inside = self.training and self.logits_inside
+        shared |= {} if inside else {"logits": (self.rows, self.padded)}
         shared |= {"dx": shaped, "narrow": narrow} if self.training else {}
         shared |= self.attention.scratch(self.training) | self.shared_shapes()
         self.scratch = Arena(shared, self.dtype, self.device)
@@ -80,7 +85,12 @@ class LanguageStep(RawStep):
         statistics |= {f"{s} {i}": shape for s, shape in self.attention.statistics().items() for i in range(kept)}
         self.statistics = Arena(statistics, torch.float32, self.device)
         self.losses = torch.zeros(self.rows, device=self.device)
+        self.chunked = self._chunked_head() if inside else None
         self.tokens = Arena({"idx": self.sizes, "targets": (self.rows,)}, torch.int64, self.device)
+
+    def _chunked_head(self) -> ChunkedHead:
+        y, dy, weight = self.scratch["y"], self.scratch["narrow"], self.parameters[self.head]
+        return ChunkedHead(self.call, y, dy, weight, self.gradient(self.head), self.vocabulary, self.accumulates)
 
     def units(self, names: list[str]) -> list[list[str]]:
         start = f"{self.names.layers}."
@@ -138,6 +148,8 @@ class LanguageStep(RawStep):
             self._attention(i)
             self.widen(i)
             self._end(i)
+        if self.chunked:
+            return self.of_batch(self.scratch["y"])
         with at(self.names.head):
             product(self.scratch["y"], self.parameters[self.head].t(), self.scratch["logits"])
         return self.of_batch(self.scratch["logits"])[:, :, : self.vocabulary]
@@ -178,6 +190,8 @@ class LanguageStep(RawStep):
         """Mean cross entropy over the targets that count; the logits become their gradient."""
         with at("loss"):
             targets = self.tokens["targets"].copy_(batch[1].reshape(-1))
+            if self.chunked:
+                return self.chunked.loss(targets, IGNORED, scale)
             counted = int((targets != IGNORED).sum())
             upstream = scale / counted if counted else math.nan
             arguments = self.scratch["logits"], targets, upstream, self.vocabulary, IGNORED
@@ -185,10 +199,7 @@ class LanguageStep(RawStep):
             return self.losses.sum() / counted if counted else self.losses.new_tensor(math.nan)
 
     def backward(self, batch: tuple[Tensor, ...], add: bool) -> None:
-        shared = self.scratch
-        with at(self.names.head):
-            product(shared["logits"], self.parameters[self.head], shared["narrow"])
-            product(shared["logits"].t(), shared["y"], self.gradient(self.head), add)
+        self._head_backward(add)
         self._norm_backward(self.names.last_norm, self.x(self.layers), 2 * self.layers, add, residual=False)
         self.final(0)
         for i in reversed(range(self.layers)):
@@ -201,6 +212,15 @@ class LanguageStep(RawStep):
             self.final(self.layers - i)
         self.encode_backward(add)
         self.final(self.layers + 1)
+
+    def _head_backward(self, add: bool) -> None:
+        """The gradients of what enters the head, in `narrow`, and of its weight."""
+        if self.chunked:
+            return self.chunked.backward(add)
+        logits = self.scratch["logits"]
+        with at(self.names.head):
+            product(logits, self.parameters[self.head], self.scratch["narrow"])
+            product(logits.t(), self.scratch["y"], self.gradient(self.head), add)
 
     def _mlp_backward(self, i: int, add: bool) -> None:
         kept, shared, names, path = self.layer(i), self.scratch, self.names, self.path(i)
