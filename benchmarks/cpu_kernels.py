@@ -194,8 +194,8 @@ def loss_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]
     """Cross entropy: PyTorch's is log_softmax and nll_loss, and their backward operators; the classifier is all."""
     logits = make(BATCH * length, VOCABULARY)
     targets = torch.randint(0, VOCABULARY, (BATCH * length,))
-    dloss = torch.ones((), dtype=logits.dtype)
-    _, logsumexp = torch.ops.perfkit.cross_entropy_forward(logits, targets, -1)
+    dloss = torch.ones(())
+    _, logsumexp = torch.ops.perfkit.cross_entropy_forward(logits, targets, VOCABULARY, -1)
     kept = aten._log_softmax(logits, 1, False)
     weight = aten.nll_loss_forward(kept, targets, None, 1, -1)[1]
 
@@ -203,7 +203,7 @@ def loss_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]
         return aten.nll_loss_forward(aten._log_softmax(logits, 1, False), targets, None, 1, -1)
 
     def backward(kept: torch.Tensor = kept) -> Any:
-        picked = aten.nll_loss_backward(dloss, kept, targets, None, 1, -1, weight)
+        picked = aten.nll_loss_backward(dloss.to(kept.dtype), kept, targets, None, 1, -1, weight)
         return aten._log_softmax_backward_data(picked, kept, 1, logits.dtype)
 
     def both() -> Any:
@@ -211,8 +211,8 @@ def loss_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]
         aten.nll_loss_forward(values, targets, None, 1, -1)
         return backward(values)
 
-    yield Case("cross_entropy_forward", (logits, targets, -1), forward)
-    yield Case("cross_entropy_backward", (dloss, logits, targets, logsumexp, -1), backward)
+    yield Case("cross_entropy_forward", (logits, targets, VOCABULARY, -1), forward)
+    yield Case("cross_entropy_backward", (dloss, logits, targets, logsumexp, VOCABULARY, -1), backward)
     yield Case("classifier", (logits, targets, 1.0 / len(targets), VOCABULARY, -1), both)
 
 

@@ -1,23 +1,24 @@
 """All that perfkit claims of a GPU, measured again: one command that resumes where it stopped.
 
     python benchmarks/gpu_all.py [--budget MINUTES] [--out DIR] [--only TEXT] [--again TEXT] [--list]
-    python benchmarks/gpu_all.py --show [--out DIR]
+    python benchmarks/gpu_all.py --show
 
 Ceilings, every CUDA and Triton kernel against fp64 and against PyTorch's own, compute-sanitizer, GPT-2 and DLRM on
 every backend and in each precision, CUDA graphs, hardware counters, and what happens when memory runs out or a user
-lacks rights (this last job needs root). A job's output and report are kept in --out; a job that ended as it should is
-not run again. --budget starts no job that is expected to end later than that (a job knows roughly how long it takes on
-an H200). --show prints what is there as Markdown tables: they are those of docs/benchmarks.md. Exit code 1 when a job
-ended otherwise than it should.
+lacks rights (this last job needs root). A job's output and report are kept in --out. What came of each job (commit,
+GPU, the rows of its table, its last lines) goes to `gpu-all.json` beside this file, which is committed: a job that
+ended as it should is not run again, on this machine or on the next. --budget starts no job that is expected to end
+later than that (a job knows roughly how long it takes on an H200). --show prints what is there as Markdown tables:
+they are those of docs/benchmarks.md. Exit code 1 when a job ended otherwise than it should.
 
 --gpus 0,1,2,3 works on so many GPUs at once: a job has one GPU, its own ceilings and kernels, and an even share of the
 cores, as on a smaller machine; the longest begin first. Without it jobs run one by one, on whatever GPUs are visible.
+Jobs that measure no time may share one: `--gpus 0,0,0 --only doctor,sanitize,placement,permissions`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -27,9 +28,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from perfkit.cache import cache_dir
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.gpu_check import commit_of_checkout  # noqa: E402
+from benchmarks.gpu_results import Results  # noqa: E402
+from perfkit.cache import cache_dir  # noqa: E402
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
 HERE = Path(__file__).resolve().parent
@@ -104,28 +109,30 @@ def main() -> int:
     """Run what is due, or show what is there; 1 when a job ended otherwise than it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=60.0, metavar="MINUTES", help="60 by default")
-    parser.add_argument("--out", type=Path, default=Path("runs/gpu-all"), help="where results are kept; resumes there")
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu-all"), help="where outputs and reports are kept")
     parser.add_argument("--work", type=Path, help="where whole run folders go; in --out by default")
+    parser.add_argument("--state", type=Path, default=HERE / "gpu-all.json", help="what came of each job")
+    parser.add_argument("--commit", default="", help="the commit that is measured, where this is no checkout of git")
     parser.add_argument("--only", default="", metavar="TEXT", help="jobs whose name holds this; several by commas")
     parser.add_argument("--again", default=None, metavar="TEXT", help="run these again although they are there")
     parser.add_argument("--gpus", default="", metavar="LIST", help="work on these at once: 0,1,2,3")
     parser.add_argument("--list", action="store_true", help="what there is, and what of it is done")
     parser.add_argument("--show", action="store_true", help="the results that are there, as Markdown")
     arguments = parser.parse_args()
-    results = Results(arguments.out)
+    results = Results(arguments.state, arguments.commit or commit_of_checkout())
     if arguments.list:
         for job in JOBS:
-            print(f"{job.name:32} {job.minutes:4.1f} min  {results.state(job)}")
+            print(f"{job.name:32} {job.minutes:4.1f} min  {results.told(job.name)}")
         return 0
     if arguments.show:
-        print(results.markdown())
+        print(results.markdown([job.name for job in JOBS]))
         return 0
     work = arguments.work or arguments.out / "runs"
-    jobs = [j for j in JOBS if named(j, arguments.only) and (results.due(j) or named(j, arguments.again, False))]
+    jobs = [j for j in JOBS if named(j, arguments.only) and (results.due(j.name) or named(j, arguments.again, False))]
     lanes = lanes_of(arguments.gpus)
     queue = Queue(jobs, arguments.budget, work, longest_first=len(lanes) > 1)
     with ThreadPoolExecutor(len(lanes)) as pool:
-        return int(any([*pool.map(lambda lane: work_through(lane, queue, results), lanes)]))
+        return int(any([*pool.map(lambda lane: work_through(lane, queue, arguments.out, results), lanes)]))
 
 
 @dataclass(frozen=True)
@@ -192,14 +199,14 @@ class Queue:
             self.changed.notify_all()
 
 
-def work_through(lane: Lane, queue: Queue, results: Results) -> bool:
+def work_through(lane: Lane, queue: Queue, out: Path, results: Results) -> bool:
     """Run jobs of `queue` as long as there are any; whether one ended otherwise than it should."""
     if lane.cores:
         os.sched_setaffinity(0, lane.cores)  # this thread's, which its programs inherit
     failed = False
     while (job := queue.take()) is not None:
         try:
-            failed |= not results.run(job, queue.work, lane)
+            failed |= not carry_out(job, out, queue.work, lane, results)
         finally:
             queue.done(job)
     return failed
@@ -214,63 +221,30 @@ def say(line: str) -> None:
     print(line + "\n", end="", flush=True)
 
 
-class Results:
-    """The folder of results: `state.json`, and for each job its output and the files it keeps."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "state.json"
-        self.done: dict[str, dict[str, Any]] = json.loads(self.file.read_text()) if self.file.is_file() else {}
-        self.lock = threading.Lock()
-
-    def due(self, job: Job) -> bool:
-        return not self.done.get(job.name, {}).get("right")
-
-    def state(self, job: Job) -> str:
-        known = self.done.get(job.name)
-        if known is None:
-            return "not run"
-        return f"{'done' if known['right'] else 'FAILED'} in {known['seconds']:.0f} s, {known['when']}"
-
-    def run(self, job: Job, work: Path, lane: Lane) -> bool:
-        """Run one job, keep its output, and say how it ended."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        work.mkdir(parents=True, exist_ok=True)
-        say(f"{job.name} …")
-        began = time.monotonic()
-        command = [part.format(work=work) for part in job.command]
-        output = self.folder / f"{job.name}.txt"
-        with output.open("w") as file:
-            try:
-                code = subprocess.run(
-                    command, stdout=file, stderr=subprocess.STDOUT, timeout=job.minutes * 60 * SLACK, check=False,
-                    env={**os.environ, **lane.environment},
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
-                code = 124
-        for kept in (Path(k.format(work=work)) for k in job.keep):
-            if kept.is_file():
-                shutil.copy(kept, self.folder / f"{job.name}{kept.suffix}")
-        right = code == job.code
-        seconds = time.monotonic() - began
-        self._write(job, {"right": right, "code": code, "seconds": seconds, "when": time.strftime("%Y-%m-%d %H:%M"),
-                          "command": shown(job)})  # fmt: skip
-        ended = "as it should" if right else f"exit code {code}, see {output}"
-        say(f"{job.name}: {ended}, {seconds:.0f} s")
-        return right
-
-    def _write(self, job: Job, entry: dict[str, Any]) -> None:
-        with self.lock:
-            self.done[job.name] = entry
-            temporary = self.file.with_suffix(".new")
-            temporary.write_text(json.dumps(self.done, indent=1) + "\n")
-            os.replace(temporary, self.file)
-
-    def markdown(self) -> str:
-        """The tables of docs/benchmarks.md: a section a job that has a report, in the order of `JOBS`."""
-        parts = [section(self.folder / f"{job.name}.json", self.done[job.name]) for job in JOBS
-                 if job.name in self.done and (self.folder / f"{job.name}.json").is_file()]  # fmt: skip
-        return "\n\n".join(part for part in parts if part)
+def carry_out(job: Job, out: Path, work: Path, lane: Lane, results: Results) -> bool:
+    """Run one job, keep its output and files in `out`, and tell `results` how it ended; whether as it should."""
+    out.mkdir(parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
+    say(f"{job.name} …")
+    began = time.monotonic()
+    command = [part.format(work=work) for part in job.command]
+    output = out / f"{job.name}.txt"
+    with output.open("w") as file:
+        try:
+            code = subprocess.run(
+                command, stdout=file, stderr=subprocess.STDOUT, timeout=job.minutes * 60 * SLACK, check=False,
+                env={**os.environ, **lane.environment},
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            code = 124
+    for kept in (Path(k.format(work=work)) for k in job.keep):
+        if kept.is_file():
+            shutil.copy(kept, out / f"{job.name}{kept.suffix}")
+    right, seconds = code == job.code, time.monotonic() - began
+    results.add(job.name, shown(job), right, code, seconds, output, out / f"{job.name}.json")
+    ended = "as it should" if right else f"exit code {code}, see {output}"
+    say(f"{job.name}: {ended}, {seconds:.0f} s")
+    return right
 
 
 def shown(job: Job) -> str:
@@ -279,37 +253,6 @@ def shown(job: Job) -> str:
     return " ".join(words).replace(" ".join(PERFKIT), "perfkit").replace(sys.executable, "python").replace(
         f"{HERE}/", "benchmarks/"
     )  # fmt: skip
-
-
-def section(file: Path, entry: dict[str, Any]) -> str:
-    """One run as a table: step with its interval, speed-up, memory, MFU and efficiency of each backend."""
-    report = json.loads(file.read_text())
-    if "backends" not in report:
-        return ""
-    lines = [f"### `{entry['command']}`", "",
-             "| backend | result | step, ms | 95 % interval | × eager | memory, GiB | MFU | efficiency |",
-             "|---|---|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
-    for backend in report["backends"]:
-        if backend["timed"] or backend["status"] != "ok":  # eager may have run as the reference alone
-            lines.append(f"| {' | '.join(cells(backend))} |")
-    return "\n".join(lines)
-
-
-def cells(backend: dict[str, Any]) -> list[str]:
-    """A backend's row of `section`: times in ms, memory in GiB, MFU and efficiency in percent, – where unknown."""
-    step, speedup = backend.get("step"), backend.get("speedup")
-    if not step:
-        return [backend["name"], backend["status"], backend.get("reason") or "–", *["–"] * 5]
-    return [
-        backend["name"],
-        "correct" if backend["status"] == "ok" else backend["status"],
-        f"{step['value'] / 1e6:.2f}",
-        f"{step['low'] / 1e6:.2f}–{step['high'] / 1e6:.2f}",
-        f"{speedup['value']:.2f}" if speedup else "–",
-        f"{backend['peak_memory_bytes'] / 2**30:.2f}" if backend.get("peak_memory_bytes") else "–",
-        f"{backend['mfu']:.0%}" if backend.get("mfu") else "–",
-        f"{backend['efficiency']:.0%}" if backend.get("efficiency") else "–",
-    ]
 
 
 if __name__ == "__main__":

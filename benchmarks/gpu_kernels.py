@@ -140,14 +140,17 @@ def least_share(operation: Operation, implementation: Implementation, run: Any, 
 
 
 def share_of_tolerance(operation: Operation, implementation: Implementation, run: Any, dtype: str, case: Any) -> float:
-    """The largest error over all results, over the tolerance."""
+    """The largest error over all results, over the tolerance; also where it adds to what its outputs hold, 1."""
     arguments = operation.inputs(Inputs(dtype, time.time_ns() % (1 << 32)), **case)
-    tensors, scalars = prepared(operation, arguments, implementation)
-    run(tensors, scalars)
-    torch.cuda.synchronize()
-    by_name = dict(zip(tensor_names(operation), tensors, strict=True))
     expected = as_tuple(operation.reference(*(to_fp64(a) for a in arguments)))
-    errors = [largest_error(by_name[n], e) for n, e in zip(operation.signature.results, expected, strict=True)]
+    errors = []
+    for held in (0.0, 1.0) if implementation.accumulates else (0.0,):
+        tensors, scalars = prepared(operation, arguments, implementation, held)
+        run(tensors, scalars)
+        torch.cuda.synchronize()
+        by_name = dict(zip(tensor_names(operation), tensors, strict=True))
+        named = zip(operation.signature.results, expected, strict=True)
+        errors += [largest_error(by_name[n], e + held) for n, e in named]
     return max(errors) / operation.tolerance[dtype]
 
 
@@ -157,17 +160,21 @@ def tensor_names(operation: Operation) -> list[str]:
 
 
 def prepared(
-    operation: Operation, arguments: Sequence[Any], implementation: Implementation
+    operation: Operation, arguments: Sequence[Any], implementation: Implementation, held: float = 0.0
 ) -> tuple[list[Tensor], tuple[int | float, ...]]:
-    """What a launch takes: copies of the tensors that it changes, the others, and poisoned outputs; its scalars."""
+    """What a launch takes: copies of the tensors that it changes, the others, and outputs; its scalars.
+
+    The outputs are poisoned; or they are `held`, which is not 0, and the launch adds to each.
+    """
     signature = operation.signature
     outputs = as_tuple(operation.allocate(*arguments))
     for output in outputs:
-        output.fill_(math.nan if output.is_floating_point() else -1)
+        output.fill_(held or (math.nan if output.is_floating_point() else -1))
     named = [(signature.inputs[i], arguments[i]) for i in signature.tensors]
     tensors = [a.clone() if name in signature.mutated else a.contiguous() for name, a in named]
-    scalars = tuple(operation.scalars(*arguments))
-    return [*tensors, *outputs], (*scalars, 0) if implementation.accumulates else scalars
+    every = (1 << len(outputs)) - 1
+    scalars = implementation.numbers(tuple(operation.scalars(*arguments)), every if held else 0)
+    return [*tensors, *outputs], scalars
 
 
 # ---- timing ---------------------------------------------------------------------------------------------------------

@@ -63,10 +63,11 @@ def merge_heads(x: Tensor) -> Tensor:
 def causal_softmax(scores: Tensor, scale: float) -> Tensor:
     """Softmax over keys that are not in the future: softmax(scale · scores) with -inf above the diagonal.
 
-    `scores` (B, NH, T, T) are the products q·kᵀ: row = query, column = key. Returns the attention weights, same shape.
+    `scores` (B, NH, T, S) are the products q·kᵀ: row = query, column = key; the queries are the last T of S tokens.
+    Returns the attention weights, same shape.
     """
-    time = scores.shape[-1]
-    past = torch.ones(time, time, dtype=torch.bool, device=scores.device).tril()
+    queries, keys = scores.shape[-2:]
+    past = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril(keys - queries)
     return torch.softmax((scores * scale).masked_fill(~past, float("-inf")), dim=-1)
 
 

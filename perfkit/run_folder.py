@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import InputError, RunFailed
+from perfkit.trace_checks import TraceCheck
 
 SCHEMA_VERSION = 1
 MANIFEST = "run.json"
@@ -127,24 +128,6 @@ class Correctness(msgspec.Struct, kw_only=True):
     checks: list[Check]
     reference_losses: list[float]
     problems: list[str] = []
-
-
-class TraceCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of a profile found. `holds`: None where it does not apply to the profile.
-
-    `figure` is a share (0 to 1) or ns, as `unit` says; `events` of `of` failed. `needed`: a failure makes the profile
-    unusable. `sentence` says what failed, or is a footnote to a check that holds.
-    """
-
-    name: str
-    says: str  # what holds, in words
-    holds: bool | None = None
-    figure: float | None = None
-    unit: str = ""
-    events: int = 0
-    of: int = 0
-    needed: bool = False
-    sentence: str = ""
 
 
 class Symbol(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ Legend: B batch, T time, C channels, V vocabulary; N = B·T rows.
 
     forward                                       backward, from the bottom up
     x = wte[idx] + wpe
-    q, k, v = split_heads(y1·Wqkvᵀ + b)           dy1 = dqkv·Wqkv; dWqkv = dqkvᵀ·y1; db = Σ dqkv
-    h = y2·Wfcᵀ + b; g = gelu(h)                  dh = gelu_backward(dg, h); dy2 = dh·Wfc; dWfc = dhᵀ·y2; db = Σ dh
+    q, k, v = split_heads(y1·Wqkvᵀ + b)           dqkv, db = split_heads_bias_backward(dq, dk, dv); dWqkv = dqkvᵀ·y1
+    h = y2·Wfcᵀ + b; g = gelu(h)                  dh, db = gelu_bias_backward(dg, h); dy2 = dh·Wfc; dWfc = dhᵀ·y2
 """
 
 from __future__ import annotations
@@ -73,10 +73,12 @@ class GPT2ByHand(LanguageStep):
 
     def project_backward(self, i: int, add: bool) -> None:
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.attn"
-        with at(name):
-            parts = shared["dq"], shared["dk"], shared["dv"]
-            self.call("split_heads_backward", *parts, out=[self.of_batch(shared["qkv"])])
-        self.linear_backward(f"{name}.c_attn", shared["qkv"], kept["y1"], shared["narrow"], add)
+        linear, parts = f"{name}.c_attn", (shared["dq"], shared["dk"], shared["dv"])
+        # Eager copies heads in the products; a gradient of a bias reads what the copy wrote.
+        with at(name, [(name, "matmul", 2), (linear, "linear", 1)]):
+            out = [self.of_batch(shared["qkv"]), self.gradient(f"{linear}.bias")]
+            self.call("split_heads_bias_backward", *parts, out=out, add=["db"] if add else [])
+        self.linear_backward(linear, shared["qkv"], kept["y1"], shared["narrow"], add, summed=True)
 
     def widen(self, i: int) -> None:
         kept, name = self.layer(i), f"{self.path(i)}.mlp"
@@ -86,6 +88,8 @@ class GPT2ByHand(LanguageStep):
 
     def widen_backward(self, i: int, add: bool) -> None:
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
-        with at(name):
-            self.call("gelu_backward", shared["wide"], kept["h"], out=[shared["dwide"]])
-        self.linear_backward(f"{name}.c_fc", shared["dwide"], kept["y2"], shared["narrow"], add)
+        linear = f"{name}.c_fc"
+        with at(name, [(name, "gelu", 3), (linear, "linear", 1)]):
+            out = [shared["dwide"], self.gradient(f"{linear}.bias")]
+            self.call("gelu_bias_backward", shared["wide"], kept["h"], out=out, add=["db"] if add else [])
+        self.linear_backward(linear, shared["dwide"], kept["y2"], shared["narrow"], add, summed=True)

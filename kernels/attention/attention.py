@@ -33,6 +33,11 @@ def split_backward_reference(dq: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
     return torch.cat([merge_reference(d) for d in (dq, dk, dv)], dim=-1)
 
 
+def split_bias_backward_reference(dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, Tensor]:
+    dqkv = split_backward_reference(dq, dk, dv)
+    return dqkv, dqkv.flatten(0, 1).sum(dim=0)
+
+
 def merge_reference(x: Tensor) -> Tensor:
     from perfkit.functional import merge_heads
 
@@ -78,6 +83,13 @@ def copy_cost(call: Call) -> Cost:
     return Cost({f"vector_{tensors[0].dtype}": 0.0}, sum(t.nbytes for t in tensors), written)
 
 
+def copy_and_sum_cost(call: Call) -> Cost:
+    """Every element read once and written once, and added up: 1 FLOP."""
+    dq = call.tensor(0)
+    sums = 3 * dq.shape[1] * dq.shape[3] * ITEM_BYTES[dq.dtype]
+    return copy_cost(call) + Cost({f"vector_{dq.dtype}": 3.0 * dq.numel}, 0, sums)
+
+
 # ---- causal softmax -------------------------------------------------------------------------------------------------
 
 
@@ -88,14 +100,23 @@ def softmax_reference(scores: Tensor, scale: float) -> Tensor:
 
 
 def softmax_backward_reference(datt: Tensor, att: Tensor, scale: float) -> Tensor:
-    past = datt.tril()
+    queries, keys = datt.shape[-2:]
+    past = datt.tril(keys - queries)
     return scale * att * (past - (past * att).sum(dim=-1, keepdim=True))
 
 
 def past_elements(scores: TensorSpec) -> float:
-    """Elements on and below the diagonal: the others are never looked at."""
-    time = scores.shape[-1]
-    return scores.numel / max(time, 1) * (time + 1) / 2
+    """Elements of the past, the query's own among them: the others are never looked at."""
+    queries, keys = scores.shape[-2:]
+    return scores.numel / max(keys, 1) * (keys - (queries - 1) / 2)
+
+
+def softmax_sizes(scores: Tensor, scale: float) -> tuple[int | float, ...]:
+    """B·NH, T, S, scale. Raises `InputError` where there are more queries than keys."""
+    batch, heads, queries, keys = scores.shape
+    if queries > keys:
+        raise InputError(f"There are {queries} queries for {keys} keys.", "Queries are the last of the keys' tokens.")
+    return batch * heads, queries, keys, float(scale)
 
 
 def softmax_cost(call: Call) -> Cost:
@@ -197,13 +218,13 @@ def merge_backward_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tup
     return make.normal(B, T, NH * HS), NH
 
 
-def softmax_inputs(make: Inputs, B: int, NH: int, T: int) -> tuple[Any, ...]:
-    return make.normal(B, NH, T, T, scale=10.0), SCALE
+def softmax_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tuple[Any, ...]:
+    return make.normal(B, NH, T, before + T, scale=10.0), SCALE
 
 
-def softmax_backward_inputs(make: Inputs, B: int, NH: int, T: int) -> tuple[Any, ...]:
-    att = softmax_reference(make.normal(B, NH, T, T, scale=10.0).double(), SCALE)
-    return make.normal(B, NH, T, T), att.to(make.dtype), SCALE
+def softmax_backward_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tuple[Any, ...]:
+    att = softmax_reference(make.normal(B, NH, T, before + T, scale=10.0).double(), SCALE)
+    return make.normal(B, NH, T, before + T), att.to(make.dtype), SCALE
 
 
 # One token, sizes beside a multiple of the vector width, GPT-2's head.
@@ -219,7 +240,14 @@ FLASH_CASES = (
     {"B": 2, "NH": 4, "NKV": 2, "T": 70, "HS": 16},
     {"B": 1, "NH": 2, "NKV": 2, "T": 130, "HS": 64},
 )
-SOFTMAX_CASES = ({"B": 1, "NH": 1, "T": 1}, {"B": 2, "NH": 3, "T": 17}, {"B": 1, "NH": 2, "T": 130})
+# `before`: keys of tokens before the first query.
+SOFTMAX_CASES = (
+    {"B": 1, "NH": 1, "T": 1},
+    {"B": 2, "NH": 3, "T": 17},
+    {"B": 1, "NH": 2, "T": 130},
+    {"B": 2, "NH": 1, "T": 9, "before": 31},
+    {"B": 1, "NH": 2, "T": 32, "before": 96},
+)
 
 
 def versions(source: str, name: str, naive: str, fast: str) -> tuple[Implementation, ...]:
@@ -258,8 +286,15 @@ def softmaxes(name: str, triton_is_fastest_in: tuple[str, ...] = ()) -> tuple[Im
 FAMILY = Family(
     name="attention",
     text=__doc__,
-    legend={"B": "batch", "T": "time", "C": "channels = NH·HS", "NH": "heads", "HS": "head size"}
-    | {"NKV": "heads of keys and values"},
+    legend={
+        "B": "batch",
+        "T": "time",
+        "S": "keys, the last T of which are the queries' tokens",
+        "C": "channels = NH·HS",
+        "NH": "heads",
+        "NKV": "heads of keys and values",
+        "HS": "head size",
+    },
     operations=(
         Operation(
             name="split_heads_forward",
@@ -289,6 +324,41 @@ FAMILY = Family(
             cases=HEAD_CASES,
             cost=copy_cost,
             implementations=copies("split_heads_backward"),
+        ),
+        Operation(
+            name="split_heads_bias_backward",
+            category="copy",
+            schema="(Tensor dq, Tensor dk, Tensor dv) -> (Tensor dqkv, Tensor db)",
+            formula="dqkv as split_heads_backward gives it, db = Σ over b and t of dqkv[b,t]: the projection's bias",
+            shapes=dict.fromkeys(("dq", "dk", "dv"), "B NH T HS") | {"dqkv": "B T 3C", "db": "3C"},
+            reference=split_bias_backward_reference,
+            letters=channels_of,
+            scalars=lambda dq, dk, dv: sizes_of_heads(dq),
+            inputs=split_backward_inputs,
+            cases=HEAD_CASES,
+            cost=copy_and_sum_cost,
+            implementations=(
+                *versions(
+                    "heads.c",
+                    "split_heads_bias_backward",
+                    "copied, then column by column",
+                    "one pass by threads over parts of the tokens",
+                ),
+                Implementation(
+                    1,
+                    "cuda",
+                    "heads.cu",
+                    "split_heads_bias_backward_v1",
+                    "one pass; 16-byte accesses, sums by parts of the tokens, in a fixed order",
+                ),
+                Implementation(
+                    1,
+                    "triton",
+                    "heads_triton.py",
+                    "split_heads_bias_backward",
+                    "a head at a time; sums by parts of the tokens, in a fixed order",
+                ),
+            ),
         ),
         Operation(
             name="merge_heads_forward",
@@ -323,10 +393,10 @@ FAMILY = Family(
             name="causal_softmax_forward",
             category="softmax",
             schema="(Tensor scores, float scale) -> (Tensor att)",
-            formula="att[i,j] = exp(scale·s[i,j]) / Σ over j' ≤ i of exp(scale·s[i,j']) for j ≤ i, else 0",
-            shapes={"scores": "B NH T T", "att": "B NH T T"},
+            formula="att[i,j] = exp(scale·s[i,j]) / Σ over j' ≤ p of exp(scale·s[i,j']) for j ≤ p = i + S − T, else 0",
+            shapes={"scores": "B NH T S", "att": "B NH T S"},
             reference=softmax_reference,
-            scalars=lambda scores, scale: (scores.shape[0] * scores.shape[1], scores.shape[2], float(scale)),
+            scalars=softmax_sizes,
             inputs=softmax_inputs,
             cases=SOFTMAX_CASES,
             cost=softmax_cost,
@@ -337,10 +407,10 @@ FAMILY = Family(
             name="causal_softmax_backward",
             category="softmax",
             schema="(Tensor datt, Tensor att, float scale) -> (Tensor dscores)",
-            formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' ≤ i of datt[i,j']·att[i,j']), j ≤ i, else 0",
-            shapes={"datt": "B NH T T", "att": "B NH T T", "dscores": "B NH T T"},
+            formula="dscores[i,j] = scale·att[i,j]·(datt[i,j] − Σ over j' of datt[i,j']·att[i,j']), j, j' ≤ p, else 0",
+            shapes=dict.fromkeys(("datt", "att", "dscores"), "B NH T S"),
             reference=softmax_backward_reference,
-            scalars=lambda datt, att, scale: (att.shape[0] * att.shape[1], att.shape[2], float(scale)),
+            scalars=lambda datt, att, scale: softmax_sizes(att, scale),
             inputs=softmax_backward_inputs,
             cases=SOFTMAX_CASES,
             cost=softmax_backward_cost,

@@ -1,4 +1,4 @@
-"""Launches of causal_softmax.cu: M matrices of T rows and T columns."""
+"""Launches of causal_softmax.cu: M matrices of T rows and S columns."""
 
 from __future__ import annotations
 
@@ -8,48 +8,75 @@ Float = Argument
 
 
 def causal_softmax_forward_v1(
-    host: Host, scores: Argument, att: Argument, M: int, T: int, scale: Float, *, block: int = 64
+    host: Host, scores: Argument, att: Argument, M: int, T: int, S: int, scale: Float, *, block: int = 64
 ) -> None:
-    host.launch("causal_softmax_forward_v1<T>", ceil(M * T, block), block, scores, att, M * T, T, scale)
+    host.launch("causal_softmax_forward_v1<T>", ceil(M * T, block), block, scores, att, M * T, T, S, scale)
 
 
 def causal_softmax_backward_v1(
-    host: Host, datt: Argument, att: Argument, dscores: Argument, M: int, T: int, scale: Float, *, block: int = 64
+    host: Host,
+    datt: Argument,
+    att: Argument,
+    dscores: Argument,
+    M: int,
+    T: int,
+    S: int,
+    scale: Float,
+    *,
+    block: int = 64,
 ) -> None:
-    host.launch("causal_softmax_backward_v1<T>", ceil(M * T, block), block, datt, att, dscores, M * T, T, scale)
+    host.launch("causal_softmax_backward_v1<T>", ceil(M * T, block), block, datt, att, dscores, M * T, T, S, scale)
 
 
 def causal_softmax_forward_v2(
-    host: Host, scores: Argument, att: Argument, M: int, T: int, scale: Float, *, block: int = 256
+    host: Host, scores: Argument, att: Argument, M: int, T: int, S: int, scale: Float, *, block: int = 256
 ) -> None:
-    kernel = f"causal_softmax_forward_v2<T, {host.width(T, scores, att)}>"
-    host.launch(kernel, ceil(M * T, block // 32), block, scores, att, M * T, T, scale)
+    kernel = f"causal_softmax_forward_v2<T, {host.width(S, scores, att)}>"
+    host.launch(kernel, ceil(M * T, block // 32), block, scores, att, M * T, T, S, scale)
 
 
 def causal_softmax_backward_v2(
-    host: Host, datt: Argument, att: Argument, dscores: Argument, M: int, T: int, scale: Float, *, block: int = 256
+    host: Host,
+    datt: Argument,
+    att: Argument,
+    dscores: Argument,
+    M: int,
+    T: int,
+    S: int,
+    scale: Float,
+    *,
+    block: int = 256,
 ) -> None:
-    kernel = f"causal_softmax_backward_v2<T, {host.width(T, datt, att, dscores)}>"
-    host.launch(kernel, ceil(M * T, block // 32), block, datt, att, dscores, M * T, T, scale)
+    kernel = f"causal_softmax_backward_v2<T, {host.width(S, datt, att, dscores)}>"
+    host.launch(kernel, ceil(M * T, block // 32), block, datt, att, dscores, M * T, T, S, scale)
 
 
 def causal_softmax_forward_v3(
-    host: Host, scores: Argument, att: Argument, M: int, T: int, scale: Float, *, block: int = 64
+    host: Host, scores: Argument, att: Argument, M: int, T: int, S: int, scale: Float, *, block: int = 64
 ) -> None:
-    width = host.width(T, scores, att)
-    held = host.row_in_registers(T, width, block)
+    width = host.width(S, scores, att)
+    held = host.row_in_registers(S, width, block)
     if held is None:
-        return causal_softmax_forward_v2(host, scores, att, M, T, scale)
+        return causal_softmax_forward_v2(host, scores, att, M, T, S, scale)
     kernel = f"causal_softmax_forward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}>"
-    host.launch(kernel, ceil(M * T, held.rows), held.block, scores, att, M * T, T, scale)
+    host.launch(kernel, ceil(M * T, held.rows), held.block, scores, att, M * T, T, S, scale)
 
 
 def causal_softmax_backward_v3(
-    host: Host, datt: Argument, att: Argument, dscores: Argument, M: int, T: int, scale: Float, *, block: int = 64
+    host: Host,
+    datt: Argument,
+    att: Argument,
+    dscores: Argument,
+    M: int,
+    T: int,
+    S: int,
+    scale: Float,
+    *,
+    block: int = 64,
 ) -> None:
-    width = host.width(T, datt, att, dscores)
-    held = host.row_in_registers(T, width, block)
+    width = host.width(S, datt, att, dscores)
+    held = host.row_in_registers(S, width, block)
     if held is None:
-        return causal_softmax_backward_v2(host, datt, att, dscores, M, T, scale)
+        return causal_softmax_backward_v2(host, datt, att, dscores, M, T, S, scale)
     kernel = f"causal_softmax_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}>"
-    host.launch(kernel, ceil(M * T, held.rows), held.block, datt, att, dscores, M * T, T, scale)
+    host.launch(kernel, ceil(M * T, held.rows), held.block, datt, att, dscores, M * T, T, S, scale)

@@ -1,9 +1,10 @@
-/* Heads: split a QKV projection into q, k, v a head, and merge heads back into channels. Pure copies.
+/* Heads: split a QKV projection into q, k, v a head, and merge heads back into channels. Copies; backward the projection's
+ * bias gradient on the way.
  *
  * Legend: B batch, T time, C channels, NH heads, HS = C / NH head size.
  * Argument order everywhere: input tensors, output tensors, sizes.
  */
-#include <perfkit/vector.h>
+#include <perfkit/parts.h>
 
 /* ---- version 1: one element after the other ------------------------------------------------------------------- */
 
@@ -36,6 +37,18 @@ int split_heads_backward_v1(const scalar *dq, const scalar *dk, const scalar *dv
                     to[C] = dk[from];
                     to[2 * C] = dv[from];
                 }
+    return KERNEL_DONE;
+}
+
+int split_heads_bias_backward_v1(const scalar *dq, const scalar *dk, const scalar *dv, scalar *dqkv, scalar *db, int64_t B,
+                                 int64_t T, int64_t NH, int64_t HS) {
+    int64_t M = 3 * NH * HS;
+    split_heads_backward_v1(dq, dk, dv, dqkv, B, T, NH, HS);
+    for (int64_t m = 0; m < M; m++) {
+        double sum = 0.0;
+        for (int64_t n = 0; n < B * T; n++) sum += get(dqkv + n * M + m);
+        put(db + m, (float)sum);
+    }
     return KERNEL_DONE;
 }
 
@@ -104,6 +117,28 @@ int split_heads_backward_v2(const scalar *dq, const scalar *dk, const scalar *dv
             token_from_heads(token + C, dk + head, T, NH, HS);
             token_from_heads(token + 2 * C, dv + head, T, NH, HS);
         }
+    return KERNEL_DONE;
+}
+
+/* A token's row is added up as soon as it is written, from the nearest cache. */
+int split_heads_bias_backward_v2(const scalar *dq, const scalar *dk, const scalar *dv, scalar *dqkv, scalar *db, int64_t B,
+                                 int64_t T, int64_t NH, int64_t HS) {
+    int64_t C = NH * HS, M = 3 * C;
+    Parts parts;
+    if (!parts_begin(&parts, B * T, M)) return KERNEL_OUT_OF_MEMORY;
+#pragma omp parallel for schedule(static) if (B * T * C >= PARALLEL_FROM)
+    for (int64_t p = 0; p < parts.count; p++) {
+        float *sums = part_sums(&parts, p);
+        for (int64_t n = p * parts.rows; n < part_end(&parts, p); n++) {
+            scalar *token = dqkv + n * M;
+            int64_t head = (n / T * NH * T + n % T) * HS;
+            token_from_heads(token, dq + head, T, NH, HS);
+            token_from_heads(token + C, dk + head, T, NH, HS);
+            token_from_heads(token + 2 * C, dv + head, T, NH, HS);
+            for (int64_t m = 0; m < M; m += WIDTH) part_add(sums + m, v_load_some(token + m, M - m, 0.0f));
+        }
+    }
+    parts_end(&parts, db, 0);
     return KERNEL_DONE;
 }
 

@@ -1,8 +1,9 @@
-/* Heads: split a QKV projection into q, k, v a head, and merge heads back into channels. Pure copies.
+/* Heads: split a QKV projection into q, k, v a head, and merge heads back into channels. Copies; backward the projection's
+ * bias gradient on the way.
  *
  * B batch, T time, NH heads, HS head size, C = NH HS. Tokens are (B, T, parts C), heads (B, NH, T, HS).
  */
-#include <perfkit/device.cuh>
+#include <perfkit/rows.cuh>
 
 /* ---- version 1: one element a thread ------------------------------------------------------------------------------ */
 
@@ -84,4 +85,28 @@ __global__ void merge_heads_forward_v2(const E *x, E *y, int64 T, int64 NH, int6
 template <class E, int WIDTH, int TOKENS>
 __global__ void merge_heads_backward_v2(const E *dy, E *dx, int64 T, int64 NH, int64 HS) {
     move_heads<E, WIDTH, TOKENS, true>(const_cast<E *>(dy), dx, dx, dx, 1, T, NH, HS);
+}
+
+/* ---- with the bias's gradient, version 1: what is copied is added up on the way --------------------------------------- */
+
+template <class E, int WIDTH> struct HeadGradients {
+    const E *dq, *dk, *dv;
+    E *dqkv;
+    int T, NH, HS;
+    typedef Pack<E, WIDTH> Held;
+    DEVICE void load(Held &held, int64 row, int64 column) const {
+        int C = NH * HS, c = (int)column, part = c / C, h = c % C / HS, s = c % HS;
+        int64 b = (uint32)row / (uint32)T, t = (uint32)row % (uint32)T;
+        held.load((part == 0 ? dq : part == 1 ? dk : dv) + ((b * NH + h) * T + t) * HS + s);
+    }
+    DEVICE void give(const Held &held, int64 row, int64 column, float (&v)[WIDTH]) const {
+        held.store(dqkv + row * 3 * NH * HS + column);
+        held.unpack(v);
+    }
+};
+
+template <class E, int WIDTH, int ROWS>
+__global__ void split_heads_bias_backward_v1(const E *dq, const E *dk, const E *dv, E *dqkv, float *parts, int64 N, int64 M,
+                                             int64 T, int64 NH, int64 HS) {
+    sum_columns<WIDTH, ROWS>(parts, N, M, HeadGradients<E, WIDTH>{dq, dk, dv, dqkv, (int)T, (int)NH, (int)HS});
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfkit.kernels.cuda import Argument, Host, ceil
 
 TOKENS = 2  # of one thread, under way at once
+ROWS = 4  # tokens of one thread, under way at once, where it adds them up
 
 
 def split_heads_forward_v1(
@@ -71,3 +72,11 @@ def merge_heads_backward_v2(
     host: Host, dy: Argument, dx: Argument, B: int, T: int, NH: int, HS: int, *, block: int = 384
 ) -> None:
     _move(host, "merge_heads_backward_v2", (dy, dx), 1, (B, T, NH, HS), block)
+
+
+def split_heads_bias_backward_v1(
+    host: Host, dq: Argument, dk: Argument, dv: Argument, dqkv: Argument, db: Argument, B: int, T: int, NH: int, HS: int
+) -> None:
+    width = host.width(HS, dq, dk, dv, dqkv)
+    kernel = f"split_heads_bias_backward_v1<T, {width}, {ROWS}>"
+    host.sum_columns(kernel, (32 * width, ROWS), (dq, dk, dv, dqkv), db, B * T, 3 * NH * HS, T, NH, HS)

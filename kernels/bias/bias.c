@@ -2,8 +2,7 @@
  *
  * Argument order everywhere: input tensors, output tensors, sizes, whether to add to the output.
  */
-#include <perfkit/vector.h>
-#include <stdlib.h>
+#include <perfkit/parts.h>
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
 
@@ -34,11 +33,6 @@ int bias_relu_backward_v1(const scalar *dy, const scalar *y, scalar *dx, int64_t
 
 /* ---- version 2: threads over parts of the rows, vectors along them ---------------------------------------------- */
 
-/* The sums over rows are made in two stages, by parts whose number does not depend on the number of threads: the same
- * bits on one thread and on many. */
-#define PARTS 64
-#define ROWS_A_PART 16
-
 /* sums[m] = the rows' sum; four rows at a time, so that the sums are loaded and stored a quarter as often. */
 static void part_sum(const scalar *dy, float *sums, int64_t rows, int64_t M) {
     int64_t n = 0;
@@ -48,31 +42,21 @@ static void part_sum(const scalar *dy, float *sums, int64_t rows, int64_t M) {
             int64_t lanes = M - m;
             vec two = v_load_some(d, lanes, 0.0f) + v_load_some(d + M, lanes, 0.0f);
             vec others = v_load_some(d + 2 * M, lanes, 0.0f) + v_load_some(d + 3 * M, lanes, 0.0f);
-            v_store_float(sums + m, v_load_float(sums + m) + (two + others));
+            part_add(sums + m, two + others);
         }
     for (; n < rows; n++)
-        for (int64_t m = 0; m < M; m += WIDTH)
-            v_store_float(sums + m, v_load_float(sums + m) + v_load_some(dy + n * M + m, M - m, 0.0f));
+        for (int64_t m = 0; m < M; m += WIDTH) part_add(sums + m, v_load_some(dy + n * M + m, M - m, 0.0f));
 }
 
 int bias_gradient_v2(const scalar *dy, scalar *db, int64_t N, int64_t M, int64_t add) {
-    int64_t padded = (M + WIDTH - 1) / WIDTH * WIDTH;
-    int64_t rows = (N + PARTS - 1) / PARTS;
-    if (rows < ROWS_A_PART) rows = ROWS_A_PART;
-    int64_t parts = (N + rows - 1) / rows;
-    float *sums = calloc((size_t)(parts * padded) + 1, sizeof(float));
-    if (!sums) return KERNEL_OUT_OF_MEMORY;
+    Parts parts;
+    if (!parts_begin(&parts, N, M)) return KERNEL_OUT_OF_MEMORY;
 #pragma omp parallel for schedule(static) if (N * M >= PARALLEL_FROM)
-    for (int64_t p = 0; p < parts; p++) {
-        int64_t end = (p + 1) * rows < N ? (p + 1) * rows : N;
-        part_sum(dy + p * rows * M, sums + p * padded, end - p * rows, M);
+    for (int64_t p = 0; p < parts.count; p++) {
+        int64_t first = p * parts.rows;
+        part_sum(dy + first * M, part_sums(&parts, p), part_end(&parts, p) - first, M);
     }
-    for (int64_t m = 0; m < M; m += WIDTH) {
-        vec sum = add ? v_load_some(db + m, M - m, 0.0f) : v_all(0.0f);
-        for (int64_t p = 0; p < parts; p++) sum += v_load_float(sums + p * padded + m);
-        v_store_some(db + m, M - m, sum);
-    }
-    free(sums);
+    parts_end(&parts, db, add);
     return KERNEL_DONE;
 }
 

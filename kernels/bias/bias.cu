@@ -38,44 +38,18 @@ template <class T> __global__ void bias_gradient_v2(const T *dy, float *parts, i
     parts[blockIdx.y * M + column] = sum;
 }
 
-template <class T> __global__ void bias_gradient_sum(const float *parts, T *db, int64 count, int64 M) {
-    sum_parts(parts, db, (int)count, M, (int64)blockIdx.x * 32, M);
-}
-
 /* ---- version 3 (version 2 of bias + ReLU): 16-byte accesses -------------------------------------------------------- */
 
-/* A block of 256 threads takes 32 · WIDTH columns, a warp every eighth row of its part, ROWS of them under way at once. */
+template <class T, int WIDTH> struct Gradients {
+    const T *dy;
+    int64 M;
+    typedef Pack<T, WIDTH> Held;
+    DEVICE void load(Held &held, int64 row, int64 column) const { held.load(dy + row * M + column); }
+    DEVICE void give(const Held &held, int64, int64, float (&v)[WIDTH]) const { held.unpack(v); }
+};
+
 template <class T, int WIDTH, int ROWS> __global__ void bias_gradient_v3(const T *dy, float *parts, int64 N, int64 M) {
-    __shared__ float of_warp[8][32 * WIDTH];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64 column = ((int64)blockIdx.x * 32 + lane) * WIDTH, step = gridDim.y * 8;
-    float sum[WIDTH] = {};
-    if (column < M)
-        for (int64 row = blockIdx.y * 8 + warp; row < N; row += step * ROWS) {
-            Pack<T, WIDTH> packs[ROWS];
-#pragma unroll
-            for (int k = 0; k < ROWS; k++) {
-                packs[k].zero();
-                if (row + k * step < N) packs[k].load(dy + (row + k * step) * M + column);
-            }
-#pragma unroll
-            for (int k = 0; k < ROWS; k++) {
-                float v[WIDTH];
-                packs[k].unpack(v);
-#pragma unroll
-                for (int j = 0; j < WIDTH; j++) sum[j] += v[j];
-            }
-        }
-#pragma unroll
-    for (int j = 0; j < WIDTH; j++) of_warp[warp][j * 32 + lane] = sum[j]; /* neighbouring lanes, neighbouring banks */
-    __syncthreads();
-    for (int i = threadIdx.x; i < 32 * WIDTH; i += 256) {
-        int64 c = (int64)blockIdx.x * 32 * WIDTH + i;
-        if (c >= M) return;
-        float total = 0.0f;
-        for (int w = 0; w < 8; w++) total += of_warp[w][i % WIDTH * 32 + i / WIDTH];
-        parts[blockIdx.y * M + c] = total;
-    }
+    sum_columns<WIDTH, ROWS>(parts, N, M, Gradients<T, WIDTH>{dy, M});
 }
 
 /* Its columns' bias is loaded once for each access. */

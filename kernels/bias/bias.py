@@ -99,13 +99,21 @@ FAMILY = Family(
                     accumulates=True,
                 ),
                 Implementation(1, "cuda", "bias.cu", "bias_gradient_v1", "one thread a column"),
-                Implementation(2, "cuda", "bias.cu", "bias_gradient_v2", "parts of the rows, summed in a fixed order"),
+                Implementation(
+                    2,
+                    "cuda",
+                    "bias.cu",
+                    "bias_gradient_v2",
+                    "parts of the rows, summed in a fixed order",
+                    accumulates=True,
+                ),
                 Implementation(
                     3,
                     "cuda",
                     "bias.cu",
                     "bias_gradient_v3",
                     "16-byte accesses, four rows of a thread under way at once",
+                    accumulates=True,
                 ),
                 Implementation(
                     1, "triton", "bias_triton.py", "bias_gradient", "sums of parts of the rows, in a fixed order"

@@ -6,29 +6,19 @@ from perfkit.kernels.cuda import Argument, Host, ceil
 
 PACKS = 1  # accesses to each tensor by one thread, under way at once
 ROWS = 4  # rows of one thread, under way at once
-WARPS = 8  # of a block
 
 
 def bias_gradient_v1(host: Host, dy: Argument, db: Argument, N: int, M: int, *, block: int = 64) -> None:
     host.launch("bias_gradient_v1<T>", ceil(M, block), block, dy, db, N, M)
 
 
-def _in_parts(host: Host, kernel: str, columns: int, rows: int, dy: Argument, db: Argument, N: int, M: int) -> None:
-    """Blocks of `columns` columns and parts of the rows, enough to fill the GPU, a warp at least `rows` rows."""
-    tiles = ceil(M, columns)
-    parts = max(1, min(ceil(N, WARPS * rows), ceil(8 * host.device.multiprocessors, max(tiles, 1))))
-    sums = host.scratch(parts * M)
-    host.launch(kernel, (tiles, parts), 32 * WARPS, dy, sums, N, M)
-    host.launch("bias_gradient_sum<T>", ceil(M, 32), 1024, sums, db, parts, M)
+def bias_gradient_v2(host: Host, dy: Argument, db: Argument, N: int, M: int, add: int) -> None:
+    host.sum_columns("bias_gradient_v2<T>", (32, 1), (dy,), db, N, M, add=add)
 
 
-def bias_gradient_v2(host: Host, dy: Argument, db: Argument, N: int, M: int) -> None:
-    _in_parts(host, "bias_gradient_v2<T>", 32, 1, dy, db, N, M)
-
-
-def bias_gradient_v3(host: Host, dy: Argument, db: Argument, N: int, M: int) -> None:
+def bias_gradient_v3(host: Host, dy: Argument, db: Argument, N: int, M: int, add: int) -> None:
     width = host.width(M, dy)
-    _in_parts(host, f"bias_gradient_v3<T, {width}, {ROWS}>", 32 * width, ROWS, dy, db, N, M)
+    host.sum_columns(f"bias_gradient_v3<T, {width}, {ROWS}>", (32 * width, ROWS), (dy,), db, N, M, add=add)
 
 
 def bias_relu_forward_v1(

@@ -5,7 +5,8 @@ import triton
 import triton.language as tl
 from triton import cdiv, next_power_of_2
 
-from perfkit.kernels.triton import launch, multiprocessors, row_tile
+from perfkit.kernels.triton import launch, row_tile
+from perfkit.kernels.triton.parts import parts_of_rows, sum_parts
 
 SUM_SWEEP = {"ROWS": (16, 32), "COLUMNS": (64, 128), "PER_PROCESSOR": (4, 8), "STAGES": (1, 3), "num_warps": (4,)}
 TILE_SWEEP = {"ROWS": (4, 8, 16, 32), "num_warps": (4, 8)}
@@ -62,11 +63,10 @@ def flat_blocks(n, itemsize):
 @launch(sum_blocks, SUM_SWEEP)
 def bias_gradient(dy, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, STAGES, **meta):
     across = cdiv(columns, COLUMNS)
-    parts = max(1, min(cdiv(rows, ROWS), cdiv(PER_PROCESSOR * multiprocessors(dy), max(across, 1))))
-    partial = db if parts == 1 else dy.new_empty((parts, columns), dtype=torch.float32)
-    bias_gradient_kernel[(across, parts)](dy, partial, rows, columns, ROWS, COLUMNS, STAGES, **meta)
-    if parts > 1:
-        bias_gradient_kernel[(cdiv(columns, 32), 1)](partial, db, parts, columns, 32, 32, 1, num_warps=4)
+    count = parts_of_rows(dy, rows, ROWS, across, PER_PROCESSOR)
+    parts = dy.new_empty((count, columns), dtype=torch.float32)
+    bias_gradient_kernel[(across, count)](dy, parts, rows, columns, ROWS, COLUMNS, STAGES, **meta)
+    sum_parts(parts, db)
 
 
 @launch(tile_blocks, TILE_SWEEP)

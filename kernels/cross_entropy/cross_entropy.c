@@ -1,10 +1,13 @@
-/* Cross entropy of N rows of V logits against integer targets, the mean over the rows that are not ignored.
+/* Cross entropy of N rows of V logits (of Vp columns in memory) against integer targets, the mean over the rows that are
+ * not ignored.
  *
  * lse[n] = log sum over v of exp(x[n][v]);  loss = sum over counted n of (lse[n] - x[n][target n]) / counted rows.
  * dx[n][v] = dloss / counted rows * (exp(x[n][v] - lse[n]) - [v = target n]) in counted rows, 0 in ignored ones.
  * Without a counted row the loss is 0 / 0 = NaN and the gradient 0, as in PyTorch.
  *
- * Argument order everywhere: input tensors, output tensors, sizes, ignore_index. lse is fp32 in every precision.
+ * Columns from V on are never read, and their gradient is 0.
+ *
+ * Argument order everywhere: input tensors, output tensors, sizes, ignore_index. Losses and lse are fp32 in every precision.
  */
 #include <perfkit/rows.h>
 #include <stdlib.h>
@@ -24,13 +27,13 @@ static int64_t counted_rows(const int64_t *targets, int64_t N, int64_t V, int64_
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
 
-int cross_entropy_forward_v1(const scalar *logits, const int64_t *targets, scalar *loss, float *lse, int64_t N,
-                             int64_t V, int64_t ignore_index) {
+int cross_entropy_forward_v1(const scalar *logits, const int64_t *targets, float *loss, float *lse, int64_t N,
+                             int64_t V, int64_t Vp, int64_t ignore_index) {
     int64_t counted = counted_rows(targets, N, V, ignore_index);
     if (counted < 0) return BAD_TARGET;
     double total = 0.0;
     for (int64_t n = 0; n < N; n++) {
-        const scalar *x = logits + n * V;
+        const scalar *x = logits + n * Vp;
         float largest = -INFINITY;
         double sum = 0.0; /* 50 000 terms one after the other lose digits in fp32 */
         for (int64_t v = 0; v < V; v++) largest = fmaxf(largest, get(x + v));
@@ -38,19 +41,19 @@ int cross_entropy_forward_v1(const scalar *logits, const int64_t *targets, scala
         lse[n] = (float)(largest + log(sum));
         if (targets[n] != ignore_index) total += largest - get(x + targets[n]) + log(sum);
     }
-    put(loss, (float)(total / (double)counted));
+    *loss = (float)(total / (double)counted);
     return KERNEL_DONE;
 }
 
-int cross_entropy_backward_v1(const scalar *dloss, const scalar *logits, const int64_t *targets, const float *lse,
-                              scalar *dlogits, int64_t N, int64_t V, int64_t ignore_index) {
+int cross_entropy_backward_v1(const float *dloss, const scalar *logits, const int64_t *targets, const float *lse,
+                              scalar *dlogits, int64_t N, int64_t V, int64_t Vp, int64_t ignore_index) {
     int64_t counted = counted_rows(targets, N, V, ignore_index);
     if (counted < 0) return BAD_TARGET;
     for (int64_t n = 0; n < N; n++)
-        for (int64_t v = 0; v < V; v++) {
-            float p = expf(get(logits + n * V + v) - lse[n]);
-            float g = (p - (v == targets[n])) * (get(dloss) / (float)counted);
-            put(dlogits + n * V + v, targets[n] == ignore_index ? 0.0f : g);
+        for (int64_t v = 0; v < Vp; v++) {
+            int real = targets[n] != ignore_index && v < V;
+            float p = real ? expf(get(logits + n * Vp + v) - lse[n]) : 0.0f;
+            put(dlogits + n * Vp + v, real ? (p - (v == targets[n])) * (*dloss / (float)counted) : 0.0f);
         }
     return KERNEL_DONE;
 }
@@ -91,15 +94,15 @@ static void row_exp_sum(const scalar *x, int64_t V, float *top_of_row, double *t
     *total = sum;
 }
 
-int cross_entropy_forward_v2(const scalar *logits, const int64_t *targets, scalar *loss, float *lse, int64_t N,
-                             int64_t V, int64_t ignore_index) {
+int cross_entropy_forward_v2(const scalar *logits, const int64_t *targets, float *loss, float *lse, int64_t N,
+                             int64_t V, int64_t Vp, int64_t ignore_index) {
     int64_t counted = counted_rows(targets, N, V, ignore_index);
     if (counted < 0) return BAD_TARGET;
     double *losses = malloc((size_t)N * sizeof(double) + 1);
     if (!losses) return KERNEL_OUT_OF_MEMORY;
 #pragma omp parallel for schedule(static) if (N * V >= PARALLEL_FROM)
     for (int64_t n = 0; n < N; n++) {
-        const scalar *x = logits + n * V;
+        const scalar *x = logits + n * Vp;
         float largest;
         double sum;
         row_exp_sum(x, V, &largest, &sum);
@@ -109,7 +112,7 @@ int cross_entropy_forward_v2(const scalar *logits, const int64_t *targets, scala
     double total = 0.0; /* over rows in order: the same bits on any number of threads */
     for (int64_t n = 0; n < N; n++) total += losses[n];
     free(losses);
-    put(loss, (float)(total / (double)counted));
+    *loss = (float)(total / (double)counted);
     return KERNEL_DONE;
 }
 
@@ -119,21 +122,22 @@ static inline void gradient_row(const scalar *x, scalar *dx, int64_t V, float ls
     v_store_part(dx + whole, V - whole, v_exp_of(v_load_part(x + whole, V - whole, 0.0f), lse) * factor);
 }
 
-int cross_entropy_backward_v2(const scalar *dloss, const scalar *logits, const int64_t *targets, const float *lse,
-                              scalar *dlogits, int64_t N, int64_t V, int64_t ignore_index) {
+int cross_entropy_backward_v2(const float *dloss, const scalar *logits, const int64_t *targets, const float *lse,
+                              scalar *dlogits, int64_t N, int64_t V, int64_t Vp, int64_t ignore_index) {
     int64_t counted = counted_rows(targets, N, V, ignore_index);
     if (counted < 0) return BAD_TARGET;
-    float factor = get(dloss) / (float)counted;
+    float factor = *dloss / (float)counted;
 #pragma omp parallel for schedule(static) if (N * V >= PARALLEL_FROM)
     for (int64_t n = 0; n < N; n++) {
-        const scalar *x = logits + n * V;
-        scalar *dx = dlogits + n * V;
+        const scalar *x = logits + n * Vp;
+        scalar *dx = dlogits + n * Vp;
         if (targets[n] == ignore_index) {
-            memset(dx, 0, (size_t)V * sizeof(scalar));
+            memset(dx, 0, (size_t)Vp * sizeof(scalar));
             continue;
         }
         gradient_row(x, dx, V, lse[n], factor);
         put(dx + targets[n], (expf(get(x + targets[n]) - lse[n]) - 1.0f) * factor);
+        memset(dx + V, 0, (size_t)(Vp - V) * sizeof(scalar));
     }
     return KERNEL_DONE;
 }

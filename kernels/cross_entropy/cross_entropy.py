@@ -1,4 +1,8 @@
-"""Cross entropy of logits against integer targets: the mean over the rows that are not ignored."""
+"""Cross entropy of logits against integer targets: the mean over the rows that are not ignored.
+
+Rows of logits may be longer than the vocabulary, `Vp` columns for `V` words, as the matrix units of a GPU like them.
+What lies in the padding is never read, and its gradient is 0. Losses are fp32 in every precision.
+"""
 
 from __future__ import annotations
 
@@ -13,52 +17,87 @@ if TYPE_CHECKING:
 
     from perfkit.kernels.checking import Inputs
 
-DTYPES = {"targets": "int64", "logsumexp": "fp32"}
+DTYPES = {"targets": "int64", "logsumexp": "fp32", "loss": "fp32", "dloss": "fp32"}
 FAILURES = {2: "a target is neither an index below V nor ignore_index."}
 IGNORE = -1
 
 
-def forward_reference(logits: Tensor, targets: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+def forward_reference(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
     from torch.nn.functional import cross_entropy
 
-    return cross_entropy(logits, targets, ignore_index=ignore_index), logits.logsumexp(dim=-1)
+    real = logits[:, :vocabulary]
+    return cross_entropy(real, targets, ignore_index=ignore_index), real.logsumexp(dim=-1)
 
 
-def backward_reference(dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int) -> Tensor:
+def backward_reference(
+    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
+) -> Tensor:
     import torch
 
     with torch.enable_grad():
         leaf = logits.detach().requires_grad_()
-        loss, _ = forward_reference(leaf, targets, ignore_index)
+        loss, _ = forward_reference(leaf, targets, vocabulary, ignore_index)
         return torch.autograd.grad(loss, leaf, dloss)[0]
 
 
+def _sizes(logits: Tensor, vocabulary: int, ignore_index: int) -> tuple[int, ...]:
+    """N, V, Vp, ignore_index."""
+    rows, padded = logits.shape
+    if not 0 <= vocabulary <= padded:
+        raise InputError(f"There are {padded} columns of logits for {vocabulary} words.", "Correct `vocabulary`.")
+    return rows, vocabulary, padded, ignore_index
+
+
+def _vocabulary(call: Call, index: int) -> int:
+    vocabulary = call.arguments[index]
+    assert isinstance(vocabulary, int)
+    return vocabulary
+
+
 def forward_cost(call: Call) -> Cost:
-    """A logit 4 FLOP: max, x − max, exp, sum; a row 4: log, + max, − its target's logit, sum; one division."""
+    """A logit of the vocabulary 4 FLOP: max, x − max, exp, sum; a row 4: log, + max, − its target's logit, sum; one
+    division. The padding is not read."""
     logits, targets = call.tensor(0), call.tensor(1)
-    flop = {f"vector_{logits.dtype}": 4.0 * logits.numel + 4.0 * targets.numel + 1.0}
-    written = ITEM_BYTES[logits.dtype] + targets.numel * ITEM_BYTES["fp32"]
-    return Cost(flop, logits.nbytes + targets.nbytes, written)
+    real = float(targets.numel * _vocabulary(call, 2))
+    flop = {f"vector_{logits.dtype}": 4.0 * real + 4.0 * targets.numel + 1.0}
+    written = (1 + targets.numel) * ITEM_BYTES["fp32"]
+    return Cost(flop, real * ITEM_BYTES[logits.dtype] + targets.nbytes, written)
 
 
 def backward_cost(call: Call) -> Cost:
-    """A logit 3 FLOP: x − logsumexp, exp, ·dloss/rows; a row 1: − 1 at its target; one division."""
+    """A logit of the vocabulary 3 FLOP: x − logsumexp, exp, ·dloss/rows; a row 1: − 1 at its target; one division.
+
+    The padding is written only.
+    """
     dloss, logits, targets, logsumexp = (call.tensor(i) for i in range(4))
-    flop = {f"vector_{logits.dtype}": 3.0 * logits.numel + targets.numel + 1.0}
-    read = dloss.nbytes + logits.nbytes + targets.nbytes + logsumexp.nbytes
-    return Cost(flop, read, logits.numel * ITEM_BYTES[logits.dtype])
+    real, item = float(targets.numel * _vocabulary(call, 4)), ITEM_BYTES[logits.dtype]
+    flop = {f"vector_{logits.dtype}": 3.0 * real + targets.numel + 1.0}
+    return Cost(flop, dloss.nbytes + real * item + targets.nbytes + logsumexp.nbytes, logits.numel * item)
 
 
-def forward_inputs(make: Inputs, N: int, V: int) -> tuple[Any, ...]:
+def _padded_logits(make: Inputs, N: int, V: int, Vp: int) -> Tensor:
+    logits = make.normal(N, Vp or V, scale=2.0)
+    logits[:, V:] = float("nan")  # what lies in the padding must not matter
+    return logits
+
+
+def _targets(make: Inputs, N: int, V: int) -> Tensor:
     targets = make.integers(0, V, N)
     targets[1::3] = IGNORE
-    return make.normal(N, V, scale=2.0), targets, IGNORE
+    return targets
 
 
-def backward_inputs(make: Inputs, N: int, V: int) -> tuple[Any, ...]:
-    logits, targets, ignore = forward_inputs(make, N, V)
+def forward_inputs(make: Inputs, N: int, V: int, Vp: int = 0) -> tuple[Any, ...]:
+    """Without `Vp` there is no padding."""
+    targets = _targets(make, N, V)
+    return _padded_logits(make, N, V, Vp), targets, V, IGNORE
+
+
+def backward_inputs(make: Inputs, N: int, V: int, Vp: int = 0) -> tuple[Any, ...]:
+    logits, targets, *numbers = forward_inputs(make, N, V, Vp)
+    logsumexp = logits[:, :V].double().logsumexp(dim=-1).float()
     # An upstream gradient other than 1, for kernels that forget it.
-    return make.normal(mean=2.5), logits, targets, logits.double().logsumexp(dim=-1).float(), ignore
+    return make.normal(mean=2.5).float(), logits, targets, logsumexp, *numbers
 
 
 def classifier_reference(
@@ -78,10 +117,7 @@ def classifier_sizes(
     logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int
 ) -> tuple[int | float, ...]:
     """N, V, Vp, ignore_index, dloss."""
-    rows, padded = logits.shape
-    if not 0 < vocabulary <= padded:
-        raise InputError(f"There are {padded} columns of logits for {vocabulary} words.", "Correct `vocabulary`.")
-    return rows, vocabulary, padded, ignore_index, float(dloss)
+    return *_sizes(logits, vocabulary, ignore_index), float(dloss)
 
 
 def classifier_cost(call: Call) -> Cost:
@@ -89,8 +125,7 @@ def classifier_cost(call: Call) -> Cost:
 
     Logits are read once and dlogits written once, the padding written only.
     """
-    logits, targets, vocabulary = call.tensor(0), call.tensor(1), call.arguments[3]
-    assert isinstance(vocabulary, int)
+    logits, targets, vocabulary = call.tensor(0), call.tensor(1), _vocabulary(call, 3)
     rows, item = targets.numel, ITEM_BYTES[logits.dtype]
     flop = {f"vector_{logits.dtype}": 7.0 * rows * vocabulary + 5.0 * rows}
     written = logits.numel * item + rows * ITEM_BYTES["fp32"]
@@ -98,15 +133,17 @@ def classifier_cost(call: Call) -> Cost:
 
 
 def classifier_inputs(make: Inputs, N: int, V: int, Vp: int) -> tuple[Any, ...]:
-    targets = make.integers(0, V, N)
-    targets[1::3] = IGNORE
-    logits = make.normal(N, Vp, scale=2.0)
-    logits[:, V:] = float("nan")  # what lies in the padding must not matter
-    return logits, targets, 1.0 / N, V, IGNORE
+    targets = _targets(make, N, V)
+    return _padded_logits(make, N, V, Vp), targets, 1.0 / N, V, IGNORE
 
 
-# V below and beside a multiple of the vector width, several blocks of a row, GPT-2's vocabulary.
-CASES = ({"N": 4, "V": 3}, {"N": 5, "V": 33}, {"N": 7, "V": 4099}, {"N": 3, "V": 50257})
+# V below and beside a multiple of the vector width, several blocks, GPT-2's vocabulary; padded and not.
+CASES = (
+    {"N": 4, "V": 3, "Vp": 3},
+    {"N": 5, "V": 33, "Vp": 40},
+    {"N": 7, "V": 4099, "Vp": 4099},
+    {"N": 3, "V": 50257, "Vp": 50304},
+)
 
 FAMILY = Family(
     name="cross_entropy",
@@ -116,14 +153,15 @@ FAMILY = Family(
         Operation(
             name="cross_entropy_forward",
             category="loss",
-            schema="(Tensor logits, Tensor targets, int ignore_index) -> (Tensor loss, Tensor logsumexp)",
-            formula="logsumexp = log Σ exp(logits), loss = mean over rows with target ≠ ignore_index of "
-            "logsumexp − logits[target]",
-            shapes={"logits": "N V", "targets": "N", "loss": "", "logsumexp": "N"},
+            schema="(Tensor logits, Tensor targets, int vocabulary, int ignore_index)"
+            " -> (Tensor loss, Tensor logsumexp)",
+            formula="logsumexp = log Σ exp(logits[n,v]) over v < vocabulary, loss = mean over rows with target ≠ "
+            "ignore_index of logsumexp − logits[target]",
+            shapes={"logits": "N Vp", "targets": "N", "loss": "", "logsumexp": "N"},
             dtypes=DTYPES,
             failures=FAILURES,
             reference=forward_reference,
-            scalars=lambda logits, targets, ignore_index: (*logits.shape, ignore_index),
+            scalars=lambda logits, targets, vocabulary, ignore_index: _sizes(logits, vocabulary, ignore_index),
             inputs=forward_inputs,
             cases=CASES,
             cost=forward_cost,
@@ -158,14 +196,17 @@ FAMILY = Family(
         Operation(
             name="cross_entropy_backward",
             category="loss",
-            schema="(Tensor dloss, Tensor logits, Tensor targets, Tensor logsumexp, int ignore_index)"
+            schema="(Tensor dloss, Tensor logits, Tensor targets, Tensor logsumexp, int vocabulary, int ignore_index)"
             " -> (Tensor dlogits)",
-            formula="dlogits = (exp(logits − logsumexp) − [v = target])·dloss / counted rows; 0 in ignored rows",
-            shapes={"dloss": "", "logits": "N V", "targets": "N", "logsumexp": "N", "dlogits": "N V"},
+            formula="dlogits = (exp(logits − logsumexp) − [v = target])·dloss / counted rows over v < vocabulary; 0 in "
+            "the padding Vp beyond it and in ignored rows",
+            shapes={"dloss": "", "logits": "N Vp", "targets": "N", "logsumexp": "N", "dlogits": "N Vp"},
             dtypes=DTYPES,
             failures=FAILURES,
             reference=backward_reference,
-            scalars=lambda dloss, logits, targets, logsumexp, ignore_index: (*logits.shape, ignore_index),
+            scalars=lambda dloss, logits, targets, logsumexp, vocabulary, ignore_index: _sizes(
+                logits, vocabulary, ignore_index
+            ),
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
@@ -209,12 +250,7 @@ FAMILY = Family(
             reference=classifier_reference,
             scalars=classifier_sizes,
             inputs=classifier_inputs,
-            cases=(
-                {"N": 4, "V": 3, "Vp": 3},
-                {"N": 5, "V": 33, "Vp": 40},
-                {"N": 7, "V": 4099, "Vp": 4099},
-                {"N": 3, "V": 50257, "Vp": 50304},
-            ),
+            cases=CASES,
             cost=classifier_cost,
             implementations=(
                 Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"),

@@ -1,4 +1,4 @@
-"""Launches of cross_entropy.cu: N rows of V logits."""
+"""Launches of cross_entropy.cu: N rows of V logits, padded to Vp."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ def _forward(
 ) -> None:
     """Each row's loss, then their mean."""
     logits, targets, loss, logsumexp = tensors
-    N, V, ignore = sizes
+    N, V, Vp, ignore = sizes
     losses = host.scratch(N)
-    host.launch(kernel, grid, block, logits, targets, losses, logsumexp, N, V, ignore)
-    host.launch("cross_entropy_mean<T>", 1, 1024, losses, targets, loss, N, ignore)
+    host.launch(kernel, grid, block, logits, targets, losses, logsumexp, N, V, Vp, ignore)
+    host.launch("cross_entropy_mean", 1, 1024, losses, targets, loss, N, ignore)
 
 
 def cross_entropy_forward_v1(
     host: Host, logits: Argument, targets: Argument, loss: Argument, logsumexp: Argument,
-    N: int, V: int, ignore: int, *, block: int = 64,
+    N: int, V: int, Vp: int, ignore: int, *, block: int = 64,
 ) -> None:  # fmt: skip
     tensors = (logits, targets, loss, logsumexp)
-    _forward(host, "cross_entropy_forward_v1<T>", ceil(N, block), block, tensors, (N, V, ignore))
+    _forward(host, "cross_entropy_forward_v1<T>", ceil(N, block), block, tensors, (N, V, Vp, ignore))
 
 
 def cross_entropy_forward_v2(
     host: Host, logits: Argument, targets: Argument, loss: Argument, logsumexp: Argument,
-    N: int, V: int, ignore: int, *, block: int = 1024,
+    N: int, V: int, Vp: int, ignore: int, *, block: int = 1024,
 ) -> None:  # fmt: skip
     tensors = (logits, targets, loss, logsumexp)
-    _forward(host, f"cross_entropy_forward_v2<T, {block}>", N, block, tensors, (N, V, ignore))
+    _forward(host, f"cross_entropy_forward_v2<T, {block}>", N, block, tensors, (N, V, Vp, ignore))
 
 
 def cross_entropy_forward_v3(
     host: Host, logits: Argument, targets: Argument, loss: Argument, logsumexp: Argument,
-    N: int, V: int, ignore: int, *, block: int = 256,
+    N: int, V: int, Vp: int, ignore: int, *, block: int = 256,
 ) -> None:  # fmt: skip
     tensors = (logits, targets, loss, logsumexp)
-    _forward(host, f"cross_entropy_forward_v3<T, {block}>", N, block, tensors, (N, V, ignore))
+    _forward(host, f"cross_entropy_forward_v3<T, {block}>", N, block, tensors, (N, V, Vp, ignore))
 
 
 def _backward(
@@ -45,33 +45,33 @@ def _backward(
 ) -> None:
     """What every gradient is multiplied by, then the gradients."""
     dloss, logits, targets, logsumexp, dlogits = tensors
-    N, V, ignore = sizes
+    N, V, Vp, ignore = sizes
     factor = host.scratch(1)
-    host.launch("cross_entropy_factor<T>", 1, 1024, dloss, targets, factor, N, ignore)
-    host.launch(kernel, grid, block, logits, targets, logsumexp, factor, dlogits, N, V, ignore)
+    host.launch("cross_entropy_factor", 1, 1024, dloss, targets, factor, N, ignore)
+    host.launch(kernel, grid, block, logits, targets, logsumexp, factor, dlogits, N, V, Vp, ignore)
 
 
 def cross_entropy_backward_v1(
     host: Host, dloss: Argument, logits: Argument, targets: Argument, logsumexp: Argument, dlogits: Argument,
-    N: int, V: int, ignore: int, *, block: int = 256,
+    N: int, V: int, Vp: int, ignore: int, *, block: int = 256,
 ) -> None:  # fmt: skip
     tensors = (dloss, logits, targets, logsumexp, dlogits)
-    _backward(host, "cross_entropy_backward_v1<T>", ceil(N * V, block), block, tensors, (N, V, ignore))
+    _backward(host, "cross_entropy_backward_v1<T>", ceil(N * Vp, block), block, tensors, (N, V, Vp, ignore))
 
 
 def cross_entropy_backward_v2(
     host: Host, dloss: Argument, logits: Argument, targets: Argument, logsumexp: Argument, dlogits: Argument,
-    N: int, V: int, ignore: int, *, block: int = 1024,
+    N: int, V: int, Vp: int, ignore: int, *, block: int = 1024,
 ) -> None:  # fmt: skip
     tensors = (dloss, logits, targets, logsumexp, dlogits)
-    _backward(host, f"cross_entropy_backward_v2<T, {block}>", N, block, tensors, (N, V, ignore))
+    _backward(host, f"cross_entropy_backward_v2<T, {block}>", N, block, tensors, (N, V, Vp, ignore))
 
 
 def cross_entropy_backward_v3(
     host: Host, dloss: Argument, logits: Argument, targets: Argument, logsumexp: Argument, dlogits: Argument,
-    N: int, V: int, ignore: int, *, block: int = 512,
+    N: int, V: int, Vp: int, ignore: int, *, block: int = 512,
 ) -> None:  # fmt: skip
     if logits.misaligned != dlogits.misaligned:
-        return cross_entropy_backward_v2(host, dloss, logits, targets, logsumexp, dlogits, N, V, ignore)
+        return cross_entropy_backward_v2(host, dloss, logits, targets, logsumexp, dlogits, N, V, Vp, ignore)
     tensors = (dloss, logits, targets, logsumexp, dlogits)
-    _backward(host, f"cross_entropy_backward_v3<T, {block}>", N, block, tensors, (N, V, ignore))
+    _backward(host, f"cross_entropy_backward_v3<T, {block}>", N, block, tensors, (N, V, Vp, ignore))

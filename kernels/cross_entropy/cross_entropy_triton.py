@@ -1,4 +1,4 @@
-"""Cross entropy in Triton, and the fused classifier. N rows of V logits.
+"""Cross entropy in Triton, and the fused classifier. N rows of V logits, padded to Vp.
 
 A target that is neither an index below V nor ignore_index makes its row NaN: a kernel on a GPU cannot raise an error.
 """
@@ -32,12 +32,12 @@ def _counted(target, vocabulary, ignore_index):
 
 @triton.jit
 def cross_entropy_losses_kernel(
-    logits, targets, losses, lse, vocabulary, ignore_index,
+    logits, targets, losses, lse, vocabulary, padded, ignore_index,
     WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Each row's logsumexp and its part of the loss."""
     row = tl.program_id(0)
-    origin, lead, end, limit = place_row(row, vocabulary, vocabulary, WIDE)
+    origin, lead, end, limit = place_row(row, padded, vocabulary, WIDE)
     value = logsumexp(logits + origin, lead, end, limit, BLOCK, STAGES, "")
     tl.store(lse + row, value)
     target = tl.load(targets + row)
@@ -67,7 +67,7 @@ def cross_entropy_share_kernel(dloss, targets, share, rows, ignore_index, BLOCK:
         row = first + tl.arange(0, BLOCK)
         target = tl.load(targets + row, mask=row < rows, other=ignore_index)
         count += (target != ignore_index).to(tl.int32)
-    tl.store(share, tl.load(dloss).to(tl.float32) / tl.sum(count, 0))
+    tl.store(share, tl.load(dloss) / tl.sum(count, 0))
 
 
 @triton.jit
@@ -88,12 +88,12 @@ def _slope(value, lse, hit, factor):
 
 @triton.jit
 def cross_entropy_gradient_kernel(
-    logits, targets, lse, share, dlogits, rows, vocabulary, ignore_index, elements, BLOCK: tl.constexpr
+    logits, targets, lse, share, dlogits, rows, vocabulary, padded, ignore_index, elements, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """A block of the flat logits. Since BLOCK ≤ V, it lies in one row, or in two."""
+    """A block of the flat logits. Since BLOCK ≤ Vp, it lies in one row, or in two."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
-    row = first // vocabulary
-    column = (first - row * vocabulary).to(tl.int32)
+    row = first // padded
+    column = (first - row * padded).to(tl.int32)
     here = column + tl.arange(0, BLOCK)  # counted on into the next row
     at = first + tl.arange(0, BLOCK)
     value = tl.load(logits + at, mask=at < elements).to(tl.float32)
@@ -102,10 +102,11 @@ def cross_entropy_gradient_kernel(
         tl.store(dlogits + at, _slope(value, lse_a, here == target, factor_a), mask=at < elements)
     else:
         target_b, lse_b, factor_b = _row_facts(row + 1, rows, targets, lse, share, vocabulary, ignore_index)
-        second = here >= vocabulary
-        hit = here == tl.where(second, target_b + vocabulary, target)
-        gradient = _slope(value, tl.where(second, lse_b, lse_a), hit, tl.where(second, factor_b, factor_a))
-        tl.store(dlogits + at, gradient, mask=at < elements)
+        second = here >= padded
+        own = here - tl.where(second, padded, 0)
+        factor = tl.where(second, factor_b, factor_a)
+        gradient = _slope(value, tl.where(second, lse_b, lse_a), own == tl.where(second, target_b, target), factor)
+        tl.store(dlogits + at, tl.where(own < vocabulary, gradient, 0.0), mask=at < elements)
 
 
 @triton.jit
@@ -145,7 +146,7 @@ def classifier_kernel(
             store_block(base, tl.zeros((BLOCK,), tl.float32), first, lead, stop, BLOCK)
 
 
-def forward_blocks(rows, vocabulary, ignore_index, itemsize):
+def forward_blocks(rows, vocabulary, padded, ignore_index, itemsize):
     """A program walks along a row with 8 warps, two blocks ahead of what it adds up; shorter rows need fewer."""
     block = min(4096, max(64, next_power_of_2(vocabulary)))
     return {"BLOCK": block, "STAGES": 3, "num_warps": max(1, block // 512)}
@@ -157,34 +158,36 @@ def classifier_blocks(rows, vocabulary, *others, itemsize):
     return {"BLOCK": block, "STAGES": 3, "HINTS": 1, "num_warps": max(1, block // 128)}
 
 
-def flat_blocks(rows, vocabulary, ignore_index, itemsize):
+def flat_blocks(rows, vocabulary, padded, ignore_index, itemsize):
     """32 bytes a thread, but no more than one row."""
-    return {"BLOCK": min(4096 // itemsize, fitting(vocabulary)), "num_warps": 4}
+    return {"BLOCK": min(4096 // itemsize, fitting(padded)), "num_warps": 4}
 
 
-def fitting(vocabulary):
-    """The greatest power of two up to V."""
-    return 1 << (max(vocabulary, 1).bit_length() - 1)
+def fitting(padded):
+    """The greatest power of two up to Vp."""
+    return 1 << (max(padded, 1).bit_length() - 1)
 
 
 @launch(forward_blocks, ROW_SWEEP)
-def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, ignore_index, BLOCK, STAGES, **meta):
+def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, padded, ignore_index, BLOCK, STAGES, **meta):
     losses = lse.new_empty((rows,))
-    wide = rows * vocabulary % 16 == 0
+    wide = rows * padded % 16 == 0
     cross_entropy_losses_kernel[(rows,)](
-        logits, targets, losses, lse, vocabulary, ignore_index, wide, BLOCK, STAGES, **meta
+        logits, targets, losses, lse, vocabulary, padded, ignore_index, wide, BLOCK, STAGES, **meta
     )
     cross_entropy_mean_kernel[(1,)](losses, targets, loss, rows, ignore_index, 1024, num_warps=8)
 
 
 @launch(flat_blocks, FLAT_SWEEP)
-def cross_entropy_backward(dloss, logits, targets, lse, dlogits, rows, vocabulary, ignore_index, BLOCK, **meta):
-    BLOCK = min(BLOCK, fitting(vocabulary))  # a block lies in two rows at most
+def cross_entropy_backward(
+    dloss, logits, targets, lse, dlogits, rows, vocabulary, padded, ignore_index, BLOCK, **meta
+):  # fmt: skip
+    BLOCK = min(BLOCK, fitting(padded))  # a block lies in two rows at most
     share = lse.new_empty(())
-    elements = rows * vocabulary
+    elements = rows * padded
     cross_entropy_share_kernel[(1,)](dloss, targets, share, rows, ignore_index, 1024, num_warps=8)
     cross_entropy_gradient_kernel[(cdiv(elements, BLOCK),)](
-        logits, targets, lse, share, dlogits, rows, vocabulary, ignore_index, elements, BLOCK, **meta
+        logits, targets, lse, share, dlogits, rows, vocabulary, padded, ignore_index, elements, BLOCK, **meta
     )
 
 

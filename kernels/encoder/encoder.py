@@ -104,13 +104,18 @@ def embedding_backward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> t
     return make.normal(B, T, C), make.integers(0, V, B, T), V
 
 
-# One token, a width beside a multiple of the vector width, more tokens than words and fewer, GPT-2's width.
+# One token, a width beside a multiple of the vector width, more tokens than words and fewer, words of hundreds of
+# tokens, words whose numbers take two bytes, GPT-2's width.
 CASES = (
     {"B": 1, "T": 1, "C": 1, "V": 1},
     {"B": 2, "T": 5, "C": 33, "V": 3},
     {"B": 3, "T": 40, "C": 100, "V": 17},
+    {"B": 4, "T": 320, "C": 16, "V": 2},
+    {"B": 3, "T": 1000, "C": 8, "V": 700},
     {"B": 2, "T": 16, "C": 768, "V": 1000},
 )
+
+SORTED = "tokens sorted by word, pieces of 32 summed by a warp each: a frequent word is shared by many"
 
 FAMILY = Family(
     name="encoder",
@@ -185,8 +190,10 @@ FAMILY = Family(
                     "a block owns some words and writes each of their rows once",
                 ),
                 Implementation(
-                    1, "triton", "encoder_triton.py", "encoder_backward",
-                    "tokens sorted by word, each row written once",
+                    3, "cuda", "encoder_sorted.cu", "encoder_backward_v3", SORTED, accumulates=True,
+                ),
+                Implementation(
+                    1, "triton", "encoder_sorted_triton.py", "encoder_backward", SORTED, accumulates=True,
                 ),
             ),
         ),
@@ -243,8 +250,10 @@ FAMILY = Family(
                     "a block owns some words and writes each of their rows once",
                 ),
                 Implementation(
-                    1, "triton", "encoder_triton.py", "embedding_backward",
-                    "tokens sorted by word, each row written once",
+                    3, "cuda", "encoder_sorted.cu", "embedding_backward_v3", SORTED, accumulates=True,
+                ),
+                Implementation(
+                    1, "triton", "encoder_sorted_triton.py", "embedding_backward", SORTED, accumulates=True,
                 ),
             ),
         ),

@@ -1,8 +1,9 @@
-/* GELU (tanh form), elementwise over n numbers. x input, y output, dy gradient of y, dx gradient of x.
+/* GELU (tanh form), elementwise over n numbers. x input, y output, dy gradient of y, dx gradient of x; with the gradient of
+ * a bias, the sum of dx over N rows of M columns.
  *
  * 0.5 (1 + tanh u) is the sigmoid of 2u, so that one exponential and one division do.
  */
-#include <perfkit/device.cuh>
+#include <perfkit/rows.cuh>
 
 #define SQRT_2_OVER_PI 0.7978845608028654f
 #define CUBIC 0.044715f
@@ -51,4 +52,29 @@ template <class T, int WIDTH, int PACKS> __global__ void gelu_forward_v2(const T
 
 template <class T, int WIDTH, int PACKS> __global__ void gelu_backward_v2(const T *dy, const T *x, T *dx, int64 n) {
     each_element<WIDTH, PACKS, 2, 1, T>({dy, x}, {dx}, n, GeluBackward());
+}
+
+/* ---- with the bias's gradient, version 1: dx is added up while it is in registers ------------------------------------ */
+
+template <class T, int WIDTH> struct GeluGradients {
+    const T *dy, *x;
+    T *dx;
+    int64 M;
+    struct Held {
+        Pack<T, WIDTH> dy, x;
+    };
+    DEVICE void load(Held &held, int64 row, int64 column) const {
+        held.dy.load(dy + row * M + column);
+        held.x.load(x + row * M + column);
+    }
+    DEVICE void give(const Held &held, int64 row, int64 column, float (&v)[WIDTH]) const {
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] = held.dy.at(j) * gelu_slope(held.x.at(j));
+        store(dx + row * M + column, v);
+    }
+};
+
+template <class T, int WIDTH, int ROWS>
+__global__ void gelu_bias_backward_v1(const T *dy, const T *x, T *dx, float *parts, int64 N, int64 M) {
+    sum_columns<WIDTH, ROWS>(parts, N, M, GeluGradients<T, WIDTH>{dy, x, dx, M});
 }

@@ -45,13 +45,37 @@ def backward_inputs(make: Inputs, N: int) -> tuple[Any, ...]:
     return make.normal(N), make.normal(N, scale=3.0)
 
 
+def bias_backward_reference(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    dx = backward_reference(dy, x)
+    return dx, dx.flatten(0, -2).sum(dim=0)
+
+
+def bias_backward_cost(call: Call) -> Cost:
+    """GELU's backward, and 1 FLOP more an element: its sum."""
+    x = call.tensor(1)
+    both = backward_cost(call)
+    flop = {kind: count + x.numel for kind, count in both.flop.items()}
+    return Cost(flop, both.bytes_read, both.bytes_written + x.shape[-1] * ITEM_BYTES[x.dtype])
+
+
+def bias_backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    return make.normal(N, M), make.normal(N, M, scale=3.0)
+
+
+def rows_and_columns(dy: Tensor, x: Tensor) -> tuple[int, int]:
+    """N, M of tensors (…, M)."""
+    columns = x.shape[-1]
+    return x.numel() // max(columns, 1), columns
+
+
 # Below, at and well above the width of a vector.
 CASES = ({"N": 13}, {"N": 64}, {"N": 100_003})
+ROW_CASES = ({"N": 1, "M": 1}, {"N": 7, "M": 33}, {"N": 70, "M": 100}, {"N": 1000, "M": 264}, {"N": 64, "M": 3072})
 
 FAMILY = Family(
     name="gelu",
     text=__doc__,
-    legend={"...": "any dimensions", "N": "elements"},
+    legend={"...": "any dimensions", "N": "elements, or rows", "M": "columns"},
     operations=(
         Operation(
             name="gelu_forward",
@@ -92,5 +116,28 @@ FAMILY = Family(
                 Implementation(1, "triton", "gelu_triton.py", "gelu_backward", "one pass; tanh by one exponential"),
             ),
         ),
+        Operation(
+            name="gelu_bias_backward",
+            category="elementwise",
+            schema="(Tensor dy, Tensor x) -> (Tensor dx, Tensor db)",
+            formula="dx as gelu_backward gives it, db[m] = Σ over rows of dx[n,m]: the gradient of a bias in x",
+            shapes={"dy": "... M", "x": "... M", "dx": "... M", "db": "M"},
+            reference=bias_backward_reference,
+            scalars=rows_and_columns,
+            inputs=bias_backward_inputs,
+            cases=ROW_CASES,
+            cost=bias_backward_cost,
+            implementations=(
+                Implementation(1, "c", "gelu.c", "gelu_bias_backward_v1", "a loop with tanhf, then column by column"),
+                Implementation(2, "c", "gelu.c", "gelu_bias_backward_v2", "one pass by threads over parts of the rows"),
+                Implementation(
+                    1, "cuda", "gelu.cu", "gelu_bias_backward_v1",
+                    "one pass; 16-byte accesses, sums by parts of the rows, in a fixed order",
+                ),
+                Implementation(
+                    1, "triton", "gelu_triton.py", "gelu_bias_backward", "one pass; sums by parts, in a fixed order"
+                ),
+            ),
+        ),
     ),
-)
+)  # fmt: skip

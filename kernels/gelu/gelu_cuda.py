@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfkit.kernels.cuda import Argument, Host, ceil
 
 PACKS = 1  # accesses to each tensor by one thread, under way at once
+ROWS = 2  # rows of one thread, under way at once, where it adds them up
 
 
 def gelu_forward_v1(host: Host, x: Argument, y: Argument, n: int, *, block: int = 256) -> None:
@@ -23,3 +24,9 @@ def gelu_forward_v2(host: Host, x: Argument, y: Argument, n: int, *, block: int 
 def gelu_backward_v2(host: Host, dy: Argument, x: Argument, dx: Argument, n: int, *, block: int = 256) -> None:
     width = host.width(0, dy, x, dx)
     host.launch(f"gelu_backward_v2<T, {width}, {PACKS}>", ceil(n, block * width * PACKS), block, dy, x, dx, n)
+
+
+def gelu_bias_backward_v1(host: Host, dy: Argument, x: Argument, dx: Argument, db: Argument, N: int, M: int) -> None:
+    width = host.width(M, dy, x, dx)
+    kernel = f"gelu_bias_backward_v1<T, {width}, {ROWS}>"
+    host.sum_columns(kernel, (32 * width, ROWS), (dy, x, dx), db, N, M)

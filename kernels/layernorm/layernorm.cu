@@ -1,7 +1,8 @@
 /* LayerNorm over rows of C numbers. x input, y output, dy and dx their gradients; mean and rstd (one a row) are fp32.
  *
  * y = h weight + bias with h = (x - mean) rstd; g = dy weight, dx = rstd (g - mean(g) - h mean(g h)),
- * dweight = sum over rows of dy h, dbias = sum over rows of dy.
+ * dweight = sum over rows of dy h, dbias = sum over rows of dy. Bits of `add` say which of dx, dweight and dbias are added
+ * to what is there.
  */
 #include <perfkit/rows.cuh>
 
@@ -98,7 +99,7 @@ __global__ void layernorm_forward_v2(const T *x, const T *weight, const T *bias,
 
 template <class T, int WIDTH>
 __global__ void layernorm_backward_rows_v2(const T *dy, const T *x, const T *weight, const float *mean,
-                                           const float *rstd, T *dx, int64 N, int64 C) {
+                                           const float *rstd, T *dx, int64 N, int64 C, int64 add) {
     int64 row = ((int64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     int first = threadIdx.x % 32 * WIDTH;
     if (row >= N) return;
@@ -106,7 +107,7 @@ __global__ void layernorm_backward_rows_v2(const T *dy, const T *x, const T *wei
     x += row * C;
     dx += row * C;
     float m = mean[row], r = rstd[row], sum_g = 0.0f, sum_gh = 0.0f;
-    float d[WIDTH], v[WIDTH], w[WIDTH];
+    float d[WIDTH], v[WIDTH], w[WIDTH], before[WIDTH];
     for (int c = first; c < C; c += 32 * WIDTH) {
         load(dy + c, d);
         load(x + c, v);
@@ -123,8 +124,12 @@ __global__ void layernorm_backward_rows_v2(const T *dy, const T *x, const T *wei
         load(dy + c, d);
         load(x + c, v);
         load(weight + c, w);
+        if (add & 1) load(dx + c, before);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) d[j] = r * (d[j] * w[j] - sum_g - (v[j] - m) * r * sum_gh);
+        for (int j = 0; j < WIDTH; j++) {
+            d[j] = r * (d[j] * w[j] - sum_g - (v[j] - m) * r * sum_gh);
+            if (add & 1) d[j] += before[j];
+        }
         store(dx + c, d);
     }
 }
@@ -154,10 +159,10 @@ __global__ void layernorm_backward_columns_v2(const T *dy, const T *x, const flo
 
 /* The sums over the parts of both: dweight by the first gridDim.x / 2 blocks, dbias by the others. */
 template <class T>
-__global__ void layernorm_backward_parts(const float *parts, T *dweight, T *dbias, int64 count, int64 C) {
+__global__ void layernorm_backward_parts(const float *parts, T *dweight, T *dbias, int64 count, int64 C, int64 add) {
     int half = gridDim.x / 2, second = blockIdx.x >= half;
     int64 first = (int64)(blockIdx.x - second * half) * 32;
-    sum_parts(parts + second * C, second ? dbias : dweight, (int)count, 2 * C, first, C);
+    sum_parts(parts + second * C, second ? dbias : dweight, (int)count, 2 * C, first, C, add >> (1 + second) & 1);
 }
 
 /* ---- version 3: the row stays in registers: memory is read once, by 16-byte accesses ------------------------------- */
@@ -209,8 +214,8 @@ DEVICE void sums_of_groups(const Numbers<WIDTH, PACKS> &dw, const Numbers<WIDTH,
 }
 
 /* Each group of threads takes every so many rows, and keeps its sums over them in registers. dx, and both sums,
- * from one reading of dy and x. RESIDENT blocks share a multiprocessor. */
-template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT>
+ * from one reading of dy and x, and with ADD of dx. RESIDENT blocks share a multiprocessor. */
+template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT, bool ADD>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
     layernorm_backward_v3(const T *dy, const T *x, const T *weight, const float *mean, const float *rstd, T *dx,
                           float *parts, int64 N, int64 C) {
@@ -221,9 +226,10 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     dw.each([](float, int, int) { return 0.0f; });
     db.each([](float, int, int) { return 0.0f; });
     for (int64 row = (int64)blockIdx.x * GROUPS + group; row < N; row += (int64)gridDim.x * GROUPS) {
-        Row<T, WIDTH, PACKS, THREADS> held, g, factors;
+        Row<T, WIDTH, PACKS, THREADS> held, g, factors, before;
         held.load(x + row * C, columns);
         g.load(dy + row * C, columns);
+        if (ADD) before.load(dx + row * C, columns);
         factors.load(weight, columns); /* from L1 each time: it would take too many registers */
         float m = mean[row], r = rstd[row];
         auto h = [&](int k, int j) { return (held.at(k, j) - m) * r; };
@@ -232,7 +238,8 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
         float mean_g = g.sum([&](float v, int k, int j) { return v * factors.at(k, j); }) / columns;
         float mean_gh = g.sum([&](float v, int k, int j) { return v * factors.at(k, j) * h(k, j); }) / columns;
         g.store(dx + row * C, columns, [&](float v, int k, int j) {
-            return r * (v * factors.at(k, j) - mean_g - h(k, j) * mean_gh);
+            float value = r * (v * factors.at(k, j) - mean_g - h(k, j) * mean_gh);
+            return ADD ? before.at(k, j) + value : value;
         });
     }
     sums_of_groups<T, WIDTH, PACKS, THREADS, BLOCK>(dw, db, of_groups, parts, columns);

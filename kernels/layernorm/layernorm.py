@@ -134,6 +134,7 @@ FAMILY = Family(
                     "layernorm.cu",
                     "layernorm_backward_v2",
                     "one warp a row; parts of the rows for the sums over them",
+                    accumulates=True,
                 ),
                 Implementation(
                     3,
@@ -141,10 +142,12 @@ FAMILY = Family(
                     "layernorm.cu",
                     "layernorm_backward_v3",
                     "dx and both sums from one reading of dy and x, kept in registers",
+                    accumulates=True,
                 ),
                 Implementation(
                     1, "triton", "layernorm_triton.py", "layernorm_backward",
                     "one pass; sums over rows by parts, in a fixed order",
+                    accumulates=True,
                     fastest_in=("fp32",),
                 ),
             ),

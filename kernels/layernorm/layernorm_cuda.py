@@ -7,6 +7,7 @@ from perfkit.kernels.cuda import Argument, Host, ceil
 Float = Argument
 # Threads of a multiprocessor in the fastest backward, by the bytes of an element: 168 registers for each, or 128.
 REGISTER_THREADS = {4: 384, 2: 512}
+ADD_DX = 1  # bit of `add`: outputs that are added to
 
 
 def layernorm_forward_v1(
@@ -35,15 +36,15 @@ def layernorm_forward_v2(
 
 def layernorm_backward_v2(
     host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
-    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 256,
+    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, add: int, *, block: int = 256,
 ) -> None:  # fmt: skip
     width = host.width(C, dy, x, weight, dx)
     kernel = f"layernorm_backward_rows_v2<T, {width}>"
-    host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, mean, rstd, dx, N, C)
+    host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, mean, rstd, dx, N, C, add)
     parts = max(1, min(ceil(N, 8), ceil(8 * host.device.multiprocessors, ceil(C, 32))))
     sums = host.scratch(parts * 2 * C)
     host.launch("layernorm_backward_columns_v2<T>", (ceil(C, 32), parts), 256, dy, x, mean, rstd, sums, N, C)
-    host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 1024, sums, dweight, dbias, parts, C)
+    host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 1024, sums, dweight, dbias, parts, C, add)
 
 
 def layernorm_forward_v3(
@@ -60,15 +61,16 @@ def layernorm_forward_v3(
 
 def layernorm_backward_v3(
     host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
-    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 128,
+    dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, add: int, *, block: int = 128,
 ) -> None:  # fmt: skip
     width = host.width(C, dy, x, weight, dx)
     held = host.row_in_registers(C, width, block, values=24)  # of x and dy, and the two sums over rows
     if held is None or N == 0:
-        return layernorm_backward_v2(host, dy, x, weight, mean, rstd, dx, dweight, dbias, N, C)
+        return layernorm_backward_v2(host, dy, x, weight, mean, rstd, dx, dweight, dbias, N, C, add)
     resident = max(1, REGISTER_THREADS[host.item] // held.block)
     parts = min(ceil(N, held.rows), resident * host.device.multiprocessors)
     sums = host.scratch(parts * 2 * C)
-    kernel = f"layernorm_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}, {resident}>"
+    sizes = f"{width}, {held.packs}, {held.threads}, {held.block}, {resident}"
+    kernel = f"layernorm_backward_v3<T, {sizes}, {str(bool(add & ADD_DX)).lower()}>"
     host.launch(kernel, parts, held.block, dy, x, weight, mean, rstd, dx, sums, N, C, shared=8 * C * held.rows)
-    host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 1024, sums, dweight, dbias, parts, C)
+    host.launch("layernorm_backward_parts<T>", 2 * ceil(C, 32), 1024, sums, dweight, dbias, parts, C, add)

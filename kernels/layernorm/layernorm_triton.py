@@ -10,6 +10,7 @@ from triton import cdiv, next_power_of_2
 from perfkit.kernels.triton import launch, multiprocessors
 
 FORWARD_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
+ADD_DX, ADD_DWEIGHT, ADD_DBIAS = 1, 2, 4  # bits of `add`: outputs that are added to
 BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (2, 4), "STAGES": (1, 3), "num_warps": (4, 8)}
 
 
@@ -36,9 +37,10 @@ def layernorm_forward_kernel(
 @triton.jit
 def layernorm_backward_kernel(
     dy, x, weight, mean, rstd, dx, partial, rows, channels,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
-    """dx of every PROGRAMS-th block of rows, and their sums for dweight and dbias into partial (PROGRAMS, 2, C)."""
+    """dx of every PROGRAMS-th block of rows, with ADD added to what is there, and their sums for dweight and dbias
+    into partial (PROGRAMS, 2, C)."""
     column = tl.arange(0, COLUMNS)
     is_column = column < channels
     w = tl.load(weight + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
@@ -57,7 +59,10 @@ def layernorm_backward_kernel(
         dnormal = upstream * w
         shift = tl.sum(dnormal, 1)[:, None] / channels
         slope = tl.sum(dnormal * normal, 1)[:, None] / channels
-        tl.store(dx + at, scale * (dnormal - shift - normal * slope), mask=inside)
+        result = scale * (dnormal - shift - normal * slope)
+        if ADD:
+            result += tl.load(dx + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(dx + at, result, mask=inside)
         dweight += upstream * normal
         dbias += upstream
     sums = partial + tl.program_id(0) * 2 * channels + column
@@ -66,7 +71,10 @@ def layernorm_backward_kernel(
 
 
 @triton.jit
-def layernorm_backward_sum_kernel(partial, dweight, dbias, parts, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def layernorm_backward_sum_kernel(
+    partial, dweight, dbias, parts, channels,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, ADD_DWEIGHT: tl.constexpr, ADD_DBIAS: tl.constexpr,
+):  # fmt: skip
     """Sum partial (parts, 2, C) over its parts, for COLUMNS of the 2·C columns, always in the same order."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -75,8 +83,13 @@ def layernorm_backward_sum_kernel(partial, dweight, dbias, parts, channels, ROWS
         inside = (row < parts)[:, None] & (column < 2 * channels)[None, :]
         total += tl.load(partial + row[:, None] * 2 * channels + column[None, :], mask=inside, other=0.0)
     result = tl.sum(total, 0)
-    tl.store(dweight + column, result, mask=column < channels)
-    tl.store(dbias + (column - channels), result, mask=(column >= channels) & (column < 2 * channels))
+    of_weight, of_bias = column < channels, (column >= channels) & (column < 2 * channels)
+    if ADD_DWEIGHT:
+        result += tl.load(dweight + column, mask=of_weight, other=0.0).to(tl.float32)
+    if ADD_DBIAS:
+        result += tl.load(dbias + (column - channels), mask=of_bias, other=0.0).to(tl.float32)
+    tl.store(dweight + column, result, mask=of_weight)
+    tl.store(dbias + (column - channels), result, mask=of_bias)
 
 
 def forward_blocks(rows, channels, eps, itemsize):
@@ -85,7 +98,7 @@ def forward_blocks(rows, channels, eps, itemsize):
     return {"ROWS": max(1, min(8, 4096 // columns)), "num_warps": max(4, min(16, columns // 512))}
 
 
-def backward_blocks(rows, channels, itemsize):
+def backward_blocks(rows, channels, *add, itemsize):
     """The sums for dweight and dbias stay in registers: few rows at a time, read two steps ahead."""
     columns = next_power_of_2(channels)
     return {
@@ -106,14 +119,14 @@ def layernorm_forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS,
 
 @launch(backward_blocks, BACKWARD_SWEEP)
 def layernorm_backward(
-    dy, x, weight, mean, rstd, dx, dweight, dbias, rows, channels, ROWS, PER_PROCESSOR, STAGES, **meta
+    dy, x, weight, mean, rstd, dx, dweight, dbias, rows, channels, add, ROWS, PER_PROCESSOR, STAGES, **meta
 ):  # fmt: skip
     columns = next_power_of_2(max(channels, 1))
     programs = max(1, min(cdiv(rows, ROWS), PER_PROCESSOR * multiprocessors(x)))
     partial = x.new_empty((programs, 2, channels), dtype=mean.dtype)
     layernorm_backward_kernel[(programs,)](
-        dy, x, weight, mean, rstd, dx, partial, rows, channels, ROWS, columns, STAGES, **meta
+        dy, x, weight, mean, rstd, dx, partial, rows, channels, ROWS, columns, STAGES, add & ADD_DX, **meta
     )
     layernorm_backward_sum_kernel[(cdiv(2 * channels, 16),)](
-        partial, dweight, dbias, programs, channels, 64, 16, num_warps=4
+        partial, dweight, dbias, programs, channels, 64, 16, add & ADD_DWEIGHT, add & ADD_DBIAS, num_warps=4
     )

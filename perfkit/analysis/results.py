@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from perfkit.run_folder import Correctness, RankRun, Settings, Symbol, TraceCheck, WorkloadFacts, World
+from perfkit.run_folder import Correctness, RankRun, Settings, Symbol, WorkloadFacts, World
+from perfkit.trace_checks import TraceCheck
 
 SCHEMA_VERSION = 1
 COPY, COLLECTIVE = "copy", "collective"  # kinds of `Exposed`

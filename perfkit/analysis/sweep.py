@@ -31,11 +31,13 @@ class Member(msgspec.Struct, kw_only=True):
 
 
 class Point(msgspec.Struct, kw_only=True):
-    """One run: what was varied, as given, and its backends."""
+    """One run: what was varied, as given, its backends, and on how many devices (ranks) and how shared they ran."""
 
     values: dict[str, str]
     folder: str
     members: list[Member]
+    devices: int = 1
+    parallel: str = ""
 
 
 STEPS = "steps"  # the axis along which not a step grows, but all steps together
@@ -74,7 +76,13 @@ class Sweep(msgspec.Struct, kw_only=True):
 def summarise(axes: Mapping[str, Sequence[str]], runs: Sequence[tuple[Mapping[str, str], Report]]) -> Sweep:
     """The sweep over `axes` from its runs, in the order of the cells."""
     points = [
-        Point(values=dict(values), folder=report.source, members=[_member(b) for b in report.backends])
+        Point(
+            values=dict(values),
+            folder=report.source,
+            members=[_member(b) for b in report.backends],
+            devices=report.settings.ranks if report.settings else 1,
+            parallel=report.settings.parallel if report.settings else "",
+        )
         for values, report in runs
     ]
     first = runs[0][1]
@@ -109,6 +117,25 @@ def _member(backend: BackendReport) -> Member:
         token_ns=later.time.value if later else None,
         token_efficiency=later.efficiency if later else None,
     )
+
+
+def scaling(sweep: Sweep, point: Point, member: Member) -> float | None:
+    """Samples a second and device, of what the same backend does on the fewest devices with all else the same: 1 where
+    devices add up. None where that was not measured or is wrong, and for a point that is alone."""
+
+    work = _work(point)
+    alike = [(p, m) for p in sweep.points for m in p.members if _work(p) == work and m.name == member.name]
+    right = [(p, m) for p, m in alike if m.status == "ok"]
+    fewest = min(right, key=lambda pm: pm[0].devices, default=None)
+    if fewest is None or member.status != "ok" or fewest[0].devices == max(p.devices for p, _ in alike):
+        return None
+    base, rate = fewest[1].samples_per_second, member.samples_per_second
+    return rate / point.devices / (base / fewest[0].devices) if base and rate else None
+
+
+def _work(point: Point) -> dict[str, str]:
+    """What was varied beside the devices and how they share it."""
+    return {name: value for name, value in point.values.items() if name not in ("ranks", "parallel")}
 
 
 def _is_size(value: str) -> bool:

@@ -1,7 +1,8 @@
 """Backends that run a model under PyTorch's autograd with kernels of the catalog in the place of some functions.
 
-The functions are those of `perfkit.functional`; a model that calls none of them runs as in eager. The backend `kernels`
-takes the fastest kernels there are for the device (C on a CPU, CUDA on a GPU), `triton` those written in Triton.
+The functions are those of `perfkit.functional`; while tokens are generated also PyTorch's `linear`, which linear layers
+call. A model that calls none of them runs as in eager. The backend `kernels` takes the fastest kernels there are for
+the device (C on a CPU, CUDA on a GPU), `triton` those written in Triton.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
+from unittest import mock
 
 from perfkit import kernels
 from perfkit.backends import parallel
@@ -82,6 +84,19 @@ def multiply_add_activation(x: Tensor, z: Tensor, alpha: float, bias: Tensor, ac
     return _operator(f"multiply_add_{activation}_forward")(x, z, alpha, bias)
 
 
+# Rows up to which a product takes its kernel: with more, libraries use what they keep of the weight in their caches.
+FEW_ROWS = 8
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """`torch.nn.functional.linear` of a few rows: the weight read once, at memory's speed; of more, PyTorch's own."""
+    import torch
+
+    if x.numel() > FEW_ROWS * weight.shape[1] or x.dtype not in (torch.float32, torch.bfloat16):
+        return torch._C._nn.linear(x, weight, bias)
+    return _operator("gemv")(x, weight) if bias is None else _operator("gemv_bias")(x, weight, bias)
+
+
 def _operator(name: str) -> Any:
     import torch
 
@@ -130,6 +145,8 @@ class CatalogProgram(AutogradProgram):
 
         with ExitStack() as stack:
             stack.enter_context(functional.replaced({f.__name__: self._noted(f) for f in self._replacing}))
+            if self.generation is not None:  # without gradients, which the kernel has none for
+                stack.enter_context(mock.patch("torch.nn.functional.linear", self._noted(linear)))
             if self._language:
                 stack.enter_context(kernels.use_version(language=self._language))
             yield

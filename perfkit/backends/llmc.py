@@ -2,12 +2,16 @@
 
 No autograd: forward, backward and AdamW are sequences of kernels of the catalog and of library matrix products, over
 activations and gradients that are allocated once.
+
+On a GPU forward and backward are replayed as CUDA graphs; the loss, which waits for how many targets count, and AdamW,
+whose numbers change, are launched as they are. While a profiler or a tool listens, everything is: the same kernels in
+the same order, each with its marks. Several ranks exchange gradients while backward goes on, and replay nothing.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,27 +26,42 @@ from perfkit.run_folder import Check, Settings
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.raw import RawStep
+    from perfkit.raw import Graphs, RawStep
     from perfkit.workloads.interface import Batch, Workload
 
 
+REPLAYS = (
+    "The timed steps replay forward and backward as CUDA graphs; the profiled ones launch the same kernels one by one, "
+    "and what that takes longer is part of the profiler's overhead."
+)
+
+
 class RawProgram(Program):
-    """A `RawStep` with AdamW over its flat parameters, which several ranks may share."""
+    """A `RawStep` with AdamW over its flat parameters, which several ranks may share; with `graphs` by these."""
 
     updates_in = "fp32"
 
-    def __init__(self, model: torch.nn.Module, step: RawStep, optimizer: AdamW | None, sharing: Sharing) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        step: RawStep,
+        optimizer: AdamW | None,
+        sharing: Sharing,
+        graphs: Graphs | None = None,
+    ) -> None:
         self.model = model
         self.step = step
         self.optimizer = optimizer
         self.sharing = sharing
+        self.graphs = graphs
 
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
         import torch
 
         with torch.no_grad(), ranges.in_pass("forward"):
-            outputs = self.step.forward(batch)
-            return self._loss(batch, outputs) if len(batch) > 1 else (outputs, None)
+            given, run = self._way(batch)
+            outputs = run("forward", lambda: self.step.forward(given))
+            return self._loss(given, outputs) if len(batch) > 1 else (outputs, None)
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
@@ -51,16 +70,27 @@ class RawProgram(Program):
         with torch.no_grad():
             for number, batch in enumerate(batches):
                 self.step.listener = self.sharing.done if number + 1 == len(batches) else None
-                with ranges.in_pass("forward"):
-                    scale = 1.0 / (len(batches) * self.sharing.ranks)
-                    outputs, loss = self._loss(batch, self.step.forward(batch), scale)
-                with ranges.in_pass("backward"):
-                    self.step.backward(batch, add=number > 0)
-                    self.sharing.wait()
+                outputs, loss = self._batch(batch, 1.0 / (len(batches) * self.sharing.ranks), add=number > 0)
             with ranges.in_pass("optimizer"):
                 self.optimizer.step()
                 self.sharing.updated()
         return outputs, loss
+
+    def _batch(self, batch: Batch, scale: float, add: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Forward and backward of one batch."""
+        with ranges.in_pass("forward"):
+            given, run = self._way(batch)
+            outputs, loss = self._loss(given, run("forward", lambda: self.step.forward(given)), scale)
+        with ranges.in_pass("backward"):
+            run(("backward", add), lambda: self.step.backward(given, add))
+            self.sharing.wait()
+        return outputs, loss
+
+    def _way(self, batch: Batch) -> tuple[Batch, Callable[[Hashable, Callable[[], Any]], Any]]:
+        """The batch as the step gets it, and what runs its parts: their graphs, unless somebody listens."""
+        if self.graphs is None or ranges.listening():
+            return batch, lambda part, run: run()
+        return self.graphs.inputs(batch), self.graphs.run
 
     def _loss(self, batch: Batch, outputs: torch.Tensor, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
         """The outputs as they were, kept only where somebody wants them, and the loss, which overwrites them."""
@@ -73,6 +103,9 @@ class RawProgram(Program):
 
     def checks(self) -> list[Check]:
         return self.optimizer.checks() if self.optimizer else []
+
+    def warnings(self) -> list[str]:
+        return [REPLAYS] if self.graphs and self.graphs.replays else []
 
 
 class AdamW:
@@ -179,14 +212,16 @@ class Llmc(Backend):
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
         from perfkit import kernels
+        from perfkit.raw import Graphs
 
         kernels.load(settings.kernel_dirs)
         step = step_by_hand(workload)(model, settings)
+        graphs = Graphs() if step.captures and step.device.type == "cuda" and settings.ranks == 1 else None
         if not settings.training:
-            return RawProgram(model, step, None, Sharing(step))
+            return RawProgram(model, step, None, Sharing(step), graphs)
         like: Any = workload.optimizer(model, settings)
         reason = why_not_adamw(like)
         if reason:
             raise Unavailable(f"Backend llmc does not know the optimizer of {workload.name}: {reason}.")
         sharing = SHARINGS[settings.parallel](step)
-        return RawProgram(model, step, AdamW(sharing.parts(), like), sharing)
+        return RawProgram(model, step, AdamW(sharing.parts(), like), sharing, graphs)

@@ -65,12 +65,13 @@ class ThunderProgram(AutogradProgram):
         model: torch.nn.Module,
         settings: Settings,
         executors: Sequence[Any] | None,
+        transforms: Sequence[Any] = (),
     ) -> None:
         thunder = thunder_support.load()
         from perfkit.backends.traces.marks import Marks
 
         self._modules = Modules(model)
-        call = thunder.jit(model, executors=executors, transforms=[Marks(self._modules)])
+        call = thunder.jit(model, executors=executors, transforms=[*transforms, Marks(self._modules)])
         if settings.ranks > 1:
             made = TRACED[settings.parallel](workload, call, settings)
             super().__init__(workload, model, made.call, made.optimizer, parallel=made)

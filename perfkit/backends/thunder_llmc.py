@@ -16,6 +16,7 @@ import msgspec
 from perfkit import kernels
 from perfkit.backends import parallel, thunder_support
 from perfkit.backends.interface import Backend
+from perfkit.backends.optimizers import FUSED, fuse
 from perfkit.backends.parallel.traced import TRACED
 from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
 from perfkit.kernels.languages import candidates
@@ -24,11 +25,28 @@ from perfkit.run_folder import Settings, Symbol
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.workloads.interface import Workload
+    from perfkit.workloads.interface import Batch, Workload
 
 
 class LlmcProgram(ThunderProgram):
-    """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run."""
+    """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run.
+
+    An AdamW that the workload leaves to PyTorch's choice steps fused, and the report says so.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._fused = fuse(self.optimizer)
+
+    def warnings(self) -> list[str]:
+        return [*super().warnings(), *([FUSED] if self._fused else [])]
+
+    def evaluated(self, batch: Batch) -> tuple[Any, Any]:
+        from perfkit.backends.thunder_executor.absent import expect_none
+
+        outputs, loss = super().evaluated(batch)
+        expect_none(loss)
+        return outputs, loss
 
     def symbols(self) -> list[Symbol]:
         """First the expected symbols, by the name that the model calls, then everything else that ran."""
@@ -145,11 +163,12 @@ class ThunderLlmc(Backend):
         thunder = thunder_support.load()
         kernels.load(settings.kernel_dirs)
         from perfkit.backends.thunder_executor.executor import executor, use_catalog
+        from perfkit.backends.thunder_executor.rewriting import Rewriting
 
         use_catalog(settings.kernel_dirs)
         named = thunder_support.executors(settings.executors)
         first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
-        return LlmcProgram(workload, model, settings, first)
+        return LlmcProgram(workload, model, settings, first, [Rewriting()])
 
 
 def _dtype_missing(settings: Settings | None) -> str | None:

@@ -94,14 +94,22 @@ def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
     return gradients(swiglu, [gate, up], dy)
 
 
-def cross_entropy_forward(logits: Tensor, targets: Tensor, ignore_index: int) -> Call:
-    return lambda: cross_entropy(logits, targets, ignore_index)
+def cross_entropy_forward(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> Call:
+    return lambda: cross_entropy(words(logits, vocabulary), targets, ignore_index)
+
+
+def words(logits: Tensor, vocabulary: int) -> Tensor:
+    """Logits (N, Vp) without their padding, which a model's code does not have: (N, V)."""
+    return logits if logits.shape[1] == vocabulary else logits[:, :vocabulary]
 
 
 def cross_entropy_backward(
-    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int
+    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Call:
-    return gradients(lambda logits: cross_entropy(logits, targets, ignore_index), [logits], dloss.float())
+    def loss(logits: Tensor) -> Tensor:
+        return cross_entropy(words(logits, vocabulary), targets, ignore_index)
+
+    return gradients(loss, [logits], dloss.float())
 
 
 NAIVE: dict[str, Callable[..., Call]] = {

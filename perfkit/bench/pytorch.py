@@ -53,6 +53,14 @@ def rmsnorm_backward(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> Cal
     return gradients(lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-5), [x, weight], dy)
 
 
+def gemv(x: Tensor, weight: Tensor) -> Call:
+    return lambda: F.linear(x, weight)
+
+
+def gemv_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Call:
+    return lambda: F.linear(x, weight, bias)
+
+
 def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
     return gradients(functional.swiglu, [gate, up], dy)
 
@@ -80,7 +88,9 @@ def causal_softmax_backward(datt: Tensor, att: Tensor, scale: float) -> Call:
 
 
 def _future(scores: Tensor) -> Tensor:
-    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(
+        1 + scores.shape[-1] - scores.shape[-2]
+    )
 
 
 def split_heads_forward(qkv: Tensor, heads: int) -> Call:
@@ -126,14 +136,21 @@ def embedding_backward(dx: Tensor, idx: Tensor, vocabulary: int) -> Call:
     return lambda: aten.embedding_dense_backward(dx, idx, vocabulary, -1, False)
 
 
-def cross_entropy_forward(logits: Tensor, targets: Tensor, ignore_index: int) -> Call:
-    return lambda: aten.nll_loss_forward(aten._log_softmax(logits, 1, False), targets, None, 1, ignore_index)[0]
+def cross_entropy_forward(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> Call:
+    masked = _masked(logits, vocabulary)
+    return lambda: aten.nll_loss_forward(aten._log_softmax(masked, 1, False), targets, None, 1, ignore_index)[0]
+
+
+def _masked(logits: Tensor, vocabulary: int) -> Tensor:
+    """Logits whose padding is no word for PyTorch either, which knows of none; it reads a padded row all the same."""
+    return logits.masked_fill(torch.arange(logits.shape[1], device=logits.device) >= vocabulary, float("-inf"))
 
 
 def cross_entropy_backward(
-    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, ignore_index: int
+    dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Call:
-    kept = aten._log_softmax(logits, 1, False)
+    dloss = dloss.to(logits.dtype)
+    kept = aten._log_softmax(_masked(logits, vocabulary), 1, False)
     weight = aten.nll_loss_forward(kept, targets, None, 1, ignore_index)[1]
 
     def call() -> Any:
@@ -197,7 +214,7 @@ OWN: dict[str, Callable[..., Call]] = {
         split_heads_forward, split_heads_backward, merge_heads_backward,
         flash_attention_forward, flash_attention_backward, encoder_forward, encoder_backward, embedding_forward,
         embedding_backward, cross_entropy_forward, cross_entropy_backward, classifier, adamw_step, bias_relu_backward,
-        global_norm,
+        gemv, gemv_bias, global_norm,
     )
 }  # fmt: skip
 

@@ -21,9 +21,9 @@ def gpt2(family: str, names: Sequence[str], device: str, fallback: Mapping[str, 
     batch = _BATCH["cuda" if device.startswith("cuda") else "cpu"]
     known = {**fallback, **_MODEL, **batch}
     tokens = batch["B"] * batch["T"]
-    if family in _ROWS:
+    if family in _ROWS or "M" in names:
         known["N"] = tokens
-        known["M"] = {"softmax": _MODEL["V"], "activation": 4 * 768, "bias": 4 * 768}.get(family, 768)
+        known["M"] = {"softmax": _MODEL["V"], "activation": 4 * 768, "bias": 4 * 768, "gelu": 4 * 768}.get(family, 768)
     elif "N" in names:
         known["N"] = tokens * _ELEMENTS[family] if family in _ELEMENTS else _PARAMETERS
     return {name: known[name] for name in names}

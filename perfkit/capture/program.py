@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import perfkit
 from perfkit import hardware
 from perfkit.capture import counted, folders, launched, profile
-from perfkit.errors import PerfkitError, RunFailed, UnusableProfile
+from perfkit.errors import PerfkitError, RunFailed
 from perfkit.programs.order import TRACE, Order, Result, read_results
 from perfkit.run_folder import (
     CEILINGS,
@@ -29,6 +29,7 @@ from perfkit.run_folder import (
     write_manifest,
     write_whole,
 )
+from perfkit.trace_checks import UnusableProfile
 from perfkit.tree.shares import CallSite, Member
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ from perfkit.capture import memory, profile
 from perfkit.capture.first_steps import Checking
 from perfkit.capture.one_layer import keep_one_layer
 from perfkit.capture.ranks import files
-from perfkit.errors import Unavailable, UnusableProfile
+from perfkit.errors import Unavailable
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
+from perfkit.trace_checks import UnusableProfile
 from perfkit.workloads import forms
 
 if TYPE_CHECKING:

@@ -90,7 +90,14 @@ def compare(
     allocator: options.Allocator = "default",
     inference: options.Inference = False,
     compile_mode: options.CompileMode = "default",
-    executors: options.Executors = "",
+    executors: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Thunder's executors, by priority, separated by commas; repeated: a side each, on thunder where no "
+            "backend is named. default: Thunder's own list.",
+            rich_help_panel=options.WORK,
+        ),
+    ] = None,
     kernels: options.KernelFolders = None,
     seed: Annotated[int, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = 1337,
     weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = "random",
@@ -154,7 +161,7 @@ def compare(
         "preset": preset, "variant": variant, "dim": dim or [], "device": device, "dtype": dtype,
         "batch_size": batch_size, "sequence_length": sequence_length, "grad_accumulation": grad_accumulation,
         "recompute": recompute, "optimizer": optimizer, "training": not inference, "compile_mode": compile_mode,
-        "executors": executors, "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
+        "executors": executors or [], "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
         "config": config, "allocator": allocator,
     }  # fmt: skip
     from perfkit.cli.parts import measured
@@ -166,8 +173,10 @@ def compare(
         return measured.self_test(texts, backend or "eager", asked, plan, tries, as_json)
     if not texts:
         raise UsageError("Nothing to compare was named.", "Give two run folders, or a workload with --backend.")
+    backend = backend or ("thunder" if executors else "")
     if measured.wanted(texts, backend):
-        _need_two(limits, len(texts) * max(1, len([name for name in backend.split(",") if name.strip()])))
+        of_each = max(1, len(options.names(backend))) * max(1, len(executors or []))
+        _need_two(limits, len(texts) * of_each)
         folder = measured.folder_for(out, texts)
         measured.measure_into(folder, texts, backend or "eager", asked, plan, check, skip_unavailable, overwrite)
         texts = [str(folder)]

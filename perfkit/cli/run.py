@@ -190,7 +190,7 @@ def run(
         allocator=allocator,
         training=not (inference or generate),
         compile_mode=compile_mode,
-        executors=tuple(options.names(executors)),
+        executors=options.executors(executors),
         kernel_dirs=tuple(str(k) for k in kernels or ()),
         ranks=ranks,
         parallel=parallel,

@@ -11,7 +11,7 @@ import numpy as np
 import perfkit
 from perfkit.analysis import difference
 from perfkit.analysis.results import Interval
-from perfkit.compare import side_by_side, waterfall
+from perfkit.compare import served, side_by_side, waterfall
 from perfkit.compare.metrics import Rule, centre, others, parts, step_test
 from perfkit.compare.results import Comparison, Pair, SideResult, TreeLine
 from perfkit.compare.sides import Side
@@ -119,6 +119,7 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
         tested=[msgspec.structs.replace(one, judgement=found) for one, found in zip(tested, judged, strict=True)],
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
         exchanges=side_by_side.exchanges(one, other) if one is not None and other is not None else [],
+        served=served.served(first, second, rule),
         operators=changes.operators,
         kernels=changes.kernels,
     )

@@ -71,7 +71,7 @@ def weigh(
     return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found), differences)
 
 
-def _untested(metric: str, unit: str, shown: tuple[float | None, float | None], why: str, of: str = "") -> Weighed:
+def untested(metric: str, unit: str, shown: tuple[float | None, float | None], why: str, of: str = "") -> Weighed:
     """A metric that nothing can be said of."""
     found = Judgement(verdict=verdicts.UNKNOWN, why=why, unit=of or Judgement(verdict="").unit)
     return Weighed(Tested(metric=metric, unit=unit, first=shown[0], second=shown[1], judgement=found))
@@ -93,10 +93,10 @@ def step_test(first: Side, second: Side, rule: Rule) -> Tested:
     wrong = next((s for s in (first, second) if s.backend.status in ("wrong", "failed", "unavailable")), None)
     if wrong is not None:
         why = f"{wrong.label} is {wrong.backend.status}: {wrong.backend.reason or 'no reason is known'}"
-        return _untested("step", "ns", shown, why).tested
+        return untested("step", "ns", shown, why).tested
     if first.step is None or second.step is None:
         why = f"{(first if first.step is None else second).label} was not timed"
-        return _untested("step", "ns", shown, why).tested
+        return untested("step", "ns", shown, why).tested
     return weigh("step", "ns", first.step, second.step, rule, shown).tested
 
 
@@ -131,9 +131,9 @@ def kernel_time(
             share = (side.frame[column].astype(object).fillna("other") == name).to_numpy(float)
         values.append(side.per_unit(side.judged.time * share))
     if not all(one.values for one in values):
-        return _untested(f"{column}:{name}", "ns", shown, "the profile marks no steps", values[0].unit)
+        return untested(f"{column}:{name}", "ns", shown, "the profile marks no steps", values[0].unit)
     if shown[0] is None or shown[1] is None:
-        return _untested(f"{column}:{name}", "ns", shown, "only one side has it", values[0].unit)
+        return untested(f"{column}:{name}", "ns", shown, "only one side has it", values[0].unit)
     return weigh(f"{column}:{name}", "ns", values[0], values[1], rule, shown)
 
 

@@ -100,6 +100,19 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
     judgement: Judgement
 
 
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the model (its repeated layers together) as two sides serve it: each one's kernels, the longest first,
+    their time judged, the label of the side that is shown to be faster ("" for none), and why."""
+
+    pass_: str
+    module: str
+    operator: str
+    kernels: list[list[str]]
+    tested: Tested
+    best: str
+    why: str
+
+
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """Another side against the first."""
 
@@ -109,6 +122,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     tested: list[Tested]  # passes and families, corrected together; then memory and efficiency
     waterfall: Waterfall | None
     exchanges: list[Exchange]
+    served: list[Served] = []  # of sides that differ in their executors
     operators: list[Change]
     kernels: list[Change]
 

@@ -122,12 +122,17 @@ def exchanges(first: pd.DataFrame, second: pd.DataFrame) -> list[Exchange]:
     return sorted(found, key=lambda e: -abs(e.second_ns - e.first_ns))
 
 
+def without_numbers(path: str) -> str:
+    """A module's path with `*` for the numbers of repeated layers."""
+    return _NUMBER.sub("*", path)
+
+
 def _parts(lines: pd.DataFrame) -> dict[tuple[str, str, str], tuple[list[str], float]]:
     """Part → its kernels as `name ×calls a step`, most time first, and their time.
 
     A kernel that serves other parts too is counted in each, and marked.
     """
-    module = lines["module"].fillna("").map(lambda path: _NUMBER.sub("*", path))
+    module = lines["module"].fillna("").map(without_numbers)
     shared = lines["fused"] > 0
     operator = lines["operator"].fillna(nodes.NO_OPERATOR)
     keyed = lines.assign(module=module, operator=operator, shared=shared)

@@ -21,7 +21,7 @@ from perfkit.hardware.identity import fingerprint, version_of
 from perfkit.hardware.observation import METHOD, Observation, Plan, Progress, cpu_plan
 from perfkit.hardware.peaks import cpu_bounds, peaks_of
 from perfkit.hardware.subprocesses import import_path, json_lines, thread_settings
-from perfkit.hardware.torch_bench import Request
+from perfkit.hardware.torch_operators import Request
 
 TIME_LIMIT = 120.0  # for torch's part; it plans for far less
 BUSY = 0.25  # share of the CPUs' time in other hands above which a warning is due

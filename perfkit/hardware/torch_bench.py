@@ -7,184 +7,17 @@ A process of its own, so that memory and settings of the program that asks stay 
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
 from perfkit.hardware.access import no_gpu
-from perfkit.hardware.ceilings import IN_PLACE, MEMORY
-from perfkit.hardware.observation import AGREE, Observation, Plan
+from perfkit.hardware.observation import Observation
+from perfkit.hardware.torch_operators import Request, matmul_observations, memory_observations, say, write
 
-# Relative error that a product of this precision may have against fp64, for matrices of N(0, 1) with inner size 128.
-TOLERANCE = {"fp64": 1e-13, "fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.5e-2}
 PRECISIONS = ("fp32", "bf16", "fp64", "fp16")
-NEAR = 0.85  # of the best shape's rate: shapes that zeros may lift above it
-
-Timer = Callable[[Callable[[], object], float], float]  # (call, seconds to spend) → best seconds of one call
-Multiply = Callable[[Any, Any, Any], Any]  # (a, w, out) → their product
-Shape = tuple[int, int, int]  # m, k, n
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parent asks for. `patterns`: "check" (each other size, beside the C program) or "all" (in its stead)."""
-
-    device: str
-    threads: int
-    plan: Plan
-    patterns: str = "check"
-
-
-def say(**facts: Any) -> None:
-    """Print one line that is not an observation."""
-    _write(facts)
-
-
-def _write(line: Any) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
-    sys.stdout.buffer.flush()
-
-
-IN_PLACE_PATTERN = "torch negate"  # reads and writes its working set
-
-
-def patterns(device: str, size: int) -> dict[str, Callable[[], object]]:
-    """Operators over a working set of `size` bytes of fp32, each touching all of it once a call."""
-    import torch
-
-    def tensors(count: int) -> list[Any]:
-        return [torch.full((max(1, size // 4 // count),), 1.0, device=device) for _ in range(count)]
-
-    (a, b, c), (x, y), (s,) = tensors(3), tensors(2), tensors(1)
-    return {
-        "torch add": lambda: torch.add(b, c, out=a),
-        "torch triad": lambda: torch.add(b, c, alpha=3.0, out=a),
-        "torch mul": lambda: torch.mul(b, c, out=a),
-        "torch copy": lambda: x.copy_(y),
-        "torch sum": lambda: s.sum(),
-        "torch fill": lambda: s.fill_(1.0),
-        IN_PLACE_PATTERN: lambda: s.neg_(),
-    }
-
-
-def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, best_of: Timer) -> Iterator[Observation]:
-    """Bandwidth of torch's operators at each size."""
-    for size in sizes:
-        for name, call in patterns(device, size).items():
-            in_place = name == IN_PLACE_PATTERN
-            yield Observation(
-                resource=IN_PLACE if in_place else MEMORY,
-                what=name,
-                how="torch, fp32",
-                rate=(2 if in_place else 1) * size / best_of(call, seconds),
-                by="torch",
-                working_set=size,
-            )
-
-
-def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer) -> Iterator[Observation]:
-    """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats.
-
-    Where products of zeros count, every shape near the best is measured with them: the power limit reorders the shapes.
-    """
-    libraries = _libraries(device, precision)
-    right = {library: _product_is_right(device, precision, multiply) for library, multiply in libraries.items()}
-    end = time.perf_counter() + plan.matmul_s
-    share = plan.matmul_s / len(plan.shapes) / len(libraries)
-    seen: dict[tuple[str, Shape], float] = {}
-
-    def measured(library: str, shape: Shape, number: int, zeros: bool = False) -> Observation:
-        rate = _rate(device, precision, shape, libraries[library], share, best_of, zeros)
-        return _matmul(precision, shape, library, rate, right[library], number, " of zeros" if zeros else "")
-
-    for shape, library in itertools.product(plan.shapes, libraries):
-        guess = 2.5 * _flop(shape) / max(seen.values(), default=plan.least_flop_s)  # one call to warm up, one to time
-        if guess > end - time.perf_counter():
-            continue
-        first = measured(library, shape, 0)
-        seen[library, shape] = first.rate
-        yield first
-    if seen:
-        best = max(seen, key=lambda way: seen[way])
-        for number in range(1, 4):
-            again = measured(*best, number)
-            yield again
-            if abs(again.rate / seen[best] - 1) < AGREE:
-                break
-            seen[best] = max(seen[best], again.rate)
-        if plan.zeros:
-            near = [way for way in seen if seen[way] > NEAR * seen[best]]
-            yield from (measured(*way, number, zeros=True) for way in near for number in range(plan.rounds))
-
-
-def _libraries(device: str, precision: str) -> dict[str, Multiply]:
-    """Ways to multiply a (m, k) and w (n, k) transposed, into `out` (m, n) where they can: `torch.mm`, and in fp32 on a
-    CPU oneDNN, which `torch.mm` leaves aside there, and which is faster on some processors."""
-    import torch
-
-    ways: dict[str, Multiply] = {"torch.mm": lambda a, w, out: torch.mm(a, w.t(), out=out)}
-    if device == "cpu" and precision == "fp32" and torch.backends.mkldnn.is_available():
-        linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-        if linear is not None:
-            ways["oneDNN linear"] = lambda a, w, out: linear(a, w, None, "none", [], "")
-    return ways
-
-
-def _matmul(precision: str, shape: Shape, library: str, rate: float, ok: bool, number: int, data: str) -> Observation:
-    return Observation(
-        resource=f"matrix_{precision}",
-        what="matmul " + "×".join(map(str, shape)) + data,
-        how=f"{library}, {precision}",
-        rate=rate,
-        by="torch",
-        round=number,
-        ok=ok,
-    )
-
-
-def _rate(
-    device: str, precision: str, shape: Shape, multiply: Multiply, seconds: float, best_of: Timer, zeros: bool
-) -> float:
-    """FLOP/s of (m, k) × (k, n), the second operand stored as (n, k) as a linear layer's weight is."""
-    import torch
-
-    m, k, n = shape
-    a, w = _operand(device, precision, m, k), _operand(device, precision, n, k)
-    if zeros:
-        a.zero_()
-        w.zero_()
-    out = torch.empty(m, n, device=device, dtype=a.dtype)
-    return _flop(shape) / best_of(lambda: multiply(a, w, out), seconds)
-
-
-def _product_is_right(device: str, precision: str, multiply: Multiply) -> bool:
-    import torch
-
-    a, w = _operand(device, precision, 128, 128), _operand(device, precision, 128, 128)
-    exact = a.double().cpu() @ w.double().cpu().t()
-    product = multiply(a, w, torch.empty(128, 128, device=device, dtype=a.dtype))
-    error = (product.double().cpu() - exact).norm() / exact.norm()
-    return bool(error < TOLERANCE[precision])
-
-
-def _operand(device: str, precision: str, rows: int, columns: int) -> Any:
-    import torch
-
-    dtype = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    generator = torch.Generator(device).manual_seed(rows * 7919 + columns)
-    # Drawing millions of normals would take longer than multiplying them: a long block is repeated.
-    count = rows * columns
-    block = torch.randn(min(count, 2**18 + 1), device=device, generator=generator).to(dtype)
-    return block.repeat(-(-count // block.numel()))[:count].view(rows, columns)
-
-
-def _flop(shape: Shape) -> float:
-    m, k, n = shape
-    return 2.0 * m * k * n
 
 
 def cpu_best_of(call: Callable[[], object], seconds: float) -> float:
@@ -240,7 +73,7 @@ def main() -> None:
         observations = run_cuda(request)
     with torch.inference_mode():
         for observation in observations:
-            _write(observation)
+            write(observation)
 
 
 if __name__ == "__main__":

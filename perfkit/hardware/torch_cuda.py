@@ -14,7 +14,7 @@ import msgspec
 
 from perfkit.hardware.gpu import gpu_of_torch
 from perfkit.hardware.observation import Observation, gpu_plan
-from perfkit.hardware.torch_bench import Request, matmul_observations, memory_observations, say
+from perfkit.hardware.torch_operators import Request, matmul_observations, memory_observations, say
 
 _STEPS = 2048  # of each chain; eight chains a thread hide the latency of the multiply-add
 _CHAINS = """

@@ -50,9 +50,7 @@ def inspect_cuda(
     signature = operation.signature
     tensors = len(signature.tensors) + len(signature.outputs)
     function = host_function(source, chosen.symbol)
-    scalars = operation.scalars(*arguments)
-    # What the engine adds for implementations that accumulate: here, they overwrite.
-    scalars = (*scalars, 0) if chosen.accumulates else scalars
+    scalars = chosen.numbers(operation.scalars(*arguments))
     device = Device(arch, *ARCHITECTURES[arch])
     host = record(function, device, ITEM_SIZES[dtype], [0] * tensors, scalars)
     names = list(dict.fromkeys(step.kernel for step in host.steps))

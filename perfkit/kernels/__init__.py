@@ -6,7 +6,7 @@ This module and the catalog need neither torch nor a compiler; loading, running 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",
-    "added_to", "bind", "catalog", "check", "costs", "delegating", "find", "load", "unavailable", "use_version",
+    "added_to", "bind", "catalog", "check", "costs", "delegating", "direct", "find", "load", "unavailable",
+    "use_version",
 ]  # fmt: skip
 
 _NO_TORCH = "PyTorch is not installed, and the kernels run behind it."
@@ -44,6 +45,14 @@ def load(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Implementation]:
     from perfkit.kernels.register import load as load_and_register
 
     return load_and_register(extra_dirs)
+
+
+def direct(name: str) -> Callable[..., Any]:
+    """A loaded operator without PyTorch's dispatcher, but under a profiler; see `perfkit.kernels.register.direct`."""
+    _need_torch()
+    from perfkit.kernels.register import direct as called_directly
+
+    return called_directly(name)
 
 
 def bind(

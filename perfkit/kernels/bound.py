@@ -38,7 +38,6 @@ class Bound:
     ) -> None:
         self.operation = operation
         self.implementation = kernel.implementation
-        self._kernel = kernel
         self._run = kernel.run
         self._arguments = list(arguments)
         self._mask = 0
@@ -51,7 +50,7 @@ class Bound:
                 targets[i] = torch.empty_like(outputs[i])
                 self._sums.append((outputs[i], targets[i]))
         self._tensors = [arguments[i] for i in operation.signature.tensors] + targets
-        self._numbers = kernel.numbers(scalars, self._mask)
+        self._numbers = self.implementation.numbers(scalars, self._mask)
         if self._mask:  # what a profiler keeps of the call, for its cost: adding reads, and may write less
             self._arguments.append(self._mask)
 
@@ -74,7 +73,7 @@ class Bound:
                 )
             self._arguments[signature.inputs.index(name)] = value
         scalars = tuple(self.operation.scalars(*self._arguments[: len(signature.inputs)]))
-        self._numbers = self._kernel.numbers(scalars, self._mask)
+        self._numbers = self.implementation.numbers(scalars, self._mask)
 
 
 def bind(

@@ -46,6 +46,10 @@ class Implementation:
     accumulates: bool = False
     fastest_in: tuple[str, ...] = ()
 
+    def numbers(self, scalars: tuple[int | float, ...], accumulate: int = 0) -> tuple[int | float, ...]:
+        """What its function takes after the tensors: bit i of `accumulate` adds to output i, where it can do that."""
+        return (*scalars, accumulate) if self.accumulates else scalars
+
 
 @dataclass(frozen=True)
 class Gradient:

@@ -20,8 +20,13 @@ from perfkit.kernels.shapes import mismatch
 # How many sets of numbers are remembered for tensors of the same shapes and types.
 KEPT_NUMBERS = 64
 
-# What Inductor's generated code allocates with on a CPU: a quarter of the time of `torch.empty` with its keywords.
-_empty_on_cpu = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+# What Inductor's generated code allocates with, by device: a quarter of the time of `torch.empty` with its keywords.
+# That for a GPU takes memory of the current one.
+_EMPTY = {
+    device: getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None) if hasattr(torch._C, needed) else None
+    for device, needed in (("cpu", "_dynamo"), ("cuda", "_cuda_getDevice"))
+}
+_current_gpu = getattr(torch._C, "_cuda_getDevice", None)
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,9 @@ class Kernel:
     implementation: Implementation
     run: Launch
 
-    def numbers(self, scalars: tuple[int | float, ...], accumulate: int = 0) -> tuple[int | float, ...]:
-        """What `run` takes after the tensors: bit i of `accumulate` adds to output i, where the implementation can."""
-        return (*scalars, accumulate) if self.implementation.accumulates else scalars
-
-    def launch(self, tensors: Sequence[torch.Tensor], scalars: tuple[int | float, ...], accumulate: int = 0) -> None:
+    def launch(self, tensors: Sequence[torch.Tensor], scalars: tuple[int | float, ...]) -> None:
         """Run on contiguous inputs, then outputs."""
-        self.run(tensors, self.numbers(scalars, accumulate))
+        self.run(tensors, self.implementation.numbers(scalars))
 
 
 class Output(NamedTuple):
@@ -82,15 +83,13 @@ class Runner:
         self._plans: Plans = {}
         self._plans_by_wanted: dict[selection.Wanted, Plans] = {}
         self._wanted: selection.Wanted | None = None
+        self._empty = _EMPTY.get(device)
 
     def __call__(self, *arguments: Any) -> Any:
         plan = self.plan(arguments)
         given = [arguments[i] for i in self._tensors] if self._numbers else arguments
         tensors = [t if t.is_contiguous() else t.contiguous() for t in given]
-        if self.device == "cpu" and _empty_on_cpu is not None and not plan.large:
-            outputs = [_empty_on_cpu(*specification) for specification in plan.outputs]
-        else:
-            outputs = self._allocate(plan, given[0].device)
+        outputs = self._allocate(plan, given[0])
         plan.run(tensors + outputs, plan.numbers)
         if self._mutated:
             for i in self._mutated:
@@ -98,8 +97,11 @@ class Runner:
                     arguments[i].copy_(tensors[self._tensors.index(i)])
         return outputs[0] if self._outputs == 1 else tuple(outputs) if outputs else None
 
-    def _allocate(self, plan: Plan, device: torch.device) -> list[torch.Tensor]:
-        return [empty(o.shape, o.dtype, device) for o in plan.outputs]
+    def _allocate(self, plan: Plan, first: torch.Tensor) -> list[torch.Tensor]:
+        make = self._empty
+        if make is None or plan.large or (_current_gpu and first.is_cuda and first.get_device() != _current_gpu()):
+            return [empty(o.shape, o.dtype, first.device) for o in plan.outputs]
+        return [make(*specification) for specification in plan.outputs]
 
     def plan(self, arguments: Sequence[Any]) -> Plan:
         """The plan for these arguments. Raises `InputError` when they do not fit, and what building raises."""
@@ -121,7 +123,7 @@ class Runner:
         """What must be checked once: PyTorch lets tensors on the CPU come along with those of another device."""
         if self.device == "cpu":
             return tuple([(t.shape, t.dtype) for t in tensors])
-        return tuple([(t.shape, t.dtype, t.device) for t in tensors])
+        return tuple([(t.shape, t.dtype, t.get_device()) for t in tensors])
 
     def _new_plan(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: tuple[Any, ...]) -> Plan:
         plan = self._make(arguments)
@@ -144,7 +146,7 @@ class Runner:
         outputs = tuple(Output(tuple(o.shape), o.stride(), o.dtype) for o in made)
         large = self.device == "cpu" and any(o.nbytes >= WORTH_HUGE_PAGES for o in made)
         kernel, scalars = self._kernel(chosen, dtype), tuple(self.operation.scalars(*arguments))
-        return Plan(kernel, kernel.run, scalars, kernel.numbers(scalars), outputs, large)
+        return Plan(kernel, kernel.run, scalars, kernel.implementation.numbers(scalars), outputs, large)
 
     def _kernel(self, chosen: Implementation, dtype: str) -> Kernel:
         key = (chosen, dtype)

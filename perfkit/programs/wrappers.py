@@ -7,26 +7,38 @@ again when they come or go. A wrapper that is traced calls what it wraps, and le
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
 
 import torch
 
 from perfkit import ranges
+from perfkit.programs.marks import Marks
 from perfkit.programs.patches import Patches
-from perfkit.programs.recorder import DONE, WARMING
+from perfkit.programs.recorder import DONE, WARMING, Recorder
 from perfkit.programs.steps import MARK, OPTIMIZER, REPLAY
 
-if TYPE_CHECKING:
-    from perfkit.programs.watch import Watcher
-
 _compiling = torch.compiler.is_compiling
+
+
+class Told(Protocol):
+    """Who the wrappers tell: `idle` while nothing is to be told."""
+
+    marks: Marks
+    recorder: Recorder
+    idle: bool
+
+    def called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """An outermost module is called."""
+
+    def signal(self, kind: str, key: Hashable) -> None:
+        """Something that may end a step happened, to the object that `key` tells."""
 
 
 class Wrappers:
     """Tells `watcher` of what the thread that made it does; work of other threads is placed, and ends no steps."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Told) -> None:
         self._watcher, self._marks, self._recorder = watcher, watcher.marks, watcher.recorder
         self._thread = threading.get_ident()
         self._depth = self._optimizing = 0

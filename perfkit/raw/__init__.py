@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from perfkit.raw.arena import Arena
 from perfkit.raw.calls import Kernels, at, product
+from perfkit.raw.graphs import Graphs
 from perfkit.raw.step import RawStep
 
-__all__ = ["Arena", "Kernels", "RawStep", "at", "product"]
+__all__ = ["Arena", "Graphs", "Kernels", "RawStep", "at", "product"]

@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from perfkit.raw.arena import Arena
 from perfkit.raw.attention import Attention, Shapes, alike
 from perfkit.raw.calls import at, product
-from perfkit.raw.head import ChunkedHead
+from perfkit.raw.head import ChunkedHead, Head, WholeHead
 from perfkit.raw.model import Names, Norm
 from perfkit.raw.step import RawStep
 from perfkit.run_folder import Settings
 
-IGNORED = -1  # a target that does not count
 # The logits' rows begin on 16-byte boundaries then: the tensor cores' products need that. V = 50257 becomes 50304.
 PADDED_TO = 64
 FLASH_DEVICES = ("cuda",)  # where attention in one kernel is fast
@@ -43,6 +42,7 @@ class LanguageStep(RawStep):
     """
 
     recomputes = True
+    captures = True
     logits_inside = False  # whether a training step keeps them inside the loss: it returns what enters the head
     names: Names
     norm: Norm
@@ -61,10 +61,10 @@ class LanguageStep(RawStep):
         self.rows = math.prod(self.sizes)
         self.eps, self.training = eps, settings.training
         self.recompute = self.training and settings.recompute
-        self.accumulates = settings.grad_accumulation > 1
         flash = settings.variant == "sdpa" and self.device.type in FLASH_DEVICES
         self.attention = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
         self._allocate()
+        self.loss_head = self._head(settings.grad_accumulation > 1)
 
     def _allocate(self) -> None:
         # In inference no layer needs what the others wrote: all share the activations of one.
@@ -75,22 +75,24 @@ class LanguageStep(RawStep):
         of_a_layer = {"y1": narrow, "z": narrow, "xm": shaped, "y2": narrow}
         of_a_layer |= self.attention.kept() | self.layer_shapes()
         self.kept = [Arena(of_a_layer, self.dtype, self.device) for _ in range(kept)]
-        shared: Shapes = {"x": shaped, "y": narrow, "branch": narrow}
-        inside = self.training and self.logits_inside
-        shared |= {} if inside else {"logits": (self.rows, self.padded)}
+        self.chunked = self.training and self.logits_inside
+        logits = {} if self.chunked else {"logits": (self.rows, self.padded)}
+        shared: Shapes = {"x": shaped, "y": narrow, "branch": narrow} | logits
         shared |= {"dx": shaped, "narrow": narrow} if self.training else {}
         shared |= self.attention.scratch(self.training) | self.shared_shapes()
         self.scratch = Arena(shared, self.dtype, self.device)
         statistics: Shapes = {f"{s} {i}": self.sizes for s in self.norm.statistics for i in range(2 * kept + 1)}
         statistics |= {f"{s} {i}": shape for s, shape in self.attention.statistics().items() for i in range(kept)}
         self.statistics = Arena(statistics, torch.float32, self.device)
-        self.losses = torch.zeros(self.rows, device=self.device)
-        self.chunked = self._chunked_head() if inside else None
         self.tokens = Arena({"idx": self.sizes, "targets": (self.rows,)}, torch.int64, self.device)
 
-    def _chunked_head(self) -> ChunkedHead:
-        y, dy, weight = self.scratch["y"], self.scratch["narrow"], self.parameters[self.head]
-        return ChunkedHead(self.call, y, dy, weight, self.gradient(self.head), self.vocabulary, self.accumulates)
+    def _head(self, accumulates: bool) -> Head:
+        shared, name, weight = self.scratch, self.names.head, self.parameters[self.head]
+        dy, gradient = (shared["narrow"], self.gradient(self.head)) if self.training else (None, None)
+        parts = self.call, name, shared["y"], dy, weight, gradient, self.vocabulary
+        if self.chunked:
+            return ChunkedHead(*parts, accumulates=accumulates)
+        return WholeHead(*parts, shared["logits"], torch.zeros(self.rows, device=self.device))
 
     def units(self, names: list[str]) -> list[list[str]]:
         start = f"{self.names.layers}."
@@ -148,11 +150,7 @@ class LanguageStep(RawStep):
             self._attention(i)
             self.widen(i)
             self._end(i)
-        if self.chunked:
-            return self.of_batch(self.scratch["y"])
-        with at(self.names.head):
-            product(self.scratch["y"], self.parameters[self.head].t(), self.scratch["logits"])
-        return self.of_batch(self.scratch["logits"])[:, :, : self.vocabulary]
+        return self.loss_head.forward().unflatten(0, self.sizes)
 
     def _first_norm(self, i: int) -> None:
         name = f"{self.path(i)}.{self.names.norms[0]}"
@@ -187,19 +185,13 @@ class LanguageStep(RawStep):
     # ---- loss and backward ------------------------------------------------------------------------------------------
 
     def loss(self, batch: tuple[Tensor, ...], scale: float) -> Tensor:
-        """Mean cross entropy over the targets that count; the logits become their gradient."""
+        """Mean cross entropy over the targets that count; whole logits become their gradient."""
         with at("loss"):
             targets = self.tokens["targets"].copy_(batch[1].reshape(-1))
-            if self.chunked:
-                return self.chunked.loss(targets, IGNORED, scale)
-            counted = int((targets != IGNORED).sum())
-            upstream = scale / counted if counted else math.nan
-            arguments = self.scratch["logits"], targets, upstream, self.vocabulary, IGNORED
-            self.call("classifier", *arguments, out=[self.losses])
-            return self.losses.sum() / counted if counted else self.losses.new_tensor(math.nan)
+            return self.loss_head.loss(targets, scale)
 
     def backward(self, batch: tuple[Tensor, ...], add: bool) -> None:
-        self._head_backward(add)
+        self.loss_head.backward(add)
         self._norm_backward(self.names.last_norm, self.x(self.layers), 2 * self.layers, add, residual=False)
         self.final(0)
         for i in reversed(range(self.layers)):
@@ -212,15 +204,6 @@ class LanguageStep(RawStep):
             self.final(self.layers - i)
         self.encode_backward(add)
         self.final(self.layers + 1)
-
-    def _head_backward(self, add: bool) -> None:
-        """The gradients of what enters the head, in `narrow`, and of its weight."""
-        if self.chunked:
-            return self.chunked.backward(add)
-        logits = self.scratch["logits"]
-        with at(self.names.head):
-            product(logits, self.parameters[self.head], self.scratch["narrow"])
-            product(logits.t(), self.scratch["y"], self.gradient(self.head), add)
 
     def _mlp_backward(self, i: int, add: bool) -> None:
         kept, shared, names, path = self.layer(i), self.scratch, self.names, self.path(i)
@@ -287,14 +270,19 @@ class LanguageStep(RawStep):
             else:
                 product(x, weight.t(), out)
 
-    def linear_backward(self, name: str, dy: Tensor, x: Tensor, dx: Tensor, add: bool, add_dx: bool = False) -> None:
-        """dx (N, K) = dy (N, M) · W, with `add_dx` added there, and the gradients of W (M, K), and of b (M)."""
+    def linear_backward(
+        self, name: str, dy: Tensor, x: Tensor, dx: Tensor, add: bool, add_dx: bool = False, summed: bool = False
+    ) -> None:
+        """dx (N, K) = dy (N, M) · W, with `add_dx` added there, and the gradients of W (M, K), and of b (M).
+
+        `summed`: the kernel that made dy has made the gradient of b.
+        """
         dy = dy.view(-1, dy.shape[-1])
         bias = f"{name}.bias"
         with at(name):
             product(dy, self.parameters[f"{name}.weight"], dx, add_dx)
             product(dy.t(), x, self.gradient(f"{name}.weight"), add)
-            if bias in self.parameters.tensors:
+            if bias in self.parameters.tensors and not summed:
                 self.call("bias_gradient", dy, out=[self.gradient(bias)], add=["db"] if add else [])
 
     def _of_attention(self, i: int) -> list[Tensor]:

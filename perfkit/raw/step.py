@@ -28,6 +28,9 @@ class RawStep(ABC):
 
     # Whether it heeds `settings.recompute`: keeps less for the backward, which computes it again.
     recomputes = False
+    # Whether `forward` and `backward` may be captured into CUDA graphs: for batches of one shape they launch the same
+    # kernels on the same memory with the same numbers, and wait for nothing. `loss` may wait.
+    captures = False
     # Told of each part of the gradients' arena (its number in `gradients.parts`) that is done; None: nobody asks.
     listener: Callable[[int], None] | None = None
 

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -184,9 +185,8 @@ def main(action: str, argument: str = "") -> int:
         else:
             order = json.loads((root / "runs" / argument / "order.json").read_text())
             sys.path.insert(0, str(root / "engine" / order["engine"]))
-            from perfkit.remote import agent
-
-            return agent.main(root, action, order)
+            agent = importlib.import_module("perfkit.remote.agent")  # of the perfkit that was received
+            return int(agent.main(root, action, order))
     except Exception as error:  # whatever it is, the user sits at another machine and has to be told
         answer(failure(error, root))
         return 1

@@ -20,7 +20,7 @@ from functools import cache
 # Spellings of the same operator; the right-hand side is what eager's outermost operator is called.
 _SAME = {
     "addmm": "linear", "mm": "linear", "addmv": "linear", "scaled_mm": "linear", "mkldnn_linear": "linear",
-    "linear_pointwise": "linear",
+    "linear_pointwise": "linear", "gemv": "linear", "gemv_bias": "linear",
     "bias_gradient": "linear", "bmm": "matmul", "baddbmm": "matmul", "native_layer_norm": "layer_norm",
     "layernorm": "layer_norm", "rmsnorm": "rms_norm", "fused_rms_norm": "rms_norm",
     "native_group_norm": "group_norm", "native_batch_norm": "batch_norm",
@@ -46,7 +46,9 @@ _PARTS: dict[str, tuple[tuple[str, float], ...]] = {
     "rotary": (("mul", 4), ("sub", 2), ("add", 2), ("cat", 2)),
     "encoder": (("embedding", 2), ("add", 3)),
     "bias_relu": (("linear", 2), ("relu", 2)),
+    "gelu_bias": (("gelu", 3), ("linear", 1)),
     "split_heads": (("matmul", 2),),
+    "split_heads_bias": (("matmul", 2), ("linear", 1)),
     "merge_heads": (("contiguous", 2),),
 }
 _ENDING = re.compile(r"(_for_cpu)?(_forward|_backward(_data|_input|_weight)?)?(_for_cpu)?$")

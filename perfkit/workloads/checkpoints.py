@@ -6,29 +6,15 @@ other, so that no second copy of the model is ever held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import InputError
+from perfkit.workloads.weights import Checkpoint
 
 if TYPE_CHECKING:
     import torch
-
-Tensors = Callable[[], Iterator[tuple[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Weights in a file: `tensors()` yields names with numpy arrays or tensors.
-
-    `dimensions` are what makes two models of a kind interchangeable, as the workload's presets name them.
-    """
-
-    path: Path
-    dimensions: Mapping[str, Any]
-    tensors: Tensors
 
 
 def open_checkpoint(path: str | Path, kind: str = "gpt2") -> Checkpoint:

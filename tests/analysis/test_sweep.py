@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from perfkit.analysis.results import BackendReport, Interval, Report
-from perfkit.analysis.sweep import Sweep, lines, summarise
+from perfkit.analysis.sweep import Sweep, lines, scaling, summarise
 from perfkit.render import page
 from perfkit.render.pages import sweep as rendered
+from perfkit.run_folder import Settings
 
 
 def interval(value: float) -> Interval:
@@ -100,3 +101,35 @@ def test_an_exponent_that_may_be_anything_is_not_stated():
     (sentence,) = made.verdict
     assert sentence.startswith("How fast the time grows is not told by 1 of 1 lines") and "^" not in sentence
     assert " to " in page.render_text(made), "the interval stands in the table"
+
+
+def on_devices(ranks: int, rate: float, step: float, status: str = "ok") -> tuple[dict[str, str], Report]:
+    backend = run(step, status, "llmc", "" if status == "ok" else "its loss differs")
+    backend.samples_per_second, backend.peak_memory_bytes = rate, 3e9
+    settings = Settings(workload="toy", preset="tiny", batch_size=8, ranks=ranks, parallel="ddp" if ranks > 1 else "")
+    report = Report(perfkit="0", title="t", source=f"r{ranks}", backends=[run(9e6), backend])
+    report.settings = settings
+    return {"ranks": str(ranks)}, report
+
+
+def test_the_table_that_people_publish():
+    """Backend × devices × time × memory, and what the devices add: 150 of 2 × 100 are 75 %, and a wrong one none."""
+    runs = [on_devices(1, 100.0, 8e6), on_devices(2, 150.0, 5e6), on_devices(4, 999.0, 1e6, "wrong")]
+    swept = summarise({"ranks": ["1", "2", "4"]}, runs)
+    llmc = [p.members[1] for p in swept.points]
+    assert [scaling(swept, p, m) for p, m in zip(swept.points, llmc, strict=True)] == [1.0, 0.75, None]
+    shown = next(s.table for s in rendered.page(swept).sections if s.table)
+    assert shown.title == "Backends and devices"
+    text = page.render_markdown(rendered.page(swept))
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    heads = next(row for row in rows if "devices" in row)
+    [two] = [row for row in rows if "llmc" in row[0] and "2" in row[1:2]]
+    found = dict(zip(heads, two, strict=True))
+    assert "ddp" in found.values() and any("5.00" in v for v in found.values()), found
+    assert any(v.startswith("75") for v in found.values()), found
+
+
+def test_one_device_has_that_table_for_several_backends():
+    alone = summarise({}, [on_devices(1, 100.0, 8e6)])
+    [table] = [s.table for s in rendered.page(alone).sections if s.table and s.table.title == "Backends and devices"]
+    assert "scaling" not in [c.header for c in table.columns]

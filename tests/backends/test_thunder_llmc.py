@@ -30,6 +30,9 @@ GPT2 = {
 }
 
 
+ABSENT = {"gradient_or_zeros"}  # what a backward trace does with a gradient before it uses it
+
+
 def expected_symbols(program) -> dict[tuple[str, str, str], int]:
     return {(s.trace, s.name, s.kernel): s.count for s in program.symbols() if s.expected}
 
@@ -112,6 +115,36 @@ def test_an_expected_kernel_that_did_not_run_is_a_problem(bench, monkeypatch):
         assert counts["forward", "gelu"] == counts["backward", "gelu"] == 0
 
 
+def test_adamw_in_a_form_that_nobody_chose_steps_fused_and_the_report_says_so():
+    from perfkit.backends.optimizers import fuse
+
+    def stepped(offered: bool, **options):
+        model = torch.nn.Linear(5, 3)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(random(*p.shape))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.3, **options)
+        chosen = fuse(optimizer) if offered else False
+        for factor in (1.0, -3.0, 0.2):
+            for p in model.parameters():
+                p.grad = factor * random(*p.shape).cos()
+            optimizer.step()
+        return chosen, optimizer.param_groups[0]["fused"], [p.detach() for p in model.parameters()]
+
+    plain, (chosen, form, parameters) = stepped(False)[2], stepped(True)
+    assert chosen and form
+    assert max(relative_error(p, q) for p, q in zip(parameters, plain, strict=True)) < 1e-6
+    assert stepped(True, foreach=False)[:2] == (False, None), "what the workload chose stays"
+    assert stepped(True, fused=True)[:2] == (False, True)
+    assert not fuse(torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)) and not fuse(None)
+
+
+def test_the_form_of_the_optimizer_is_said(bench):
+    assert any("--optimizer fused" in text for text in bench().program("thunder-llmc").warnings())
+    assert bench(training=False).program("thunder-llmc").warnings() == []
+    assert bench(optimizer="foreach").program("thunder-llmc").warnings() == []
+
+
 def test_before_the_first_step_nothing_is_claimed(bench):
     program = bench().program("thunder-llmc")
     assert program.symbols() == []
@@ -148,14 +181,16 @@ def jit():
     thunder = thunder_support.load()
     kernels.load()
     from perfkit.backends.thunder_executor.executor import NAME, executor
+    from perfkit.backends.thunder_executor.rewriting import Rewriting
 
     def compiled(function):
-        call = thunder.jit(function, executors=[executor, *thunder.get_default_executors()])
+        executors = [executor, *thunder.get_default_executors()]
+        call = thunder.jit(function, executors=executors, transforms=[Rewriting()])
 
         def ran() -> set[str]:
             traces = [thunder.last_traces(call)[-1], *thunder.last_backward_traces(call)[-1:]]
             symbols = [b.sym for trace in traces for b in trace.bound_symbols if b.sym.executor is not None]
-            return {symbol.name for symbol in symbols if symbol.executor.name == NAME}
+            return {symbol.name for symbol in symbols if symbol.executor.name == NAME} - ABSENT
 
         return call, ran
 
@@ -308,7 +343,7 @@ def test_a_padded_product_and_its_gradients_are_those_of_the_plain_one(jit, monk
     from perfkit.backends.thunder_executor import library
 
     padded = ["pad_rows", "pad_columns", "first_rows", "first_columns"]
-    monkeypatch.setattr(library, "_padded", lambda weight: weight.shape[0] + 3)
+    monkeypatch.setattr(library, "padded", lambda weight: weight.shape[0] + 3)
     x, weight, bias = random(2, 3, 7), random(5, 7), random(5)
     assert_same(jit, lambda x, w, b: F.linear(x, w, b), [x, weight, bias], [*LINEAR, "bias_gradient", *padded])
     assert_same(jit, lambda x, w: F.linear(x, w).view(6, 5).sum(), [x, weight], [*LINEAR, *padded])

@@ -16,10 +16,13 @@ from perfkit.compare import sides
 from perfkit.compare.judge import compare, incomparable
 from perfkit.compare.metrics import Rule
 from perfkit.compare.results import Comparison, Waterfall
+from perfkit.compare.served import Amounts, why
 from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.compare.waterfall import waterfall
+from perfkit.render.pages.compare import render_markdown
 from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
 from tests.analysis.examples import backend, run
+from tests.compare import sample
 
 PARTS = st.dictionaries(
     st.sampled_from(["forward", "backward", "optimizer", "unknown"]),
@@ -179,3 +182,44 @@ def test_profiles_without_steps_or_timings_are_compared_by_their_kernels() -> No
     found: Comparison = compare([one, other], Rule())
     assert found.pairs[0].waterfall.basis == "kernels" and found.pairs[0].waterfall.difference_ns == 500.0
     assert found.pairs[0].step.judgement.verdict == UNKNOWN and "was not timed" in found.verdict[0]
+
+
+def by_executors(label: str, factor: float, executors: tuple[str, ...], **more: Any) -> Side:
+    made = sample.side(label, factor, **more)
+    assert made.manifest is not None
+    settings = msgspec.structs.replace(made.manifest.settings, executors=executors)
+    made.manifest = msgspec.structs.replace(made.manifest, settings=settings)
+    return made
+
+
+def test_sides_that_differ_in_executors_say_which_serves_each_part_best():
+    slower = by_executors("torch", 1.2, ("torch",))
+    [pair] = compare([by_executors("own", 1.0, ()), slower]).pairs
+    matmul = next(s for s in pair.served if s.kernels == [["mm"], ["mm"]])
+    assert (matmul.best, matmul.why) == ("own", "the same kernels, which run faster there")
+    assert matmul.tested.judgement.ratio == pytest.approx(1.2)
+    others = [s for s in pair.served if s is not matmul]
+    assert others and {(s.best, s.why) for s in others} == {("", "the same kernels")}, "their times are the same"
+    assert "Which executors serve which part best: own" not in render_markdown(compare([sample.side("a", 1.0), slower]))
+    assert "the same kernels, which run faster there" in render_markdown(
+        compare([by_executors("own", 1.0, ()), slower])
+    )
+
+
+def test_alike_executors_serve_alike():
+    assert compare([by_executors("a", 1.0, ("torch",)), by_executors("b", 1.2, ("torch",))]).pairs[0].served == []
+
+
+@pytest.mark.parametrize(
+    ("best", "other", "words"),
+    [
+        ({"calls": 1.0}, {"calls": 4.0}, "1 calls in the place of 4"),
+        ({"moved": 1e6}, {"moved": 3e6}, "moves 1.00 MB in the place of 3.00 MB"),
+        ({"fused": 1.0}, {}, "fused with other parts into best"),
+        ({"moved": math.nan}, {"moved": 3e6}, "best is faster at the same work than other"),
+    ],
+)
+def test_why_a_part_is_served_better(best, other, words):
+    plain = {"time": 1.0, "calls": 1.0, "moved": 1e6, "fused": 0.0, "values": Values([], LAUNCH)}
+    made = [Amounts(kernels=[name], **{**plain, **own}) for name, own in (("best", best), ("other", other))]
+    assert why(*made) == words

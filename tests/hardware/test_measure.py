@@ -19,7 +19,7 @@ from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.measure import cache_bytes, measure
 from perfkit.hardware.observation import METHOD, MIB, Plan, gpu_plan
 from perfkit.hardware.subprocesses import json_lines
-from perfkit.hardware.torch_bench import matmul_observations
+from perfkit.hardware.torch_operators import matmul_observations
 from tests.hardware.fakes import made_ceilings
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
@@ -207,7 +207,7 @@ def test_zeros_are_timed_at_every_shape_near_the_best():
         a = next(t for t in inputs if isinstance(t, torch.Tensor))
         return 2 * a.shape[0] ** 3 / rates[a.shape[0], bool(a.any())]
 
-    with unittest.mock.patch("perfkit.hardware.torch_bench._operand", operand):
+    with unittest.mock.patch("perfkit.hardware.torch_operators._operand", operand):
         seen = list(matmul_observations("cpu", plan, "fp32", best_of))
     best = max(seen, key=lambda o: o.rate)
     assert best.what == "matmul 128×128×128 of zeros" and best.rate == pytest.approx(1.2e12)

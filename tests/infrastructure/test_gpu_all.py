@@ -23,8 +23,9 @@ def main(tmp_path, monkeypatch, capsys):
     """Run the benchmark's command with these jobs: its exit code and the lines it printed."""
 
     def call(jobs: list[Job], *arguments: str) -> tuple[int, list[str]]:
+        folders = ["--out", str(tmp_path / "out"), "--state", str(tmp_path / "state.json")]
         monkeypatch.setattr(gpu_all, "JOBS", jobs)
-        monkeypatch.setattr(sys, "argv", ["gpu_all.py", "--out", str(tmp_path / "out"), *arguments])
+        monkeypatch.setattr(sys, "argv", ["gpu_all.py", *folders, *arguments])
         code = gpu_all.main()
         return code, capsys.readouterr().out.splitlines()
 
@@ -61,6 +62,21 @@ def test_what_failed_or_was_left_out_is_due_again(main, tmp_path):
     assert "exit code 3" in next(line for line in lines if line.startswith("bad:"))
     assert "none: left out, there is no no-such-program here" in lines
     assert any(line.startswith("long: left for later") for line in lines)
-    state = json.loads((tmp_path / "out" / "state.json").read_text())
+    state = json.loads((tmp_path / "state.json").read_text())
     assert {name: entry["right"] for name, entry in state.items()} == {"good": True, "bad": False}
     assert [line.split()[0] for line in main(jobs, "--budget", "9")[1] if "…" in line] == ["bad"]
+
+
+def test_a_result_is_kept_with_what_it_was_measured_on_and_shown_as_a_table(main, tmp_path):
+    backend = {"name": "llmc", "timed": True, "status": "ok", "step": {"value": 41.2e6, "low": 41e6, "high": 41.5e6},
+               "speedup": None, "peak_memory_bytes": 3 * 2**30, "mfu": 0.5, "efficiency": None}  # fmt: skip
+    report = tmp_path / "made.json"
+    report.write_text(json.dumps({"backends": [backend, {**backend, "name": "eager", "timed": False}]}))
+    jobs = [job("run", keep=(str(report),)), job("lines", code="print(*range(300), sep=chr(10))")]
+    main(jobs, "--commit", "0123456789")
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert state["run"]["commit"] == "0123456789" and state["run"]["device"] and "said" not in state["run"]
+    assert state["lines"]["said"] == [str(number) for number in range(200, 300)]
+    code, lines = main(jobs, "--show")
+    assert code == 0 and lines[2].endswith(", 0123456:")
+    assert lines[-1] == "| llmc | correct | 41.20 | 41.00–41.50 | – | 3.00 | 50% | – |"

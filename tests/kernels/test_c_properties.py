@@ -24,6 +24,7 @@ SIZES = {
     "B": st.integers(1, 3), "T": st.integers(1, 37), "C": st.integers(3, 70), "NH": st.integers(1, 3),
     "HS": st.integers(1, 35), "N": st.integers(1, 70), "M": st.integers(1, 70), "V": st.integers(1, 70),
     "Vp": st.integers(70, 90), "NKV": st.integers(1, 3), "P": st.integers(1, 19), "F": st.integers(1, 70),
+    "K": st.integers(1, 70),
 }  # fmt: skip
 
 

@@ -23,8 +23,9 @@ BOTH_WAYS = (
     *(f"multiply_add_{name}" for name in ("relu", "sigmoid", "gelu", "silu")),
 )  # fmt: skip
 ALONE = (
-    "bias_gradient", "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
-    "adamw_step", "global_norm",
+    "bias_gradient", "gelu_bias_backward", "split_heads_bias_backward",
+    "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
+    "adamw_step", "global_norm", "gemv", "gemv_bias",
 )  # fmt: skip
 FOUND = {f"perfkit::{name}_{direction}" for name in BOTH_WAYS for direction in ("forward", "backward")}
 FOUND |= {f"perfkit::{name}" for name in ALONE}
@@ -97,6 +98,7 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
     [
         ("gelu_forward", (spec(10, 4),), 360, 160, 160),
         ("gelu_backward", (spec(10, 4, dtype="bf16"), spec(10, 4, dtype="bf16")), 720, 160, 80),
+        ("gelu_bias_backward", (spec(10, 4, dtype="bf16"), spec(10, 4, dtype="bf16")), 760, 160, 88),
         ("encoder_forward", (spec(2, 3, dtype="int64"), spec(50, 8), spec(9, 8)), 48, 48 + 4 * 8 * (6 + 3), 4 * 48),
         ("encoder_backward", (spec(2, 3, 8), spec(2, 3, dtype="int64"), 50, 9), 96, 4 * 48 + 48, 4 * 8 * 59),
         # Added to dwte, of which six tokens can name six rows; then to both results.
@@ -125,12 +127,15 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("softmax_forward", (spec(5, 8),), 200, 160, 160),
         ("softmax_backward", (spec(5, 8), spec(5, 8)), 160, 320, 160),
         ("global_norm", (spec(40),), 80, 160, 4),
+        ("gemv", (spec(2, 1, 8), spec(5, 8)), 160, 4 * 56, 40),
+        ("gemv_bias", (spec(2, 8), spec(5, 8), spec(5)), 160 + 10, 4 * 61, 40),
         ("adamw_step", (spec(40), spec(40), spec(40), spec(40), *(0.1,) * 5, 1, 1.0), 600, 640, 480),
         ("classifier", (spec(3, 8), spec(3, dtype="int64"), 1.0, 7, -1), 7 * 21 + 15, 84 + 24, 96 + 12),
         ("multiply_add_relu_forward", (spec(5, 8), spec(5, 8), 0.5, spec(8)), 160, 4 * 88, 160),
         ("multiply_add_relu_backward", (spec(5, 8), spec(5, 8), 0.5), 120, 320, 320),
         ("multiply_add_silu_backward", (spec(5, 8), spec(5, 8), spec(5, 8), spec(8), 0.5), 480, 4 * 128, 320),
         ("split_heads_forward", (spec(2, 3, 12), 2), 0, 288, 288),
+        ("split_heads_bias_backward", (spec(2, 2, 3, 2),) * 3, 72, 288, 288 + 48),
         ("merge_heads_backward", (spec(2, 3, 12), 2), 0, 288, 288),
         # 2 matrices of 4 × 4, 10 elements each on and below the diagonal.
         ("causal_softmax_forward", (spec(1, 2, 4, 4), 0.5), 6 * 20, 4 * 20, 4 * 32),
@@ -146,7 +151,7 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
             (spec(5, 8), spec(5, 8), spec(8), spec(5), spec(5), 0b101),
             13 * 40 + 10, 4 * (80 + 8 + 10 + 48), 4 * (40 + 16),
         ),
-        ("cross_entropy_forward", (spec(3, 7), spec(3, dtype="int64"), -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
+        ("cross_entropy_forward", (spec(3, 8), spec(3, dtype="int64"), 7, -1), 4 * 21 + 13, 4 * 21 + 24, 4 + 12),
         (  # 3 rows of 4 channels, a vocabulary of 7 padded to 8
             "linear_cross_entropy_forward",
             (spec(3, 4), spec(8, 4), spec(3, dtype="int64"), 7, -1),
@@ -155,20 +160,23 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("linear_cross_entropy_backward", (spec(), spec(3, 4), spec(8, 4), spec()), 45, 4 + 48 + 128 + 4, 176),
         (
             "cross_entropy_backward",
-            (spec(), spec(3, 7), spec(3, dtype="int64"), spec(3), -1),
-            3 * 21 + 4, 4 + 84 + 24 + 12, 84,
+            (spec(), spec(3, 8), spec(3, dtype="int64"), spec(3), 7, -1),
+            3 * 21 + 4, 4 + 84 + 24 + 12, 96,
         ),
     ],
 )  # fmt: skip
 def test_costs_by_hand(name: str, arguments: tuple, flop: int, read: int, written: int) -> None:
     cost = costs()[f"perfkit::{name}"](Call(f"perfkit::{name}", arguments))
     assert (cost.total_flop, cost.bytes_read, cost.bytes_written) == (flop, read, written)
-    assert set(cost.flop) - {"matrix_fp32"} == {"vector_bf16" if arguments[0].dtype == "bf16" else "vector_fp32"}
+    vector = {"vector_bf16" if arguments[0].dtype == "bf16" else "vector_fp32"}
+    assert set(cost.flop) - {"matrix_fp32"} == (set() if name == "gemv" else vector)
 
 
 def test_find_names_what_there_is() -> None:
     assert find("perfkit::gelu_forward") == find("gelu_forward")
-    with pytest.raises(UsageError, match=r"no kernel operation called gelu\..*gelu_backward, gelu_forward"):
+    with pytest.raises(
+        UsageError, match=r"no kernel operation called gelu\..*gelu_backward, gelu_bias_backward, gelu_forward"
+    ):
         find("gelu")
 
 

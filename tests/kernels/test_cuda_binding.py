@@ -113,7 +113,7 @@ def test_a_failed_launch_is_a_sentence_and_other_errors_stay(program: type[Progr
 def test_scratch_memory_follows_the_values_of_the_call() -> None:
     layernorm = find("layernorm_backward")
     function = binding.host_function(layernorm.folder / "layernorm.cu", "layernorm_backward_v3")
-    host = record(function, H200, 4, [0] * 8, (8192, 768))
+    host = record(function, H200, 4, [0] * 8, (8192, 768, 0))
     first, second = host.steps
     assert host.values == 8
     assert Argument(8) in first.arguments and second.arguments[0] == Argument(8)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from perfkit.errors import RunFailed
-from perfkit.kernels import Operation, catalog
+from perfkit.kernels import Implementation, Operation, catalog
 from perfkit.kernels.checking import Inputs
 from perfkit.kernels.cuda import nvrtc
 from perfkit.kernels.cuda.binding import ITEM_SIZES, host_function
@@ -47,17 +47,20 @@ GPT2: dict[str, tuple[int | float, ...]] = {
     "bias_gradient": (B * T, 4 * C),
     "bias_relu_backward": (4 * B * T * C,),
     "bias_relu_forward": (B * T, 4 * C),
-    "causal_softmax_backward": (B * NH, T, 0.1),
-    "causal_softmax_forward": (B * NH, T, 0.1),
+    "causal_softmax_backward": (B * NH, T, T, 0.1),
+    "causal_softmax_forward": (B * NH, T, T, 0.1),
     "classifier": (B * T, V, 50304, -1, 0.1),
-    "cross_entropy_backward": (B * T, V, -1),
-    "cross_entropy_forward": (B * T, V, -1),
+    "cross_entropy_backward": (B * T, V, 50304, -1),
+    "cross_entropy_forward": (B * T, V, 50304, -1),
     "embedding_backward": (B * T, C, V),
     "embedding_forward": (B * T, C, V),
     "encoder_backward": (B, T, C, V, T),
     "encoder_forward": (B, T, C, V),
     "gelu_backward": (4 * B * T * C,),
+    "gelu_bias_backward": (B * T, 4 * C),
     "gelu_forward": (4 * B * T * C,),
+    "gemv": (1, C, V),
+    "gemv_bias": (B, C, 3 * C),
     "global_norm": (124_439_808,),
     "layernorm_backward": (B * T, C),
     "layernorm_forward": (B * T, C, 1e-5),
@@ -73,6 +76,7 @@ GPT2: dict[str, tuple[int | float, ...]] = {
     "softmax_backward": (B * T, V),
     "softmax_forward": (B * T, V),
     "split_heads_backward": (B, T, NH, C // NH),
+    "split_heads_bias_backward": (B, T, NH, C // NH),
     "split_heads_forward": (B, T, NH, C // NH),
     "swiglu_backward": (B * T * 4 * C,),
     "swiglu_forward": (B * T * 4 * C,),
@@ -88,12 +92,18 @@ def tensors_of(operation: Operation) -> int:
     return len(operation.signature.tensors) + len(operation.signature.outputs)
 
 
-def recorded(operation: Operation, source: str, symbol: str, dtype: str, device: Device) -> Iterator[Host]:
-    """What a host function launches for the smallest case with tensors off 16 bytes, then for GPT-2's sizes."""
-    function = host_function(operation.folder / source, symbol)
+def recorded(operation: Operation, i: Implementation, dtype: str, device: Device) -> Iterator[Host]:
+    """What a host function launches for the smallest case with tensors off 16 bytes, then for GPT-2's sizes.
+
+    One that can add to its outputs once overwrites all, and then adds to all.
+    """
+    function = host_function(operation.source_path(i), i.symbol)
     smallest = operation.scalars(*operation.inputs(Inputs(dtype, 0), **operation.cases[0]))
+    every = (1 << len(operation.signature.outputs)) - 1
     for scalars, offset in ((smallest, ITEM_SIZES[dtype]), (GPT2[operation.name], 0)):
-        yield record(function, device, ITEM_SIZES[dtype], [offset] * tensors_of(operation), scalars)
+        for mask in (0, every) if i.accumulates else (0,):
+            offsets = [offset] * tensors_of(operation)
+            yield record(function, device, ITEM_SIZES[dtype], offsets, i.numbers(scalars, mask))
 
 
 def kernels_by_source(dtype: str, device: Device) -> dict[Path, set[str]]:
@@ -103,7 +113,7 @@ def kernels_by_source(dtype: str, device: Device) -> dict[Path, set[str]]:
         for i in operation.implementations:
             if i.language == "cuda" and dtype in i.dtypes:
                 kernels = found.setdefault(operation.folder / i.source, set())
-                for host in recorded(operation, i.source, i.symbol, dtype, device):
+                for host in recorded(operation, i, dtype, device):
                     kernels.update(step.kernel for step in host.steps)
     return found
 
@@ -145,7 +155,7 @@ def test_every_block_fits_a_multiprocessor(device: Device, dtype: str) -> None:
         for i in operation.implementations:
             if i.language != "cuda":
                 continue
-            for host in recorded(operation, i.source, i.symbol, dtype, device):
+            for host in recorded(operation, i, dtype, device):
                 for step in host.steps:
                     taken = resources(dtype, device)[step.kernel]
                     warps = -(-step.block // 32)
@@ -160,7 +170,7 @@ def test_the_fastest_versions_keep_several_warps_on_a_multiprocessor(dtype: str)
     """At GPT-2's sizes: a memory-bound kernel needs loads under way, eight warps with several each at least."""
     for operation in OPERATIONS:
         fastest = max((i for i in operation.implementations if i.language == "cuda"), key=lambda i: i.version)
-        *_, host = recorded(operation, fastest.source, fastest.symbol, dtype, DEVICES[1])
+        *_, host = recorded(operation, fastest, dtype, DEVICES[1])
         step = max(host.steps, key=lambda s: s.grid[0] * s.grid[1] * s.grid[2] * s.block)
         taken = resources(dtype, DEVICES[1])[step.kernel]
         warps = -(-step.block // 32)
@@ -179,7 +189,7 @@ def test_launches_pass_what_the_kernel_takes(operation: Operation) -> None:
     """Arguments are tensors, floats or scratch of the call, or integers that fit 64 bits; grids are within limits."""
     for i in operation.implementations:
         if i.language == "cuda":
-            for host in recorded(operation, i.source, i.symbol, "bf16", DEVICES[1]):
+            for host in recorded(operation, i, "bf16", DEVICES[1]):
                 assert host.steps
                 assert within_limits(host)
                 places = host.values + len(host.scratches)

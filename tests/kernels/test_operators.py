@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import perfkit.kernels
 from perfkit import functional
-from perfkit.errors import RunFailed, UsageError
+from perfkit.errors import InputError, RunFailed, UsageError
 from perfkit.kernels import catalog, find, use_version
 from perfkit.kernels.checking import Inputs
 
@@ -99,7 +99,7 @@ DIFFERENTIABLE: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Any], 
     "softmax": (lambda: [torch.randn(6, 40)], lambda x: ops.softmax_forward(x), lambda x: x.softmax(dim=-1)),
     "cross_entropy": (
         lambda: [torch.randn(6, 40)],
-        lambda x: ops.cross_entropy_forward(x, torch.tensor([1, -1, 39, 0, 5, -1]), -1)[0],
+        lambda x: ops.cross_entropy_forward(x, torch.tensor([1, -1, 39, 0, 5, -1]), 40, -1)[0],
         lambda x: F.cross_entropy(x, torch.tensor([1, -1, 39, 0, 5, -1]), ignore_index=-1),
     ),
 }
@@ -178,11 +178,21 @@ def test_an_unused_output_counts_as_a_gradient_of_zero() -> None:
     assert torch.equal(gradient, expected)
 
 
+def test_an_operator_called_directly_is_the_same_and_a_profiler_sees_it() -> None:
+    call, x = perfkit.kernels.direct("gelu_forward"), torch.randn(3, 40)
+    assert torch.equal(call(x), ops.gelu_forward(x))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        assert torch.equal(call(x), ops.gelu_forward(x))
+    assert {e.key: e.count for e in profile.key_averages()}["perfkit::gelu_forward"] == 2
+    with pytest.raises(InputError, match="weight has shape"):
+        perfkit.kernels.direct("layernorm_forward")(x, torch.ones(7), torch.ones(40), 1e-5)
+
+
 def test_the_upstream_gradient_of_the_loss_is_honoured() -> None:
     logits = torch.randn(4, 30, requires_grad=True)
     targets = torch.tensor([1, 2, -1, 3])
-    (one,) = torch.autograd.grad(ops.cross_entropy_forward(logits, targets, -1)[0], logits)
-    (three,) = torch.autograd.grad(3 * ops.cross_entropy_forward(logits, targets, -1)[0], logits)
+    (one,) = torch.autograd.grad(ops.cross_entropy_forward(logits, targets, 30, -1)[0], logits)
+    (three,) = torch.autograd.grad(3 * ops.cross_entropy_forward(logits, targets, 30, -1)[0], logits)
     assert torch.allclose(3 * one, three)
 
 
@@ -244,7 +254,7 @@ def test_many_shapes_from_many_threads() -> None:
 def test_a_failed_call_says_why_after_calls_that_went_well() -> None:
     logits, good = torch.randn(3, 7), torch.tensor([0, 6, 2])
     for _ in range(2):
-        ops.cross_entropy_forward(logits, good, -1)
+        ops.cross_entropy_forward(logits, good, 7, -1)
     with pytest.raises(RunFailed, match="target"):
-        ops.cross_entropy_forward(logits, torch.tensor([0, 99, 2]), -1)
-    ops.cross_entropy_forward(logits, good, -1)
+        ops.cross_entropy_forward(logits, torch.tensor([0, 99, 2]), 7, -1)
+    ops.cross_entropy_forward(logits, good, 7, -1)

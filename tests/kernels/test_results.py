@@ -151,9 +151,9 @@ def random_targets(rows: int, vocabulary: int, ignore_index: int) -> torch.Tenso
 def test_cross_entropy_leaves_out_ignored_rows(version: int, ignore_index: int) -> None:
     logits, targets = torch.randn(9, 101) * 3, random_targets(9, 101, ignore_index)
     dloss = torch.tensor(-0.75)
-    check("cross_entropy_forward", version, inputs=(logits, targets, ignore_index))[0].require()
+    check("cross_entropy_forward", version, inputs=(logits, targets, 101, ignore_index))[0].require()
     logsumexp = logits.double().logsumexp(-1).float()
-    arguments = (dloss, logits, targets, logsumexp, ignore_index)
+    arguments = (dloss, logits, targets, logsumexp, 101, ignore_index)
     check("cross_entropy_backward", version, inputs=arguments)[0].require()
     (gradient,) = poisoned_run(find("cross_entropy_backward"), version, arguments)
     assert (gradient[targets == ignore_index] == 0).all()
@@ -164,8 +164,8 @@ def test_cross_entropy_with_all_rows_ignored(version: int) -> None:
     """As in PyTorch: the loss is 0 / 0, the gradient 0."""
     logits, targets = torch.randn(4, 33), torch.full((4,), -1)
     with use_version(version):
-        loss, logsumexp = ops.cross_entropy_forward(logits, targets, -1)
-        gradient = ops.cross_entropy_backward(torch.ones(()), logits, targets, logsumexp, -1)
+        loss, logsumexp = ops.cross_entropy_forward(logits, targets, 33, -1)
+        gradient = ops.cross_entropy_backward(torch.ones(()), logits, targets, logsumexp, 33, -1)
     assert loss.isnan()
     assert torch.allclose(logsumexp, logits.logsumexp(-1))
     assert (gradient == 0).all()
@@ -178,10 +178,11 @@ def test_cross_entropy_of_large_and_padded_logits(version: int) -> None:
     logits[:, :4500] = -math.inf
     logits[1, 6000:] = -math.inf
     targets = torch.tensor([5000, 4501, 8999])
-    (result,) = check("cross_entropy_forward", version, inputs=(logits, targets, -1))
+    (result,) = check("cross_entropy_forward", version, inputs=(logits, targets, 9001, -1))
     assert all(e.error < 1e-6 for e in result.errors), result
     logsumexp = logits.double().logsumexp(-1).float()
-    (result,) = check("cross_entropy_backward", version, inputs=(torch.ones(()), logits, targets, logsumexp, -1))
+    arguments = (torch.ones(()), logits, targets, logsumexp, 9001, -1)
+    (result,) = check("cross_entropy_backward", version, inputs=arguments)
     assert all(e.error < 1e-3 for e in result.errors), result
 
 
@@ -190,7 +191,7 @@ def test_cross_entropy_shows_nan(version: int) -> None:
     logits, targets = torch.randn(2, 5000), torch.tensor([1, 2])
     logits[0, 4321] = math.nan
     with use_version(version):
-        loss, logsumexp = ops.cross_entropy_forward(logits, targets, -1)
+        loss, logsumexp = ops.cross_entropy_forward(logits, targets, 5000, -1)
     assert loss.isnan()
     assert logsumexp.isnan().tolist() == [True, False]
 
@@ -200,9 +201,9 @@ def test_cross_entropy_shows_nan(version: int) -> None:
 def test_a_target_outside_the_vocabulary_is_refused(version: int, bad: int) -> None:
     logits, targets = torch.randn(3, 101), torch.tensor([0, bad, 1])
     with use_version(version), pytest.raises(RunFailed, match="target is neither an index below V nor ignore_index"):
-        ops.cross_entropy_forward(logits, targets, -1)
+        ops.cross_entropy_forward(logits, targets, 101, -1)
     with use_version(version), pytest.raises(RunFailed, match="target"):
-        ops.cross_entropy_backward(torch.ones(()), logits, targets, torch.zeros(3), -1)
+        ops.cross_entropy_backward(torch.ones(()), logits, targets, torch.zeros(3), 101, -1)
 
 
 def test_sums_over_rows_have_the_same_bits_on_any_number_of_threads() -> None:
@@ -215,7 +216,7 @@ def test_sums_over_rows_have_the_same_bits_on_any_number_of_threads() -> None:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             gradients = ops.layernorm_backward(dy, x, weight, mean, rstd)
-            results.append([*gradients, *ops.cross_entropy_forward(logits, targets, -1)])
+            results.append([*gradients, *ops.cross_entropy_forward(logits, targets, 1000, -1)])
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:
@@ -241,7 +242,7 @@ def test_tensors_without_elements(version: int) -> None:
         assert dx.shape == (0, 5, 12)
         assert torch.equal(dweight, torch.zeros(12))
         assert torch.equal(dbias, torch.zeros(12))
-        loss, logsumexp = ops.cross_entropy_forward(torch.empty(0, 7), torch.empty(0, dtype=torch.int64), -1)
+        loss, logsumexp = ops.cross_entropy_forward(torch.empty(0, 7), torch.empty(0, dtype=torch.int64), 7, -1)
         assert loss.isnan()
         assert logsumexp.shape == (0,)
 
@@ -266,7 +267,9 @@ def test_shapes_types_and_heads_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="dk has shape"):
         ops.split_heads_backward(torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 6), torch.ones(2, 3, 4, 5))
     with pytest.raises(InputError, match="targets is int32 on cpu where int64 on cpu is needed"):
-        ops.cross_entropy_forward(torch.randn(2, 3), torch.tensor([0, 1], dtype=torch.int32), -1)
+        ops.cross_entropy_forward(torch.randn(2, 3), torch.tensor([0, 1], dtype=torch.int32), 3, -1)
+    with pytest.raises(InputError, match="There are 3 columns of logits for 4 words"):
+        ops.cross_entropy_forward(torch.randn(2, 3), torch.tensor([0, 1]), 4, -1)
     with pytest.raises(InputError, match="bias is bf16 on cpu where fp32"):
         ops.layernorm_forward(x, torch.ones(12), torch.ones(12).bfloat16(), 1e-5)
     with pytest.raises(Unavailable, match="perfkit::gelu_forward has no version for fp64 on cpu"):

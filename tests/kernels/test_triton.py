@@ -33,6 +33,7 @@ OPERATIONS = [
 ]
 # In `make test`, of their large cases too; all others in `make test-full`.
 A_FEW = {"adamw_step", "classifier", "flash_attention_backward", "gelu_forward", "layernorm_backward"}
+ADDS = [o.name for o in OPERATIONS for i in o.implementations if i.language == "triton" and i.accumulates]
 LARGE = {"cross_entropy_forward", "global_norm", "layernorm_backward"}
 SMALL = 20_000  # a case's sizes, multiplied: the interpreter walks through every program of the grid
 
@@ -108,6 +109,24 @@ def test_agrees_with_the_reference_in_bf16(interpreter: Callable[..., Any], name
     agrees(interpreter, name, "bf16")
 
 
+@pytest.mark.parametrize("name", ADDS)
+def test_adds_to_what_is_there(name: str) -> None:
+    """Every output at once, each holding 1 before; on the third case, whose sums go over several blocks."""
+    program = (
+        "import torch\n"
+        "from perfkit.kernels import bind, find, use_version\n"
+        "from perfkit.kernels.checking import Inputs, as_tuple, largest_error, to_fp64\n"
+        f"o = find('{name}')\n"
+        "a = o.inputs(Inputs('fp32', 1), **o.cases[2])\n"
+        "outputs = [torch.ones_like(x) for x in as_tuple(o.allocate(*a))]\n"
+        "with use_version(None, 'triton'):\n"
+        "    bind(o, a, outputs, accumulate=o.signature.outputs)()\n"
+        "expected = as_tuple(o.reference(*map(to_fp64, a)))\n"
+        "print(max(largest_error(x, e + 1) for x, e in zip(outputs, expected)) <= o.tolerance['fp32'])"
+    )
+    assert in_process(program) == "True"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", named(LARGE))
 def test_agrees_on_the_catalogs_large_cases(interpreter: Callable[..., Any], name: str) -> None:
@@ -138,8 +157,8 @@ def test_cross_entropy_leaves_out_ignored_rows(interpreter: Callable[..., Any], 
     logits, targets = torch.randn(9, 101) * 3, torch.randint(0, 101, (9,))
     targets[::2] = ignore_index
     lse = logits.double().logsumexp(-1).float()
-    interpreter("cross_entropy_forward", inputs=(logits, targets, ignore_index))[0].require()
-    arguments = (torch.tensor(-0.75), logits, targets, lse, ignore_index)
+    interpreter("cross_entropy_forward", inputs=(logits, targets, 101, ignore_index))[0].require()
+    arguments = (torch.tensor(-0.75), logits, targets, lse, 101, ignore_index)
     interpreter("cross_entropy_backward", inputs=arguments)[0].require()
     interpreter("classifier", inputs=(logits, targets, 0.5, 101, ignore_index))[0].require()
 
@@ -149,9 +168,9 @@ def test_cross_entropy_of_padded_and_of_no_rows(interpreter: Callable[..., Any])
     logits[:, :4500] = -math.inf
     logits[1, 6000:] = -math.inf
     targets = torch.tensor([5000, 4501, 8999])
-    interpreter("cross_entropy_forward", inputs=(logits, targets, -1))[0].require()
+    interpreter("cross_entropy_forward", inputs=(logits, targets, 9001, -1))[0].require()
     none = torch.full((3,), -1)
-    interpreter("cross_entropy_forward", inputs=(logits[:, 4500:5000], none, -1))[0].require()
+    interpreter("cross_entropy_forward", inputs=(logits[:, 4500:5000], none, 500, -1))[0].require()
 
 
 def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
@@ -162,8 +181,8 @@ def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
         "from perfkit.kernels.checking import poisoned_run\n"
         "run = lambda name, *arguments: poisoned_run(find(name), None, arguments, 'cpu', 'triton')\n"
         "logits, targets = torch.randn(3, 101), torch.tensor([0, 101, -1])\n"
-        "loss, lse = run('cross_entropy_forward', logits, targets, -1)\n"
-        "(gradient,) = run('cross_entropy_backward', torch.ones(()), logits, targets, lse, -1)\n"
+        "loss, lse = run('cross_entropy_forward', logits, targets, 101, -1)\n"
+        "(gradient,) = run('cross_entropy_backward', torch.ones(()), logits, targets, lse, 101, -1)\n"
         "classified, losses = run('classifier', logits, targets, 1.0, 101, -1)\n"
         "print(loss.isnan().item(), *(g.isnan().any(1).tolist() for g in (gradient, classified)), losses[2].item())\n"
         "x, = run('encoder_forward', torch.tensor([[0, 5, -1]]), torch.randn(5, 3), torch.randn(4, 3))\n"
@@ -202,7 +221,7 @@ def test_every_operation_is_there_and_every_swept_block_size_is_right(names: lis
         "    for parameters in bound.sweep[:: max(1, len(bound.sweep) // 2)]:\n"
         "        tensors = [x.clone() for x in a if torch.is_tensor(x)]\n"
         "        outputs = as_tuple(o.allocate(*a))\n"
-        "        bound.using(**parameters)([*tensors, *outputs], o.scalars(*a))\n"
+        "        bound.using(**parameters)([*tensors, *outputs], i.numbers(o.scalars(*a)))\n"
         "        named = dict(zip([o.signature.inputs[j] for j in o.signature.tensors], tensors))\n"
         "        named |= dict(zip(o.signature.outputs, outputs))\n"
         "        errors = [largest_error(named[n], e) for n, e in zip(o.signature.results, expected)]\n"

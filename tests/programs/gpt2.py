@@ -4,6 +4,7 @@ python tests/programs/gpt2.py --size gpt2 --device cuda --dtype bf16 --batch 16 
 """
 
 import argparse
+import dataclasses
 
 import torch
 
@@ -11,6 +12,7 @@ from workloads.gpt2 import GPT2, SIZES
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--size", default="tiny", choices=SIZES)
+parser.add_argument("--layers", type=int, default=0, help="fewer than the size has, for tools that are slow")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
 parser.add_argument("--batch", type=int, default=4)
@@ -22,6 +24,8 @@ args = parser.parse_args()
 
 dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
 sizes = SIZES[args.size]
+if args.layers:
+    sizes = dataclasses.replace(sizes, layers=args.layers)
 model = GPT2(sizes)
 model.initialise(1337)
 model.to(args.device, dtype)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from perfkit import table as kernel_table
-from perfkit.errors import InputError, UnusableProfile
+from perfkit.errors import InputError
 from perfkit.readers.kineto.checks import Expected
 from perfkit.readers.kineto.trace import read_trace
+from perfkit.trace_checks import UnusableProfile
 from tests.readers import damage
 from tests.readers.traces import event, mark, op, training_step, write
 from tests.sweeps import rest

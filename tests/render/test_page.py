@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.bench.results import Bench, Error, Point, Roof, Row, Scaling, Timing
 from perfkit.render import page, textplot
-from perfkit.render.page import Figure, Series
+from perfkit.render.figures import Figure, Series
 from perfkit.render.pages import bench as rendered
 from perfkit.statistics import Estimate
 

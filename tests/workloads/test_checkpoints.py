@@ -12,7 +12,8 @@ import torch
 
 from perfkit.errors import InputError, RunFailed, Unavailable, UsageError
 from perfkit.workloads import find, huggingface, llmc, resolve_settings
-from perfkit.workloads.checkpoints import Checkpoint, load_weights, open_checkpoint
+from perfkit.workloads.checkpoints import load_weights, open_checkpoint
+from perfkit.workloads.weights import Checkpoint
 
 TINY = {"layers": 2, "heads": 2, "channels": 64, "vocabulary": 512, "context": 128}
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from perfkit.backends.catalog import Kernels
 from perfkit.backends.generation import TOKENS, Generation, calls, token_check
 from perfkit.cli.parts.options import alone, prompt_length, whole_numbers
 from perfkit.errors import UsageError
@@ -91,6 +92,24 @@ def test_a_backend_that_is_right_and_a_cache_one_position_off(name, tmp_path):
     assert first["first_step_ns"] > 0
     wrong, _ = verdict(s, tmp_path, str(tmp_path / "off.py"))
     assert {check.name: check.ok for check in wrong.checks}["outputs"] is False
+
+
+@pytest.mark.parametrize(("name", "operator"), [("llama", "gemv"), ("gpt2", "gemv_bias")])
+def test_kernels_decode_by_products_of_one_row(name, operator):
+    """Not the prompt's pass, nor a program that trains; and PyTorch's function is what it was afterwards."""
+    s = settings_of(name, batch_size=1)
+    workload, plain = find(name), torch.nn.functional.linear
+    program = Kernels().prepare(workload, workload.build(s), s)
+    program.generation = Generation(workload, program.model, s)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        tokens = program.forward(workload.batch(s, 0))[0]
+    called = {(e.name, tuple(e.input_shapes[0])) for e in profile.events() if e.input_shapes}
+    rows = {shape[1] for name, shape in called if name == f"perfkit::{operator}"}
+    assert rows == {1}
+    assert any(name == "aten::linear" and shape[1] == PROMPT for name, shape in called)
+    assert torch.nn.functional.linear is plain
+    model, generation, batch = made(s)
+    assert torch.equal(tokens, generation.run(calls(model), batch))
 
 
 def test_tokens_are_followed_to_the_first_that_differs():

@@ -23,8 +23,9 @@ from perfkit.analysis.roofline.roof import TOLERANCE
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules import Case, Circumstances, answers
 from perfkit.hardware.ceilings import Ceilings
-from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest, TraceCheck
+from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
 from perfkit.table import KernelTable
+from perfkit.trace_checks import TraceCheck
 
 if TYPE_CHECKING:
     import pandas as pd

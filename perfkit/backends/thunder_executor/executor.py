@@ -17,6 +17,8 @@ Besides (`library`): linear layers, gradients of embeddings and sums of 16-bit n
 that costs less: on the CPU products into memory on huge pages, on a GPU a long vocabulary padded; a bias's gradient is
 perfkit::bias_gradient.
 
+Cross entropy (`losses`) reads logits in their own precision, in the rows that the head's product made.
+
 Each kernel is a symbol of its own in the executed trace, called as `torch.ops.perfkit.NAME`, so that it shows in the
 trace and in any profiler. A checker says where a kernel applies: dtype and device for which it exists, and the form
 of the operator. Elsewhere the symbol falls through to Thunder's other executors. The forward saves what the backward
@@ -34,10 +36,9 @@ import thunder.clang as clang
 import thunder.torch as ltorch
 from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
-from thunder.core.proxies import TensorProxy
 
 from perfkit import functional
-from perfkit.backends.thunder_executor import library, linear_loss
+from perfkit.backends.thunder_executor import library, linear_loss, losses, transposed
 from perfkit.backends.thunder_executor.registry import (
     KERNELS,
     NAME,
@@ -49,7 +50,7 @@ from perfkit.backends.thunder_executor.registry import (
     use_catalog,
 )
 
-__all__ = ["KERNELS", "NAME", "executor", "library", "linear_loss", "use_catalog"]
+__all__ = ["KERNELS", "NAME", "executor", "library", "linear_loss", "losses", "transposed", "use_catalog"]
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------
@@ -257,37 +258,3 @@ def _gelu_training(x: Any, *, approximate: str = "none") -> Any:
 
 
 claim(ltorch.gelu, "gelu", _gelu_applies, _gelu_inference, _gelu_training)
-
-
-# ---- cross entropy --------------------------------------------------------------------------------------------------
-
-_loss_forward, _loss_backward = kernel_symbol("cross_entropy_forward"), kernel_symbol("cross_entropy_backward")
-
-
-def _loss_applies(
-    logits: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
-) -> bool:  # fmt: skip
-    """Logits (N, V) against one class index a row, averaged, without class weights and label smoothing."""
-    plain = weight is None and size_average is None and reduce is None and reduction == "mean" and label_smoothing == 0
-    rows = isinstance(target, TensorProxy) and target.ndim == 1 and target.dtype == dtypes.int64
-    return plain and rows and logits.ndim == 2 and logits.numel() > 0 and fits("cross_entropy", logits)
-
-
-def _loss_inference(logits: Any, target: Any, *others: Any, ignore_index: int = -100, **keywords: Any) -> Any:
-    return _loss_forward(logits, target, _ignored(others, ignore_index))[0]
-
-
-def _loss_training(logits: Any, target: Any, *others: Any, ignore_index: int = -100, **keywords: Any) -> Any:
-    ignored = _ignored(others, ignore_index)
-    loss, logsumexp = _loss_forward(logits, target, ignored)
-    put_grad(logits, _loss_backward(get_grad(loss), logits, target, logsumexp, ignored))
-    return loss
-
-
-def _ignored(others: tuple[Any, ...], keyword: int) -> int:
-    """`ignore_index`, the third argument after the target: (weight, size_average, ignore_index, …)."""
-    return others[2] if len(others) > 2 else keyword
-
-
-claim(ltorch.cross_entropy, "cross_entropy", _loss_applies, _loss_inference, _loss_training)

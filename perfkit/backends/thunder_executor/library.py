@@ -13,7 +13,7 @@ from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
 from thunder.core.proxies import TensorProxy
 
-from perfkit.backends.thunder_executor.products import FUNCTIONS, padded_width
+from perfkit.backends.thunder_executor.products import FUNCTIONS, linear_forward, padded_width
 from perfkit.backends.thunder_executor.registry import DTYPES, executor, fits, kernel_symbol
 from perfkit.backends.thunder_executor.shapes import like
 
@@ -25,45 +25,20 @@ _bias_gradient = kernel_symbol("bias_gradient")
 _linear, _linear_dx, _linear_dw, _embedding_dw, _pad_rows, _pad_columns, _first_rows, _first_columns = (
     executor.register_operator(function.__name__, meta=meta, fn=function) for function, meta in FUNCTIONS
 )
+PAD_COLUMNS = _pad_columns.name
 
 
 def _linear_applies(x: Any, weight: Any, bias: Any = None) -> bool:
-    """Matrices of one precision on the CPU; on a GPU those that padding makes faster, or of which the bias's gradient
-    is a sum over many rows."""
-    tensors = [x, weight] if bias is None else [x, weight, bias]
-    wanted = x.device.type == "cpu" or bias is not None or _padded(weight) != weight.shape[0]
-    return x.ndim >= 2 and wanted and fits("bias_gradient", *tensors)
+    """Matrices of one precision on the CPU; on a GPU those of which the bias's gradient is a sum over many rows."""
+    wanted = x.device.type == "cpu" or bias is not None
+    return wanted and _fit(x, weight, bias)
 
 
-def _padded(weight: Any) -> int:
-    """The rows that a weight (M, K) should have for the products of its device."""
-    fast = weight.dtype in _SIXTEEN_BITS or torch.get_float32_matmul_precision() != "highest"
-    on_gpu = weight.device.type == "cuda" and fast and weight.dtype != dtypes.float64
-    return padded_width(weight.shape[0], weight.dtype.bytes) if on_gpu else int(weight.shape[0])
-
-
-def _linear_inference(x: Any, weight: Any, bias: Any = None) -> Any:
-    if (padded := _padded(weight)) == weight.shape[0]:
-        return _linear(x, weight, bias)
-    y = _linear(x, _pad_rows(weight, padded), None if bias is None else _pad_rows(bias, padded))
-    return _first_columns(y, weight.shape[0])
-
-
-def _linear_padded(x: Any, weight: Any, bias: Any, padded: int) -> Any:
-    """With its gradients, by products of matrices with `padded` rows and columns instead of M."""
-    rows, wide = weight.shape[0], _pad_rows(weight, padded)
-    y = _first_columns(_linear(x, wide, None if bias is None else _pad_rows(bias, padded)), rows)
-    dy = _pad_columns(get_grad(y), padded)
-    put_grad(x, _linear_dx(dy, wide))
-    put_grad(weight, _first_rows(_linear_dw(dy, x), rows))
-    if bias is not None:
-        put_grad(bias, _first_rows(_bias_gradient(dy), rows))
-    return y
+def _fit(x: Any, weight: Any, bias: Any = None) -> bool:
+    return x.ndim >= 2 and fits("bias_gradient", *([x, weight] if bias is None else [x, weight, bias]))
 
 
 def _linear_training(x: Any, weight: Any, bias: Any = None) -> Any:
-    if (padded := _padded(weight)) != weight.shape[0]:
-        return _linear_padded(x, weight, bias, padded)
     y = _linear(x, weight, bias)
     dy = get_grad(y)
     put_grad(x, _linear_dx(dy, weight))
@@ -74,8 +49,64 @@ def _linear_training(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 executor.register_implementation(
-    ltorch.linear, checker=_linear_applies, execution_transform=_linear_inference, grad_transform=_linear_training
+    ltorch.linear, checker=_linear_applies, execution_transform=_linear, grad_transform=_linear_training
 )
+
+
+# ---- products of padded matrices -------------------------------------------------------------------------------------
+
+
+def padded(weight: Any) -> int:
+    """The rows that a weight (M, K) should have for the products of its device."""
+    fast = weight.dtype in _SIXTEEN_BITS or torch.get_float32_matmul_precision() != "highest"
+    on_gpu = weight.device.type == "cuda" and fast and weight.dtype != dtypes.float64
+    return padded_width(weight.shape[0], weight.dtype.bytes) if on_gpu else int(weight.shape[0])
+
+
+def pads(bound: Any) -> bool:
+    """Whether a symbol of a captured trace is a linear layer whose product is padded."""
+    linear = bound.sym.id == ltorch.linear.id and len(bound.args) >= 2 and not bound.kwargs
+    return linear and _fit(*bound.args) and padded(bound.args[1]) != bound.args[1].shape[0]
+
+
+def _wide_inference(x: Any, weight: Any, bias: Any, columns: int) -> Any:
+    return _linear(x, _pad_rows(weight, columns), None if bias is None else _pad_rows(bias, columns))
+
+
+def _wide_training(x: Any, weight: Any, bias: Any, columns: int) -> Any:
+    """With its gradients, by products of matrices with `columns` rows and columns instead of M."""
+    rows, wide = weight.shape[0], _pad_rows(weight, columns)
+    y = _linear(x, wide, None if bias is None else _pad_rows(bias, columns))
+    dy = get_grad(y)
+    put_grad(x, _linear_dx(dy, wide))
+    put_grad(weight, _first_rows(_linear_dw(dy, x), rows))
+    if bias is not None:
+        put_grad(bias, _first_rows(_bias_gradient(dy), rows))
+    return y
+
+
+def _first_columns_training(wide: Any, columns: int) -> Any:
+    y = _first_columns(wide, columns)
+    put_grad(wide, _pad_columns(get_grad(y), wide.shape[-1]))
+    return y
+
+
+# x (…, K), weight (M, K), bias (M) or None → (…, Mp): a padded product as it is, for what can read it so.
+_wide_linear = executor.register_operator(
+    "wide_linear", meta=lambda x, weight, bias, columns: like(x, (*x.shape[:-1], columns)), fn=linear_forward
+)
+executor.register_implementation(_wide_linear, execution_transform=_wide_inference, grad_transform=_wide_training)
+executor.register_implementation(
+    _first_columns, execution_transform=_first_columns, grad_transform=_first_columns_training
+)
+
+
+def wide_linear_symbols(x: Any, weight: Any, bias: Any, wide: Any, y: Any) -> list[Any]:
+    """For a captured trace: the product `wide` (…, Mp) and its first columns, the linear layer's `y` (…, M)."""
+    return [
+        _wide_linear.bind(x, weight, bias, wide.shape[-1], output=wide),
+        _first_columns.bind(wide, y.shape[-1], output=y),
+    ]
 
 
 # ---- embeddings ------------------------------------------------------------------------------------------------------

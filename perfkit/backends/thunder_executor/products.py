@@ -28,6 +28,8 @@ from perfkit.kernels.memory import empty, on_cache_lines
 
 def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (…, K) · Wᵀ + b, W (M, K) → (…, M)."""
+    if x.is_cuda:
+        return torch.nn.functional.linear(x, weight, bias)
     if onednn_is_faster(x.dtype, x.device, x.numel() // x.shape[-1] * weight.shape[0]):
         return onednn_linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
     y = empty((*x.shape[:-1], weight.shape[0]), x.dtype, x.device)
@@ -44,6 +46,8 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 def linear_input_gradient(dy: Tensor, weight: Tensor) -> Tensor:
     """dy (…, M) · W (M, K) → (…, K)."""
+    if dy.is_cuda:
+        return torch.matmul(dy, weight)
     if onednn_is_faster(dy.dtype, dy.device, dy.numel() // dy.shape[-1] * weight.shape[1]):
         return onednn_linear(dy.flatten(0, -2), weight.t()).unflatten(0, dy.shape[:-1])
     dx = empty((*dy.shape[:-1], weight.shape[1]), dy.dtype, dy.device)
@@ -53,6 +57,8 @@ def linear_input_gradient(dy: Tensor, weight: Tensor) -> Tensor:
 
 def linear_weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     """dy (…, M), x (…, K) → (M, K), summed over the rest."""
+    if dy.is_cuda:
+        return torch.mm(dy.flatten(0, -2).t(), x.flatten(0, -2))
     if onednn_is_faster(dy.dtype, dy.device, dy.shape[-1] * x.shape[-1]):
         return onednn_linear(dy.flatten(0, -2).t(), x.flatten(0, -2).t())
     dweight = empty((dy.shape[-1], x.shape[-1]), dy.dtype, dy.device)
@@ -80,9 +86,9 @@ def pad_rows(x: Tensor, rows: int) -> Tensor:
     return torch.cat([x, x.new_zeros(rows - x.shape[0], *x.shape[1:])])
 
 
-def pad_columns(x: Tensor, columns: int) -> Tensor:
-    """x (…, M) → (…, Mp), Mp = `columns`, zeros behind."""
-    return torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
+def pad_columns(x: Tensor | None, columns: int) -> Tensor | None:
+    """x (…, M) → (…, Mp), Mp = `columns`, zeros behind; None, a gradient that nobody gave, stays None."""
+    return None if x is None else torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
 
 
 def first_rows(x: Tensor, rows: int) -> Tensor:

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from thunder.core import dtypes
 from thunder.core.proxies import TensorProxy
 from thunder.extend import OperatorExecutor, register_executor
@@ -31,7 +30,7 @@ KERNELS: dict[str, tuple[str, str]] = {}
 
 def kernel_symbol(name: str) -> Any:
     """Register the operator `torch.ops.perfkit.NAME` as a symbol of the executor."""
-    return executor.register_operator(name, meta=META[name], fn=getattr(torch.ops.perfkit, name).default)
+    return executor.register_operator(name, meta=META[name], fn=kernels.direct(name))
 
 
 def composite(function: Callable[..., Any], plain: Any) -> Any:

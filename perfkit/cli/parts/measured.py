@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import tempfile
@@ -69,7 +70,8 @@ def folder_for(out: Path | None, texts: Sequence[str]) -> Path:
 def programs(
     texts: Sequence[str], backend: str, asked: dict[str, Any], skip: bool
 ) -> list[tuple[Program, str, dict[str, str]]]:
-    """A side for each workload and backend: the program, the run folder that it belongs to, and what is unavailable."""
+    """A side for each workload, list of executors and backend: the program, the run folder that it belongs to, and what
+    is unavailable."""
     from perfkit.cli.parts import options
     from perfkit.compare.launching import Program
     from perfkit.workloads import loader
@@ -77,14 +79,15 @@ def programs(
 
     given = dict(asked)
     dimensions = options.dimensions(given.pop("dim"))
-    executors = tuple(options.names(given.pop("executors")))
+    lists = list(dict.fromkeys(options.executors(text) for text in given.pop("executors"))) or [()]
     kernel_dirs = tuple(str(k) for k in given.pop("kernels"))
     named = options.named(options.names(backend))
     stems = [Path(text).stem for text in texts]
     titles = stems if len(set(stems)) == len(stems) else list(texts)
     found = []
-    for number, text in enumerate(texts):
-        chosen = loader.find(text)
+    runs = list(itertools.product(range(len(texts)), lists))
+    for run, (number, executors) in enumerate(runs, start=1):
+        chosen = loader.find(texts[number])
         settings = resolve_settings(
             chosen,
             dimensions=dict(dimensions),
@@ -95,9 +98,11 @@ def programs(
             **given,
         )
         unavailable = options.unavailable_of(named, settings, skip)
-        folder = "run" if len(texts) == 1 else f"run-{number + 1}"
+        folder = "run" if len(runs) == 1 else f"run-{run}"
+        by = ",".join(executors) or "default executors"
         for name, found_by in named.items():
-            words = [titles[number] if len(texts) > 1 else "", name if len(named) > 1 or len(texts) == 1 else ""]
+            backends = len(named) > 1 or len(runs) == 1
+            words = [titles[number] if len(texts) > 1 else "", name if backends else "", by if len(lists) > 1 else ""]
             label = " ".join(filter(None, words))
             if name not in unavailable:
                 found.append((Program(label, settings, found_by), folder, unavailable))

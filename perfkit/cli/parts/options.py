@@ -55,7 +55,10 @@ CompileMode = Annotated[
     str, typer.Option(help="Mode of torch.compile: default, reduce-overhead, max-autotune.", rich_help_panel=WORK)
 ]
 Executors = Annotated[
-    str, typer.Option(help="Thunder's executors, by priority, separated by commas.", rich_help_panel=WORK)
+    str,
+    typer.Option(
+        help="Thunder's executors by priority, separated by commas; default: its own list.", rich_help_panel=WORK
+    ),
 ]
 Ranks = Annotated[
     int, typer.Option(help="Processes that train together, each on a GPU or a share of the CPU.", rich_help_panel=WORK)
@@ -144,6 +147,11 @@ def alone(given: dict[str, Any]) -> None:
 
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def executors(text: str) -> tuple[str, ...]:
+    """Thunder's executors by priority; () for its own list, which is `default` as well."""
+    return () if text.strip() == "default" else tuple(names(text))
 
 
 def named(given: list[str]) -> dict[str, str]:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 VECTOR_BYTES = 16  # the widest access of one thread
+SUM_WARPS = 8  # of a block that sums over rows
+SUM_BLOCKS = 4  # of a multiprocessor, with up to 64 registers a thread
 SYSTEM_SHARED_BYTES = 2048  # of a block, for what the kernel and the system need themselves
 
 
@@ -120,6 +122,27 @@ class Host:
         """Uninitialised memory for `count` elements of `item` bytes, for this call's launches alone."""
         self.scratches.append(max(count, 1) * item)
         return Argument(self.values + len(self.scratches) - 1)
+
+    def sum_columns(
+        self,
+        kernel: str,
+        per_block: tuple[int, int],
+        tensors: tuple[Argument, ...],
+        sums: Argument,
+        N: int,
+        M: int,
+        *sizes: int,
+        add: int = 0,
+    ) -> None:
+        """Sums over N rows of M columns by a kernel of `sum_columns` (rows.cuh), on as many parts of the rows as fill
+        the GPU, and then of the parts into `sums`. `per_block`: columns of a block, and rows of a warp at once."""
+        columns, rows = per_block
+        tiles = ceil(M, columns)
+        blocks = SUM_BLOCKS * self.device.multiprocessors
+        parts = max(1, min(ceil(N, SUM_WARPS * rows), ceil(blocks, max(tiles, 1))))
+        memory = self.scratch(parts * M)
+        self.launch(kernel, (tiles, parts), 32 * SUM_WARPS, *tensors, memory, N, M, *sizes)
+        self.launch("bias_gradient_sum<T>", ceil(M, 32), 1024, memory, sums, parts, M, add)
 
     def launch(
         self,

@@ -78,8 +78,9 @@ def compiled(
     launch = getattr(load_content_module("kernels", operation.source_path(implementation)), implementation.symbol)
     allocated = operation.allocate(*without_memory)
     outputs: tuple[Tensor, ...] = (allocated,) if isinstance(allocated, torch.Tensor) else tuple(allocated)
+    numbers = implementation.numbers(operation.scalars(*without_memory))
     with _recording(capability) as found:
-        launch(*tensors, *outputs, *operation.scalars(*without_memory), itemsize=ITEM_SIZES[dtype])
+        launch(*tensors, *outputs, *numbers, itemsize=ITEM_SIZES[dtype])
     return [
         Compiled(k.metadata.name, capability, k.metadata.num_warps, k.metadata.shared, k.asm["ptx"], k.asm["cubin"])
         for k in found

@@ -14,6 +14,7 @@ from perfkit.compare.results import (
     Condition,
     Exchange,
     Pair,
+    Served,
     SideResult,
     Tested,
     TreeLine,
@@ -139,6 +140,8 @@ def _of_pair(pair: Pair, several: bool, limit: int | None) -> Iterator[Table]:
         yield _waterfall(pair, about)
     if pair.tested:
         yield _tested(pair.tested, about)
+    if pair.served:
+        yield _served(pair, about, limit)
     if pair.exchanges:
         yield _exchanges(pair, about, limit)
 
@@ -226,7 +229,28 @@ def _exchanges(pair: Pair, about: str, limit: int | None) -> Table:
     )  # fmt: skip
 
 
-def _part(exchange: Exchange) -> str:
+def _served(pair: Pair, about: str, limit: int | None) -> Table:
+    rows = pair.served[:limit]
+    judged = [s.tested.judgement for s in rows]
+    times = [(s.tested.first, s.tested.second) for s in rows]
+    scale = column_scale([v for both in times for v in both], "ns")
+    shown = [s.best or j.verdict for s, j in zip(rows, judged, strict=True)]
+    left = len(pair.served) - len(rows)
+    return table(
+        f"Which executors serve which part best{about}",
+        words("part of the model", [_part(s) for s in rows], name=True),
+        figures(_head(pair.first), [one for one, _ in times], "ns", scale=scale),
+        figures(_head(pair.second), [other for _, other in times], "ns", scale=scale),
+        Column("change", tuple(Cell(_change(j.ratio)) for j in judged)),
+        Column("95 % CI", tuple(Cell(_span(j.low, j.high), "dim") for j in judged), priority=1),
+        words("best", [_head(name) for name in shown], ["strong" if s.best else "dim" for s in rows]),
+        words("why", [s.why or s.tested.judgement.why for s in rows], least=20),
+        notes=["Kernel time a step, judged over launches, all parts corrected together; parts below 1 % are left out.",
+               *([f"{left} more parts are not shown: --limit 0 shows all."] if left else [])],
+    )  # fmt: skip
+
+
+def _part(exchange: Exchange | Served) -> str:
     return " · ".join(filter(None, (exchange.pass_, exchange.module, exchange.operator)))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from perfkit import units
-from perfkit.analysis.sweep import STEPS, Growth, Member, Sweep, cost_ns, lines
+from perfkit.analysis.sweep import STEPS, Growth, Member, Sweep, cost_ns, lines, scaling
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
-from perfkit.render.page import Figure, Page, Section, Series
+from perfkit.render.figures import Figure, Series
+from perfkit.render.page import Page, Section
 
 _STATUS = {"ok": ("✓ correct", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
 
@@ -24,7 +25,8 @@ _VAGUE = 1.0  # an interval of the exponent that is wider says nothing: it holds
 def page(sweep: Sweep) -> Page:
     """Tables and plots of the whole sweep."""
     names = list(dict.fromkeys(m.name for p in sweep.points for m in p.members))
-    sections = [Section(table=_of_backend(sweep, name)) for name in names]
+    sections = [Section(table=_published(sweep))] if len(names) > 1 or _several(sweep) else []
+    sections += [Section(table=_of_backend(sweep, name)) for name in names]
     sections += [Section(table=_growth(sweep))] if sweep.growth else []
     sections += [Section(figures=list(_figures(sweep, axis))) for axis in sweep.numeric if len(sweep.axes[axis]) > 1]
     axes = [f"{name} {', '.join(values)}" for name, values in sweep.axes.items()]
@@ -64,6 +66,43 @@ def _verdict(sweep: Sweep) -> Iterator[str]:
 
 def _whose(axis: str) -> str:
     return "all steps'" if axis == STEPS else "a step's"
+
+
+def _several(sweep: Sweep) -> bool:
+    return any(p.devices > 1 for p in sweep.points)
+
+
+def _published(sweep: Sweep) -> Table:
+    """The table that people publish: a row for each backend on so many devices."""
+    rows = [(p, m) for p in sweep.points for m in p.members]
+    steps = [m.step for _, m in rows]
+    scale = units.scale_for([s.value for s in steps if s], "ns")
+    spans = [f"{scale.number(s.low)}–{scale.number(s.high)}" if s else units.ABSENT for s in steps]
+    rates = [m.samples_per_second for _, m in rows]
+    others = [{k: v for k, v in p.values.items() if k not in ("ranks", "parallel")} for p, _ in rows]
+    varied = [words("run", [_words(o) for o in others])] if any(others) else []
+    several = _several(sweep)
+    ways = [words("shared by", [p.parallel for p, _ in rows])] if several else []
+    shares = [scaling(sweep, p, m) for p, m in rows]
+    scaled = [figures("scaling", shares, "%")] if several else []
+    notes = ["Memory is the peak of one device, the one that takes most."] + [
+        "Scaling: samples a second and device, of those on the fewest devices."
+    ] * several
+    return table(
+        "Backends and devices",
+        words("backend", [m.name for _, m in rows], ["strong"] * len(rows), name=True),
+        *varied,
+        figures("devices", [p.devices for p, _ in rows], "count"),
+        *ways,
+        Column("result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for _, m in rows), numeric=False),
+        figures("a step", [s.value if s else None for s in steps], "ns", scale=scale),
+        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, priority=2),
+        figures(f"{sweep.sample_name}/s", rates, "count"),
+        *scaled,
+        figures("MFU", [m.mfu for _, m in rows], "%", priority=1),
+        figures("memory", [m.peak_memory_bytes for _, m in rows], "B"),
+        notes=notes,
+    )
 
 
 def _of_backend(sweep: Sweep, name: str) -> Table:

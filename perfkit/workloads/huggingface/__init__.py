@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import InputError, UsageError
-from perfkit.workloads.checkpoints import Checkpoint
 from perfkit.workloads.huggingface import files, gpt2, llama
+from perfkit.workloads.weights import Checkpoint
 
 if TYPE_CHECKING:
     import torch

@@ -18,8 +18,8 @@ from typing import BinaryIO
 import numpy as np
 
 from perfkit.errors import InputError
-from perfkit.workloads.checkpoints import Checkpoint
 from perfkit.workloads.llmc import header as files
+from perfkit.workloads.weights import Checkpoint
 
 FP32, BF16, UNPADDED = 3, 5, 1
 _VERSIONS = {UNPADDED: "fp32, unpadded", FP32: "fp32", BF16: "bf16"}

@@ -247,9 +247,10 @@ template <int BLOCKS> DEVICE float sum_over_cluster(float sum) {
 
 /* ---- sums over rows --------------------------------------------------------------------------------------------- */
 
-/* out[c] = Σ over p of parts[p · stride + c], in a fixed order. A block of 1024 threads takes 32 columns from `first` on. */
+/* out[c] = Σ over p of parts[p · stride + c], in a fixed order, or with `add` that and what is there. A block of 1024
+ * threads takes 32 columns from `first` on. */
 template <class T>
-DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64 first, int64 columns) {
+DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64 first, int64 columns, bool add = false) {
     __shared__ float of_warp[32][33];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64 c = first + lane;
@@ -261,5 +262,45 @@ DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64
     of_warp[warp][lane] = sum;
     __syncthreads();
     sum = over_warp<Sum>(of_warp[lane][warp]); /* a warp adds one column */
-    if (lane == 0 && first + warp < columns) put(out + first + warp, sum);
+    out += first + warp;
+    if (lane == 0 && first + warp < columns) put(out, add ? get(out) + sum : sum);
+}
+
+template <class T> __global__ void bias_gradient_sum(const float *parts, T *db, int64 count, int64 M, int64 add) {
+    sum_parts(parts, db, (int)count, M, (int64)blockIdx.x * 32, M, add);
+}
+
+/* parts[p][c] = the sum of column c over the rows of part p = blockIdx.y, of N rows of M columns. A block of 256 threads
+ * takes 32 · WIDTH columns, a warp every eighth row of its part, ROWS of them under way at once: terms.load(held, row, c)
+ * starts one, terms.give(held, row, c, v) ends it with what is added. */
+template <int WIDTH, int ROWS, class Terms> DEVICE void sum_columns(float *parts, int64 N, int64 M, const Terms &terms) {
+    __shared__ float of_warp[8][32 * WIDTH];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64 column = ((int64)blockIdx.x * 32 + lane) * WIDTH, step = gridDim.y * 8;
+    float sum[WIDTH] = {};
+    if (column < M)
+        for (int64 row = blockIdx.y * 8 + warp; row < N; row += step * ROWS) {
+            typename Terms::Held held[ROWS];
+#pragma unroll
+            for (int k = 0; k < ROWS; k++)
+                if (row + k * step < N) terms.load(held[k], row + k * step, column);
+#pragma unroll
+            for (int k = 0; k < ROWS; k++) {
+                if (row + k * step >= N) continue;
+                float v[WIDTH];
+                terms.give(held[k], row + k * step, column, v);
+#pragma unroll
+                for (int j = 0; j < WIDTH; j++) sum[j] += v[j];
+            }
+        }
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) of_warp[warp][j * 32 + lane] = sum[j]; /* neighbouring lanes, neighbouring banks */
+    __syncthreads();
+    for (int i = threadIdx.x; i < 32 * WIDTH; i += 256) {
+        int64 c = (int64)blockIdx.x * 32 * WIDTH + i;
+        if (c >= M) return;
+        float total = 0.0f;
+        for (int w = 0; w < 8; w++) total += of_warp[w][i % WIDTH * 32 + i / WIDTH];
+        parts[blockIdx.y * M + c] = total;
+    }
 }

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfkit.errors import UnusableProfile
 from perfkit.readers.kineto.checks import amounts, clock, marks, pairs, steps
 from perfkit.readers.kineto.checks.evidence import Evidence, Expected, Found
-from perfkit.run_folder import TraceCheck
+from perfkit.trace_checks import TraceCheck, UnusableProfile
 
 __all__ = ["Evidence", "Expected", "refuse", "run"]
 

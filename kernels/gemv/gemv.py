@@ -1,0 +1,104 @@
+"""Products of a few rows with a weight, as decoding needs them: the weight is read once, by rows, at memory's speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, Cost
+from perfkit.kernels import Family, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    product = x @ weight.T
+    return product if bias is None else product + bias
+
+
+def cost(call: Call) -> Cost:
+    """2 FLOP a product and its sum; 1 more an output where a bias is added."""
+    x, weight = call.tensor(0), call.tensor(1)
+    outputs = x.numel // max(weight.shape[1], 1) * weight.shape[0]
+    flop = {f"matrix_{x.dtype}": 2.0 * outputs * weight.shape[1]}
+    if len(call.tensors) > 2:
+        flop[f"vector_{x.dtype}"] = float(outputs)
+    return Cost(flop, sum(t.nbytes for t in call.tensors), outputs * ITEM_BYTES[x.dtype])
+
+
+def inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    return make.normal(N, K), make.normal(M, K)
+
+
+def bias_inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    return *inputs(make, N, K, M), make.normal(M)
+
+
+def sizes(x: Tensor, weight: Tensor, *_: Any) -> tuple[int, int, int]:
+    """N, K, M."""
+    m, k = weight.shape
+    return x.numel() // max(k, 1), k, m
+
+
+# One of each, sizes beside a multiple of the vector width, rows beside those taken together, a long row, many outputs.
+CASES = (
+    {"N": 1, "K": 1, "M": 1},
+    {"N": 3, "K": 33, "M": 7},
+    {"N": 1, "K": 768, "M": 2304},
+    {"N": 5, "K": 3328, "M": 70},
+    {"N": 8, "K": 64, "M": 515},
+)
+LEGEND = {"...": "any dimensions, N rows in all: few", "K": "columns", "M": "outputs of a row"}
+V2 = "four rows of the weight at once, the next four asked of memory meanwhile; threads over pieces"
+V3 = "as many threads an output as fill the GPU, loads of each under way together; outputs share what they read of x"
+ONE_STREAM = "blocks of outputs, the weight read once for all rows"
+
+FAMILY = Family(
+    name="gemv",
+    text=__doc__,
+    legend=LEGEND,
+    operations=(
+        Operation(
+            name="gemv",
+            category="matmul",
+            schema="(Tensor x, Tensor weight) -> (Tensor y)",
+            formula="y = x·weightᵀ",
+            shapes={"x": "... K", "weight": "M K", "y": "... M"},
+            reference=reference,
+            scalars=sizes,
+            inputs=inputs,
+            cases=CASES,
+            cost=cost,
+            implementations=(
+                Implementation(1, "c", "gemv.c", "gemv_v1", "three loops"),
+                Implementation(2, "c", "gemv.c", "gemv_v2", V2),
+                Implementation(1, "cuda", "gemv.cu", "gemv_v1", "one thread an output"),
+                Implementation(2, "cuda", "gemv.cu", "gemv_v2", "one warp an output, 16-byte accesses"),
+                Implementation(3, "cuda", "gemv.cu", "gemv_v3", V3),
+                Implementation(1, "triton", "gemv_triton.py", "gemv", ONE_STREAM),
+            ),
+        ),
+        Operation(
+            name="gemv_bias",
+            category="matmul",
+            schema="(Tensor x, Tensor weight, Tensor bias) -> (Tensor y)",
+            formula="y = x·weightᵀ + bias",
+            shapes={"x": "... K", "weight": "M K", "bias": "M", "y": "... M"},
+            reference=reference,
+            scalars=sizes,
+            inputs=bias_inputs,
+            cases=CASES,
+            cost=cost,
+            implementations=(
+                Implementation(1, "c", "gemv.c", "gemv_bias_v1", "three loops"),
+                Implementation(2, "c", "gemv.c", "gemv_bias_v2", V2),
+                Implementation(1, "cuda", "gemv.cu", "gemv_bias_v1", "one thread an output"),
+                Implementation(2, "cuda", "gemv.cu", "gemv_bias_v2", "one warp an output, 16-byte accesses"),
+                Implementation(3, "cuda", "gemv.cu", "gemv_bias_v3", V3),
+                Implementation(1, "triton", "gemv_triton.py", "gemv_bias", ONE_STREAM),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,27 @@
+"""Changes of whole traces that thunder-llmc makes, where a claim of one symbol cannot: a transform of Thunder's.
+
+Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder.core.trace import TraceTag
+from thunder.core.transforms import Transform
+
+from perfkit.backends.thunder_executor import absent, losses, transposed
+
+
+class Rewriting(Transform):
+    """Products take what is transposed for them as it is, and losses what the head's product made; gradients that
+    nobody gave count as zero without being made."""
+
+    def transform_traces_pre_prologue(
+        self, prologue_trace: Any, computation_trace: Any, epilogue_trace: Any, **kwargs: Any
+    ) -> Any:
+        return prologue_trace, transposed.joined(losses.claimed(computation_trace)), epilogue_trace
+
+    def transform_trace_post_optimization(self, computation_trace: Any, **kwargs: Any) -> Any:
+        tag = TraceTag.BACKWARD  # type: ignore[attr-defined]  # an enumeration that mypy does not see through
+        return absent.tolerated(computation_trace) if tag in computation_trace.tags else computation_trace
