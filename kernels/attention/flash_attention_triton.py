@@ -126,7 +126,7 @@ def _along_queries(
     """Go along the queries [start, stop) of GROUP heads, one after the other in one loop, which is pipelined."""
     key = first_key + tl.arange(0, OWN)
     blocks = tl.cdiv(tl.maximum(stop - start, 0), OTHER)
-    for n in range(0, GROUP * blocks):
+    for n in range(GROUP * blocks):
         head = first_head
         first = start + n * OTHER
         if GROUP > 1:
@@ -164,8 +164,8 @@ def flash_attention_backward_keys_kernel(
     dkeys = tl.zeros((OWN, D), tl.float32)
     dvalues = tl.zeros((OWN, D), tl.float32)
     dkeys, dvalues = _along_queries(
-        keys, values, q, dy, lse, delta, dkeys, dvalues, head * GROUP, first, first, tl.minimum(first + OWN, time), time,
-        factor, GROUP, SIZE, D, OWN, OTHER, True, PRECISION,
+        keys, values, q, dy, lse, delta, dkeys, dvalues, head * GROUP, first, first, tl.minimum(first + OWN, time),
+        time, factor, GROUP, SIZE, D, OWN, OTHER, True, PRECISION,
     )  # fmt: skip
     dkeys, dvalues = _along_queries(
         keys, values, q, dy, lse, delta, dkeys, dvalues, head * GROUP, first, first + OWN, time, time,
