@@ -41,6 +41,7 @@ class LlamaByHand(LanguageStep):
     def __init__(self, model: Any, settings: Settings) -> None:
         sizes, rotary = model.sizes, model.model.rotary
         self.width = sizes.width
+        self.logits_inside = sizes.logits == "inside"
         self.of_keys = sizes.kv_heads * sizes.head_size
         super().__init__(model, settings, sizes.heads, sizes.kv_heads, sizes.norm_eps)
         self.angles = [table[: self.sizes[1]] for table in (rotary.cos, rotary.sin)]  # (T, HS / 2)

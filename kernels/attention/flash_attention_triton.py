@@ -119,18 +119,26 @@ def flash_attention_products_kernel(dy, y, delta, time, SIZE: tl.constexpr, D: t
 
 @triton.jit
 def _along_queries(
-    keys, values, q, dy, lse, delta, dkeys, dvalues, first_key, start, stop, time, factor,
-    SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
+    keys, values, q, dy, lse, delta, dkeys, dvalues, first_head, first_key, start, stop, time, factor,
+    GROUP: tl.constexpr, SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
     DIAGONAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
+    """Go along the queries [start, stop) of GROUP heads, one after the other in one loop, which is pipelined."""
     key = first_key + tl.arange(0, OWN)
-    for first in range(start, stop, OTHER):
+    blocks = tl.cdiv(tl.maximum(stop - start, 0), OTHER)
+    for n in range(GROUP * blocks):
+        head = first_head
+        first = start + n * OTHER
+        if GROUP > 1:
+            head = (first_head + n // blocks).to(tl.int64)
+            first = start + n % blocks * OTHER
         first = tl.multiple_of(first, OTHER)
+        rows = head * time
         row = first + tl.arange(0, OTHER)
-        query = _load(q, first, time, SIZE, D, OTHER, False)
-        upstream = _load(dy, first, time, SIZE, D, OTHER, False)
-        base = tl.load(lse + row, mask=row < time, other=float("inf")) * 1.4426950408889634
-        product = tl.load(delta + row, mask=row < time, other=0.0)
+        query = _load(q + rows * SIZE, first, time, SIZE, D, OTHER, False)
+        upstream = _load(dy + rows * SIZE, first, time, SIZE, D, OTHER, False)
+        base = tl.load(lse + rows + row, mask=row < time, other=float("inf")) * 1.4426950408889634
+        product = tl.load(delta + rows + row, mask=row < time, other=0.0)
         score = _dot(keys, tl.trans(query), None, PRECISION)  # OWN keys × OTHER queries
         weight = tl.math.exp2(score * factor - base[None, :])
         if DIAGONAL:
@@ -147,25 +155,22 @@ def flash_attention_backward_keys_kernel(
     dy, q, k, v, lse, delta, dk, dv, time, scale, factor, GROUP: tl.constexpr,
     SIZE: tl.constexpr, D: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of one block of keys: of each head of queries that shares them its diagonal queries, then all later."""
+    """dk and dv of one block of keys: the diagonal queries of each head that shares them, then all later ones."""
     first = tl.program_id(1) * OWN
-    own = tl.program_id(0).to(tl.int64) * time * SIZE
+    head = tl.program_id(0).to(tl.int64)
+    own = head * time * SIZE
     keys = _load(k + own, first, time, SIZE, D, OWN, False)
     values = _load(v + own, first, time, SIZE, D, OWN, False)
     dkeys = tl.zeros((OWN, D), tl.float32)
     dvalues = tl.zeros((OWN, D), tl.float32)
-    after = tl.minimum(first + OWN, time)
-    for member in range(GROUP):
-        head = (tl.program_id(0) * GROUP + member).to(tl.int64) * time
-        base = head * SIZE
-        dkeys, dvalues = _along_queries(
-            keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first, after, time,
-            factor, SIZE, D, OWN, OTHER, True, PRECISION,
-        )  # fmt: skip
-        dkeys, dvalues = _along_queries(
-            keys, values, q + base, dy + base, lse + head, delta + head, dkeys, dvalues, first, first + OWN, time, time,
-            factor, SIZE, D, OWN, OTHER, False, PRECISION,
-        )  # fmt: skip
+    dkeys, dvalues = _along_queries(
+        keys, values, q, dy, lse, delta, dkeys, dvalues, head * GROUP, first, first, tl.minimum(first + OWN, time),
+        time, factor, GROUP, SIZE, D, OWN, OTHER, True, PRECISION,
+    )  # fmt: skip
+    dkeys, dvalues = _along_queries(
+        keys, values, q, dy, lse, delta, dkeys, dvalues, head * GROUP, first, first + OWN, time, time,
+        factor, GROUP, SIZE, D, OWN, OTHER, False, PRECISION,
+    )  # fmt: skip
     _store(dk + own, dkeys * scale, first, time, SIZE, D, OWN)
     _store(dv + own, dvalues, first, time, SIZE, D, OWN)
 

@@ -10,7 +10,7 @@ from perfkit.errors import UsageError
 _MODEL = {"C": 768, "NH": 12, "NKV": 12, "HS": 64, "V": 50257, "Vp": 50304, "M": 768}
 _BATCH = {"cpu": {"B": 4, "T": 64}, "cuda": {"B": 8, "T": 1024}}
 # Letters that mean something else in some operations: multiples of B·T, or a number of their own.
-_ROWS = ("activation", "bias", "cross_entropy", "softmax")
+_ROWS = ("activation", "bias", "cross_entropy", "linear_cross_entropy", "softmax")
 _ELEMENTS = {"gelu": 4 * 768, "residual": 768}
 _PARAMETERS = 7_077_888  # of one block's weights: what the optimizer gets as one tensor would be a little less
 STEPS = 9

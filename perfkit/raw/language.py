@@ -23,11 +23,11 @@ from perfkit.raw.arena import Arena
 from perfkit.raw.attention import Attention, Shapes, alike
 from perfkit.raw.calls import at, product
 from perfkit.raw.fastest_attention import fastest
+from perfkit.raw.head import ChunkedHead, Head, WholeHead
 from perfkit.raw.model import Names, Norm
 from perfkit.raw.step import RawStep
 from perfkit.run_folder import Settings
 
-IGNORED = -1  # a target that does not count
 # The logits' rows begin on 16-byte boundaries then: the tensor cores' products need that. V = 50257 becomes 50304.
 PADDED_TO = 64
 FLASH_DEVICES = ("cuda",)  # where attention in one kernel is fast
@@ -45,6 +45,7 @@ class LanguageStep(RawStep):
     recomputes = True
     captures = True
     projects_at_once = False  # whether q, k and v are one projection (N, 3·C): an operator of PyTorch's may read that
+    logits_inside = False  # whether a training step keeps them inside the loss: it returns what enters the head
     names: Names
     norm: Norm
 
@@ -64,9 +65,9 @@ class LanguageStep(RawStep):
         self.recompute = self.training and settings.recompute
         flash = settings.variant == "sdpa" and self.device.type in FLASH_DEVICES
         plain = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
-        self.attention, notes = fastest(plain, self.projects_at_once, self.parameters.flat)
-        self.notes += notes
+        self.attention, self.notes = fastest(plain, self.projects_at_once, self.parameters.flat)
         self._allocate()
+        self.loss_head = self._head(settings.grad_accumulation > 1)
 
     def _allocate(self) -> None:
         # In inference no layer needs what the others wrote: all share the activations of one.
@@ -77,15 +78,24 @@ class LanguageStep(RawStep):
         of_a_layer = {"y1": narrow, "z": narrow, "xm": shaped, "y2": narrow}
         of_a_layer |= self.attention.kept() | self.layer_shapes()
         self.kept = [Arena(of_a_layer, self.dtype, self.device) for _ in range(kept)]
-        shared: Shapes = {"x": shaped, "y": narrow, "logits": (self.rows, self.padded), "branch": narrow}
+        self.chunked = self.training and self.logits_inside
+        logits = {} if self.chunked else {"logits": (self.rows, self.padded)}
+        shared: Shapes = {"x": shaped, "y": narrow, "branch": narrow} | logits
         shared |= {"dx": shaped, "narrow": narrow} if self.training else {}
         shared |= self.attention.scratch(self.training) | self.shared_shapes()
         self.scratch = Arena(shared, self.dtype, self.device)
         statistics: Shapes = {f"{s} {i}": self.sizes for s in self.norm.statistics for i in range(2 * kept + 1)}
         statistics |= {f"{s} {i}": shape for s, shape in self.attention.statistics().items() for i in range(kept)}
         self.statistics = Arena(statistics, torch.float32, self.device)
-        self.losses = torch.zeros(self.rows, device=self.device)
         self.tokens = Arena({"idx": self.sizes, "targets": (self.rows,)}, torch.int64, self.device)
+
+    def _head(self, accumulates: bool) -> Head:
+        shared, name, weight = self.scratch, self.names.head, self.parameters[self.head]
+        dy, gradient = (shared["narrow"], self.gradient(self.head)) if self.training else (None, None)
+        parts = self.call, name, shared["y"], dy, weight, gradient, self.vocabulary
+        if self.chunked:
+            return ChunkedHead(*parts, accumulates=accumulates)
+        return WholeHead(*parts, shared["logits"], torch.zeros(self.rows, device=self.device))
 
     def units(self, names: list[str]) -> list[list[str]]:
         start = f"{self.names.layers}."
@@ -143,9 +153,7 @@ class LanguageStep(RawStep):
             self._attention(i)
             self.widen(i)
             self._end(i)
-        with at(self.names.head):
-            product(self.scratch["y"], self.parameters[self.head].t(), self.scratch["logits"])
-        return self.of_batch(self.scratch["logits"])[:, :, : self.vocabulary]
+        return self.loss_head.forward().unflatten(0, self.sizes)
 
     def _first_norm(self, i: int) -> None:
         name = f"{self.path(i)}.{self.names.norms[0]}"
@@ -179,20 +187,12 @@ class LanguageStep(RawStep):
     # ---- loss and backward ------------------------------------------------------------------------------------------
 
     def loss(self, batch: tuple[Tensor, ...], scale: float) -> Tensor:
-        """Mean cross entropy over the targets that count; the logits become their gradient."""
+        """Mean cross entropy over the targets that count; whole logits become their gradient."""
         with at("loss"):
-            targets = self.tokens["targets"].copy_(batch[1].reshape(-1))
-            counted = int((targets != IGNORED).sum())
-            upstream = scale / counted if counted else math.nan
-            arguments = self.scratch["logits"], targets, upstream, self.vocabulary, IGNORED
-            self.call("classifier", *arguments, out=[self.losses])
-            return self.losses.sum() / counted if counted else self.losses.new_tensor(math.nan)
+            return self.loss_head.loss(self.tokens["targets"].copy_(batch[1].reshape(-1)), scale)
 
     def backward(self, batch: tuple[Tensor, ...], add: bool) -> None:
-        shared = self.scratch
-        with at(self.names.head):
-            product(shared["logits"], self.parameters[self.head], shared["narrow"])
-            product(shared["logits"].t(), shared["y"], self.gradient(self.head), add)
+        self.loss_head.backward(add)
         self._norm_backward(self.names.last_norm, self.x(self.layers), 2 * self.layers, add, residual=False)
         self.final(0)
         for i in reversed(range(self.layers)):

@@ -17,6 +17,7 @@ from perfkit.workloads.settings import resolve_settings
 
 CASES = {
     "gpt2": {"preset": "tiny", "batch_size": 2, "sequence_length": 9},
+    "llama": {"preset": "tiny", "batch_size": 2, "sequence_length": 9, "dimensions": {"logits": "inside"}},
     "dlrm": {"preset": "small", "batch_size": 5, "dimensions": {"interaction": "cat", "largest": 20}},
     "lora": {"preset": "small", "batch_size": 3, "dimensions": {"width": 24}},
 }

@@ -37,7 +37,7 @@ def flash_everywhere(monkeypatch):
     monkeypatch.setattr(fastest_attention, "measured", lambda q: {fastest_attention.OWN: 1e5})
 
 
-MODELS = [("gpt2", {}), ("llama", {}), ("llama", {"head": "tied", "kv_heads": 1})]
+MODELS = [("gpt2", {}), ("llama", {}), ("llama", {"head": "tied", "kv_heads": 1}), ("llama", {"logits": "inside"})]
 
 
 @pytest.mark.parametrize(("name", "dimensions"), MODELS)
