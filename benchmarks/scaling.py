@@ -142,17 +142,24 @@ def done(job: Job, options: Any) -> bool:
 def run(arguments: Sequence[str], ranks: int, options: Any) -> bool:
     """Run perfkit until the limit, on a CPU on as many cores as there are ranks; whether it ended well."""
     print("$ perfkit", *arguments, flush=True)
-    cores = CORES[:ranks] if options.device == "cpu" else CORES
-    pin = (lambda: os.sched_setaffinity(0, cores)) if hasattr(os, "sched_setaffinity") else None
-    threads = {"OMP_NUM_THREADS": "1"} if options.device == "cpu" else {}
     try:
         ended = subprocess.run(
-            [*PERFKIT, *arguments], check=False, env=os.environ | threads, preexec_fn=pin,
-            timeout=max(options.until - time.monotonic(), 1.0), stdout=subprocess.DEVNULL,
+            [*PERFKIT, *arguments], check=False, stdout=subprocess.DEVNULL,
+            timeout=max(options.until - time.monotonic(), 1.0), **cores_of(ranks, options),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return False
     return ended.returncode == 0
+
+
+def cores_of(ranks: int, options: Any) -> dict[str, Any]:
+    """How a process is started that has a core a rank, on a CPU. What is kept of a machine, such as the sweeps of its
+    collectives, is kept for so many cores: who wants to read it must have as many."""
+    if options.device != "cpu":
+        return {}
+    cores = CORES[:ranks]
+    pin = (lambda: os.sched_setaffinity(0, cores)) if hasattr(os, "sched_setaffinity") else None
+    return {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "preexec_fn": pin}
 
 
 def rows_of(job: Job, options: Any) -> Iterator[Row]:
@@ -164,7 +171,7 @@ def rows_of(job: Job, options: Any) -> Iterator[Row]:
         if backend.status == "unavailable":
             continue
         step = backend.step
-        beside = told(["report", str(folder / backend.name)]) if job.way else {}
+        beside = told(["report", str(folder / backend.name)], job, options) if job.way else {}
         parts = beside.get("parts", [])
         talks: list[dict[str, Any]] = beside.get("collectives", [])
         largest = max(talks, key=lambda c: c["message_bytes"] or 0.0, default={})
@@ -185,13 +192,14 @@ def foretold(job: Job, backend: str, options: Any) -> float | None:
     if not job.way or not (one / "run.json").is_file() or (options.device == "cpu" and job.ranks > len(CORES)):
         return None
     found = told(["scale", str(one), "--ranks", str(job.ranks), "--parallel", job.way, "--scaling", "weak",
-                  "--backend", backend])  # fmt: skip
+                  "--backend", backend], job, options)  # fmt: skip
     return found["points"][0]["step_ns"] if found.get("points") else None
 
 
-def told(arguments: Sequence[str]) -> dict[str, Any]:
-    """What a command of perfkit tells as JSON; nothing where it cannot."""
-    ended = subprocess.run([*PERFKIT, *arguments, "--json"], check=False, capture_output=True, text=True)
+def told(arguments: Sequence[str], job: Job, options: Any) -> dict[str, Any]:
+    """What a command of perfkit tells as JSON; nothing, and the reason on stderr, where it cannot."""
+    command = [*PERFKIT, *arguments, "--json"]
+    ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, **cores_of(job.ranks, options))
     return json.loads(ended.stdout) if ended.returncode == 0 else {}
 
 
