@@ -59,8 +59,7 @@ class LanguageStep(RawStep):
         assert settings.sequence_length is not None
         self.sizes = settings.batch_size, settings.sequence_length
         self.rows = math.prod(self.sizes)
-        self.eps, self.training = eps, settings.training
-        self.recompute = self.training and settings.recompute
+        self.eps, self.training, self.recompute = eps, settings.training, settings.training and settings.recompute
         flash = settings.variant == "sdpa" and self.device.type in FLASH_DEVICES
         self.attention = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
         self._allocate()
