@@ -40,6 +40,7 @@ class GPT2ByHand(LanguageStep):
         mlp_out="mlp.c_proj",
     )
     norm = LAYER_NORM
+    projects_at_once = True
 
     def __init__(self, model: Any, settings: Settings) -> None:
         heads = model.transformer.h[0].attn.heads
@@ -65,19 +66,17 @@ class GPT2ByHand(LanguageStep):
             self.call("encoder_backward", *arguments, out=[dwte, dwpe], add=added)
 
     def project(self, i: int) -> None:
-        kept, qkv, name = self.layer(i), self.scratch["qkv"], f"{self.path(i)}.attn"
-        self.linear(f"{name}.c_attn", kept["y1"], qkv)
+        kept, name = self.layer(i), f"{self.path(i)}.attn"
+        self.linear(f"{name}.c_attn", kept["y1"], self.attention.projection(kept, self.scratch))
         with at(name):
-            out = [kept["q"], kept["k"], kept["v"]]
-            self.call("split_heads_forward", self.of_batch(qkv), self.attention.heads, out=out)
+            self.attention.split(kept, self.scratch)
 
     def project_backward(self, i: int, add: bool) -> None:
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.attn"
-        linear, parts = f"{name}.c_attn", (shared["dq"], shared["dk"], shared["dv"])
+        linear = f"{name}.c_attn"
         # Eager copies heads in the products; a gradient of a bias reads what the copy wrote.
         with at(name, [(name, "matmul", 2), (linear, "linear", 1)]):
-            out = [self.of_batch(shared["qkv"]), self.gradient(f"{linear}.bias")]
-            self.call("split_heads_bias_backward", *parts, out=out, add=["db"] if add else [])
+            self.attention.join(shared, self.gradient(f"{linear}.bias"), add)
         self.linear_backward(linear, shared["qkv"], kept["y1"], shared["narrow"], add, summed=True)
 
     def widen(self, i: int) -> None:

@@ -55,25 +55,21 @@ def encoder_backward_pieces_kernel(
 
 @triton.jit
 def encoder_backward_words_kernel(
-    parts, words, dwte, tokens, channels, vocabulary, PIECE: tl.constexpr, COLUMNS: tl.constexpr, ADD: tl.constexpr
+    parts, words, ends, dwte, channels, vocabulary, PIECE: tl.constexpr, COLUMNS: tl.constexpr, ADD: tl.constexpr
 ):
-    """The word that begins in a piece and goes on in those after it."""
+    """The word that begins in a piece and goes on in those after it: `ends` says where a piece's last word ends."""
     piece = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     mask = column < channels
     start = piece * PIECE
     after = start + PIECE
-    word = tl.load(words + after - 1, mask=after - 1 < tokens, other=-1).to(tl.int64)
-    goes_on = tl.load(words + after, mask=after < tokens, other=-2) == word
-    began = tl.load(words + start - 1, mask=start > 0, other=-2) == word
-    if goes_on & (began == 0) & (word >= 0) & (word < vocabulary):
+    word = tl.load(words + after - 1).to(tl.int64)
+    end = tl.load(ends + piece)
+    began = tl.load(words + start - 1, mask=start > 0, other=-2).to(tl.int64) == word
+    if (end > after) & (began == 0) & (word >= 0) & (word < vocabulary):
         total = tl.load(parts + (piece * 2 + 1) * channels + column, mask=mask)
-        while goes_on:
-            piece += 1
-            total += tl.load(parts + piece * 2 * channels + column, mask=mask)
-            after += PIECE
-            last = tl.load(words + after - 1, mask=after - 1 < tokens, other=-2) == word
-            goes_on = last & (tl.load(words + after, mask=after < tokens, other=-2) == word)
+        for following in range(piece + 1, tl.cdiv(end, PIECE)):
+            total += tl.load(parts + following * 2 * channels + column, mask=mask)
         put_sum(dwte + word * channels + column, total, mask, ADD)
 
 
@@ -106,10 +102,12 @@ def sum_words(dx, idx, dwte, channels, vocabulary, add, PIECE, **meta):
     tokens, columns = len(words), columns_of(channels)
     pieces = cdiv(tokens, PIECE)
     parts = dx.new_empty((pieces, 2, channels), dtype=torch.float32)
-    grid, sizes = (pieces, cdiv(channels, columns)), (tokens, channels, vocabulary, PIECE, columns, add & ADD_DWTE)
+    across, sizes = cdiv(channels, columns), (channels, vocabulary, PIECE, columns, add & ADD_DWTE)
     if pieces:
-        encoder_backward_pieces_kernel[grid](dx, words, order, dwte, parts, *sizes, **meta)
-        encoder_backward_words_kernel[grid](parts, words, dwte, *sizes, **meta)
+        encoder_backward_pieces_kernel[(pieces, across)](dx, words, order, dwte, parts, tokens, *sizes, **meta)
+    if tokens >= PIECE:
+        ends = torch.searchsorted(words, words[PIECE - 1 :: PIECE].contiguous(), right=True)
+        encoder_backward_words_kernel[(len(ends), across)](parts, words, ends, dwte, *sizes, **meta)
 
 
 @launch(blocks, SWEEP)

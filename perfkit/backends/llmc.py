@@ -105,7 +105,7 @@ class RawProgram(Program):
         return self.optimizer.checks() if self.optimizer else []
 
     def warnings(self) -> list[str]:
-        return [REPLAYS] if self.graphs and self.graphs.replays else []
+        return [*self.step.notes, *([REPLAYS] if self.graphs and self.graphs.replays else [])]
 
 
 class AdamW:

@@ -6,7 +6,8 @@ How it is called, and why so:
   at each call. "same input" would skip that, but Thunder 0.2.6 refuses it ("not supported"); "no caching" traces at
   every call.
 - The model returns outputs and loss, and only the loss is differentiated: autograd hands the trace zeros for the
-  outputs' gradient, and Thunder adds them, as it does for any model that returns both.
+  outputs' gradient, and Thunder adds them, as it does for any model that returns both (thunder-llmc does not:
+  `thunder_executor.absent`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from perfkit.ranks.waiting import Waiting
 
 # Sweeps of collectives that were measured where the traces come from.
 Roofs = Sequence[Sweep]
+_DTYPE = re.compile(r"(?:fp|bf|int|uint)\d+|bool")
 
 
 def roof_of(operation: str, ranks: int, message_bytes: float, roofs: Roofs) -> float | None:
@@ -77,11 +79,11 @@ def group_size(group: str) -> int | None:
 
 
 def dtypes(members: Sequence[Member], matched: Matched) -> list[str]:
-    """Of each collective the dtype that the table's shapes name (`all_reduce fp32[1024], 2 ranks`)."""
+    """Of each collective the dtype that the table's shapes name (`all_reduce fp32[1024], 2 ranks`); "" for none."""
     texts = [m.frame["shapes"].astype(object).fillna("").tolist() for m in members]
     found = []
     for line in matched.rows.tolist():
         text = next((texts[i][row] for i, row in enumerate(line) if row >= 0), "")
-        words = text.partition("[")[0].split()
-        found.append(words[1] if len(words) > 1 and "[" in text else "")
+        words = text.partition("[")[0].replace(",", " ").split()
+        found.append(words[1] if len(words) > 1 and _DTYPE.fullmatch(words[1]) else "")
     return found

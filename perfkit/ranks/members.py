@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,9 @@ _COMPUTING = ("gpu_kernel", "cpu_op")
 
 @dataclass(frozen=True)
 class Member:
-    """A rank: the rows of its kernel table (chosen columns), and the facts about its steps and its host."""
+    """A rank: the rows of its kernel table (chosen columns), and the facts about its steps and its host.
+
+    `world_size` is 0 where a capture does not tell it."""
 
     rank: int
     world_size: int
@@ -84,7 +87,8 @@ def of_table(table: KernelTable) -> Member:
     if not said:
         raise InputError(
             f"{path} does not say which rank it is of.",
-            "Record it with torch.distributed initialised: torch.profiler then writes distributedInfo.",
+            "Record it with torch.distributed initialised: torch.profiler then writes distributedInfo. An export of "
+            "nsys may be named by its rank: rank0.sqlite.",
         )
     facts = {name: table.facts[name] for name in _FACTS if name in table.facts}
     frame = table.frame[list(_COLUMNS)].copy()
@@ -105,18 +109,19 @@ def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     Raises `InputError` where fewer than two are left.
     """
     problems: list[str] = []
-    sizes = [m.world_size for m in members]
-    world = max(set(sizes), key=sizes.count) if sizes else 0
+    sizes = [m.world_size for m in members if m.world_size]
+    world = max(set(sizes), key=sizes.count) if sizes else max((m.rank + 1 for m in members), default=0)
+    if members and not sizes:
+        problems.append(f"How many ranks the job had is not told: {world}, if {world - 1} was the last one.")
     kept: dict[int, Member] = {}
     for member in members:
-        if member.world_size != world:
-            problems.append(
-                f"{member.path} is of a job of {member.world_size} ranks, the others are of one of {world}: left out."
-            )
+        if member.world_size not in (0, world) or member.rank >= world:
+            own = f"a job of {member.world_size} ranks" if member.world_size else f"rank {member.rank}"
+            problems.append(f"{member.path} is of {own}, the others are of one of {world}: left out.")
         elif member.rank in kept:
             problems.append(f"{member.path} is of rank {member.rank}, as {kept[member.rank].path} is: left out.")
         else:
-            kept[member.rank] = member
+            kept[member.rank] = dataclasses.replace(member, world_size=world)
     if len(kept) < 2:
         raise InputError(
             "There are not two ranks of one job among these traces. " + " ".join(problems),

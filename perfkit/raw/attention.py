@@ -64,6 +64,34 @@ class Attention:
             shapes |= {} if self.flash else {"datt": largest}
         return shapes
 
+    def projection(self, kept: Arena, shared: Arena) -> Tensor:
+        """Where a projection (N, 3·C) to q, k and v is to be written: `qkv`, which all layers share."""
+        return shared["qkv"]
+
+    def split(self, kept: Arena, shared: Arena) -> None:
+        """q, k and v of a layer, from its projection."""
+        out = [kept["q"], kept["k"], kept["v"]]
+        self.call("split_heads_forward", self._of_tokens(shared["qkv"]), self.heads, out=out)
+
+    def mix(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
+        """z (N, C) of a layer, from its q, k and v; what `statistics` names is kept in these tensors."""
+        heads = self.forward(kept, shared, statistics)
+        self.call("merge_heads_forward", heads, out=[self._of_tokens(kept["z"])])
+
+    def mix_backward(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
+        """From the gradient of z in `narrow` (N, C) those of q, k and v in `dq`, `dk` and `dv`."""
+        self.call("merge_heads_backward", self._of_tokens(shared["narrow"]), self.heads, out=[shared["heads"]])
+        self.backward(kept, shared, statistics)
+
+    def join(self, shared: Arena, bias: Tensor, add: bool) -> None:
+        """The gradient of the projection, in `qkv` (N, 3·C), and that of its bias (3·C)."""
+        parts, out = (shared["dq"], shared["dk"], shared["dv"]), [self._of_tokens(shared["qkv"]), bias]
+        self.call("split_heads_bias_backward", *parts, out=out, add=["db"] if add else [])
+
+    def _of_tokens(self, x: Tensor) -> Tensor:
+        """(N, M) as (B, T, M)."""
+        return x.view(self.queries[0], self.queries[2], -1)
+
     def forward(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> Tensor:
         """att · v (B, NH, T, HS) of a layer; what `statistics` names is kept in these tensors."""
         q, k, v = kept["q"], kept["k"], kept["v"]

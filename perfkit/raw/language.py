@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from perfkit.raw.arena import Arena
 from perfkit.raw.attention import Attention, Shapes, alike
 from perfkit.raw.calls import at, product
+from perfkit.raw.fastest_attention import fastest
 from perfkit.raw.head import ChunkedHead, Head, WholeHead
 from perfkit.raw.model import Names, Norm
 from perfkit.raw.step import RawStep
@@ -43,6 +44,7 @@ class LanguageStep(RawStep):
 
     recomputes = True
     captures = True
+    projects_at_once = False  # whether q, k and v are one projection (N, 3·C): an operator of PyTorch's may read that
     logits_inside = False  # whether a training step keeps them inside the loss: it returns what enters the head
     names: Names
     norm: Norm
@@ -61,7 +63,9 @@ class LanguageStep(RawStep):
         self.rows = math.prod(self.sizes)
         self.eps, self.training, self.recompute = eps, settings.training, settings.training and settings.recompute
         flash = settings.variant == "sdpa" and self.device.type in FLASH_DEVICES
-        self.attention = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
+        plain = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
+        self.attention, notes = fastest(plain, self.projects_at_once, self.parameters.flat)
+        self.notes += notes
         self._allocate()
         self.loss_head = self._head(settings.grad_accumulation > 1)
 
@@ -161,8 +165,7 @@ class LanguageStep(RawStep):
         kept, names, path = self.layer(i), self.names, self.path(i)
         self.project(i)
         with at(f"{path}.{names.attention}"):
-            heads = self.attention.forward(kept, self.scratch, self._of_attention(i))
-            self.call("merge_heads_forward", heads, out=[self.of_batch(kept["z"])])
+            self.attention.mix(kept, self.scratch, self._of_attention(i))
         self.linear(f"{path}.{names.attention_out}", kept["z"], self.scratch["branch"])
         total = f"{path}.{names.attention_sum}".rstrip(".")
         self._add_and_norm(total, self.x(i), f"{path}.{names.norms[1]}", kept["xm"], self._normed(i, 1))
@@ -214,9 +217,7 @@ class LanguageStep(RawStep):
         kept, shared, names, path = self.layer(i), self.scratch, self.names, self.path(i)
         self.linear_backward(f"{path}.{names.attention_out}", shared["dx"], kept["z"], shared["narrow"], add)
         with at(f"{path}.{names.attention}"):
-            upstream = self.of_batch(shared["narrow"])
-            self.call("merge_heads_backward", upstream, self.attention.heads, out=[shared["heads"]])
-            self.attention.backward(kept, shared, self._of_attention(i))
+            self.attention.mix_backward(kept, shared, self._of_attention(i))
         self.project_backward(i, add)
         self._norm_backward(f"{path}.{names.norms[0]}", self.x(i), 2 * i, add, residual=True)
 

@@ -56,6 +56,7 @@ class RawStep(ABC):
         training = settings.training
         self.gradients = Arena(shapes, self.dtype, self.device, begins, settings.ranks) if training else None
         self.call = Kernels()
+        self.notes: list[str] = []  # what a reader of the report should know of the step
 
     def units(self, names: list[str]) -> list[list[str]]:
         """The parameters' `names` in the order in which backward finishes their gradients, some at a time."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +69,13 @@ def stretches(cover: Cover, steps: Steps) -> tuple[Integers, Integers, Integers]
     start, end_, began = (np.concatenate(column) for column in (starts, ends, begun))
     real = end_ > start
     return start[real], end_[real], began[real]
+
+
+def by_cause_alone(gaps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gaps summed over passes: cause, ns and number of stretches, the longest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for gap in gaps:
+        entry = found.setdefault(gap["cause"], {"cause": gap["cause"], "ns": 0, "count": 0})
+        entry["ns"] += gap["ns"]
+        entry["count"] += gap["count"]
+    return sorted(found.values(), key=lambda entry: -entry["ns"])

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 
-# In the spelling of template arguments the tools differ in casts, placeholders, unnamed things and lambdas.
+# In the spelling of template arguments the tools differ in casts, placeholders, unnamed things, lambdas and namespaces:
+# the lines that ncu prints have at::FillFunctor for at::native::FillFunctor.
 _CAST = re.compile(r"\((?:unsigned |signed )?(?:bool|char|short|int|long|long long)\)")
 _TYPES = "void|const|volatile|unsigned|signed|int|long|short|char|bool|true|false|restrict|__restrict__"
 _SYNTAX = "anonymous|namespace|unnamed|lambda|instance|operator|typename|class|struct|enum|decltype|auto"
 _NOISE = frozenset(f"{_TYPES}|{_SYNTAX}".split("|"))
-_WORD = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z_]\w*")
+_WORD = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z_]\w*\b(?!::)")
 _PLACEHOLDER = re.compile(r"T\d+")
 
 

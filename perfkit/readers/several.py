@@ -1,4 +1,4 @@
-"""Traces of several ranks: which of some files are, and reading them in processes of their own."""
+"""Traces and exports of several ranks: which of some files are, and reading them in processes of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from perfkit.table import KernelTable
 
 _HEAD = 1 << 18  # bytes in which a trace names its rank
 _NAMED = re.compile(r"rank[-_.]?\d+", re.IGNORECASE)
-_TRACES = ("*.json", "*.json.gz")
+_TRACES = ("*.json", "*.json.gz", "*.sqlite")
+_SQLITE = b"SQLite format 3\x00"
 
 T = TypeVar("T")
 
@@ -31,13 +32,14 @@ def traces_of(path: Path) -> list[Path]:
     if not found:
         raise InputError(
             f"{path} is not a run folder, and holds no traces of ranks.",
-            "Give the folder that `perfkit run` printed, or one of traces that torch.profiler wrote.",
+            "Give the folder that `perfkit run` printed, or one of traces that torch.profiler wrote, or nsys exported.",
         )
     return found
 
 
 def is_of_a_rank(path: Path) -> bool:
-    """Whether a file is a trace of torch.profiler that names its rank, at its beginning or in its file name."""
+    """Whether a file is a trace of torch.profiler, or an export of Nsight Systems, that names its rank: in what it says
+    of its process, or in its file name."""
     if not path.is_file():
         return False
     try:
@@ -48,6 +50,10 @@ def is_of_a_rank(path: Path) -> bool:
                 head = packed.read(_HEAD)
     except (OSError, EOFError):
         return _NAMED.search(path.name) is not None
+    if head.startswith(_SQLITE):
+        from perfkit.readers.nsys.rank import names_its_rank
+
+        return names_its_rank(path)
     if head.lstrip()[:1] not in (b"{", b"["):
         return False
     return b'"distributedInfo"' in head or _NAMED.search(path.name) is not None

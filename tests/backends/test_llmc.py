@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from perfkit import kernels, ranges, raw
 from perfkit.backends import get
-from perfkit.backends.interface import Program
 from perfkit.backends.llmc import step_by_hand
 from perfkit.cost import CostModel
 from perfkit.errors import InputError, Unavailable
-from perfkit.raw import attention, language
+from perfkit.raw import fastest_attention, language
 from perfkit.readers.kineto.trace import read_trace
-from perfkit.run_folder import Settings
 from perfkit.workloads import Workload, loader
 from perfkit.workloads.settings import resolve_settings
+from tests.backends.by_hand import far, pair, settings
 
 
 @pytest.fixture(scope="module")
@@ -34,25 +31,10 @@ def workload(request) -> Workload:
     return loader.find(request.param)
 
 
-def settings(workload: Workload, **given: object) -> Settings:
-    return resolve_settings(workload, **({"preset": "tiny", "batch_size": 2, "sequence_length": 9} | given))
-
-
 @pytest.fixture
 def flash_everywhere(monkeypatch):
     monkeypatch.setattr(language, "FLASH_DEVICES", ("cpu", "cuda"))
-
-
-def pair(workload: Workload, given: Settings) -> tuple[Program, Program]:
-    """The step by hand in fp32, and eager in fp64 with the same weights."""
-    model = workload.build(given)
-    exact = copy.deepcopy(model).double()
-    exact.tie()
-    return get("llmc").prepare(workload, model, given), get("eager").prepare(workload, exact, given)
-
-
-def far(got: Tensor, expected: Tensor) -> float:
-    return float((got.double() - expected).abs().max() / expected.abs().max())
+    monkeypatch.setattr(fastest_attention, "measured", lambda q: {fastest_attention.OWN: 1e5})
 
 
 MODELS = [("gpt2", {}), ("llama", {}), ("llama", {"head": "tied", "kv_heads": 1}), ("llama", {"logits": "inside"})]
@@ -75,24 +57,6 @@ def test_losses_outputs_and_gradients_of_training_are_autograds(name, dimensions
         gradients, expected = by_hand.gradients(), eager.gradients()
         assert gradients.keys() == expected.keys()
         assert max(far(gradients[name], expected[name]) for name in expected) < 1e-4
-
-
-@pytest.mark.parametrize("time", [8, 9])
-def test_queries_in_blocks(gpt2, monkeypatch, time):
-    """Two or three blocks; what is right of the diagonal's is neither computed nor kept."""
-    monkeypatch.setattr(attention, "QUERIES", 4)
-    given = settings(gpt2, sequence_length=time)
-    by_hand, eager = pair(gpt2, given)
-    batch = gpt2.batch(given, 0)
-    for _ in range(2):
-        outputs, loss = by_hand.train_step([batch])
-        expected, expected_loss = eager.train_step([batch])
-        assert far(outputs, expected) < 1e-4
-        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
-        gradients = eager.gradients()
-        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
-    kept = by_hand.step.kept[0].tensors
-    assert [kept[f"att {i}"].shape[2:] for i in range(2)] == [(4, 4), (4, 8)]
 
 
 @pytest.mark.usefixtures("flash_everywhere")
@@ -201,66 +165,6 @@ def test_the_model_works_on_the_parameters_of_the_arena(gpt2):
     for _ in range(3):
         by_hand.train_step([(idx, targets)])
     assert float(by_hand.model(idx, targets)[1].detach()) < before - 0.01
-
-
-class Captured:
-    """A CUDA graph as far as a CPU can have one: what was captured is run again at each replay.
-
-    Here capturing runs it too, and so the first replay does not.
-    """
-
-    def __init__(self, run):
-        self.run, self.replays = run, 0
-
-    def replay(self):
-        self.replays += 1
-        if self.replays > 1:
-            self.run()
-
-
-def replayed(program: Program) -> list[Captured]:
-    """Let `program` replay its parts; the graphs it will have."""
-    found: list[Captured] = []
-
-    def capture(run, pool):
-        found.append(Captured(run))
-        return found[-1], run(), pool
-
-    program.graphs = raw.Graphs(capture)
-    return found
-
-
-def test_replays_follow_batches_accumulation_and_numbers(workload):
-    """Graphs hold no batch, no count of targets, no step number and no learning rate."""
-    given = settings(workload, grad_accumulation=2)
-    plain, other = (get("llmc").prepare(workload, workload.build(given), given) for _ in range(2))
-    graphs = replayed(other)
-    for step in range(4):
-        data = [workload.batch(given, 2 * step + i) for i in range(2)]
-        if step == 2:
-            data[1] = data[1][0], data[1][1].clone()
-            data[1][1][:, ::2] = -1
-        results = zip(plain.train_step(data), other.train_step(data), strict=True)
-        assert all(torch.equal(a, b) for a, b in results)
-        assert all(torch.equal(other.gradients()[name], g) for name, g in plain.gradients().items())
-        assert all(torch.equal(other.parameters()[name], p) for name, p in plain.parameters().items())
-    assert [graph.replays for graph in graphs] == [7, 3, 3]  # forward; backward of the first batch, and of the second
-    assert "replay forward and backward as CUDA graphs" in other.warnings()[0]
-    assert plain.graphs is None and not plain.warnings()
-
-
-def test_nothing_is_replayed_while_a_profiler_listens(gpt2):
-    given = settings(gpt2)
-    program = get("llmc").prepare(gpt2, gpt2.build(given), given)
-    graphs = replayed(program)
-    batch = gpt2.batch(given, 0)
-    for _ in range(3):
-        program.train_step([batch])
-    before = [graph.replays for graph in graphs]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        program.train_step([batch])
-    assert [graph.replays for graph in graphs] == before == [2, 2]
-    assert any(event.name == "perfkit::layernorm_backward" for event in profile.events())
 
 
 def test_what_cannot_run_by_hand_is_said(gpt2, monkeypatch, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from perfkit import kernels
@@ -125,6 +127,29 @@ def test_bf16_logits_are_read_in_place_and_their_gradient_is_made_once(padded, c
     assert max(relative_error(g, w) for g, w in zip(got, want, strict=True)) < 2e-2
 
 
+def test_a_step_makes_two_tensors_as_large_as_the_logits(padded):
+    """The head's product, and its gradient, which the loss's kernel writes: any other pass over logits is avoidable."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Large(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            made = isinstance(result, torch.Tensor) and result.numel() >= rows * V
+            name = str(function).removeprefix("aten.")
+            if made and not function.is_view and not name.startswith(("empty", "detach")):
+                passes.append(name)
+            return result
+
+    rows, passes = 60, []
+    model = Head(False, -1, True).bfloat16()
+    x, targets = torch.randn(rows, K).bfloat16(), torch.arange(rows) % V
+    call, _ = compiled(model)
+    results(call, model, x, targets, TOTALS["the loss"])
+    with Large():
+        results(call, model, x, targets, TOTALS["the loss"])
+    assert passes == ["mm.out"], "the kernels' own passes do not come here: they read logits twice, and write once"
+
+
 def test_an_absent_gradient_is_not_materialised(padded, monkeypatch):
     """Autograd gives None, and the trace makes no zeros of it: neither by a fill nor by padding."""
     from perfkit.backends.thunder_executor import absent, products
@@ -225,3 +250,34 @@ def test_products_take_what_is_transposed_for_them_as_it_is(form):
         assert got.grad is None or (relative_error(got.grad, want.grad) < 1e-6 and got.grad.is_contiguous())
     traces = "\n".join(executed())
     assert ("matmul_nt" in executed()[0]) == ("k" in form) and "permute(" not in traces and "transpose(" not in traces
+
+
+@pytest.mark.parametrize("where", ["the head", "the conversion", "the transposition"])
+def test_no_gradient_goes_through_what_is_under_no_grad(padded, where):
+    class Detached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(K, V)
+
+        def forward(self, x, targets):
+            if where == "the head":
+                with torch.no_grad():
+                    rows = self.head(x)
+            elif where == "the conversion":
+                with torch.no_grad():
+                    rows = self.head(x).view(-1, V)
+            else:
+                pairs = x.view(2, N // 2, K)
+                with torch.no_grad():
+                    turned = pairs.transpose(-2, -1)
+                rows = (pairs @ turned).view(N, N // 2) @ self.head.weight[:, : N // 2].t()
+            return F.cross_entropy(rows, targets) + 0.1 * self.head(x * 2.0).square().mean()
+
+    torch.manual_seed(3)
+    model, (x, targets) = Detached(), inputs(-100)
+    exact, found = copy.deepcopy(model).double(), []
+    for function, form, given in ((compiled(model)[0], model, x.clone()), (exact, exact, x.double())):
+        leaf = given.requires_grad_()
+        function(leaf, targets).backward()
+        found.append([leaf.grad, *(p.grad for p in form.parameters())])
+    assert all(relative_error(got, want) < 1e-5 for got, want in zip(*found, strict=True))

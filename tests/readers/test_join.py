@@ -196,6 +196,26 @@ def test_tables_that_cannot_be_joined():
             "void (anonymous namespace)::k<f()::{lambda(long)#1}>(int)",
             "void <unnamed>::k<f()::[lambda(long) (instance 1)]>(int)",
         ),
+        (  # as ncu prints it, read from a CSV: with fewer namespaces
+            "void at::native::vectorized_elementwise_kernel<8, at::native::AUnaryFunctor<c10::BFloat16, c10::BFloat16, "
+            "c10::BFloat16, at::native::binary_internal::MulFunctor<float> >, std::array<char*, 2ul> >(int, "
+            "at::native::AUnaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, "
+            "at::native::binary_internal::MulFunctor<float> >, std::array<char*, 2ul>)",
+            "void at::vectorized_elementwise_kernel<8, at::AUnaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, "
+            "binary_internal::MulFunctor<float>>, std::array<char *, 2>>(int, T2, T3)",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
+            "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#12}::"
+            "operator()() const::{lambda(c10::BFloat16)#1}>(at::TensorIteratorBase&, at::native::"
+            "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#12}::"
+            "operator()() const::{lambda(c10::BFloat16)#1} const&)::{lambda(int)#1}>(int, at::native::"
+            "gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>)",
+            "void at::elementwise_kernel<128, 4, void at::gpu_kernel_impl_nocast<at::direct_copy_kernel_cuda("
+            "at::TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() const::[lambda() (instance 12)]::"
+            "operator ()() const::[lambda(c10::BFloat16) (instance 1)]>(at::TensorIteratorBase &, const T1 &)::"
+            "[lambda(int) (instance 1)]>(int, T3)",
+        ),
     ],
 )
 def test_template_arguments_in_two_spellings(kineto, ncu):

@@ -23,7 +23,7 @@ from thunder.core.trace import from_trace, tracectx
 
 from perfkit.backends.thunder_executor import library
 from perfkit.backends.thunder_executor.registry import claim, executor, fits, kernel_symbol
-from perfkit.backends.thunder_executor.shapes import like
+from perfkit.backends.thunder_executor.shapes import detached, like
 
 _forward, _backward = kernel_symbol("cross_entropy_forward"), kernel_symbol("cross_entropy_backward")
 
@@ -117,11 +117,15 @@ def claimed(trace: Any) -> Any:
 
 
 def _origin(logits: Any, made: dict[str, Any]) -> Any:
-    """What the kernel can read in the place of `logits`: they, before conversions to more bits and views as rows."""
+    """What the kernel can read in the place of `logits`: they, before conversions to more bits and views as rows.
+
+    What is under torch.no_grad stays: a gradient ends there.
+    """
     columns = logits.shape[-1]
     while (bound := made.get(logits.name)) is not None and bound.sym.name in _CONVERSIONS + _SHAPES:
         before = bound.args[0]
-        if before.shape[-1:] != (columns,) or before.numel() != logits.numel() or not fits("cross_entropy", before):
+        same = before.shape[-1:] == (columns,) and before.numel() == logits.numel() and before.device == logits.device
+        if not same or detached(logits) or not fits("cross_entropy", before):
             break
         if before.dtype.bytes > logits.dtype.bytes:
             break
@@ -132,6 +136,7 @@ def _origin(logits: Any, made: dict[str, Any]) -> Any:
 def _padded_product(trace: Any, x: Any, weight: Any, bias: Any = None, *, y: Any) -> list[Any]:
     with tracectx(trace):
         wide = like(x, (*x.shape[:-1], library.padded(weight)))
+    wide.tags.update(y.tags)
     return library.wide_linear_symbols(x, weight, bias, wide, y)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.core import dtypes
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import ProxyTag, TensorProxy
 
 from perfkit import kernels
 
@@ -25,6 +25,11 @@ def like(x: Any, shape: tuple[int, ...] | None = None, dtype: Any = None) -> Ten
     return TensorProxy(
         like=x, shape=tuple(x.shape) if shape is None else shape, dtype=x.dtype if dtype is None else dtype
     )
+
+
+def detached(x: TensorProxy) -> bool:
+    """Whether a value of a captured trace was made under torch.no_grad: no gradient goes through it."""
+    return ProxyTag.DETACHED_AUTOGRAD_GRAPH in x.tags  # type: ignore[attr-defined]  # an enumeration mypy does not see
 
 
 class _Given:

@@ -25,7 +25,7 @@ from thunder.core.trace import from_trace
 from torch import Tensor
 
 from perfkit.backends.thunder_executor.registry import executor
-from perfkit.backends.thunder_executor.shapes import like
+from perfkit.backends.thunder_executor.shapes import detached, like
 
 
 def matmul_nn(a: Tensor, b: Tensor) -> Tensor:
@@ -96,8 +96,10 @@ def joined(trace: Any) -> Any:
 
 
 def _untransposed(bound: Any) -> Any:
-    """What a symbol swaps the last two dimensions of; None for any other symbol."""
+    """What a symbol swaps the last two dimensions of; None for any other symbol, and for one under torch.no_grad."""
     if bound is None or bound.sym.name not in ("transpose", "permute") or len(bound.args) < 2:
+        return None
+    if detached(bound.output):
         return None
     x = bound.args[0]
     order = list(range(x.ndim))

@@ -94,7 +94,8 @@ class _Program:
         # What Inductor's generated code calls: a tenth of the time of the public functions.
         self._current_device = torch._C._cuda_getDevice
         self._current_stream = torch._C._cuda_getCurrentRawStream
-        self._empty = functools.partial(torch.empty, dtype=torch.uint8, device=torch.device("cuda", device))
+        guards: Any = torch._C._dynamo.guards  # its memory is the current GPU's: `run` sees to it that it is this one
+        self._empty = lambda size: guards._empty_strided_cuda((size,), (1,), torch.uint8)
         self.steps: list[tuple[Any, tuple[int, int, int], tuple[int], list[Any], list[tuple[int, int]], int]] = []
         if host.steps:
             built = cubin(source, dtype, host.device.arch, [step.kernel for step in host.steps])

@@ -16,7 +16,9 @@ from perfkit import table
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
 from perfkit.readers.finish import finish
+from perfkit.readers.intervals import by_cause_alone
 from perfkit.readers.nsys import occupancy as nsys_occupancy
+from perfkit.readers.nsys import rank as nsys_rank
 from perfkit.readers.nsys import timeline as nsys_timeline
 from perfkit.readers.nsys.activity import (
     CALLS,
@@ -64,7 +66,10 @@ def read_export(path: Path, *, costs: CostModel | None = None, source: Path | No
             "synchronisation": nsys_timeline.synchronisations(database, calls),
             "gpus": _gpus(database),
             "capture": _capture(database),
+            "origin_ns": nsys_rank.began(database) + int(activity.start.min()),
         }
+        if said := nsys_rank.distributed(database, shown):
+            facts["distributed"] = said
     columns = _measured(activity)
     columns.update(nsys_occupancy.columns(activity, limits))
     return _assemble(activity, calls, ranges, columns, facts, warnings, costs or CostModel(), shown)
@@ -86,11 +91,17 @@ def _assemble(
     marks = find_marks(ranges)
     state = np.where(launch >= 0, projection.state[np.maximum(launch, 0)], -1) if len(calls) else launch
     columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks))
+    columns.update(nsys_rank.columns_of(activity, columns["range"]))
     finish(columns, costs, {}, {}, "")
     columns["short_name"] = activity.short_name
     found = summary(ranges, projection, state, activity.of(KERNEL, GRAPH), activity.end - activity.start)
+    steps = nsys_timeline.steps_of(marks.steps, activity)
+    account = nsys_timeline.account(activity, calls, launch, steps, marks)
     facts = {
-        **nsys_timeline.account(activity, calls, launch, nsys_timeline.steps_of(marks.steps, activity), marks),
+        **account,
+        "idle": by_cause_alone(account["gaps"]),
+        "per_step": nsys_rank.per_step(activity, steps),
+        "step_names": marks.step_names or [str(i) for i in range(len(steps.start))],
         "devices": nsys_timeline.devices(activity),
         "ranges": found[:_MOST_RANGES],
         "copies": nsys_timeline.copies(activity),

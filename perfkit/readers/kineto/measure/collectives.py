@@ -7,13 +7,13 @@ not in the trace the kernel's name tells the collective.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from perfkit.cost.model import ITEM_BYTES
+from perfkit.readers.collective_names import collective_of, is_collective, spelled, way_of
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, Message, values_at
 from perfkit.readers.kineto.measure.calls import call_of
@@ -23,12 +23,6 @@ _DTYPES = {
     "float": "fp32", "double": "fp64", "half": "fp16", "bfloat16": "bf16", "long": "int64", "int": "int32",
     "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
-_SPELLINGS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-}  # fmt: skip
-_KERNEL = re.compile(r"^(?:nccl|rccl|msccl)(?:Dev)?Kernel_([A-Z][A-Za-z]+)")
-_NAMED = re.compile(r"_(RING|TREE|NVLS_TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT)_(LL128|LL|SIMPLE)\b", re.IGNORECASE)
 _UNKNOWN = Message("", -1, -1, "", "", -1)
 
 
@@ -81,13 +75,13 @@ def columns_of(device: DeviceEvents, messages: Sequence[tuple[Message, Integers]
         _put(group, " ".join(filter(None, (message.group, message.ranks))), rows)
         size[rows] = np.nan if (amount := message_bytes(message)) is None else amount
     name = Coded(device.names, np.where(collectives(device), device.name, -1))
-    ways = {n: found.groups() for n in device.names if (found := _NAMED.search(n))}
+    ways = {n: way_of(n) for n in device.names}
     return {
         "collective": collective,
         "group": group,
         "message_bytes": size,
-        "algorithm": name.mapped(lambda n: ways[n][0].upper() if n in ways else None),
-        "protocol": name.mapped(lambda n: ways[n][1].upper() if n in ways else None),
+        "algorithm": name.mapped(lambda n: ways[n].algorithm or None),
+        "protocol": name.mapped(lambda n: ways[n].protocol or None),
     }
 
 
@@ -115,11 +109,6 @@ def message_bytes(message: Message) -> int | None:
     return size * item if size >= 0 and item else None
 
 
-def is_collective(name: str) -> bool:
-    """Whether a kernel of this name talks to other GPUs."""
-    return name.startswith(("nccl", "rccl", "ncclDev", "ncclKernel")) or "ncclDevKernel" in name[:80]
-
-
 def collectives(device: DeviceEvents) -> Booleans:
     """Which activities talk to other GPUs."""
     return _is_collective(device) | (device.message >= 0)
@@ -139,18 +128,13 @@ def _around(host: HostEvents, launch: Integers, chosen: Any) -> Integers:
 
 def _in_our_words(message: Message) -> Message:
     """The same with perfkit's name of the dtype, and one spelling of the collective."""
-    dtype, collective = message.dtype.strip().lower(), message.collective.strip("_").lower()
-    for whole, parts in _SPELLINGS.items():
-        if collective.replace("_", "").startswith(whole):
-            collective = parts
-            break
-    return message._replace(dtype=_DTYPES.get(dtype, dtype)[:40], collective=collective[:80])
+    dtype = message.dtype.strip().lower()
+    return message._replace(dtype=_DTYPES.get(dtype, dtype)[:40], collective=spelled(message.collective)[:80])
 
 
 def _of_name(kernel: str) -> Message:
     """A kernel's name tells only the collective."""
-    found = _KERNEL.match(kernel)
-    return _UNKNOWN._replace(collective=found[1] if found else "")
+    return _UNKNOWN._replace(collective=collective_of(kernel))
 
 
 def message_of_range(host: HostEvents, name: int, call: int) -> Message:

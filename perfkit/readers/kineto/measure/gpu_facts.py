@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Coded, Integers
-from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.intervals import Cover, Steps, by_cause_alone
 from perfkit.readers.kineto.decode.events import COPY, KERNEL, DeviceEvents, HostEvents, Message, distinct
 from perfkit.readers.kineto.measure.collectives import collectives
 from perfkit.readers.kineto.measure.gpu import device_names
@@ -27,7 +27,6 @@ from perfkit.readers.kineto.measure.gpu_traffic import (
     length_of,
     ranges,
 )
-from perfkit.readers.kineto.measure.idle import by_cause_alone
 from perfkit.readers.kineto.measure.rows import SYNC_CALL
 from perfkit.readers.kineto.place.launches import Launches
 

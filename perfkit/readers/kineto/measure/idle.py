@@ -10,7 +10,6 @@ construction. docs/numbers.md defines each cause.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -94,16 +93,6 @@ def account(
     gaps.sort(key=lambda g: -g["ns"])
     events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
     return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded)
-
-
-def by_cause_alone(gaps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Gaps summed over passes: cause, ns and number of stretches, the longest first."""
-    found: dict[str, dict[str, Any]] = {}
-    for gap in gaps:
-        entry = found.setdefault(gap["cause"], {"cause": gap["cause"], "ns": 0, "count": 0})
-        entry["ns"] += gap["ns"]
-        entry["count"] += gap["count"]
-    return sorted(found.values(), key=lambda entry: -entry["ns"])
 
 
 def _pieces(

@@ -56,7 +56,7 @@ V3 = "as many threads an output as fill the GPU, loads of each under way togethe
 ONE_STREAM = "blocks of outputs, the weight read once for all rows"
 
 FAMILY = Family(
-    name="gemv",
+    name="few_rows",
     text=__doc__,
     legend=LEGEND,
     operations=(

@@ -1,0 +1,107 @@
+"""Attention in one kernel: whether PyTorch's operator or the catalog's is the faster on this machine, measured once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perfkit import kernels
+from perfkit.cache import cache_dir, locked
+from perfkit.raw import library_attention
+from perfkit.raw.attention import Attention
+from perfkit.raw.library_attention import LibraryAttention, Operators
+
+OWN = "perfkit's kernel"
+RUNS = 11
+ALIKE = 0.05  # the largest difference of two right results in bf16, of the largest number
+
+Times = dict[str, float]  # ns of forward and backward by name; what does not run has no entry
+
+
+def fastest(plain: Attention, at_once: bool, like: Tensor) -> tuple[Attention | LibraryAttention, list[str]]:
+    """The attention of a step, and what a report says of it: `plain`, or PyTorch's operator where that is the faster.
+
+    The latter needs q, k and v in one projection (`at_once`). `like` has the step's precision and device.
+    """
+    if not plain.flash or not at_once:
+        return plain, []
+    times = measured(like.new_empty(plain.queries))
+    own = min(times, key=lambda name: times[name]) == OWN
+    return plain if own else LibraryAttention(library_attention.CUDNN, plain.queries), [note(times)]
+
+
+def measured(q: Tensor) -> Times:
+    """Forward and backward in ns of either way on tensors like `q` (B, NH, T, HS); kept for this machine."""
+    operators = library_attention.CUDNN
+    facts = [torch.cuda.get_device_name(q.device), torch.__version__, torch.backends.cudnn.version()]
+    facts += [operators.name, str(q.dtype), list(q.shape)]
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    path = cache_dir() / "attention" / f"{name}.json"
+    with locked(path):
+        try:
+            found: Times = json.loads(path.read_text())["ns"]
+        except (OSError, ValueError, KeyError):
+            found = _measure(q, operators)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"of": facts, "ns": found}))
+    return found
+
+
+def note(times: Times) -> str:
+    """What a report says of the choice."""
+    ways = ", ".join(f"{name} {ns / 1e3:.0f} µs" for name, ns in times.items())
+    alone = "" if len(times) > 1 else "; PyTorch's cuDNN operator gives no right result here"
+    return (
+        f"Attention of a layer, forward and backward, measured once on this machine: {ways}{alone}. The fastest runs."
+    )
+
+
+def _measure(q: Tensor, operators: Operators) -> Times:
+    scale = q.shape[-1] ** -0.5
+    q, k, v, dy = (torch.randn_like(q) for _ in range(4))
+    y, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
+    gradients = [torch.empty_like(q) for _ in range(3)]
+    forward = kernels.bind("flash_attention_forward", (q, k, v, scale), (y, lse))
+    backward = kernels.bind("flash_attention_backward", (dy, q, k, v, y, lse, scale), gradients)
+
+    def own() -> Sequence[Tensor]:
+        forward()
+        backward()
+        return y, *gradients
+
+    def library() -> Sequence[Tensor]:
+        result, sums = operators.forward(q, k, v, scale)
+        return result, *operators.backward(dy, q, k, v, result, sums, scale)
+
+    times = {OWN: _ns(own)}
+    try:
+        if all(_alike(a, b) for a, b in zip(library(), own(), strict=True)):
+            times[operators.name] = _ns(library)
+    except RuntimeError:  # not for this precision, head size or GPU
+        pass
+    return times
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return bool((a.float() - b.float()).abs().max() <= ALIKE * b.float().abs().max())
+
+
+def _ns(run: Callable[[], Any]) -> float:
+    """Median GPU time of a call in ns."""
+    for _ in range(3):
+        run()
+    samples = []
+    for _ in range(RUNS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end) * 1e6)
+    return statistics.median(samples)

@@ -1,0 +1,118 @@
+"""Causal attention of a step by hand by an operator of PyTorch's, which reads q, k and v where they were projected to.
+
+Legend: B batch, T time, NH heads, HS head size, C = NH·HS; N = B·T rows. Nothing is split into heads or merged: a head
+is a stride. Only the gradients of q, k and v come apart, and are joined like heads, of size C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from perfkit import kernels
+from perfkit.raw.arena import Arena
+from perfkit.raw.attention import Shapes
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Operators:
+    """forward(q, k, v, scale) → y and lse; backward(dy, q, k, v, y, lse, scale) → dq, dk, dv.
+
+    All (B, NH, T, HS) with any strides, and lse (B, NH, T) in fp32.
+    """
+
+    name: str
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., Sequence[Tensor]]
+
+
+def _cudnn_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    y, lse, *_ = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, True, False, scale=scale)
+    return y, lse.view(q.shape[:3])
+
+
+def _cudnn_backward(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
+) -> Sequence[Tensor]:
+    seed = torch.zeros((), dtype=torch.int64, device=q.device)  # of a dropout that there is not
+    time = q.shape[2]
+    rest = seed, seed, None, None, None, time, time, 0.0, True
+    found: Sequence[Tensor] = aten._scaled_dot_product_cudnn_attention_backward(
+        dy, q, k, v, y, lse.unsqueeze(-1), *rest, scale=scale
+    )
+    return found
+
+
+CUDNN = Operators("PyTorch's cuDNN operator", _cudnn_forward, _cudnn_backward)
+
+
+class LibraryAttention:
+    """From the projection (N, 3·C), which is kept as it is, to z (N, C) in a layer's arena, and back."""
+
+    flash = True
+
+    def __init__(self, operators: Operators, queries: Sequence[int]) -> None:
+        """`queries`: B, NH, T and HS."""
+        batch, heads, time, size = queries
+        self.heads, self.kv_heads = heads, heads
+        self.scale = 1.0 / math.sqrt(size)
+        self._operators = operators
+        self._sizes = batch, time, heads, size
+        self._gradients: Sequence[Tensor] = ()
+
+    def kept(self) -> Shapes:
+        """What the backward needs of each layer beside z."""
+        batch, time, heads, size = self._sizes
+        return {"qkv": (batch * time, 3 * heads * size)}
+
+    def statistics(self) -> Shapes:
+        """What the backward needs of each layer, in fp32."""
+        batch, time, heads, _ = self._sizes
+        return {"lse": (batch, heads, time)}
+
+    def scratch(self, training: bool) -> Shapes:
+        """What all layers share: nothing."""
+        return {}
+
+    def projection(self, kept: Arena, shared: Arena) -> Tensor:
+        """Where the projection (N, 3·C) is to be written."""
+        return kept["qkv"]
+
+    def split(self, kept: Arena, shared: Arena) -> None:
+        """Nothing: the operator reads the projection itself."""
+
+    def mix(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
+        """z of a layer, from its projection."""
+        y, lse = self._operators.forward(*self._parts(kept), self.scale)
+        self._in_heads(kept["z"]).copy_(y)
+        statistics[0].copy_(lse)
+
+    def mix_backward(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
+        """From the gradient of z in `narrow` those of q, k and v, which `join` puts together."""
+        dy, y = self._in_heads(shared["narrow"]), self._in_heads(kept["z"])
+        self._gradients = self._operators.backward(dy, *self._parts(kept), y, statistics[0], self.scale)
+
+    def join(self, shared: Arena, bias: Tensor, add: bool) -> None:
+        """The gradient of the projection, in `qkv` (N, 3·C), and that of its bias (3·C)."""
+        batch, time, heads, size = self._sizes
+        parts = [d.transpose(1, 2).reshape(batch, 1, time, heads * size) for d in self._gradients]
+        out = [shared["qkv"].view(batch, time, -1), bias]
+        # Bound for this call alone: the operator's results lie somewhere else each time.
+        kernels.bind("split_heads_bias_backward", parts, out, ["db"] if add else [])()
+        self._gradients = ()
+
+    def _parts(self, kept: Arena) -> tuple[Tensor, ...]:
+        """q, k and v (B, NH, T, HS) of a projection."""
+        batch, time, heads, size = self._sizes
+        return kept["qkv"].view(batch, time, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
+
+    def _in_heads(self, x: Tensor) -> Tensor:
+        """(N, C) as (B, NH, T, HS)."""
+        batch, time, heads, size = self._sizes
+        return x.view(batch, time, heads, size).transpose(1, 2)

@@ -1,0 +1,176 @@
+"""What a step by hand does for a GPU, on a CPU: queries in blocks, PyTorch's attention, graphs that are replayed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from perfkit import raw
+from perfkit.backends import get
+from perfkit.backends.interface import Program
+from perfkit.raw import attention, fastest_attention, language, library_attention
+from perfkit.workloads import Workload, loader
+from tests.backends.by_hand import far, pair, settings
+
+MEASURED = fastest_attention.measured
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Workload:
+    return loader.find("gpt2")
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def workload(request) -> Workload:
+    return loader.find(request.param)
+
+
+@pytest.fixture
+def library_everywhere(monkeypatch):
+    """PyTorch's operator for CPUs in the place of cuDNN's."""
+    monkeypatch.setattr(language, "FLASH_DEVICES", ("cpu", "cuda"))
+
+    def forward(q, k, v, scale):
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True, scale=scale)
+
+    def backward(dy, q, k, v, y, lse, scale):
+        own = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        return own(dy, q, k, v, y, lse, 0.0, True, scale=scale)
+
+    operators = library_attention.Operators("the CPU's", forward, backward)
+    monkeypatch.setattr(library_attention, "CUDNN", operators)
+    monkeypatch.setattr(fastest_attention, "measured", lambda q: {fastest_attention.OWN: 2e5, operators.name: 1e5})
+
+
+@pytest.mark.parametrize("time", [8, 9])
+def test_queries_in_blocks(gpt2, monkeypatch, time):
+    """Two or three blocks; what is right of the diagonal's is neither computed nor kept."""
+    monkeypatch.setattr(attention, "QUERIES", 4)
+    given = settings(gpt2, sequence_length=time)
+    by_hand, eager = pair(gpt2, given)
+    batch = gpt2.batch(given, 0)
+    for _ in range(2):
+        outputs, loss = by_hand.train_step([batch])
+        expected, expected_loss = eager.train_step([batch])
+        assert far(outputs, expected) < 1e-4
+        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+        gradients = eager.gradients()
+        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+    kept = by_hand.step.kept[0].tensors
+    assert [kept[f"att {i}"].shape[2:] for i in range(2)] == [(4, 4), (4, 8)]
+
+
+@pytest.mark.usefixtures("library_everywhere")
+@pytest.mark.parametrize("recompute", [False, True])
+def test_pytorchs_attention_where_it_is_the_fastest(gpt2, recompute):
+    given = settings(gpt2, variant="sdpa", grad_accumulation=2, recompute=recompute)
+    by_hand, eager = pair(gpt2, given)
+    assert isinstance(by_hand.step.attention, library_attention.LibraryAttention)
+    for step in range(2):
+        data = [gpt2.batch(given, 2 * step + i) for i in range(2)]
+        outputs, loss = by_hand.train_step(data)
+        expected, expected_loss = eager.train_step(data)
+        assert far(outputs, expected) < 1e-4
+        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+        gradients = eager.gradients()
+        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+    assert by_hand.warnings() == [
+        "Attention of a layer, forward and backward, measured once on this machine: perfkit's kernel 200 µs, the CPU's "
+        "100 µs. The fastest runs."
+    ]
+
+
+class Captured:
+    """A CUDA graph as far as a CPU can have one: what was captured is run again at each replay.
+
+    Here capturing runs it too, and so the first replay does not.
+    """
+
+    def __init__(self, run):
+        self.run, self.replays = run, 0
+
+    def replay(self):
+        self.replays += 1
+        if self.replays > 1:
+            self.run()
+
+
+def replayed(program: Program) -> list[Captured]:
+    """Let `program` replay its parts; the graphs it will have."""
+    found: list[Captured] = []
+
+    def capture(run, pool):
+        found.append(Captured(run))
+        return found[-1], run(), pool
+
+    program.graphs = raw.Graphs(capture)
+    return found
+
+
+def test_replays_follow_batches_accumulation_and_numbers(workload):
+    """Graphs hold no batch, no count of targets, no step number and no learning rate."""
+    given = settings(workload, grad_accumulation=2)
+    plain, other = (get("llmc").prepare(workload, workload.build(given), given) for _ in range(2))
+    graphs = replayed(other)
+    for step in range(4):
+        data = [workload.batch(given, 2 * step + i) for i in range(2)]
+        if step == 2:
+            data[1] = data[1][0], data[1][1].clone()
+            data[1][1][:, ::2] = -1
+        results = zip(plain.train_step(data), other.train_step(data), strict=True)
+        assert all(torch.equal(a, b) for a, b in results)
+        assert all(torch.equal(other.gradients()[name], g) for name, g in plain.gradients().items())
+        assert all(torch.equal(other.parameters()[name], p) for name, p in plain.parameters().items())
+    assert [graph.replays for graph in graphs] == [7, 3, 3]  # forward; backward of the first batch, and of the second
+    assert "replay forward and backward as CUDA graphs" in other.warnings()[0]
+    assert plain.graphs is None and not plain.warnings()
+
+
+def test_nothing_is_replayed_while_a_profiler_listens(gpt2):
+    given = settings(gpt2)
+    program = get("llmc").prepare(gpt2, gpt2.build(given), given)
+    graphs = replayed(program)
+    batch = gpt2.batch(given, 0)
+    for _ in range(3):
+        program.train_step([batch])
+    before = [graph.replays for graph in graphs]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        program.train_step([batch])
+    assert [graph.replays for graph in graphs] == before == [2, 2]
+    assert any(event.name == "perfkit::layernorm_backward" for event in profile.events())
+
+
+@pytest.fixture
+def measurements(monkeypatch, tmp_path):
+    """A cache of its own, a GPU's name, and times that are counted out."""
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    times = iter(float(i) for i in range(100, 0, -1))  # what is measured later is faster
+    monkeypatch.setattr(fastest_attention, "_ns", lambda run: run() and next(times))
+    return tmp_path
+
+
+def test_attention_is_measured_once_for_a_shape(measurements, library_everywhere):
+    q = torch.empty(1, 2, 9, 16)
+    assert MEASURED(q) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
+    assert MEASURED(q) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
+    assert MEASURED(torch.empty(1, 2, 8, 16))["the CPU's"] == 97.0
+    for path in (measurements / "attention").iterdir():
+        path.write_text("{")
+    assert MEASURED(q)["the CPU's"] == 95.0
+
+
+@pytest.mark.parametrize("fault", ["wrong", "refused"])
+def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(measurements, library_everywhere, monkeypatch, fault):
+    right = library_attention.CUDNN
+
+    def forward(q, k, v, scale):
+        if fault == "refused":
+            raise RuntimeError("cuDNN has no engine for this")
+        y, lse = right.forward(q, k, v, scale)
+        return 1.2 * y, lse
+
+    monkeypatch.setattr(library_attention, "CUDNN", library_attention.Operators("cuDNN", forward, right.backward))
+    times = MEASURED(torch.empty(1, 2, 9, 16))
+    assert list(times) == [fastest_attention.OWN]
+    assert "PyTorch's cuDNN operator gives no right result here" in fastest_attention.note(times)
