@@ -61,8 +61,7 @@ class LanguageStep(RawStep):
         assert settings.sequence_length is not None
         self.sizes = settings.batch_size, settings.sequence_length
         self.rows = math.prod(self.sizes)
-        self.eps, self.training = eps, settings.training
-        self.recompute = self.training and settings.recompute
+        self.eps, self.training, self.recompute = eps, settings.training, settings.training and settings.recompute
         flash = settings.variant == "sdpa" and self.device.type in FLASH_DEVICES
         plain = Attention(self.call, *self.sizes, heads, kv_heads, self.channels // heads, flash)
         self.attention, self.notes = fastest(plain, self.projects_at_once, self.parameters.flat)
