@@ -29,8 +29,8 @@ from perfkit import readers, units
 from perfkit.analysis.report.analyse import analyse
 from perfkit.render import page
 from perfkit.render.cells import figures, table, words
-from perfkit.render.figures import Figure, Series
 from perfkit.render.page import Page, Section
+from perfkit.render.pages.figures import Figure, Series
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
 ALLOWED = {"ddp": 0.10, "fsdp": 0.15, "zero1": 0.15}

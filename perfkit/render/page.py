@@ -15,7 +15,7 @@ import msgspec
 from perfkit.content import content_dir
 from perfkit.render import html, markdown, textplot
 from perfkit.render.cells import Cell, Table
-from perfkit.render.figures import Figure
+from perfkit.render.pages.figures import Figure
 from perfkit.render.views import Answers
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfkit.render.figures import Figure
+    from perfkit.render.pages.figures import Figure
 
 SIGNS = "●○▲△■□◆◇+×"
 HEIGHT = 14

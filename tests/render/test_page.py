@@ -8,8 +8,8 @@ import pytest
 
 from perfkit.bench.results import Bench, Error, Point, Roof, Row, Scaling, Timing
 from perfkit.render import page, textplot
-from perfkit.render.figures import Figure, Series
 from perfkit.render.pages import bench as rendered
+from perfkit.render.pages.figures import Figure, Series
 from perfkit.statistics import Estimate
 
 

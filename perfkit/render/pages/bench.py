@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from perfkit import units
 from perfkit.render.cells import Cell, Column, Table, efficiency_tone, figures, table, words
-from perfkit.render.figures import Figure, Series
 from perfkit.render.page import Page, Section
+from perfkit.render.pages.figures import Figure, Series
 
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench, Point, Row, Timing

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from perfkit import units
 from perfkit.compare.history import Line
 from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, table, words
-from perfkit.render.figures import Figure, Series
 from perfkit.render.page import Page, Section
+from perfkit.render.pages.figures import Figure, Series
 
 _UNITS = {"memory": "B", "efficiency": "%"}
 FEW = 4  # records that no test could see a step in

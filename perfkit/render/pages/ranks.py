@@ -12,9 +12,9 @@ from perfkit.ranks.drawing import Drawing
 from perfkit.ranks.results import Collective, Part, RanksReport
 from perfkit.render import sentences
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
-from perfkit.render.figures import Figure, Series
 from perfkit.render.page import Page, Section, page_data
 from perfkit.render.page import render_html as render_page
+from perfkit.render.pages.figures import Figure, Series
 from perfkit.render.views import Answers
 
 TEMPLATE = "ranks"

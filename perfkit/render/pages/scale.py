@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from perfkit import units
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
-from perfkit.render.figures import Figure, Series
 from perfkit.render.page import Page, Section
+from perfkit.render.pages.figures import Figure, Series
 from perfkit.scale.results import Foretold, ScaleReport
 
 _SAID = {

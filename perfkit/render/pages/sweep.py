@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from perfkit import units
 from perfkit.analysis.sweep import STEPS, Growth, Member, Sweep, cost_ns, lines, scaling
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
-from perfkit.render.figures import Figure, Series
 from perfkit.render.page import Page, Section
+from perfkit.render.pages.figures import Figure, Series
 
 _STATUS = {"ok": ("✓ correct", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
 

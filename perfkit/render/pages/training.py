@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from perfkit import units
 from perfkit.analysis.training import ACCURACY, BASELINES, LOSS, NORM, RATE, VALIDATION, Summary, Training
 from perfkit.render.cells import Cell, Column, Table, clean, table, words
-from perfkit.render.figures import Figure, Series
 from perfkit.render.page import Page, Section
+from perfkit.render.pages.figures import Figure, Series
 from perfkit.render.scalars import Scalar
 from perfkit.render.textplot import number, sparkline
 

@@ -1,0 +1,157 @@
+"""All of attention in one pass over the keys ("flash"): no T × T matrix is kept; heads of queries may share keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cost.model import ITEM_BYTES, Call, Cost, TensorSpec
+from perfkit.errors import InputError
+from perfkit.kernels import Family, Gradient, Implementation, Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from perfkit.kernels.checking import Inputs
+
+
+def flash_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = scale * q @ k.transpose(-1, -2)
+    time = q.shape[-2]
+    past = scores.new_ones(time, time).tril().bool()
+    scores = scores.masked_fill(~past, float("-inf"))
+    return scores.softmax(dim=-1) @ v, scores.logsumexp(dim=-1)
+
+
+def flash_backward_reference(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
+    with torch.enable_grad():
+        a, b, c = (t.detach().requires_grad_() for t in (q, k, v))
+        dq, dk, dv = torch.autograd.grad(flash_reference(a, b, c, scale)[0], (a, b, c), dy)
+    return dq, dk, dv
+
+
+def pairs(q: TensorSpec) -> float:
+    """Pairs of a query and a key not after it, over all heads."""
+    batch, heads, time, _ = q.shape
+    return batch * heads * time * (time + 1) / 2
+
+
+def flash_cost(call: Call) -> Cost:
+    """A pair of query and past key: two products of 2·HS FLOP (q·k, p·v), and the softmax's 6. lse is in fp32."""
+    q, k, v = (call.tensor(i) for i in range(3))
+    rows, size = q.numel // max(q.shape[-1], 1), q.shape[-1]
+    flop = {f"matrix_{q.dtype}": 4.0 * size * pairs(q), f"vector_{q.dtype}": 6.0 * pairs(q)}
+    return Cost(flop, q.nbytes + k.nbytes + v.nbytes, q.numel * ITEM_BYTES[q.dtype] + rows * ITEM_BYTES["fp32"])
+
+
+def flash_backward_cost(call: Call) -> Cost:
+    """A pair: five products of 2·HS FLOP (q·k, dy·v, and dq, dk, dv), 5 for p and ds, a row's dy·y."""
+    q, k = call.tensor(1), call.tensor(2)
+    flop = {
+        f"matrix_{q.dtype}": 10.0 * q.shape[-1] * pairs(q),
+        f"vector_{q.dtype}": 6.0 * pairs(q) + 2.0 * q.numel,
+    }
+    return Cost(flop, sum(t.nbytes for t in call.tensors), (q.numel + 2 * k.numel) * ITEM_BYTES[q.dtype])
+
+
+def flash_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: int) -> tuple[Any, ...]:
+    return *(make.normal(B, heads, T, HS) for heads in (NH, NKV, NKV)), HS**-0.5
+
+
+def flash_backward_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: int) -> tuple[Any, ...]:
+    q, k, v, scale = flash_inputs(make, B, NH, NKV, T, HS)
+    y, lse = flash_reference(q.double(), k.double(), v.double(), scale)
+    return make.normal(B, NH, T, HS), q, k, v, y.to(make.dtype), lse.float(), scale
+
+
+def flash_sizes(q: Tensor, k: Tensor, scale: float) -> tuple[int | float, ...]:
+    """B·NH, the heads of queries to one of keys, T, HS, scale."""
+    batch, heads, time, size = q.shape
+    groups = k.shape[1]
+    if groups == 0 or heads % groups:
+        raise InputError(f"{heads} heads of queries do not share {groups} heads of keys.", "Give a divisor.")
+    return batch * heads, heads // groups, time, size, float(scale)
+
+
+FLASH_CASES = (
+    {"B": 1, "NH": 1, "NKV": 1, "T": 1, "HS": 16},
+    {"B": 2, "NH": 3, "NKV": 3, "T": 17, "HS": 16},
+    {"B": 2, "NH": 4, "NKV": 2, "T": 70, "HS": 16},
+    {"B": 1, "NH": 2, "NKV": 2, "T": 130, "HS": 64},
+)
+
+
+FAMILY = Family(
+    name="flash_attention",
+    text=__doc__,
+    legend={
+        "B": "batch",
+        "T": "time",
+        "NH": "heads",
+        "NKV": "heads of keys and values",
+        "HS": "head size",
+    },
+    operations=(
+        Operation(
+            name="flash_attention_forward",
+            category="attention",
+            schema="(Tensor q, Tensor k, Tensor v, float scale) -> (Tensor y, Tensor lse)",
+            formula="s[i,j] = scale·q[i]·k[j] for j ≤ i: lse[i] = log Σ over j ≤ i of exp(s[i,j]), "
+            "y[i] = Σ over j ≤ i of exp(s[i,j] − lse[i])·v[j]; NH / NKV heads in a row use the same k and v",
+            shapes={"q": "B NH T HS", "k": "B NKV T HS", "v": "B NKV T HS", "y": "B NH T HS", "lse": "B NH T"},
+            dtypes={"lse": "fp32"},
+            reference=flash_reference,
+            scalars=lambda q, k, v, scale: flash_sizes(q, k, scale),
+            inputs=flash_inputs,
+            cases=FLASH_CASES,
+            cost=flash_cost,
+            gradient=Gradient("flash_attention_backward"),
+            # In bf16, p is rounded on its way to the tensor cores; PyTorch's own attention errs by 1.4e-2 at T = 1024.
+            tolerance={"fp32": 1e-5, "bf16": 3e-2},
+            implementations=(
+                Implementation(1, "c", "flash_attention.c", "flash_attention_forward_v1", "a row of scores at a time"),
+                Implementation(
+                    1,
+                    "triton",
+                    "flash_attention_triton.py",
+                    "flash_attention_forward",
+                    "blocks of queries on the tensor cores, online softmax",
+                ),
+            ),
+        ),
+        Operation(
+            name="flash_attention_backward",
+            category="attention",
+            schema="(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y, Tensor lse, float scale)"
+            " -> (Tensor dq, Tensor dk, Tensor dv)",
+            formula="p = exp(scale·q·kᵀ − lse), ds = p·(dy·vᵀ − Σ dy·y): dq = scale·ds·k, dk = scale·dsᵀ·q, "
+            "dv = pᵀ·dy, over keys not after the query",
+            shapes=dict.fromkeys(("dy", "q"), "B NH T HS")
+            | dict.fromkeys(("k", "v"), "B NKV T HS")
+            | {"y": "B NH T HS", "lse": "B NH T", "dq": "B NH T HS", "dk": "B NKV T HS", "dv": "B NKV T HS"},
+            dtypes={"lse": "fp32"},
+            reference=flash_backward_reference,
+            scalars=lambda dy, q, k, v, y, lse, scale: flash_sizes(q, k, scale),
+            inputs=flash_backward_inputs,
+            cases=FLASH_CASES,
+            cost=flash_backward_cost,
+            # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers. In bf16, p and ds are rounded on
+            # their way to the tensor cores too; PyTorch's own attention errs by 4.5e-2 at T = 1024 on a GPU.
+            tolerance={"fp32": 5e-5, "bf16": 1e-1},
+            implementations=(
+                Implementation(1, "c", "flash_attention.c", "flash_attention_backward_v1", "pair by pair"),
+                Implementation(
+                    1,
+                    "triton",
+                    "flash_attention_triton.py",
+                    "flash_attention_backward",
+                    "one kernel for dk and dv, one for dq",
+                ),
+            ),
+        ),
+    ),
+)
