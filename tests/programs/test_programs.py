@@ -88,13 +88,21 @@ def test_heavy_programs(name, tmp_path):
     check(name, HEAVY[name], tmp_path, fresh=True)
 
 
+# What belongs to no module: the copies between gradients and buckets. Their time is another in each run.
+REDUCER = {"aten::fill_", "aten::copy_", "torch.distributed.ddp.reducer::copy_bucket_to_grad"}
+
+
 @pytest.mark.parametrize("compared", [False, rest(True)])
 def test_every_rank_of_torchrun_is_recorded(tmp_path, compared):
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", command("ranks")[1]]
     found = capture(words, tmp_path)
     assert [result.rank for _, result in found.recorded] == [0, 1]
     assert [len(result.step_ns) for _, result in found.recorded] == [2, 2]
-    assert min(shares(found.table(0)) + shares(found.table(1))) > 0.95  # the reducer's copies belong to no module
+    for rank in (0, 1):
+        frame = found.table(rank).frame
+        steps = frame[frame["step"].notna()]
+        assert steps["pass"].notna().all()
+        assert set(steps["name"][steps["module"].isna()]) <= REDUCER
     assert found.code == 0
     if compared:
         assert found.stdout == alone(words).stdout
