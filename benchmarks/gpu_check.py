@@ -55,6 +55,7 @@ CHECKED = (
     "perfkit/kernels",
     "perfkit/workloads",
     "perfkit/programs",
+    "perfkit/raw",
     "perfkit/tree",
     "perfkit/correctness.py",
     "perfkit/ranges.py",
