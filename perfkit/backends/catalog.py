@@ -136,7 +136,7 @@ class CatalogProgram(AutogradProgram):
 
     def warnings(self) -> list[str]:
         if self._called:
-            return []
+            return super().warnings()
         return ["the model calls no function that kernels replace (perfkit.functional): it ran as in eager"]
 
     @contextmanager

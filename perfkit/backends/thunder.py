@@ -117,7 +117,7 @@ class ThunderProgram(AutogradProgram):
             self._warnings.append(text)
 
     def warnings(self) -> list[str]:
-        return list(self._warnings)
+        return [*self._warnings, *super().warnings()]
 
     def _look(self, training: bool) -> None:
         """Keep the traces of a call that made new ones; a cache hit would show an older backward."""

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 class LlmcProgram(ThunderProgram):
     """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run.
 
-    An AdamW that the workload leaves to PyTorch's choice steps fused, and the report says so.
+    An AdamW that the workload leaves to PyTorch's choice steps fused, and on a GPU steps are replayed as CUDA graphs:
+    the report says both.
     """
+
+    replays = True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

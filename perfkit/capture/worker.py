@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit import ranges, timing
+from perfkit.backends import replay
 from perfkit.backends.generation import Generation
 from perfkit.backends.interface import AutogradProgram, Program
 from perfkit.backends.parallel.ranks import Ranks, join
@@ -111,6 +112,8 @@ class Worker:
             if not isinstance(self.program, AutogradProgram):
                 raise Unavailable(f"The backend {backend} generates no tokens.", "Leave --generate out.")
             self.program.generation = self._generation = Generation(self.workload, model, settings)
+        elif isinstance(self.program, AutogradProgram) and not reference:
+            replay.add(self.program, settings)
         self._prepare_ns = float(time.perf_counter_ns() - started)
         return self._facts(sizes, frozen), precision
 

@@ -53,6 +53,7 @@ def sweep(
     ] = False,
     config: options.Config = "",
     allocator: options.Allocator = "default",
+    cuda_graphs: options.CudaGraphs = "default",
     weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "random",
     data: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "synthetic",
     out: Annotated[
@@ -82,7 +83,7 @@ def sweep(
     fixed = {
         "device": device, "warmup": warmup, "seed": seed, "profiler": profiler,
         "training": not (inference or generate), "generate": generate, "weights": weights, "config": config,
-        "data": data, "allocator": allocator,
+        "data": data, "allocator": allocator, "cuda_graphs": cuda_graphs,
     }  # fmt: skip
     cells = _cells(workload, axes, fixed, folder)
     named = options.named(options.names(backend))

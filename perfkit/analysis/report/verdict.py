@@ -89,7 +89,7 @@ def _wrong(report: BackendReport) -> str:
 _PLAIN = {
     "variant": "", "device": "cpu", "dtype": "fp32", "grad_accumulation": 1, "optimizer": "default",
     "compile_mode": "default", "weights": "random", "config": "", "data": "synthetic",
-    "allocator": "default",
+    "allocator": "default", "cuda_graphs": "default",
 }  # fmt: skip
 
 
