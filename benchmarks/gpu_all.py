@@ -38,7 +38,7 @@ from perfkit.cache import cache_dir  # noqa: E402
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
 HERE = Path(__file__).resolve().parent
-GPT2 = "eager,compile,thunder,thunder-llmc,llmc"
+GPT2 = "eager,compile,thunder-llmc,llmc"
 SLACK = 3  # times its expected minutes, and a job is stopped
 
 
@@ -62,7 +62,7 @@ def run(name: str, minutes: float, *arguments: str, code: int = 0, needs: str = 
     return Job(name, [*PERFKIT, "run", *arguments, "--device", "cuda", *out], minutes, code, needs, keep)
 
 
-def gpt2(dtype: str, batch: int, *more: str, backends: str = GPT2, minutes: float = 4.5, suffix: str = "") -> Job:
+def gpt2(dtype: str, batch: int, *more: str, backends: str = GPT2, minutes: float = 2.2, suffix: str = "") -> Job:
     name = f"gpt2-{dtype}-B{batch}{suffix}"
     size = ["--dtype", dtype, "-B", str(batch), "-T", "1024"]
     return run(name, minutes, "gpt2", *size, "--backend", backends, "--skip-unavailable", *more)
@@ -75,16 +75,17 @@ JOBS = [
         2, keep=("{work}/kernels.json",)),
     Job("bench", [*PERFKIT, "bench", "gelu", "softmax", "matmul", "--device", "cuda", "--dtype", "fp32,bf16"], 1.5),
     Job("sanitize", [sys.executable, str(HERE / "gpu_sanitize.py")], 5, needs="compute-sanitizer"),
-    gpt2("bf16", 16),
-    gpt2("bf16", 16, "--variant", "sdpa", suffix="-sdpa", backends="eager,compile,thunder,llmc", minutes=3.5),
+    gpt2("bf16", 16, backends=f"{GPT2},thunder", minutes=3.5),
+    gpt2("bf16", 16, "--variant", "sdpa", suffix="-sdpa"),
     gpt2("bf16", 4),
-    gpt2("tf32", 16),
+    gpt2("bf16", 4, "--variant", "sdpa", suffix="-sdpa"),
+    gpt2("tf32", 16, minutes=2.5),
     gpt2("tf32", 4),
-    gpt2("fp32", 16, minutes=7),
-    gpt2("fp32", 4),
+    gpt2("fp32", 16, minutes=4),
+    gpt2("fp32", 4, minutes=2.5),
     gpt2("bf16", 4, "--variant", "sdpa", "--executors", "sdpa,torchcompile", backends="thunder", minutes=2,
          suffix="-thunder-compile"),
-    gpt2("bf16", 4, "--compile-mode", "reduce-overhead", backends="compile", suffix="-graphs", minutes=2),
+    gpt2("bf16", 4, "--compile-mode", "reduce-overhead", backends="compile", suffix="-graphs", minutes=1.3),
     run("dlrm-main", 2.5, "dlrm", "--preset", "main", "-B", "2048",
         "--backend", "eager,compile,thunder,triton,kernels"),
     run("dlrm-index", 0.7, "dlrm", "--preset", "small", "--variant", "index-hash-list", "-B", "2048", "--backend",
@@ -93,8 +94,8 @@ JOBS = [
     Job("sweep", [*PERFKIT, "sweep", "mlp", "--dim", "width=1024,2048,4096,8192", "--backend", "eager,compile",
                   "--device", "cuda", "--out", "{work}/sweep"], 2.5),
     Job("compare", [*PERFKIT, "compare", "gpt2", "--dtype", "bf16", "-B", "4", "-T", "1024", "--backend",
-                    "eager,compile,thunder-llmc,llmc", "--device", "cuda", "--time-limit", "480",
-                    "--out", "{work}/compare", "--overwrite"], 10),
+                    "compile,thunder-llmc,llmc", "--device", "cuda", "--time-limit", "300",
+                    "--out", "{work}/compare", "--overwrite"], 6),
     Job("placement", [sys.executable, str(HERE / "placement.py"), "--device", "cuda"], 3),
     run("counters", 4, "gpt2", "--dtype", "bf16", "-B", "4", "-T", "256", "--one-layer", "--profiler", "ncu",
         "--backend", "eager,llmc", needs="ncu"),

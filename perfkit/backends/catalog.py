@@ -169,6 +169,9 @@ class Kernels(Backend):
     def unavailable(self, settings: Settings | None = None) -> str | None:
         return kernels.unavailable(_device(settings)) if torch_installed() else NO_TORCH
 
+    def load(self, settings: Settings) -> None:
+        kernels.load(settings.kernel_dirs)
+
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CatalogProgram:
         kernels.load(settings.kernel_dirs)
         return CatalogProgram(workload, model, parallel.begin(workload, model, settings), self.language)

@@ -110,6 +110,10 @@ class Compile(Backend):
             return "torch.compile needs Triton on a GPU: pip install triton." if missing else None
         return _no_cpp()
 
+    def load(self, settings: Settings) -> None:
+        import torch._dynamo
+        import torch._inductor.compile_fx  # noqa: F401  # what the first compilation imports
+
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CompiledProgram:
         import torch
 

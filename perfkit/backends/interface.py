@@ -229,6 +229,9 @@ class Backend(ABC):
         """
         return None
 
+    def load(self, settings: Settings) -> None:  # noqa: B027  # most have nothing to import
+        """Import what `prepare` will need, where that takes seconds: beside a GPU it is done while others work."""
+
     @abstractmethod
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
         """Make the program. `model` is on the device and in the precision of `settings` already.

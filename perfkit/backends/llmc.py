@@ -205,6 +205,11 @@ class Llmc(Backend):
             return f"The step by hand of {settings.workload} keeps its activations: it recomputes none."
         return None
 
+    def load(self, settings: Settings) -> None:
+        from perfkit import kernels
+
+        kernels.load(settings.kernel_dirs)
+
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
         from perfkit import kernels
         from perfkit.raw import Graphs

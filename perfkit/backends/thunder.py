@@ -183,6 +183,9 @@ class Thunder(Backend):
     def unavailable(self, settings: Settings | None = None) -> str | None:
         return parallel.cannot(self.name, settings, tuple(TRACED)) or thunder_support.unavailable(settings)
 
+    def load(self, settings: Settings) -> None:
+        thunder_support.load()
+
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
         executors = thunder_support.executors(settings.executors) if settings.executors else None
         return ThunderProgram(workload, model, settings, executors)

@@ -158,6 +158,10 @@ class ThunderLlmc(Backend):
         alone = parallel.cannot(self.name, settings, tuple(TRACED))
         return alone or kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
 
+    def load(self, settings: Settings) -> None:
+        thunder_support.load()
+        kernels.load(settings.kernel_dirs)
+
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
         """The model under `thunder.jit` with perfkit's executor first.
 

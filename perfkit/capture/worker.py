@@ -76,6 +76,17 @@ class Worker:
         self._samples_ns: list[float] = []
         self._tokens_ns: list[list[float]] = []
 
+    def load(self, settings: Settings, backend: str) -> None:
+        """Import what `prepare` will need, and open the GPU."""
+        import torch
+
+        from perfkit import backends
+        from perfkit.workloads import loader
+
+        loader.find(settings.workload)
+        backends.get(backend).load(settings)
+        torch.zeros((), device=settings.device)
+
     def prepare(
         self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False
     ) -> tuple[WorkloadFacts, str]:
@@ -247,6 +258,15 @@ class Worker:
         gc.freeze()
         memory.reset_peak(self.settings.device)
         self._timed = Timed()
+
+    def memory_share(self) -> float:
+        """The share of the GPU's memory that this process took at most; 1 on a CPU, where it is not asked for."""
+        import torch
+
+        if self.settings.device == "cpu":
+            return 1.0
+        whole: int = torch.cuda.get_device_properties(self.settings.device).total_memory
+        return torch.cuda.max_memory_reserved(self.settings.device) / whole
 
     def peak_memory(self) -> tuple[float | None, str]:
         """Peak memory since the last reset, in bytes, and how it was measured."""
