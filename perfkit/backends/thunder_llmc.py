@@ -42,7 +42,9 @@ class LlmcProgram(ThunderProgram):
         self._fused = fuse(self.optimizer)
 
     def warnings(self) -> list[str]:
-        return [*super().warnings(), *([FUSED] if self._fused else [])]
+        from perfkit.backends.thunder_executor import attention
+
+        return [*super().warnings(), *([FUSED] if self._fused else []), *attention.notes()]
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
         from perfkit.backends.thunder_executor.absent import expect_none
