@@ -4,7 +4,7 @@
     python benchmarks/gpu_all.py --show
 
 Ceilings, every CUDA and Triton kernel against fp64 and against PyTorch's own, compute-sanitizer, GPT-2 and DLRM on
-every backend and in each precision, CUDA graphs, hardware counters, and what happens when memory runs out or a user
+every backend and in each precision, Llama, CUDA graphs, hardware counters, and what happens when memory runs out or a user
 lacks rights (this last job needs root). A job's output and report are kept in --out. What came of each job (commit,
 GPU, the rows of its table, its last lines) goes to `gpu-all.json` beside this file, which is committed: a job that
 ended as it should is not run again, on this machine or on the next. --budget starts no job that is expected to end
@@ -68,6 +68,12 @@ def gpt2(dtype: str, batch: int, *more: str, backends: str = GPT2, minutes: floa
     return run(name, minutes, "gpt2", *size, "--backend", backends, "--skip-unavailable", *more)
 
 
+def llama(parts: str, minutes: float, *more: str) -> Job:
+    """Parts of `llama_gpu.py`; it ends with 1 where a goal is missed."""
+    command = [sys.executable, str(HERE / "llama_gpu.py"), "--only", parts, *more]
+    return Job(f"llama-{parts.replace(',', '-')}", command, minutes)
+
+
 JOBS = [
     Job("doctor", [*PERFKIT, "doctor"], 0.5),
     Job("ceilings", [*PERFKIT, "ceilings", "--device", "cuda"], 0.7),
@@ -91,6 +97,9 @@ JOBS = [
     run("dlrm-index", 0.7, "dlrm", "--preset", "small", "--variant", "index-hash-list", "-B", "2048", "--backend",
         "eager"),
     run("lora", 1.2, "lora", "--preset", "main", "--backend", "eager,compile,thunder,triton", "--skip-unavailable"),
+    llama("kernels,head", 2.5),
+    llama("train", 4.5, "--backend", "compile,thunder-llmc,llmc"),
+    llama("decode", 4),
     Job("sweep", [*PERFKIT, "sweep", "mlp", "--dim", "width=1024,2048,4096,8192", "--backend", "eager,compile",
                   "--device", "cuda", "--out", "{work}/sweep"], 2.5),
     Job("compare", [*PERFKIT, "compare", "gpt2", "--dtype", "bf16", "-B", "4", "-T", "1024", "--backend",
