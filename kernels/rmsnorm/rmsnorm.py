@@ -184,10 +184,6 @@ FAMILY = Family(
                     "dx and the sums from one reading of dy and x, kept in registers",
                 ),
                 Implementation(
-                    4, "cuda", "rmsnorm.cu", "rmsnorm_backward_v4",
-                    "the next rows come into shared memory while one is worked on",
-                ),
-                Implementation(
                     1, "triton", "rmsnorm_triton.py", "rmsnorm_backward",
                     "one pass; sums over rows by parts, in a fixed order",
                 ),

@@ -113,11 +113,6 @@ class Host:
                     return SharedRow(blocks, taken)
         return None
 
-    def stages(self, stage: int, resident: int, most: int = 4) -> int:
-        """How many stages of `stage` bytes, up to `most`, fit a block's shared memory when `resident` blocks share a
-        multiprocessor."""
-        return min(most, (self.device.shared // resident - SYSTEM_SHARED_BYTES) // stage)
-
     def scratch(self, count: int, item: int = 4) -> Argument:
         """Uninitialised memory for `count` elements of `item` bytes, for this call's launches alone."""
         self.scratches.append(max(count, 1) * item)
