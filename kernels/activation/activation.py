@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost, CostFunction
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, rows_and_columns, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,10 +112,11 @@ def sum_of_rows(values: Any, results: Any) -> Tensor:
     return torch.ops.perfkit.bias_gradient(results["dx"])
 
 
-def sizes(x: Tensor) -> tuple[int, int]:
-    """N, M of a tensor (…, M)."""
-    columns = x.shape[-1]
-    return x.numel() // max(columns, 1), columns
+IMPLEMENTATIONS = versions(
+    c=("a loop", "threads and vectors"),
+    cuda=("one element a thread", "16-byte accesses"),
+    triton="one pass",
+)
 
 
 def forward(name: str) -> Operation:
@@ -126,18 +127,12 @@ def forward(name: str) -> Operation:
         formula=f"u = x + alpha·z + bias, y = {FORMULAS[name]}",
         shapes={"x": "... M", "z": "... M", "bias": "M", "y": "... M"},
         reference=forward_reference(name),
-        scalars=lambda x, z, alpha, bias: (*sizes(x), float(alpha)),
+        scalars=lambda x, z, alpha, bias: (*rows_and_columns(x), float(alpha)),
         inputs=forward_inputs,
         cases=CASES,
         cost=forward_cost(name),
         gradient=Gradient(f"multiply_add_{name}_backward", also={"dbias": sum_of_rows}),
-        implementations=(
-            Implementation(1, "c", "activation.c", f"multiply_add_{name}_forward_v1", "a loop"),
-            Implementation(2, "c", "activation.c", f"multiply_add_{name}_forward_v2", "threads and vectors"),
-            Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_forward_v1", "one element a thread"),
-            Implementation(2, "cuda", "activation.cu", f"multiply_add_{name}_forward_v2", "16-byte accesses"),
-            Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_forward", "one pass"),
-        ),
+        implementations=IMPLEMENTATIONS,
     )
 
 
@@ -153,17 +148,11 @@ def backward(name: str) -> Operation:
         formula=f"dx = dy·{slope}, dz = alpha·dx; the bias's gradient is bias_gradient(dx)",
         shapes=dict.fromkeys(("dy", *values, "dx", "dz"), "... M") | ({} if from_y else {"bias": "M"}),
         reference=backward_reference(name),
-        scalars=lambda dy, *others: (*sizes(dy), float(others[-1])),
+        scalars=lambda dy, *others: (*rows_and_columns(dy), float(others[-1])),
         inputs=backward_inputs(name),
         cases=CASES,
         cost=backward_cost(name),
-        implementations=(
-            Implementation(1, "c", "activation.c", f"multiply_add_{name}_backward_v1", "a loop"),
-            Implementation(2, "c", "activation.c", f"multiply_add_{name}_backward_v2", "threads and vectors"),
-            Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_backward_v1", "one element a thread"),
-            Implementation(2, "cuda", "activation.cu", f"multiply_add_{name}_backward_v2", "16-byte accesses"),
-            Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_backward", "one pass"),
-        ),
+        implementations=IMPLEMENTATIONS,
     )
 
 
