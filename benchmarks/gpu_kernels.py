@@ -75,6 +75,7 @@ class Timed:
 
 
 def label(implementation: Implementation) -> str:
+    """Language and version, as `cuda:2`."""
     return f"{implementation.language}:{implementation.version}"
 
 
@@ -140,6 +141,7 @@ def share_of_tolerance(operation: Operation, implementation: Implementation, run
 
 
 def tensor_names(operation: Operation) -> list[str]:
+    """The input tensors, then the outputs, in the order in which a kernel takes them."""
     signature = operation.signature
     return [signature.inputs[i] for i in signature.tensors] + list(signature.outputs)
 
@@ -265,6 +267,7 @@ def pytorch_ns(operation: Operation, sets: Sequence[Sequence[Any]]) -> float | N
 
 
 def l2_bytes() -> int:
+    """The size of the GPU's L2 cache."""
     return torch.cuda.get_device_properties(0).L2_cache_size
 
 
@@ -274,6 +277,7 @@ HEADER = f"{'operation':30} {'type':4} {'way':10} {'µs':>9} {'GB/s':>6} {'of co
 
 
 def row(timed: Timed) -> str:
+    """A line below `HEADER`."""
     speedup = "" if timed.speedup is None else f"{timed.speedup:.2f} ×"
     known = timed.share_of_tolerance is not None and not math.isnan(timed.share_of_tolerance)
     share = f"{100 * (timed.share_of_tolerance or 0):.0f} %" if known else ""
@@ -302,6 +306,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def show(file: Path) -> int:
+    """Print the summary of a file that `--json` wrote."""
     read = json.loads(file.read_text())
     print(f"# {read['device']}; a copy moves {read['copy_bytes_per_s'] / 1e9:.0f} GB/s; times in µs")
     print(summary(read["rows"]))
@@ -309,6 +314,7 @@ def show(file: Path) -> int:
 
 
 def check_everything(tasks: Sequence[tuple[str, str, str]], batch: int, length: int) -> list[Checked]:
+    """Check (family, operation, precision) in `WORKERS` processes, so that compilers work side by side."""
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(check_all, name, dtype, family, batch, length) for family, name, dtype in tasks]
         return [result for future in futures for result in future.result()]

@@ -30,6 +30,7 @@ FROM_Y = ("relu", "sigmoid")  # their slope follows from y
 
 
 def activate(name: str, u: Tensor) -> Tensor:
+    """The activation `name`, as PyTorch has it."""
     from torch.nn import functional as F
 
     functions: dict[str, Callable[[Tensor], Tensor]] = {
@@ -55,6 +56,8 @@ def forward_reference(name: str) -> Callable[..., Tensor]:
 
 
 def backward_reference(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """From y where the slope follows from it, else from the inputs again."""
+
     def from_y(dy: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
         dx = dy.where(y > 0, 0.0) if name == "relu" else dy * y * (1 - y)
         return dx, alpha * dx
@@ -90,10 +93,13 @@ def backward_cost(name: str) -> CostFunction:
 
 
 def forward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """x and z (N, M), alpha, bias (M)."""
     return make.normal(N, M, scale=2.0), make.normal(N, M, scale=2.0), ALPHA, make.normal(M)
 
 
 def backward_inputs(name: str) -> Callable[..., tuple[Any, ...]]:
+    """What the gradient of `name` takes: dy (N, M), then y, or x, z and bias; alpha last."""
+
     def inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
         x, z, alpha, bias = forward_inputs(make, N, M)
         dy = make.normal(N, M)
@@ -120,6 +126,7 @@ IMPLEMENTATIONS = versions(
 
 
 def forward(name: str) -> Operation:
+    """The operation y = act(x + alpha·z + bias)."""
     return Operation(
         name=f"multiply_add_{name}_forward",
         category="elementwise",
@@ -137,6 +144,7 @@ def forward(name: str) -> Operation:
 
 
 def backward(name: str) -> Operation:
+    """Its gradient, which gives dx and dz; the bias's is a sum of dx."""
     from_y = name in FROM_Y
     values = ("y",) if from_y else ("x", "z")
     schema = "Tensor y" if from_y else "Tensor x, Tensor z, Tensor bias"

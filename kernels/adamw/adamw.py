@@ -17,6 +17,7 @@ def reference(
     param: Tensor, grad: Tensor, m: Tensor, v: Tensor,
     lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int, grad_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The new param, m and v."""
     g = grad * grad_scale
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g * g

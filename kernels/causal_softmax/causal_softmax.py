@@ -23,6 +23,7 @@ def softmax_reference(scores: Tensor, scale: float) -> Tensor:
 
 
 def softmax_backward_reference(datt: Tensor, att: Tensor, scale: float) -> Tensor:
+    """What lies above the diagonal of datt (…, T, S) does not count."""
     queries, keys = datt.shape[-2:]
     past = datt.tril(keys - queries)
     return scale * att * (past - (past * att).sum(dim=-1, keepdim=True))
@@ -57,6 +58,7 @@ def softmax_backward_cost(call: Call) -> Cost:
 
 
 def softmax_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tuple[Any, ...]:
+    """Scores (B, NH, T, before + T): `before` keys are older than the first query."""
     return make.normal(B, NH, T, before + T, scale=10.0), SCALE
 
 

@@ -23,6 +23,7 @@ IGNORE = -1
 
 
 def forward_reference(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Mean loss of the targets that count, and logsumexp (N); columns from `vocabulary` on are padding."""
     from torch.nn.functional import cross_entropy
 
     real = logits[:, :vocabulary]
@@ -32,6 +33,7 @@ def forward_reference(logits: Tensor, targets: Tensor, vocabulary: int, ignore_i
 def backward_reference(
     dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Tensor:
+    """dlogits (N, Vp) by autograd; 0 in the padding."""
     import torch
 
     with torch.enable_grad():
@@ -103,6 +105,7 @@ def backward_inputs(make: Inputs, N: int, V: int, Vp: int = 0) -> tuple[Any, ...
 def classifier_reference(
     logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
+    """dlogits (N, Vp), and the losses (N) that they belong to."""
     from torch.nn.functional import cross_entropy, one_hot, pad
 
     real = logits[:, :vocabulary]

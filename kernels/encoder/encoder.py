@@ -23,6 +23,7 @@ def forward_reference(idx: Tensor, wte: Tensor, wpe: Tensor) -> Tensor:
 
 
 def backward_reference(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -> tuple[Tensor, Tensor]:
+    """dwte (V, C) and dwpe (P, C); rows that no token names are 0."""
     channels = dx.shape[-1]
     dwte, dwpe = dx.new_zeros(vocabulary, channels), dx.new_zeros(positions, channels)
     dwpe[: idx.shape[1]] = dx.sum(dim=0)

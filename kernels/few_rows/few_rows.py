@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (…, K) by weight (M, K), and the bias (M) where there is one."""
     product = x @ weight.T
     return product if bias is None else product + bias
 

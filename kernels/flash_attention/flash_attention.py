@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def flash_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """y (B, NH, T, HS) and the logsumexp of each query's scores; heads of queries share those of k and v."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = scale * q @ k.transpose(-1, -2)
     time = q.shape[-2]
@@ -26,6 +27,7 @@ def flash_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tens
 def flash_backward_reference(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv by autograd."""
     import torch
 
     with torch.enable_grad():

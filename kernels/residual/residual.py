@@ -22,6 +22,7 @@ def residual_reference(a: Tensor, b: Tensor) -> Tensor:
 def layernorm_reference(
     a: Tensor, b: Tensor, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x = a + b, and LayerNorm of it with its statistics."""
     import torch
 
     x = a + b

@@ -17,16 +17,19 @@ EPS = 1e-5
 
 
 def forward_reference(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """y, and rstd (…) of each row."""
     rstd = (x.square().mean(-1) + eps).rsqrt()
     return x * rstd.unsqueeze(-1) * weight, rstd
 
 
 def residual_reference(a: Tensor, b: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x = a + b, then y and rstd."""
     x = a + b
     return (x, *forward_reference(x, weight, eps))
 
 
 def backward_reference(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """dx, and dweight (C), a sum over all rows."""
     h, g = x * rstd.unsqueeze(-1), dy * weight
     dx = rstd.unsqueeze(-1) * (g - h * (g * h).mean(-1, keepdim=True))
     return dx, (dy * h).flatten(0, -2).sum(0)

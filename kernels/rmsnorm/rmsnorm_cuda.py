@@ -76,6 +76,7 @@ def rmsnorm_backward_v1(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
     N: int, C: int, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """dx by one thread a row, dweight by one thread a column."""
     host.launch("rmsnorm_backward_rows_v1<T>", ceil(N, block), block, dy, x, weight, rstd, dx, N, C)
     host.launch("rmsnorm_backward_columns_v1<T>", ceil(C, block), block, dy, x, rstd, dweight, N, C)
 
@@ -84,6 +85,7 @@ def rmsnorm_backward_v2(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
     N: int, C: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """dx by one warp a row; dweight by parts of the rows, then their sum."""
     width = host.width(C, dy, x, weight, dx)
     kernel = f"rmsnorm_backward_rows_v2<T, {width}>"
     host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, rstd, dx, N, C)
@@ -97,6 +99,7 @@ def rmsnorm_backward_v3(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
     N: int, C: int, *, block: int = 128,
 ) -> None:  # fmt: skip
+    """Both from rows in registers; version 2 where they, or the sums in shared memory, do not fit."""
     width = host.width(C, dy, x, weight, dx)
     held = host.row_in_registers(C, width, block, values=32 if host.item == 2 else 24)  # of x, dy and the sums
     shared = 4 * C * (held.rows if held else 0)

@@ -30,6 +30,7 @@ def forward_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[T
 
 
 def backward_reference(dq: Tensor, dk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """The same turn by the opposite angle."""
     return turned(dq, cos, -sin), turned(dk, cos, -sin)
 
 

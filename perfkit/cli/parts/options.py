@@ -146,6 +146,7 @@ def alone(given: dict[str, Any]) -> None:
 
 
 def names(text: str) -> list[str]:
+    """The names in a list separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

@@ -64,6 +64,7 @@ class HeldRow:
 
     @property
     def rows(self) -> int:
+        """Rows of a block."""
         return self.block // self.threads
 
 
