@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.analysis.fusion.results import Fusion
+from perfkit.analysis.fusion_results import Fusion
 from perfkit.run_folder import Correctness, RankRun, Settings, Symbol, WorkloadFacts, World
 from perfkit.trace_checks import TraceCheck
 

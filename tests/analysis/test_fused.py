@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from perfkit import table
-from perfkit.analysis.fusion.results import FusedKernel
+from perfkit.analysis.fusion_results import FusedKernel
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
 from perfkit.render.tables.fusion import fusion_tables

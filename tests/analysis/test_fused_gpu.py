@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit.analysis.fusion.results import Fusion
+from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.tree import shares

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perfkit import table
-from perfkit.analysis.fusion.results import Fusion
+from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
 from perfkit.render.tables.fusion import fusion as fusion_table

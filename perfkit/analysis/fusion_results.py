@@ -53,7 +53,7 @@ class FusedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fusion(msgspec.Struct, kw_only=True):
-    """What fusing could save of a step (`predict.py`), and what the compiled backend of the run made."""
+    """What fusing could save of a step (`perfkit.analysis.fusion`), and what the compiled backend of the run made."""
 
     parts: list[FusionPart]
     groups: list[FusionGroup]  # those first on which fusing saves most
