@@ -276,11 +276,9 @@ class Session:
         self.add(Check("kernels against fp64", done.returncode == 0, note="; ".join(wrong or said or lines[-1:])))
 
     def dlrm(self) -> None:
-        """Run DLRM in eager and on kernels."""
         self.run_folder("dlrm", "dlrm", "--preset", "small", "--backend", "eager,kernels")
 
     def own(self) -> None:
-        """Run a model of a user's own file."""
         self.run_folder("own", ROOT / "examples" / "my_model.py", "--preset", "wide", "--backend", "eager")
 
     def program(self) -> None:
