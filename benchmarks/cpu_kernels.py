@@ -49,18 +49,28 @@ import torch
 from torch.nn import functional as F
 
 import perfkit.kernels
-from perfkit import functional
-from perfkit.cost.model import Call, TensorSpec
+from perfkit.bench.catalog import cost_of
+from perfkit.bench.pytorch import OWN
+from perfkit.bench.sizes import gpt2
+from perfkit.kernels import Operation
 from perfkit.kernels.c import keeping
-from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
+from perfkit.kernels.checking import Inputs, as_tuple
 
-BATCH, HEADS, CHANNELS, VOCABULARY, POSITIONS = 4, 12, 768, 50257, 1024
+BATCH, CHANNELS = 4, 768
 PARAMETERS = 16 << 20  # of the optimizer's case: four tensors of 64 MiB
 WORST, WORST_SMALL, SMALL_TIME, MEAN, CLASSIFIER = 1.05, 1.25, 64, 0.5, 0.25
 BANDWIDTH = {
     **dict.fromkeys(("layernorm_forward", "layernorm_backward", "residual_forward", "adamw_step", "classifier"), 0.75),
     **dict.fromkeys(("gelu_forward", "gelu_backward"), 0.5),
 }
+# What GPT-2's training step calls; the multiply-add-activations and the optimizer have cases of their own.
+OPERATIONS = (
+    "split_heads_forward", "split_heads_backward", "merge_heads_forward", "merge_heads_backward",
+    "causal_softmax_forward", "causal_softmax_backward", "softmax_forward", "softmax_backward",
+    "layernorm_forward", "layernorm_backward", "residual_forward", "residual_layernorm_forward",
+    "gelu_forward", "gelu_backward", "bias_gradient", "bias_relu_forward", "bias_relu_backward",
+    "encoder_forward", "encoder_backward", "cross_entropy_forward", "cross_entropy_backward", "classifier",
+)  # fmt: skip
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "sigmoid": torch.sigmoid,
@@ -95,79 +105,42 @@ aten = torch.ops.aten
 Clock = Callable[[], int]  # nanoseconds
 
 
-def attention_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
-    """Split, causal softmax and merge. PyTorch splits into views; the copies are what its matmuls make of them."""
-    size = CHANNELS // HEADS
-    qkv, merged = make(BATCH, length, 3 * CHANNELS), make(BATCH, length, CHANNELS)
-    heads = tuple(make(BATCH, HEADS, length, size) for _ in range(3))
-    scores, datt = (make(BATCH, HEADS, length, length) for _ in range(2))
-    scale = size**-0.5
-    att = functional.causal_softmax(scores, scale)
-    future = torch.ones(length, length, dtype=torch.bool).triu(1)
-
-    def softmax() -> Any:
-        return torch.softmax((scores * scale).masked_fill(future, -math.inf), dim=-1)
-
-    def softmax_backward() -> Any:
-        return aten._softmax_backward_data(datt, att, -1, datt.dtype).masked_fill(future, 0.0) * scale
-
-    def merge_backward() -> Any:
-        return merged.unflatten(-1, (HEADS, -1)).transpose(1, 2).contiguous()
-
-    yield Case(
-        "split_heads_forward", (qkv, HEADS), lambda: [t.contiguous() for t in functional.split_heads(qkv, HEADS)]
-    )
-    yield Case("split_heads_backward", heads, lambda: torch.cat([functional.merge_heads(t) for t in heads], dim=-1))
-    yield Case("merge_heads_forward", heads[:1], lambda: functional.merge_heads(heads[0]))
-    yield Case("merge_heads_backward", (merged, HEADS), merge_backward)
-    yield Case("causal_softmax_forward", (scores, scale), softmax)
-    yield Case("causal_softmax_backward", (datt, att, scale), softmax_backward)
-    yield Case("softmax_forward", (scores,), lambda: torch.softmax(scores, dim=-1))
-    yield Case("softmax_backward", (datt, att), lambda: aten._softmax_backward_data(datt, att, -1, datt.dtype))
+def catalog_cases(length: int, dtype: str) -> Iterator[Case]:
+    """`OPERATIONS` at GPT-2's sizes, each beside what `perfkit bench` calls PyTorch's own."""
+    for family in perfkit.kernels.catalog():
+        for operation in family.operations:
+            if operation.name in OPERATIONS:
+                yield catalog_case(family.name, operation, length, dtype)
 
 
-def layer_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
-    """LayerNorm and the residual over C channels, GELU over 4C, the bias's gradient, the encoder."""
-    x, b, dy = (make(BATCH, length, CHANNELS) for _ in range(3))
-    weight, bias = make(CHANNELS), make(CHANNELS)
-    wide, dwide = (make(BATCH, length, 4 * CHANNELS) for _ in range(2))
-    shape, eps = (CHANNELS,), 1e-5
-    _, mean, rstd = torch.ops.perfkit.layernorm_forward(x, weight, bias, eps)
-    kept = aten.native_layer_norm(x, shape, weight, bias, eps)[1:]
-    yield Case("layernorm_forward", (x, weight, bias, eps), lambda: aten.native_layer_norm(x, shape, weight, bias, eps))
-    yield Case(
-        "layernorm_backward",
-        (dy, x, weight, mean, rstd),
-        lambda: aten.native_layer_norm_backward(dy, x, shape, *kept, weight, bias, (True, True, True)),
-    )
-    yield Case("residual_forward", (x, b), lambda: x + b)
-    yield Case(
-        "residual_layernorm_forward",
-        (x, b, weight, bias, eps),
-        lambda: aten.native_layer_norm(x + b, shape, weight, bias, eps),
-    )
-    yield Case("gelu_forward", (wide,), lambda: aten.gelu(wide, approximate="tanh"))
-    yield Case("gelu_backward", (dwide, wide), lambda: aten.gelu_backward(dwide, wide, approximate="tanh"))
-    yield Case("bias_gradient", (dwide,), lambda: dwide.flatten(0, -2).sum(dim=0))
-    idx = torch.randint(0, VOCABULARY, (BATCH, length))
-    wte, wpe = make(VOCABULARY, CHANNELS), make(POSITIONS, CHANNELS)
-
-    def encoder_backward() -> Any:
-        dwpe = torch.zeros_like(wpe)
-        dwpe[:length] = dy.sum(dim=0)
-        return aten.embedding_dense_backward(dy, idx, VOCABULARY, -1, False), dwpe
-
-    yield Case("encoder_forward", (idx, wte, wpe), lambda: F.embedding(idx, wte) + wpe[:length])
-    yield Case("encoder_backward", (dy, idx, VOCABULARY, POSITIONS), encoder_backward)
+def optimizer_cases(length: int, dtype: str) -> Iterator[Case]:
+    """AdamW beside PyTorch's fused one, and the norm; both over `PARAMETERS` elements whatever the length is."""
+    del length
+    step, norm = perfkit.kernels.find("adamw_step"), perfkit.kernels.find("global_norm")
+    if dtype == "fp32":  # PyTorch's keeps its moments in the precision of the parameters
+        yield own_case(step, step.inputs(Inputs(dtype, 1), N=PARAMETERS))
+    arguments = norm.inputs(Inputs(dtype, 1), N=PARAMETERS)
+    yield Case(norm.name, arguments, partial(torch.linalg.vector_norm, *arguments))
 
 
-def fused_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
-    """Bias + ReLU, and multiply-add-activation, over 4C columns."""
+def catalog_case(family: str, operation: Operation, length: int, dtype: str) -> Case:
+    """One operation with random arguments for `BATCH` rows of `length` tokens."""
+    fallback = operation.cases[-1]
+    sizes = gpt2(family, list(fallback), "cpu", fallback, {"B": BATCH, "T": length})
+    return own_case(operation, operation.inputs(Inputs(dtype, 1), **sizes))
+
+
+def own_case(operation: Operation, arguments: tuple[Any, ...]) -> Case:
+    """The operation beside PyTorch's own operator, or its reference where that is one."""
+    own = OWN.get(operation.name)
+    return Case(operation.name, arguments, own(*arguments) if own else partial(operation.reference, *arguments))
+
+
+def fused_cases(length: int, dtype: str) -> Iterator[Case]:
+    """Multiply-add-activation over 4C columns."""
+    make = Inputs(dtype, 1).normal
     x, z, dy = (make(BATCH * length, 4 * CHANNELS) for _ in range(3))
     bias, alpha = make(4 * CHANNELS), 0.5
-    y = torch.relu(x + bias)
-    yield Case("bias_relu_forward", (x, bias), lambda: torch.relu(x + bias))
-    yield Case("bias_relu_backward", (dy, y), lambda: aten.threshold_backward(dy, y, 0))
     for name, activate in ACTIVATIONS.items():
         u = torch.add(x, z, alpha=alpha) + bias
         y = activate(u)
@@ -190,51 +163,7 @@ def fused_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case
         yield Case(f"multiply_add_{name}_backward", (dy, *saved), backward)
 
 
-def loss_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
-    """Cross entropy: PyTorch's is log_softmax and nll_loss, and their backward operators; the classifier is all."""
-    logits = make(BATCH * length, VOCABULARY)
-    targets = torch.randint(0, VOCABULARY, (BATCH * length,))
-    dloss = torch.ones(())
-    _, logsumexp = torch.ops.perfkit.cross_entropy_forward(logits, targets, VOCABULARY, -1)
-    kept = aten._log_softmax(logits, 1, False)
-    weight = aten.nll_loss_forward(kept, targets, None, 1, -1)[1]
-
-    def forward() -> Any:
-        return aten.nll_loss_forward(aten._log_softmax(logits, 1, False), targets, None, 1, -1)
-
-    def backward(kept: torch.Tensor = kept) -> Any:
-        picked = aten.nll_loss_backward(dloss.to(kept.dtype), kept, targets, None, 1, -1, weight)
-        return aten._log_softmax_backward_data(picked, kept, 1, logits.dtype)
-
-    def both() -> Any:
-        values = aten._log_softmax(logits, 1, False)
-        aten.nll_loss_forward(values, targets, None, 1, -1)
-        return backward(values)
-
-    yield Case("cross_entropy_forward", (logits, targets, VOCABULARY, -1), forward)
-    yield Case("cross_entropy_backward", (dloss, logits, targets, logsumexp, VOCABULARY, -1), backward)
-    yield Case("classifier", (logits, targets, 1.0 / len(targets), VOCABULARY, -1), both)
-
-
-def optimizer_cases(length: int, make: Callable[..., torch.Tensor]) -> Iterator[Case]:
-    """AdamW beside PyTorch's fused one, and the norm; both over `PARAMETERS` elements whatever the length is."""
-    del length
-    param, grad = make(PARAMETERS), make(PARAMETERS)
-    m, v = torch.zeros(PARAMETERS), torch.zeros(PARAMETERS)
-    theirs = [[t.clone()] for t in (param, grad, m.to(param.dtype), v.to(param.dtype))]
-    step = [torch.ones(())]
-    options: dict[str, Any] = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8}
-    options |= {"amsgrad": False, "maximize": False}
-    adamw: Any = torch._fused_adamw_
-    yield Case(
-        "adamw_step",
-        (param, grad, m, v, 1e-4, 0.9, 0.999, 1e-8, 0.01, 1, 1.0),
-        lambda: adamw(*theirs, [], step, **options),
-    )
-    yield Case("global_norm", (grad,), lambda: torch.linalg.vector_norm(grad))
-
-
-GROUPS = (attention_cases, layer_cases, fused_cases, loss_cases, optimizer_cases)
+GROUPS = (catalog_cases, fused_cases, optimizer_cases)
 
 
 def medians_us(calls: list[Callable[[], Any]], seconds: float, clock: Clock) -> list[float]:
@@ -252,13 +181,6 @@ def medians_us(calls: list[Callable[[], Any]], seconds: float, clock: Clock) -> 
     return [statistics.median(taken) / 1e3 for taken in samples]
 
 
-def least_bytes(case: Case) -> float:
-    """Bytes read and written, by the operation's own cost."""
-    specs = [TensorSpec(tuple(a.shape), name_of(a.dtype)) if isinstance(a, torch.Tensor) else a for a in case.arguments]
-    cost = perfkit.kernels.find(case.name).cost(Call(f"perfkit::{case.name}", tuple(specs)))
-    return cost.bytes_read + cost.bytes_written
-
-
 @dataclass(frozen=True)
 class Meter:
     """How calls are measured: by which clock, how long each case, and beside which triad of so many bytes."""
@@ -271,13 +193,12 @@ class Meter:
     def measure(self, case: Case, length: int) -> Row:
         """Operator, PyTorch and bound kernel in turn; the triad in turn with a kernel of as many bytes, or after."""
         operation = perfkit.kernels.find(case.name)
-        outputs = operation.allocate(*case.arguments)
-        outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+        outputs = as_tuple(operation.allocate(*case.arguments))
         bound = perfkit.kernels.bind(operation, case.arguments, outputs)
         operator = getattr(torch.ops.perfkit, case.name).default
         ways: list[Callable[[], Any]] = [partial(operator, *case.arguments), case.theirs, bound]
         ours, theirs, kernel = medians_us(ways, self.seconds, self.clock)
-        least = least_bytes(case)
+        least = cost_of(operation, case.arguments).bytes
         if least >= self.triad_bytes:
             kernel, reference = medians_us([bound, self.triad], self.seconds / 2, self.clock)
         else:
@@ -349,7 +270,6 @@ def show(row: Row) -> None:
 
 def run(arguments: argparse.Namespace) -> list[Row]:
     """Measure and print every case, in this process."""
-    dtype = TORCH_DTYPES[arguments.dtype]
     a, b, c = (torch.ones(16 << 20) for _ in range(3))
     clock = time.thread_time_ns if arguments.cpu_time else time.perf_counter_ns
     meter = Meter(clock, arguments.seconds, lambda: torch.add(b, c, alpha=3.0, out=a), 12 * a.numel())
@@ -359,7 +279,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         for group in GROUPS:
             if group is optimizer_cases and length != arguments.time[-1]:
                 continue  # the same at every length
-            for case in group(length, lambda *shape: torch.randn(*shape).to(dtype)):
+            for case in group(length, arguments.dtype):
                 if arguments.only and not any(word in case.name for word in arguments.only):
                     continue
                 row = meter.measure(case, length)

@@ -35,6 +35,7 @@ NAMES = {"name", "short_name", "family", "range", "operator", "module", "shapes"
 
 
 def export(folder: Path) -> bytes:
+    """A small export of Nsight Systems, as the bytes of its sqlite file."""
     path = folder / "made.sqlite"
     nsys_exports.write(path, nsys_exports.two_steps())
     return path.read_bytes()
@@ -55,6 +56,7 @@ FORMATS: dict[str, tuple[str, list[str], Mutate]] = {
 
 
 def numbers(table: KernelTable) -> dict[str, list[float]]:
+    """Every numeric column of the table, and the ceilings of its rows, by name."""
     found = {c.name: table.frame[c.name].astype(float).tolist() for c in COLUMNS if c.dtype in (REAL, "Int64")}
     ceilings = {
         f"roof {k}": [math.nan if v is None else v for v in vs] for k, vs in table.facts.get("row_ceilings", {}).items()

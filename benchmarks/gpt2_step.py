@@ -124,11 +124,13 @@ def optimizer_of(name: str, form: str, size: Size) -> Callable[[], Any]:
 
 
 def chosen(form: str, size: Size) -> tuple[Workload, Settings]:
+    """GPT-2 with the settings of a step whose optimizer has `form`: default, foreach or fused."""
     workload = find("gpt2")
     return workload, resolve_settings(workload, optimizer=form, **size)
 
 
 def size_of(arguments: argparse.Namespace) -> Size:
+    """Preset, B, T and allocator, as `resolve_settings` takes them."""
     return {"preset": arguments.preset, "batch_size": arguments.batch, "sequence_length": arguments.length,
             "allocator": arguments.allocator}  # fmt: skip
 

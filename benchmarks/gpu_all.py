@@ -63,6 +63,7 @@ def run(name: str, minutes: float, *arguments: str, code: int = 0, needs: str = 
 
 
 def gpt2(dtype: str, batch: int, *more: str, backends: str = GPT2, minutes: float = 2.2, suffix: str = "") -> Job:
+    """A job that runs GPT-2 at T = 1024 on `backends`; `minutes` is how long it may take."""
     name = f"gpt2-{dtype}-B{batch}{suffix}"
     size = ["--dtype", dtype, "-B", str(batch), "-T", "1024"]
     return run(name, minutes, "gpt2", *size, "--backend", backends, "--skip-unavailable", *more)
@@ -204,6 +205,7 @@ class Queue:
         return ""
 
     def done(self, job: Job) -> None:
+        """Take `job` from those that run, and wake those that wait for its place."""
         with self.changed:
             self.running.remove(job.name)
             self.changed.notify_all()
@@ -223,6 +225,7 @@ def work_through(lane: Lane, queue: Queue, out: Path, results: Results) -> bool:
 
 
 def named(job: Job, wanted: str | None, otherwise: bool = True) -> bool:
+    """Whether the job's name holds one of the texts in `wanted` (commas); `otherwise` when none is given."""
     return any(text in job.name for text in wanted.split(",")) if wanted else otherwise
 
 

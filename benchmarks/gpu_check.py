@@ -82,6 +82,7 @@ class Check:
     note: str = ""
 
     def line(self) -> str:
+        """The check as a line: whether it holds, its figure beside the limit, and a note."""
         figure = "" if self.figure is None else f"{self.figure:.4%} (limit {self.limit:.1%})  "
         return f"{'holds' if self.ok else 'FAILS':6} {self.name:42} {figure}{self.note}"
 
@@ -187,6 +188,7 @@ class Session:
         self.part(self.ncu)
 
     def side_by_side(self, *parts: Callable[[], None]) -> None:
+        """Run parts at once, and wait for all of them."""
         with ThreadPoolExecutor(len(parts)) as pool:
             list(pool.map(self.part, parts))
 
@@ -199,6 +201,7 @@ class Session:
                 self.add(Check(part.__name__, False, note=f"{type(error).__name__}: {str(error)[:300]}"))
 
     def add(self, *checks: Check) -> None:
+        """Keep checks and print each with the seconds since the session began."""
         self.checks += checks
         for check in checks:
             print(f"[{time.monotonic() - self.began:4.0f} s] {check.line()}", flush=True)
@@ -232,6 +235,7 @@ class Session:
         return backends
 
     def gpt2(self) -> None:
+        """Run GPT-2 on all backends; its steps, in ns, serve later parts."""
         found = self.run_folder("gpt2", *GPT2_OPTIONS, "--backend", ",".join(BACKENDS))
         self.step_ns = {name: b["step"]["value"] for name, b in found.items()}
 
@@ -263,6 +267,7 @@ class Session:
             self.add(*step_times(f"gpt2 {name}", self.step_ns[name], **json.loads(said)))
 
     def kernels(self) -> None:
+        """Check every GPU kernel in bf16 against fp64."""
         script = [sys.executable, str(ROOT / "benchmarks" / "gpu_kernels.py"), "--check-only", "--dtype", "bf16"]
         done = subprocess.run(script, capture_output=True, text=True, env=search_path())
         lines = (done.stdout + done.stderr).strip().splitlines()

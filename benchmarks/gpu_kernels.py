@@ -31,13 +31,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perfkit.bench.catalog import cost_of
 from perfkit.bench.pytorch import OWN
 from perfkit.bench.sizes import gpt2
-from perfkit.cost.model import Call, TensorSpec
 from perfkit.errors import PerfkitError
 from perfkit.kernels import Implementation, Operation, catalog, find
-from perfkit.kernels.checking import as_tuple, largest_error, to_fp64
-from perfkit.kernels.dtypes import TORCH_DTYPES, name_of
+from perfkit.kernels.checking import Inputs, as_tuple, largest_error, to_fp64
 from perfkit.kernels.languages import candidates, language
 
 DEVICE = "cuda"
@@ -46,20 +45,6 @@ COLD_BYTES = 4  # all sets of a call together, in sizes of the L2 cache
 LONG_ROW, ROWS_CHECKED = 10_000, 512
 REPLAYS = 15
 LEAST_NS = 300_000  # what one replay lasts at least
-
-
-class Inputs:
-    """`perfkit.kernels.checking.Inputs`, made on the GPU."""
-
-    def __init__(self, dtype: str, seed: int) -> None:
-        self.dtype = TORCH_DTYPES[dtype]
-        self._generator = torch.Generator(DEVICE).manual_seed(seed)
-
-    def normal(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> Tensor:
-        return (torch.randn(shape, generator=self._generator, device=DEVICE) * scale + mean).to(self.dtype)
-
-    def integers(self, low: int, high: int, *shape: int) -> Tensor:
-        return torch.randint(low, high, shape, generator=self._generator, device=DEVICE)
 
 
 @dataclass(frozen=True)
@@ -90,6 +75,7 @@ class Timed:
 
 
 def label(implementation: Implementation) -> str:
+    """Language and version, as `cuda:2`."""
     return f"{implementation.language}:{implementation.version}"
 
 
@@ -141,7 +127,7 @@ def least_share(operation: Operation, implementation: Implementation, run: Any, 
 
 def share_of_tolerance(operation: Operation, implementation: Implementation, run: Any, dtype: str, case: Any) -> float:
     """The largest error over all results, over the tolerance; also where it adds to what its outputs hold, 1."""
-    arguments = operation.inputs(Inputs(dtype, time.time_ns() % (1 << 32)), **case)
+    arguments = operation.inputs(Inputs(dtype, time.time_ns() % (1 << 32), DEVICE), **case)
     expected = as_tuple(operation.reference(*(to_fp64(a) for a in arguments)))
     errors = []
     for held in (0.0, 1.0) if implementation.accumulates else (0.0,):
@@ -155,6 +141,7 @@ def share_of_tolerance(operation: Operation, implementation: Implementation, run
 
 
 def tensor_names(operation: Operation) -> list[str]:
+    """The input tensors, then the outputs, in the order in which a kernel takes them."""
     signature = operation.signature
     return [signature.inputs[i] for i in signature.tensors] + list(signature.outputs)
 
@@ -241,21 +228,14 @@ def copy_bandwidth() -> float:
     return best
 
 
-def bytes_moved(operation: Operation, arguments: Sequence[Any]) -> float:
-    """The least bytes of one call."""
-    specs = [TensorSpec(tuple(a.shape), name_of(a.dtype)) if isinstance(a, Tensor) else a for a in arguments]
-    cost = operation.cost(Call(operation.qualified_name, tuple(specs)))
-    return cost.bytes_read + cost.bytes_written
-
-
 def time_all(
     operation: Operation, dtype: str, sizes: dict[str, int], checked: dict[str, Checked], copy: float
 ) -> Iterator[Timed]:
     """Time what is right, and PyTorch's way first."""
-    arguments = operation.inputs(Inputs(dtype, 1), **sizes)
-    moved = bytes_moved(operation, arguments)
+    arguments = operation.inputs(Inputs(dtype, 1, DEVICE), **sizes)
+    moved = cost_of(operation, arguments).bytes
     count = max(1, min(64, math.ceil(COLD_BYTES * l2_bytes() / moved)))
-    sets = [arguments, *(operation.inputs(Inputs(dtype, 2 + i), **sizes) for i in range(count - 1))]
+    sets = [arguments, *(operation.inputs(Inputs(dtype, 2 + i, DEVICE), **sizes) for i in range(count - 1))]
     theirs = pytorch_ns(operation, sets)
     rows: list[tuple[str, float, float | None]] = [("pytorch", theirs, None)] if theirs else []
     for implementation in implementations(operation, dtype):
@@ -271,18 +251,8 @@ def time_all(
     best = min((ns for name, ns, _ in rows if name != "pytorch"), default=None)
     for name, ns, share in rows:
         speedup = theirs / ns if theirs and name != "pytorch" else None
-        yield Timed(
-            operation.name,
-            dtype,
-            name,
-            sizes,
-            ns,
-            moved * 1e9 / ns,
-            moved * 1e9 / ns / copy,
-            speedup,
-            share,
-            ns == best,
-        )
+        rate = moved * 1e9 / ns
+        yield Timed(operation.name, dtype, name, sizes, ns, rate, rate / copy, speedup, share, ns == best)
 
 
 def pytorch_ns(operation: Operation, sets: Sequence[Sequence[Any]]) -> float | None:
@@ -297,6 +267,7 @@ def pytorch_ns(operation: Operation, sets: Sequence[Sequence[Any]]) -> float | N
 
 
 def l2_bytes() -> int:
+    """The size of the GPU's L2 cache."""
     return torch.cuda.get_device_properties(0).L2_cache_size
 
 
@@ -306,6 +277,7 @@ HEADER = f"{'operation':30} {'type':4} {'way':10} {'µs':>9} {'GB/s':>6} {'of co
 
 
 def row(timed: Timed) -> str:
+    """A line below `HEADER`."""
     speedup = "" if timed.speedup is None else f"{timed.speedup:.2f} ×"
     known = timed.share_of_tolerance is not None and not math.isnan(timed.share_of_tolerance)
     share = f"{100 * (timed.share_of_tolerance or 0):.0f} %" if known else ""
@@ -334,6 +306,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def show(file: Path) -> int:
+    """Print the summary of a file that `--json` wrote."""
     read = json.loads(file.read_text())
     print(f"# {read['device']}; a copy moves {read['copy_bytes_per_s'] / 1e9:.0f} GB/s; times in µs")
     print(summary(read["rows"]))
@@ -341,6 +314,7 @@ def show(file: Path) -> int:
 
 
 def check_everything(tasks: Sequence[tuple[str, str, str]], batch: int, length: int) -> list[Checked]:
+    """Check (family, operation, precision) in `WORKERS` processes, so that compilers work side by side."""
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(check_all, name, dtype, family, batch, length) for family, name, dtype in tasks]
         return [result for future in futures for result in future.result()]

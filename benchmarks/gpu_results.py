@@ -27,6 +27,7 @@ class Results:
         self.lock = threading.Lock()
 
     def due(self, name: str) -> bool:
+        """Whether the job has not run yet, or went wrong."""
         return not self.done.get(name, {}).get("right")
 
     def told(self, name: str) -> str:
@@ -81,6 +82,7 @@ def section(entry: Mapping[str, Any]) -> str:
 
 
 def line(found: Sequence[str]) -> str:
+    """Cells as a row of a Markdown table."""
     return f"| {' | '.join(found)} |"
 
 

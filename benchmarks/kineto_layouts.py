@@ -61,6 +61,7 @@ def tried(path: Path, count: int, seed: int, folder: Path) -> int:
 
 
 def main() -> int:
+    """Read the traces in other layouts of the same JSON; 1 when a table differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
     parser.add_argument("--count", type=int, default=200, help="layouts of all traces together")

@@ -53,6 +53,7 @@ class Goal:
 
     @property
     def reached(self) -> bool:
+        """Whether there is a figure and it is on the right side of what was asked."""
         return self.found is not None and (self.found <= self.asked if self.most else self.found >= self.asked)
 
     def __str__(self) -> str:
@@ -161,6 +162,7 @@ def head(options: Any, scratch: Path) -> Iterator[Goal]:
 
 
 def gradients(loss: Callable[[], Any], leaves: Any) -> Any:
+    """The gradients of `loss()` for `leaves`."""
     import torch
 
     return torch.autograd.grad(loss(), leaves)
@@ -189,6 +191,7 @@ def measured(call: Callable[[], Any], samples: int = 7) -> tuple[list[float], fl
 
 
 def wait() -> None:
+    """Wait for the GPU, where there is one."""
     import torch
 
     if torch.cuda.is_available():
@@ -196,6 +199,7 @@ def wait() -> None:
 
 
 def small(sizes: str) -> str:
+    """The same letters at sizes for a trial on a CPU."""
     pairs = (part.split("=") for part in sizes.split(","))
     return ",".join(f"{name}={min(int(value), SMALL.get(name, 8))}" for name, value in pairs)
 
@@ -226,15 +230,18 @@ def decode(options: Any, scratch: Path) -> Iterator[Goal]:
 
 
 def where(options: Any) -> list[str]:
+    """The options that say device and precision."""
     return ["--device", options.device, "--dtype", options.dtype]
 
 
 def reported(folder: Path) -> list[dict[str, Any]]:
+    """The backends of a run's report; none when it wrote none."""
     path = folder / "report.json"
     return json.loads(path.read_text())["backends"] if path.is_file() else []
 
 
 def right(backends: list[dict[str, Any]]) -> float | None:
+    """The share of backends that are right; None without any."""
     return sum(b["status"] == "ok" for b in backends) / len(backends) if backends else None
 
 

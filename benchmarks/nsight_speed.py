@@ -45,6 +45,7 @@ def results_of(data: bytes, count: int) -> bytes:
 
 
 def export(path: Path, kernels: int) -> None:
+    """Write an export of Nsight Systems with so many kernels, 1 µs apart."""
     strings = nsys_exports.Strings()
     tables = nsys_exports.two_steps()
     tables[nsys_exports.KERNEL] = [
@@ -58,6 +59,7 @@ def export(path: Path, kernels: int) -> None:
 
 
 def files(folder: Path) -> dict[str, Path]:
+    """The profiles to read, by name; made ones where the samples are not there."""
     samples = Path(os.environ.get("PERFKIT_SAMPLES", "/nonexistent"))
     fixture = ncu_file("kernels-full.ncu-rep")
     data = (samples / GH200).read_bytes() if (samples / GH200).exists() else fixture
@@ -94,6 +96,7 @@ def run(path: Path) -> tuple[float, float, float]:
 
 
 def main() -> None:
+    """Time the readers of Nsight's files, and print wall time, CPU time (s) and peak memory of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7)
     count = parser.parse_args().runs

@@ -106,6 +106,7 @@ def healthy(number: int, report: Any) -> dict[str, bool]:
 
 
 def verdict(right: dict[str, bool]) -> str:
+    """ "right", or WRONG and what is."""
     return "right" if all(right.values()) else "WRONG " + ",".join(k for k, v in right.items() if not v)
 
 
@@ -211,6 +212,7 @@ LIBRARIES: list[Any] = []  # PyTorch forgets the operators of one that is collec
 
 
 def work(x: Any, late: bool) -> Any:
+    """An operator that takes `DELAY` seconds of the CPU when it is late."""
     until = time.perf_counter() + (DELAY if late else 0.0)
     while time.perf_counter() < until:
         pass

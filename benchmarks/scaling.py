@@ -49,6 +49,7 @@ class Job:
 
     @property
     def name(self) -> str:
+        """The name of its run folder."""
         return f"{self.workload}-{self.ranks}{f'-{self.way}' if self.way else ''}"
 
 
@@ -105,6 +106,7 @@ def main() -> int:
 
 
 def jobs(options: Any) -> Iterator[Job]:
+    """Each workload on one rank, then on more ranks by every way."""
     counts = sorted({int(n) for n in options.ranks.split(",")} | {1})
     for workload in options.workload.split(","):
         yield Job(workload, 1, "")
@@ -136,6 +138,7 @@ def measured(wanted: Sequence[Job], options: Any) -> list[Job]:
 
 
 def done(job: Job, options: Any) -> bool:
+    """Whether its run folder is whole, from this or an earlier call."""
     return (options.out / job.name / "run.json").is_file()
 
 
@@ -220,6 +223,7 @@ def write(rows: Sequence[Row], options: Any) -> None:
 
 
 def shown(rows: Sequence[Row]) -> Any:
+    """The rows as a table of workloads, backends and devices, with steps in one unit."""
     scale = units.scale_for([row.step for row in rows if row.step], "ns")
     of_time = {
         name: figures(name.replace("_", " "), [getattr(row, name) for row in rows], "ns", scale=scale)

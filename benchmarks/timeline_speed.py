@@ -127,6 +127,7 @@ def measured(page: Page, url: str, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
+    """Draw a timeline in Chromium at every zoom, and print how long a frame takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--trace", type=Path)

@@ -19,7 +19,6 @@ Nothing here needs torch: a run made on one machine is read on any other.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -275,9 +274,3 @@ def write_whole(path: Path, data: bytes | str) -> None:
         raise RunFailed(f"{path} could not be written: {error.strerror}.", "Free space or choose --out.") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def kernel_tables(folder: Path, manifest: Manifest) -> Sequence[tuple[str, Path]]:
-    """Name and path of each backend's kernel table that exists, in the order of the manifest."""
-    found = [(b.name, folder / b.name / KERNELS) for b in manifest.backends]
-    return [(name, path) for name, path in found if path.is_file()]

@@ -138,6 +138,7 @@ def tensorboard(folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
+    """Draw the pictures of docs/images from a run and a trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run of several backends with --profile-memory")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")

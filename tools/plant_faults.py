@@ -172,6 +172,7 @@ def found(folder: Path, fault: Fault) -> str:
 
 
 def main(wanted: list[str]) -> int:
+    """Plant each fault, or those whose words hold one of `wanted`; 1 when the tests miss one."""
     faults = [f for f in FAULTS if not wanted or any(word in f.words for word in wanted)]
     with tempfile.TemporaryDirectory() as scratch:
         folder = copied(Path(scratch))

@@ -96,6 +96,7 @@ def draw(folder: Path, out: Path) -> None:
 
 
 def main() -> None:
+    """Fill the tutorial with the figures of its runs, which `--run` makes first."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--run", action="store_true", help="run the commands first")

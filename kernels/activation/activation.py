@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost, CostFunction
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, rows_and_columns, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +30,7 @@ FROM_Y = ("relu", "sigmoid")  # their slope follows from y
 
 
 def activate(name: str, u: Tensor) -> Tensor:
+    """The activation `name`, as PyTorch has it."""
     from torch.nn import functional as F
 
     functions: dict[str, Callable[[Tensor], Tensor]] = {
@@ -55,6 +56,8 @@ def forward_reference(name: str) -> Callable[..., Tensor]:
 
 
 def backward_reference(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """From y where the slope follows from it, else from the inputs again."""
+
     def from_y(dy: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
         dx = dy.where(y > 0, 0.0) if name == "relu" else dy * y * (1 - y)
         return dx, alpha * dx
@@ -90,10 +93,13 @@ def backward_cost(name: str) -> CostFunction:
 
 
 def forward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """x and z (N, M), alpha, bias (M)."""
     return make.normal(N, M, scale=2.0), make.normal(N, M, scale=2.0), ALPHA, make.normal(M)
 
 
 def backward_inputs(name: str) -> Callable[..., tuple[Any, ...]]:
+    """What the gradient of `name` takes: dy (N, M), then y, or x, z and bias; alpha last."""
+
     def inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
         x, z, alpha, bias = forward_inputs(make, N, M)
         dy = make.normal(N, M)
@@ -112,13 +118,15 @@ def sum_of_rows(values: Any, results: Any) -> Tensor:
     return torch.ops.perfkit.bias_gradient(results["dx"])
 
 
-def sizes(x: Tensor) -> tuple[int, int]:
-    """N, M of a tensor (…, M)."""
-    columns = x.shape[-1]
-    return x.numel() // max(columns, 1), columns
+IMPLEMENTATIONS = versions(
+    c=("a loop", "threads and vectors"),
+    cuda=("one element a thread", "16-byte accesses"),
+    triton="one pass",
+)
 
 
 def forward(name: str) -> Operation:
+    """The operation y = act(x + alpha·z + bias)."""
     return Operation(
         name=f"multiply_add_{name}_forward",
         category="elementwise",
@@ -126,22 +134,17 @@ def forward(name: str) -> Operation:
         formula=f"u = x + alpha·z + bias, y = {FORMULAS[name]}",
         shapes={"x": "... M", "z": "... M", "bias": "M", "y": "... M"},
         reference=forward_reference(name),
-        scalars=lambda x, z, alpha, bias: (*sizes(x), float(alpha)),
+        scalars=lambda x, z, alpha, bias: (*rows_and_columns(x), float(alpha)),
         inputs=forward_inputs,
         cases=CASES,
         cost=forward_cost(name),
         gradient=Gradient(f"multiply_add_{name}_backward", also={"dbias": sum_of_rows}),
-        implementations=(
-            Implementation(1, "c", "activation.c", f"multiply_add_{name}_forward_v1", "a loop"),
-            Implementation(2, "c", "activation.c", f"multiply_add_{name}_forward_v2", "threads and vectors"),
-            Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_forward_v1", "one element a thread"),
-            Implementation(2, "cuda", "activation.cu", f"multiply_add_{name}_forward_v2", "16-byte accesses"),
-            Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_forward", "one pass"),
-        ),
+        implementations=IMPLEMENTATIONS,
     )
 
 
 def backward(name: str) -> Operation:
+    """Its gradient, which gives dx and dz; the bias's is a sum of dx."""
     from_y = name in FROM_Y
     values = ("y",) if from_y else ("x", "z")
     schema = "Tensor y" if from_y else "Tensor x, Tensor z, Tensor bias"
@@ -153,17 +156,11 @@ def backward(name: str) -> Operation:
         formula=f"dx = dy·{slope}, dz = alpha·dx; the bias's gradient is bias_gradient(dx)",
         shapes=dict.fromkeys(("dy", *values, "dx", "dz"), "... M") | ({} if from_y else {"bias": "M"}),
         reference=backward_reference(name),
-        scalars=lambda dy, *others: (*sizes(dy), float(others[-1])),
+        scalars=lambda dy, *others: (*rows_and_columns(dy), float(others[-1])),
         inputs=backward_inputs(name),
         cases=CASES,
         cost=backward_cost(name),
-        implementations=(
-            Implementation(1, "c", "activation.c", f"multiply_add_{name}_backward_v1", "a loop"),
-            Implementation(2, "c", "activation.c", f"multiply_add_{name}_backward_v2", "threads and vectors"),
-            Implementation(1, "cuda", "activation.cu", f"multiply_add_{name}_backward_v1", "one element a thread"),
-            Implementation(2, "cuda", "activation.cu", f"multiply_add_{name}_backward_v2", "16-byte accesses"),
-            Implementation(1, "triton", "activation_triton.py", f"multiply_add_{name}_backward", "one pass"),
-        ),
+        implementations=IMPLEMENTATIONS,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Implementation, Operation
+from perfkit.kernels import Family, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +17,7 @@ def reference(
     param: Tensor, grad: Tensor, m: Tensor, v: Tensor,
     lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, step: int, grad_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The new param, m and v."""
     g = grad * grad_scale
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g * g
@@ -75,12 +76,10 @@ FAMILY = Family(
             cases=({"N": 1}, {"N": 13}, {"N": 64}, {"N": 100_003}),
             cost=cost,
             rounded_once=True,
-            implementations=(
-                Implementation(1, "c", "adamw.c", "adamw_step_v1", "a loop in fp64"),
-                Implementation(2, "c", "adamw.c", "adamw_step_v2", "threads and vectors, in fp32"),
-                Implementation(1, "cuda", "adamw.cu", "adamw_step_v1", "one parameter a thread"),
-                Implementation(2, "cuda", "adamw.cu", "adamw_step_v2", "16-byte accesses"),
-                Implementation(1, "triton", "adamw_triton.py", "adamw_step", "one pass, in place"),
+            implementations=versions(
+                c=("a loop in fp64", "threads and vectors, in fp32"),
+                cuda=("one parameter a thread", "16-byte accesses"),
+                triton="one pass, in place",
             ),
         ),
     ),

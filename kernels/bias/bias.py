@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to
+from perfkit.kernels import Family, Gradient, Operation, added_to, rows_and_columns, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,12 +30,6 @@ def sum_of_rows(values: Any, results: Any) -> Tensor:
     import torch
 
     return torch.ops.perfkit.bias_gradient(results["dx"])
-
-
-def rows_and_columns(x: Tensor, *_: Any) -> tuple[int, int]:
-    """N, M of a tensor (…, M)."""
-    columns = x.shape[-1]
-    return x.numel() // max(columns, 1), columns
 
 
 def bias_gradient_cost(call: Call) -> Cost:
@@ -88,36 +82,15 @@ FAMILY = Family(
             inputs=bias_gradient_inputs,
             cases=CASES,
             cost=bias_gradient_cost,
-            implementations=(
-                Implementation(1, "c", "bias.c", "bias_gradient_v1", "column by column", accumulates=True),
-                Implementation(
-                    2,
-                    "c",
-                    "bias.c",
-                    "bias_gradient_v2",
-                    "vectors along rows, threads over parts in a fixed order",
-                    accumulates=True,
-                ),
-                Implementation(1, "cuda", "bias.cu", "bias_gradient_v1", "one thread a column"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "bias.cu",
-                    "bias_gradient_v2",
+            implementations=versions(
+                c=("column by column", "vectors along rows, threads over parts in a fixed order"),
+                cuda=(
+                    "one thread a column",
                     "parts of the rows, summed in a fixed order",
-                    accumulates=True,
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "bias.cu",
-                    "bias_gradient_v3",
                     "16-byte accesses, four rows of a thread under way at once",
-                    accumulates=True,
                 ),
-                Implementation(
-                    1, "triton", "bias_triton.py", "bias_gradient", "sums of parts of the rows, in a fixed order"
-                ),
+                triton="sums of parts of the rows, in a fixed order",
+                accumulates={"c": (1, 2), "cuda": (2, 3)},
             ),
         ),
         Operation(
@@ -132,12 +105,10 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("bias_relu_backward", also={"dbias": sum_of_rows}),
-            implementations=(
-                Implementation(1, "c", "bias.c", "bias_relu_forward_v1", "a loop"),
-                Implementation(2, "c", "bias.c", "bias_relu_forward_v2", "threads and vectors"),
-                Implementation(1, "cuda", "bias.cu", "bias_relu_forward_v1", "one element a thread"),
-                Implementation(2, "cuda", "bias.cu", "bias_relu_forward_v2", "16-byte accesses"),
-                Implementation(1, "triton", "bias_triton.py", "bias_relu_forward", "one pass"),
+            implementations=versions(
+                c=("a loop", "threads and vectors"),
+                cuda=("one element a thread", "16-byte accesses"),
+                triton="one pass",
             ),
         ),
         Operation(
@@ -151,12 +122,10 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(
-                Implementation(1, "c", "bias.c", "bias_relu_backward_v1", "a loop"),
-                Implementation(2, "c", "bias.c", "bias_relu_backward_v2", "threads and vectors"),
-                Implementation(1, "cuda", "bias.cu", "bias_relu_backward_v1", "one element a thread"),
-                Implementation(2, "cuda", "bias.cu", "bias_relu_backward_v2", "16-byte accesses"),
-                Implementation(1, "triton", "bias_triton.py", "bias_relu_backward", "one pass"),
+            implementations=versions(
+                c=("a loop", "threads and vectors"),
+                cuda=("one element a thread", "16-byte accesses"),
+                triton="one pass",
             ),
         ),
     ),

@@ -62,6 +62,7 @@ def flat_blocks(n, itemsize):
 
 @launch(sum_blocks, SUM_SWEEP)
 def bias_gradient(dy, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, STAGES, **meta):
+    """Sums of parts of the rows, as many as fill the GPU, then their sum."""
     across = cdiv(columns, COLUMNS)
     count = parts_of_rows(dy, rows, ROWS, across, PER_PROCESSOR)
     parts = dy.new_empty((count, columns), dtype=torch.float32)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost, TensorSpec
 from perfkit.errors import InputError
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Implementation, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +23,7 @@ def softmax_reference(scores: Tensor, scale: float) -> Tensor:
 
 
 def softmax_backward_reference(datt: Tensor, att: Tensor, scale: float) -> Tensor:
+    """What lies above the diagonal of datt (…, T, S) does not count."""
     queries, keys = datt.shape[-2:]
     past = datt.tril(keys - queries)
     return scale * att * (past - (past * att).sum(dim=-1, keepdim=True))
@@ -57,6 +58,7 @@ def softmax_backward_cost(call: Call) -> Cost:
 
 
 def softmax_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tuple[Any, ...]:
+    """Scores (B, NH, T, before + T): `before` keys are older than the first query."""
     return make.normal(B, NH, T, before + T, scale=10.0), SCALE
 
 
@@ -75,21 +77,17 @@ SOFTMAX_CASES = (
 )
 
 
-def softmaxes(name: str, triton_is_fastest_in: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
-    return (
-        Implementation(1, "c", "causal_softmax.c", f"{name}_v1", "loops over each row"),
-        Implementation(2, "c", "causal_softmax.c", f"{name}_v2", "threads over rows, vectors within"),
-        Implementation(1, "cuda", "causal_softmax.cu", f"{name}_v1", "one thread a row"),
-        Implementation(2, "cuda", "causal_softmax.cu", f"{name}_v2", "one warp a row, which is read twice"),
-        Implementation(3, "cuda", "causal_softmax.cu", f"{name}_v3", "the past stays in registers and is read once"),
-        Implementation(
-            1,
-            "triton",
-            "causal_softmax_triton.py",
-            name,
-            "rows in registers; only the past is read",
-            fastest_in=triton_is_fastest_in,
+def implementations(triton_fastest_in: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
+    """Both directions are written in the same ways."""
+    return versions(
+        c=("loops over each row", "threads over rows, vectors within"),
+        cuda=(
+            "one thread a row",
+            "one warp a row, which is read twice",
+            "the past stays in registers and is read once",
         ),
+        triton="rows in registers; only the past is read",
+        triton_fastest_in=triton_fastest_in,
     )
 
 
@@ -115,7 +113,7 @@ FAMILY = Family(
             cases=SOFTMAX_CASES,
             cost=softmax_cost,
             gradient=Gradient("causal_softmax_backward"),
-            implementations=softmaxes("causal_softmax_forward"),
+            implementations=implementations(),
         ),
         Operation(
             name="causal_softmax_backward",
@@ -130,7 +128,7 @@ FAMILY = Family(
             cost=softmax_backward_cost,
             # datt − Σ loses digits where att is near 1, and most of the result is far smaller than that.
             tolerance={"fp32": 5e-5, "bf16": 1e-2},
-            implementations=softmaxes("causal_softmax_backward", triton_is_fastest_in=("fp32",)),
+            implementations=implementations(triton_fastest_in=("fp32",)),
         ),
     ),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
 from perfkit.errors import InputError
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +23,7 @@ IGNORE = -1
 
 
 def forward_reference(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Mean loss of the targets that count, and logsumexp (N); columns from `vocabulary` on are padding."""
     from torch.nn.functional import cross_entropy
 
     real = logits[:, :vocabulary]
@@ -32,6 +33,7 @@ def forward_reference(logits: Tensor, targets: Tensor, vocabulary: int, ignore_i
 def backward_reference(
     dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Tensor:
+    """dlogits (N, Vp) by autograd; 0 in the padding."""
     import torch
 
     with torch.enable_grad():
@@ -103,6 +105,7 @@ def backward_inputs(make: Inputs, N: int, V: int, Vp: int = 0) -> tuple[Any, ...
 def classifier_reference(
     logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
+    """dlogits (N, Vp), and the losses (N) that they belong to."""
     from torch.nn.functional import cross_entropy, one_hot, pad
 
     real = logits[:, :vocabulary]
@@ -166,31 +169,17 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("cross_entropy_backward"),
-            implementations=(
-                Implementation(1, "c", "cross_entropy.c", "cross_entropy_forward_v1", "two loops a row"),
-                Implementation(
-                    2, "c", "cross_entropy.c", "cross_entropy_forward_v2",
+            implementations=versions(
+                c=(
+                    "two loops a row",
                     "threads over rows, vectors within; logits read from memory once, block by block",
                 ),
-                Implementation(1, "cuda", "cross_entropy.cu", "cross_entropy_forward_v1", "one thread a row"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "cross_entropy.cu",
-                    "cross_entropy_forward_v2",
+                cuda=(
+                    "one thread a row",
                     "one block a row, neighbouring threads on neighbours",
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "cross_entropy.cu",
-                    "cross_entropy_forward_v3",
                     "read once, by 16-byte accesses wherever the row starts",
                 ),
-                Implementation(
-                    1, "triton", "cross_entropy_triton.py", "cross_entropy_forward",
-                    "logits read once, block by block",
-                ),
+                triton="logits read once, block by block",
             ),
         ),
         Operation(
@@ -210,30 +199,14 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(
-                Implementation(1, "c", "cross_entropy.c", "cross_entropy_backward_v1", "one loop"),
-                Implementation(
-                    2, "c", "cross_entropy.c", "cross_entropy_backward_v2", "threads over rows, vectors within"
-                ),
-                Implementation(1, "cuda", "cross_entropy.cu", "cross_entropy_backward_v1", "one thread an element"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "cross_entropy.cu",
-                    "cross_entropy_backward_v2",
+            implementations=versions(
+                c=("one loop", "threads over rows, vectors within"),
+                cuda=(
+                    "one thread an element",
                     "one block a row, neighbouring threads on neighbours",
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "cross_entropy.cu",
-                    "cross_entropy_backward_v3",
                     "16-byte accesses wherever the row starts",
                 ),
-                Implementation(
-                    1, "triton", "cross_entropy_triton.py", "cross_entropy_backward",
-                    "blocks of the flat logits, each read once",
-                ),
+                triton="blocks of the flat logits, each read once",
             ),
         ),
         Operation(
@@ -253,31 +226,21 @@ FAMILY = Family(
             cases=CASES,
             cost=classifier_cost,
             implementations=(
-                Implementation(1, "c", "classifier.c", "classifier_v1", "three loops a row"),
-                Implementation(
-                    2, "c", "classifier.c", "classifier_v2",
-                    "threads over rows; logits read from memory once, one exponential each, kept from sum to gradient",
+                *versions(
+                    c=(
+                        "three loops a row",
+                        "threads over rows; logits read from memory once, one exponential each, "
+                        "kept from sum to gradient",
+                    ),
+                    cuda=(
+                        "one thread a row",
+                        "one block a row, 16-byte accesses wherever it starts; read twice",
+                        "the row stays in shared memory, over a cluster, and is read once",
+                    ),
+                    source="classifier",
                 ),
-                Implementation(1, "cuda", "classifier.cu", "classifier_v1", "one thread a row"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "classifier.cu",
-                    "classifier_v2",
-                    "one block a row, 16-byte accesses wherever it starts; read twice",
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "classifier.cu",
-                    "classifier_v3",
-                    "the row stays in shared memory, over a cluster, and is read once",
-                ),
-                Implementation(
-                    1, "triton", "cross_entropy_triton.py", "classifier",
-                    "a row becomes its gradient while it lies in the cache",
-                ),
+                *versions(triton="a row becomes its gradient while it lies in the cache"),
             ),
         ),
     ),
-)  # fmt: skip
+)

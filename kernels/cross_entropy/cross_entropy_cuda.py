@@ -71,6 +71,7 @@ def cross_entropy_backward_v3(
     host: Host, dloss: Argument, logits: Argument, targets: Argument, logsumexp: Argument, dlogits: Argument,
     N: int, V: int, Vp: int, ignore: int, *, block: int = 512,
 ) -> None:  # fmt: skip
+    """Version 2 where logits and dlogits are not aligned alike."""
     if logits.misaligned != dlogits.misaligned:
         return cross_entropy_backward_v2(host, dloss, logits, targets, logsumexp, dlogits, N, V, Vp, ignore)
     tensors = (dloss, logits, targets, logsumexp, dlogits)

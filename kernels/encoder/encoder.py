@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
 from perfkit.errors import InputError
-from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to
+from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +23,7 @@ def forward_reference(idx: Tensor, wte: Tensor, wpe: Tensor) -> Tensor:
 
 
 def backward_reference(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -> tuple[Tensor, Tensor]:
+    """dwte (V, C) and dwpe (P, C); rows that no token names are 0."""
     channels = dx.shape[-1]
     dwte, dwpe = dx.new_zeros(vocabulary, channels), dx.new_zeros(positions, channels)
     dwpe[: idx.shape[1]] = dx.sum(dim=0)
@@ -117,6 +118,21 @@ CASES = (
 
 SORTED = "tokens sorted by word, pieces of 32 summed by a warp each: a frequent word is shared by many"
 
+
+def backwards(name: str) -> tuple[Implementation, ...]:
+    """The gradient of the embeddings, with or without that of the positions."""
+    sorting = "tokens sorted by word; threads over words, each summed in registers and written once"
+    return (
+        *versions(
+            c=("channel by channel", sorting),
+            cuda=("one element a thread", "a block owns some words and writes each of their rows once"),
+            accumulates={"c": (1, 2)},
+        ),
+        Implementation(3, "cuda", "encoder_sorted.cu", f"{name}_v3", SORTED, accumulates=True),
+        Implementation(1, "triton", "encoder_sorted_triton.py", name, SORTED, accumulates=True),
+    )
+
+
 FAMILY = Family(
     name="encoder",
     text=__doc__,
@@ -143,16 +159,11 @@ FAMILY = Family(
                     "positions": lambda values: values["wpe"].shape[0],
                 },
             ),
-            implementations=(
-                Implementation(1, "c", "encoder.c", "encoder_forward_v1", "element by element"),
-                Implementation(2, "c", "encoder.c", "encoder_forward_v2", "threads over tokens, vectors within"),
-                Implementation(1, "cuda", "encoder.cu", "encoder_forward_v1", "one element a thread"),
-                Implementation(2, "cuda", "encoder.cu", "encoder_forward_v2", "one warp a token, 16-byte accesses"),
-                Implementation(
-                    1, "triton", "encoder_triton.py", "encoder_forward",
-                    "whole rows",
-                    fastest_in=("bf16",),
-                ),
+            implementations=versions(
+                c=("element by element", "threads over tokens, vectors within"),
+                cuda=("one element a thread", "one warp a token, 16-byte accesses"),
+                triton="whole rows",
+                triton_fastest_in=("bf16",),
             ),
         ),
         Operation(
@@ -172,30 +183,7 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(
-                Implementation(
-                    1, "c", "encoder.c", "encoder_backward_v1", "channel by channel", accumulates=True
-                ),
-                Implementation(
-                    2, "c", "encoder.c", "encoder_backward_v2",
-                    "tokens sorted by word; threads over words, each summed in registers and written once",
-                    accumulates=True,
-                ),
-                Implementation(1, "cuda", "encoder.cu", "encoder_backward_v1", "one element a thread"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "encoder.cu",
-                    "encoder_backward_v2",
-                    "a block owns some words and writes each of their rows once",
-                ),
-                Implementation(
-                    3, "cuda", "encoder_sorted.cu", "encoder_backward_v3", SORTED, accumulates=True,
-                ),
-                Implementation(
-                    1, "triton", "encoder_sorted_triton.py", "encoder_backward", SORTED, accumulates=True,
-                ),
-            ),
+            implementations=backwards("encoder_backward"),
         ),
         Operation(
             name="embedding_forward",
@@ -210,15 +198,11 @@ FAMILY = Family(
             inputs=embedding_inputs,
             cases=CASES,
             cost=embedding_cost,
-            gradient=Gradient(
-                "embedding_backward", derive={"vocabulary": lambda values: values["weight"].shape[0]}
-            ),
-            implementations=(
-                Implementation(1, "c", "encoder.c", "embedding_forward_v1", "element by element"),
-                Implementation(2, "c", "encoder.c", "embedding_forward_v2", "threads over tokens, whole rows"),
-                Implementation(1, "cuda", "encoder.cu", "embedding_forward_v1", "one element a thread"),
-                Implementation(2, "cuda", "encoder.cu", "embedding_forward_v2", "one warp a token, 16-byte accesses"),
-                Implementation(1, "triton", "encoder_triton.py", "embedding_forward", "whole rows"),
+            gradient=Gradient("embedding_backward", derive={"vocabulary": lambda values: values["weight"].shape[0]}),
+            implementations=versions(
+                c=("element by element", "threads over tokens, whole rows"),
+                cuda=("one element a thread", "one warp a token, 16-byte accesses"),
+                triton="whole rows",
             ),
         ),
         Operation(
@@ -235,27 +219,7 @@ FAMILY = Family(
             inputs=embedding_backward_inputs,
             cases=CASES,
             cost=embedding_backward_cost,
-            implementations=(
-                Implementation(
-                    1, "c", "encoder.c", "embedding_backward_v1", "channel by channel", accumulates=True
-                ),
-                Implementation(
-                    2, "c", "encoder.c", "embedding_backward_v2",
-                    "tokens sorted by word; threads over words, each summed in registers and written once",
-                    accumulates=True,
-                ),
-                Implementation(1, "cuda", "encoder.cu", "embedding_backward_v1", "one element a thread"),
-                Implementation(
-                    2, "cuda", "encoder.cu", "embedding_backward_v2",
-                    "a block owns some words and writes each of their rows once",
-                ),
-                Implementation(
-                    3, "cuda", "encoder_sorted.cu", "embedding_backward_v3", SORTED, accumulates=True,
-                ),
-                Implementation(
-                    1, "triton", "encoder_sorted_triton.py", "embedding_backward", SORTED, accumulates=True,
-                ),
-            ),
+            implementations=backwards("embedding_backward"),
         ),
     ),
-)  # fmt: skip
+)

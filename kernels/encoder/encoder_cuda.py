@@ -50,6 +50,7 @@ def embedding_backward_v1(
 def embedding_backward_v2(
     host: Host, dx: Argument, idx: Argument, dweight: Argument, N: int, C: int, V: int, *, block: int = 256
 ) -> None:
+    """Version 1 from 2²⁴ tokens on."""
     if N >= 1 << 24:
         return embedding_backward_v1(host, dx, idx, dweight, N, C, V)
     _words(host, dx, idx, dweight, N, C, V, host.width(C, dx, dweight))
@@ -76,6 +77,7 @@ def encoder_backward_v2(
     host: Host, dx: Argument, idx: Argument, dwte: Argument, dwpe: Argument,
     B: int, T: int, C: int, V: int, P: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 1 from 2²⁴ tokens on."""
     if B * T >= 1 << 24:
         return encoder_backward_v1(host, dx, idx, dwte, dwpe, B, T, C, V, P)
     width = host.width(C, dx, dwte, dwpe)

@@ -87,6 +87,7 @@ def encoder_backward_wpe_kernel(dx, dwpe, batch, time, channels, COLUMNS: tl.con
 
 
 def columns_of(channels):
+    """Channels of a program: a power of two, 1024 at most."""
     return min(1024, next_power_of_2(max(channels, 1)))
 
 
@@ -95,6 +96,7 @@ def blocks(*sizes, itemsize):
 
 
 def sum_words(dx, idx, dwte, channels, vocabulary, add, PIECE, **meta):
+    """Sort the tokens by word, then add each word's rows of dx to its row of dwte."""
     known = idx.flatten().clamp(-1, vocabulary).to(torch.int32)  # sorted in half the time of int64
     words, order = torch.sort(known, stable=True)
     if not add & ADD_DWTE:

@@ -13,6 +13,7 @@ FORWARD_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
 def encoder_forward_kernel(
     idx, wte, wpe, x, rows, time, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
+    """x of ROWS tokens and COLUMNS channels; NaN where a token is no word."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < channels)[None, :]
@@ -26,6 +27,7 @@ def encoder_forward_kernel(
 
 @triton.jit
 def embedding_forward_kernel(idx, weight, x, rows, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """x of ROWS tokens and COLUMNS channels; NaN where a token is no word."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < channels)[None, :]
@@ -36,6 +38,7 @@ def embedding_forward_kernel(idx, weight, x, rows, channels, vocabulary, ROWS: t
 
 
 def columns_of(channels):
+    """Channels of a program: a power of two, 1024 at most."""
     return min(1024, next_power_of_2(max(channels, 1)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Implementation, Operation
+from perfkit.kernels import Family, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (…, K) by weight (M, K), and the bias (M) where there is one."""
     product = x @ weight.T
     return product if bias is None else product + bias
 
@@ -53,7 +54,13 @@ CASES = (
 LEGEND = {"...": "any dimensions, N rows in all: few", "K": "columns", "M": "outputs of a row"}
 V2 = "four rows of the weight at once, the next four asked of memory meanwhile; threads over pieces"
 V3 = "as many threads an output as fill the GPU, loads of each under way together; outputs share what they read of x"
-ONE_STREAM = "blocks of outputs, the weight read once for all rows"
+
+IMPLEMENTATIONS = versions(
+    c=("three loops", V2),
+    cuda=("one thread an output", "one warp an output, 16-byte accesses", V3),
+    triton="blocks of outputs, the weight read once for all rows",
+    source="gemv",
+)
 
 FAMILY = Family(
     name="few_rows",
@@ -71,14 +78,7 @@ FAMILY = Family(
             inputs=inputs,
             cases=CASES,
             cost=cost,
-            implementations=(
-                Implementation(1, "c", "gemv.c", "gemv_v1", "three loops"),
-                Implementation(2, "c", "gemv.c", "gemv_v2", V2),
-                Implementation(1, "cuda", "gemv.cu", "gemv_v1", "one thread an output"),
-                Implementation(2, "cuda", "gemv.cu", "gemv_v2", "one warp an output, 16-byte accesses"),
-                Implementation(3, "cuda", "gemv.cu", "gemv_v3", V3),
-                Implementation(1, "triton", "gemv_triton.py", "gemv", ONE_STREAM),
-            ),
+            implementations=IMPLEMENTATIONS,
         ),
         Operation(
             name="gemv_bias",
@@ -91,14 +91,7 @@ FAMILY = Family(
             inputs=bias_inputs,
             cases=CASES,
             cost=cost,
-            implementations=(
-                Implementation(1, "c", "gemv.c", "gemv_bias_v1", "three loops"),
-                Implementation(2, "c", "gemv.c", "gemv_bias_v2", V2),
-                Implementation(1, "cuda", "gemv.cu", "gemv_bias_v1", "one thread an output"),
-                Implementation(2, "cuda", "gemv.cu", "gemv_bias_v2", "one warp an output, 16-byte accesses"),
-                Implementation(3, "cuda", "gemv.cu", "gemv_bias_v3", V3),
-                Implementation(1, "triton", "gemv_triton.py", "gemv_bias", ONE_STREAM),
-            ),
+            implementations=IMPLEMENTATIONS,
         ),
     ),
 )

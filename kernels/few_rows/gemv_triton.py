@@ -45,6 +45,7 @@ def blocks(N, K, M, itemsize):
 
 
 def rows_of(N):
+    """Rows of a program: a power of two, `MOST_ROWS` at most."""
     return min(MOST_ROWS, next_power_of_2(max(N, 1)))
 
 

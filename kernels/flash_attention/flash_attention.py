@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost, TensorSpec
 from perfkit.errors import InputError
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def flash_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """y (B, NH, T, HS) and the logsumexp of each query's scores; heads of queries share those of k and v."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = scale * q @ k.transpose(-1, -2)
     time = q.shape[-2]
@@ -26,6 +27,7 @@ def flash_reference(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tens
 def flash_backward_reference(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv by autograd."""
     import torch
 
     with torch.enable_grad():
@@ -112,15 +114,8 @@ FAMILY = Family(
             gradient=Gradient("flash_attention_backward"),
             # In bf16, p is rounded on its way to the tensor cores; PyTorch's own attention errs by 1.4e-2 at T = 1024.
             tolerance={"fp32": 1e-5, "bf16": 3e-2},
-            implementations=(
-                Implementation(1, "c", "flash_attention.c", "flash_attention_forward_v1", "a row of scores at a time"),
-                Implementation(
-                    1,
-                    "triton",
-                    "flash_attention_triton.py",
-                    "flash_attention_forward",
-                    "blocks of queries on the tensor cores, online softmax",
-                ),
+            implementations=versions(
+                c=("a row of scores at a time",), triton="blocks of queries on the tensor cores, online softmax"
             ),
         ),
         Operation(
@@ -142,16 +137,7 @@ FAMILY = Family(
             # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers. In bf16, p and ds are rounded on
             # their way to the tensor cores too; PyTorch's own attention errs by 4.5e-2 at T = 1024 on a GPU.
             tolerance={"fp32": 5e-5, "bf16": 1e-1},
-            implementations=(
-                Implementation(1, "c", "flash_attention.c", "flash_attention_backward_v1", "pair by pair"),
-                Implementation(
-                    1,
-                    "triton",
-                    "flash_attention_triton.py",
-                    "flash_attention_backward",
-                    "one kernel for dk and dv, one for dq",
-                ),
-            ),
+            implementations=versions(c=("pair by pair",), triton="one kernel for dk and dv, one for dq"),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, rows_and_columns, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,12 +62,6 @@ def bias_backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
     return make.normal(N, M), make.normal(N, M, scale=3.0)
 
 
-def rows_and_columns(dy: Tensor, x: Tensor) -> tuple[int, int]:
-    """N, M of tensors (…, M)."""
-    columns = x.shape[-1]
-    return x.numel() // max(columns, 1), columns
-
-
 # Below, at and well above the width of a vector.
 CASES = ({"N": 13}, {"N": 64}, {"N": 100_003})
 ROW_CASES = ({"N": 1, "M": 1}, {"N": 7, "M": 33}, {"N": 70, "M": 100}, {"N": 1000, "M": 264}, {"N": 64, "M": 3072})
@@ -89,12 +83,10 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("gelu_backward"),
-            implementations=(
-                Implementation(1, "c", "gelu.c", "gelu_forward_v1", "a loop with tanhf"),
-                Implementation(2, "c", "gelu.c", "gelu_forward_v2", "threads, vectors; tanh by one exponential"),
-                Implementation(1, "cuda", "gelu.cu", "gelu_forward_v1", "one element a thread, with tanhf"),
-                Implementation(2, "cuda", "gelu.cu", "gelu_forward_v2", "16-byte accesses; tanh by one exponential"),
-                Implementation(1, "triton", "gelu_triton.py", "gelu_forward", "one pass; tanh by one exponential"),
+            implementations=versions(
+                c=("a loop with tanhf", "threads, vectors; tanh by one exponential"),
+                cuda=("one element a thread, with tanhf", "16-byte accesses; tanh by one exponential"),
+                triton="one pass; tanh by one exponential",
             ),
         ),
         Operation(
@@ -108,12 +100,10 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(
-                Implementation(1, "c", "gelu.c", "gelu_backward_v1", "a loop with tanhf"),
-                Implementation(2, "c", "gelu.c", "gelu_backward_v2", "threads, vectors; tanh by one exponential"),
-                Implementation(1, "cuda", "gelu.cu", "gelu_backward_v1", "one element a thread, with tanhf"),
-                Implementation(2, "cuda", "gelu.cu", "gelu_backward_v2", "16-byte accesses; tanh by one exponential"),
-                Implementation(1, "triton", "gelu_triton.py", "gelu_backward", "one pass; tanh by one exponential"),
+            implementations=versions(
+                c=("a loop with tanhf", "threads, vectors; tanh by one exponential"),
+                cuda=("one element a thread, with tanhf", "16-byte accesses; tanh by one exponential"),
+                triton="one pass; tanh by one exponential",
             ),
         ),
         Operation(
@@ -127,17 +117,11 @@ FAMILY = Family(
             inputs=bias_backward_inputs,
             cases=ROW_CASES,
             cost=bias_backward_cost,
-            implementations=(
-                Implementation(1, "c", "gelu.c", "gelu_bias_backward_v1", "a loop with tanhf, then column by column"),
-                Implementation(2, "c", "gelu.c", "gelu_bias_backward_v2", "one pass by threads over parts of the rows"),
-                Implementation(
-                    1, "cuda", "gelu.cu", "gelu_bias_backward_v1",
-                    "one pass; 16-byte accesses, sums by parts of the rows, in a fixed order",
-                ),
-                Implementation(
-                    1, "triton", "gelu_triton.py", "gelu_bias_backward", "one pass; sums by parts, in a fixed order"
-                ),
+            implementations=versions(
+                c=("a loop with tanhf, then column by column", "one pass by threads over parts of the rows"),
+                cuda=("one pass; 16-byte accesses, sums by parts of the rows, in a fixed order",),
+                triton="one pass; sums by parts, in a fixed order",
             ),
         ),
     ),
-)  # fmt: skip
+)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
 from perfkit.errors import InputError
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,21 +108,11 @@ HEAD_CASES = (
 )
 
 
-def versions(source: str, name: str, naive: str, fast: str) -> tuple[Implementation, ...]:
-    return (
-        Implementation(1, "c", source, f"{name}_v1", naive),
-        Implementation(2, "c", source, f"{name}_v2", fast),
-    )
-
-
-def copies(name: str) -> tuple[Implementation, ...]:
-    return (
-        *versions("heads.c", name, "element by element", "threads over tokens, whole head rows at a time"),
-        Implementation(1, "cuda", "heads.cu", f"{name}_v1", "one element a thread"),
-        Implementation(2, "cuda", "heads.cu", f"{name}_v2", "16-byte accesses, two tokens of a thread at once"),
-        Implementation(1, "triton", "heads_triton.py", name, "blocks of whole head rows"),
-    )
-
+COPIES = versions(
+    c=("element by element", "threads over tokens, whole head rows at a time"),
+    cuda=("one element a thread", "16-byte accesses, two tokens of a thread at once"),
+    triton="blocks of whole head rows",
+)
 
 FAMILY = Family(
     name="heads",
@@ -148,7 +138,7 @@ FAMILY = Family(
             cases=HEAD_CASES,
             cost=copy_cost,
             gradient=Gradient("split_heads_backward"),
-            implementations=copies("split_heads_forward"),
+            implementations=COPIES,
         ),
         Operation(
             name="split_heads_backward",
@@ -162,7 +152,7 @@ FAMILY = Family(
             inputs=split_backward_inputs,
             cases=HEAD_CASES,
             cost=copy_cost,
-            implementations=copies("split_heads_backward"),
+            implementations=COPIES,
         ),
         Operation(
             name="split_heads_bias_backward",
@@ -176,27 +166,10 @@ FAMILY = Family(
             inputs=split_backward_inputs,
             cases=HEAD_CASES,
             cost=copy_and_sum_cost,
-            implementations=(
-                *versions(
-                    "heads.c",
-                    "split_heads_bias_backward",
-                    "copied, then column by column",
-                    "one pass by threads over parts of the tokens",
-                ),
-                Implementation(
-                    1,
-                    "cuda",
-                    "heads.cu",
-                    "split_heads_bias_backward_v1",
-                    "one pass; 16-byte accesses, sums by parts of the tokens, in a fixed order",
-                ),
-                Implementation(
-                    1,
-                    "triton",
-                    "heads_triton.py",
-                    "split_heads_bias_backward",
-                    "a head at a time; sums by parts of the tokens, in a fixed order",
-                ),
+            implementations=versions(
+                c=("copied, then column by column", "one pass by threads over parts of the tokens"),
+                cuda=("one pass; 16-byte accesses, sums by parts of the tokens, in a fixed order",),
+                triton="a head at a time; sums by parts of the tokens, in a fixed order",
             ),
         ),
         Operation(
@@ -212,7 +185,7 @@ FAMILY = Family(
             cases=HEAD_CASES,
             cost=copy_cost,
             gradient=Gradient("merge_heads_backward", derive={"heads": lambda values: values["x"].shape[1]}),
-            implementations=copies("merge_heads_forward"),
+            implementations=COPIES,
         ),
         Operation(
             name="merge_heads_backward",
@@ -226,7 +199,7 @@ FAMILY = Family(
             inputs=merge_backward_inputs,
             cases=HEAD_CASES,
             cost=copy_cost,
-            implementations=copies("merge_heads_backward"),
+            implementations=COPIES,
         ),
     ),
 )

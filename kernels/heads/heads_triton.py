@@ -94,6 +94,7 @@ def blocks(batch, time, heads, size, itemsize):
 
 
 def grid(batch, time, heads, tokens):
+    """A program for each head of a sample and `tokens` tokens."""
     return batch * heads, cdiv(time, tokens)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to
+from perfkit.kernels import Family, Gradient, Operation, added_to, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,18 +89,14 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("layernorm_backward"),
-            implementations=(
-                Implementation(1, "c", "layernorm.c", "layernorm_forward_v1", "three loops a row"),
-                Implementation(2, "c", "layernorm.c", "layernorm_forward_v2", "threads over rows, vectors within"),
-                Implementation(1, "cuda", "layernorm.cu", "layernorm_forward_v1", "one thread a row"),
-                Implementation(2, "cuda", "layernorm.cu", "layernorm_forward_v2", "one warp a row, vectors within"),
-                Implementation(
-                    3, "cuda", "layernorm.cu", "layernorm_forward_v3", "the row stays in registers and is read once"
+            implementations=versions(
+                c=("three loops a row", "threads over rows, vectors within"),
+                cuda=(
+                    "one thread a row",
+                    "one warp a row, vectors within",
+                    "the row stays in registers and is read once",
                 ),
-                Implementation(
-                    1, "triton", "layernorm_triton.py", "layernorm_forward",
-                    "whole rows in registers, read once",
-                ),
+                triton="whole rows in registers, read once",
             ),
         ),
         Operation(
@@ -118,39 +114,20 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(
-                Implementation(1, "c", "layernorm.c", "layernorm_backward_v1", "rows, then columns", accumulates=True),
-                Implementation(
-                    2, "c", "layernorm.c", "layernorm_backward_v2",
+            implementations=versions(
+                c=(
+                    "rows, then columns",
                     "one pass over the rows by threads and vectors; sums over rows by parts, in a fixed order",
-                    accumulates=True,
                 ),
-                Implementation(
-                    1, "cuda", "layernorm.cu", "layernorm_backward_v1", "one thread a row, one thread a column"
-                ),
-                Implementation(
-                    2,
-                    "cuda",
-                    "layernorm.cu",
-                    "layernorm_backward_v2",
+                cuda=(
+                    "one thread a row, one thread a column",
                     "one warp a row; parts of the rows for the sums over them",
-                    accumulates=True,
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "layernorm.cu",
-                    "layernorm_backward_v3",
                     "dx and both sums from one reading of dy and x, kept in registers",
-                    accumulates=True,
                 ),
-                Implementation(
-                    1, "triton", "layernorm_triton.py", "layernorm_backward",
-                    "one pass; sums over rows by parts, in a fixed order",
-                    accumulates=True,
-                    fastest_in=("fp32",),
-                ),
+                triton="one pass; sums over rows by parts, in a fixed order",
+                accumulates={"c": (1, 2), "cuda": (2, 3), "triton": (1,)},
+                triton_fastest_in=("fp32",),
             ),
         ),
     ),
-)  # fmt: skip
+)

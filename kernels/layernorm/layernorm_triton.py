@@ -18,6 +18,7 @@ BACKWARD_SWEEP = {"ROWS": (1, 2, 4), "PER_PROCESSOR": (2, 4), "STAGES": (1, 3), 
 def layernorm_forward_kernel(
     x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
+    """y, mean and rstd of ROWS whole rows."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     is_row, is_column = row < rows, column < channels

@@ -69,6 +69,7 @@ def backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, N: int, C: int, V: int, Vp: int) -> tuple[Any, ...]:
+    """Every third target does not count; rows of the weight from V on are padding."""
     targets = make.integers(0, V, N)
     targets[1::3] = IGNORE
     weight = make.normal(Vp, C, scale=1.0 / C**0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Implementation, Operation
+from perfkit.kernels import Family, Operation, versions
 
 if TYPE_CHECKING:
     from perfkit.kernels.checking import Inputs
@@ -38,26 +38,16 @@ FAMILY = Family(
             inputs=inputs,
             cases=({"N": 1}, {"N": 13}, {"N": 64}, {"N": 300_007}),
             cost=cost,
-            implementations=(
-                Implementation(1, "c", "norm.c", "global_norm_v1", "a loop in fp64", accumulates=True),
-                Implementation(
-                    2, "c", "norm.c", "global_norm_v2", "threads over parts, vectors within", accumulates=True
+            implementations=versions(
+                c=("a loop in fp64", "threads over parts, vectors within"),
+                cuda=(
+                    "one block",
+                    "many blocks, their parts summed in a fixed order",
+                    "16-byte accesses, four of a thread under way at once",
                 ),
-                Implementation(1, "cuda", "norm.cu", "global_norm_v1", "one block"),
-                Implementation(
-                    2, "cuda", "norm.cu", "global_norm_v2", "many blocks, their parts summed in a fixed order"
-                ),
-                Implementation(
-                    3, "cuda", "norm.cu", "global_norm_v3", "16-byte accesses, four of a thread under way at once"
-                ),
-                Implementation(
-                    1,
-                    "triton",
-                    "norm_triton.py",
-                    "global_norm",
-                    "sums of parts, in a fixed order",
-                    fastest_in=("bf16",),
-                ),
+                triton="sums of parts, in a fixed order",
+                accumulates={"c": (1, 2)},
+                triton_fastest_in=("bf16",),
             ),
         ),
     ),

@@ -11,6 +11,7 @@ SWEEP = {"BLOCK": (1024, 2048, 4096), "PER_PROCESSOR": (2, 4, 8), "num_warps": (
 
 @triton.jit
 def global_norm_parts_kernel(x, partial, n, BLOCK: tl.constexpr):
+    """The sum of squares of every PROGRAMS-th block."""
     total = tl.zeros((BLOCK,), tl.float32)
     start = tl.program_id(0).to(tl.int64) * BLOCK
     for first in range(start, n, tl.num_programs(0).to(tl.int64) * BLOCK):
@@ -22,6 +23,7 @@ def global_norm_parts_kernel(x, partial, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def global_norm_sum_kernel(partial, result, parts, BLOCK: tl.constexpr):
+    """The sum of all parts, by one program."""
     total = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, parts, BLOCK):
         at = first + tl.arange(0, BLOCK)

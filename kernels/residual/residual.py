@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +22,7 @@ def residual_reference(a: Tensor, b: Tensor) -> Tensor:
 def layernorm_reference(
     a: Tensor, b: Tensor, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x = a + b, and LayerNorm of it with its statistics."""
     import torch
 
     x = a + b
@@ -78,12 +79,10 @@ FAMILY = Family(
             inputs=residual_inputs,
             cases=({"N": 13}, {"N": 64}, {"N": 100_003}),
             cost=residual_cost,
-            implementations=(
-                Implementation(1, "c", "residual.c", "residual_forward_v1", "a loop"),
-                Implementation(2, "c", "residual.c", "residual_forward_v2", "threads and vectors"),
-                Implementation(1, "cuda", "residual.cu", "residual_forward_v1", "one element a thread"),
-                Implementation(2, "cuda", "residual.cu", "residual_forward_v2", "16-byte accesses"),
-                Implementation(1, "triton", "residual_triton.py", "residual_forward", "one pass"),
+            implementations=versions(
+                c=("a loop", "threads and vectors"),
+                cuda=("one element a thread", "16-byte accesses"),
+                triton="one pass",
             ),
         ),
         Operation(
@@ -108,29 +107,14 @@ FAMILY = Family(
             gradient=Gradient(
                 "layernorm_backward", also={"da": gradient_of_a_term, "db": gradient_of_a_term}, incoming=("x",)
             ),
-            implementations=(
-                Implementation(1, "c", "residual.c", "residual_layernorm_forward_v1", "a sum, then LayerNorm's loops"),
-                Implementation(
-                    2, "c", "residual.c", "residual_layernorm_forward_v2", "threads over rows, vectors within"
-                ),
-                Implementation(1, "cuda", "residual.cu", "residual_layernorm_forward_v1", "one thread a row"),
-                Implementation(
-                    2, "cuda", "residual.cu", "residual_layernorm_forward_v2", "one warp a row, vectors within"
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "residual.cu",
-                    "residual_layernorm_forward_v3",
+            implementations=versions(
+                c=("a sum, then LayerNorm's loops", "threads over rows, vectors within"),
+                cuda=(
+                    "one thread a row",
+                    "one warp a row, vectors within",
                     "the row stays in registers and is read once",
                 ),
-                Implementation(
-                    1,
-                    "triton",
-                    "residual_triton.py",
-                    "residual_layernorm_forward",
-                    "whole rows in registers: x is written and not read again",
-                ),
+                triton="whole rows in registers: x is written and not read again",
             ),
         ),
     ),

@@ -21,6 +21,7 @@ def residual_forward_kernel(a, b, y, n, BLOCK: tl.constexpr):
 def residual_layernorm_forward_kernel(
     a, b, weight, bias, x, y, mean, rstd, rows, channels, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
+    """x, y and statistics of ROWS whole rows: the norm is that of the sum before it is rounded."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     is_row, is_column = row < rows, column < channels

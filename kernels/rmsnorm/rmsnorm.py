@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation, added_to
+from perfkit.kernels import Family, Gradient, Operation, added_to, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,16 +17,19 @@ EPS = 1e-5
 
 
 def forward_reference(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """y, and rstd (…) of each row."""
     rstd = (x.square().mean(-1) + eps).rsqrt()
     return x * rstd.unsqueeze(-1) * weight, rstd
 
 
 def residual_reference(a: Tensor, b: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x = a + b, then y and rstd."""
     x = a + b
     return (x, *forward_reference(x, weight, eps))
 
 
 def backward_reference(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """dx, and dweight (C), a sum over all rows."""
     h, g = x * rstd.unsqueeze(-1), dy * weight
     dx = rstd.unsqueeze(-1) * (g - h * (g * h).mean(-1, keepdim=True))
     return dx, (dy * h).flatten(0, -2).sum(0)
@@ -110,17 +113,14 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("rmsnorm_backward"),
-            implementations=(
-                Implementation(1, "c", "rmsnorm.c", "rmsnorm_forward_v1", "two loops a row"),
-                Implementation(2, "c", "rmsnorm.c", "rmsnorm_forward_v2", "threads over rows, vectors within"),
-                Implementation(1, "cuda", "rmsnorm.cu", "rmsnorm_forward_v1", "one thread a row"),
-                Implementation(2, "cuda", "rmsnorm.cu", "rmsnorm_forward_v2", "one warp a row, vectors within"),
-                Implementation(
-                    3, "cuda", "rmsnorm.cu", "rmsnorm_forward_v3", "the row stays in registers and is read once"
+            implementations=versions(
+                c=("two loops a row", "threads over rows, vectors within"),
+                cuda=(
+                    "one thread a row",
+                    "one warp a row, vectors within",
+                    "the row stays in registers and is read once",
                 ),
-                Implementation(
-                    1, "triton", "rmsnorm_triton.py", "rmsnorm_forward", "whole rows in registers, read once"
-                ),
+                triton="whole rows in registers, read once",
             ),
         ),
         Operation(
@@ -138,21 +138,14 @@ FAMILY = Family(
             gradient=Gradient(
                 "rmsnorm_backward", also={"da": gradient_of_a_term, "db": gradient_of_a_term}, incoming=("x",)
             ),
-            implementations=(
-                Implementation(1, "c", "rmsnorm.c", "residual_rmsnorm_forward_v1", "a sum, then the norm's loops"),
-                Implementation(2, "c", "rmsnorm.c", "residual_rmsnorm_forward_v2", "threads over rows, vectors within"),
-                Implementation(1, "cuda", "rmsnorm.cu", "residual_rmsnorm_forward_v1", "one thread a row"),
-                Implementation(
-                    2, "cuda", "rmsnorm.cu", "residual_rmsnorm_forward_v2", "one warp a row, vectors within"
-                ),
-                Implementation(
-                    3, "cuda", "rmsnorm.cu", "residual_rmsnorm_forward_v3",
+            implementations=versions(
+                c=("a sum, then the norm's loops", "threads over rows, vectors within"),
+                cuda=(
+                    "one thread a row",
+                    "one warp a row, vectors within",
                     "the row stays in registers: x is written and not read again",
                 ),
-                Implementation(
-                    1, "triton", "rmsnorm_triton.py", "residual_rmsnorm_forward",
-                    "whole rows in registers: x is written and not read again",
-                ),
+                triton="whole rows in registers: x is written and not read again",
             ),
         ),
         Operation(
@@ -167,31 +160,19 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(
-                Implementation(1, "c", "rmsnorm.c", "rmsnorm_backward_v1", "rows, then columns", accumulates=True),
-                Implementation(
-                    2, "c", "rmsnorm.c", "rmsnorm_backward_v2",
+            implementations=versions(
+                c=(
+                    "rows, then columns",
                     "one pass over the rows by threads and vectors; sums over rows by parts, in a fixed order",
-                    accumulates=True,
                 ),
-                Implementation(1, "cuda", "rmsnorm.cu", "rmsnorm_backward_v1", "one thread a row, one thread a column"),
-                Implementation(
-                    2, "cuda", "rmsnorm.cu", "rmsnorm_backward_v2",
+                cuda=(
+                    "one thread a row, one thread a column",
                     "one warp a row; parts of the rows for the sums over them",
-                ),
-                Implementation(
-                    3, "cuda", "rmsnorm.cu", "rmsnorm_backward_v3",
                     "dx and the sums from one reading of dy and x, kept in registers",
                 ),
-                Implementation(
-                    4, "cuda", "rmsnorm.cu", "rmsnorm_backward_v4",
-                    "the next rows come into shared memory while one is worked on",
-                ),
-                Implementation(
-                    1, "triton", "rmsnorm_triton.py", "rmsnorm_backward",
-                    "one pass; sums over rows by parts, in a fixed order",
-                ),
+                triton="one pass; sums over rows by parts, in a fixed order",
+                accumulates={"c": (1, 2)},
             ),
         ),
     ),
-)  # fmt: skip
+)

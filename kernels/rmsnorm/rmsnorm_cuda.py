@@ -7,7 +7,6 @@ from perfkit.kernels.cuda import Argument, Host, ceil
 Float = Argument
 # Threads of a multiprocessor in the fastest backward: 128 registers for each.
 REGISTER_THREADS = 512
-ACCESS = 16  # bytes that a thread copies ahead at a time
 
 
 def _rows(host: Host, kernel: str, block: int, tensors: tuple[Argument, ...], N: int, C: int, eps: Float) -> None:
@@ -77,6 +76,7 @@ def rmsnorm_backward_v1(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
     N: int, C: int, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """dx by one thread a row, dweight by one thread a column."""
     host.launch("rmsnorm_backward_rows_v1<T>", ceil(N, block), block, dy, x, weight, rstd, dx, N, C)
     host.launch("rmsnorm_backward_columns_v1<T>", ceil(C, block), block, dy, x, rstd, dweight, N, C)
 
@@ -85,6 +85,7 @@ def rmsnorm_backward_v2(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
     N: int, C: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """dx by one warp a row; dweight by parts of the rows, then their sum."""
     width = host.width(C, dy, x, weight, dx)
     kernel = f"rmsnorm_backward_rows_v2<T, {width}>"
     host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, rstd, dx, N, C)
@@ -98,6 +99,7 @@ def rmsnorm_backward_v3(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
     N: int, C: int, *, block: int = 128,
 ) -> None:  # fmt: skip
+    """Both from rows in registers; version 2 where they, or the sums in shared memory, do not fit."""
     width = host.width(C, dy, x, weight, dx)
     held = host.row_in_registers(C, width, block, values=32 if host.item == 2 else 24)  # of x, dy and the sums
     shared = 4 * C * (held.rows if held else 0)
@@ -108,26 +110,4 @@ def rmsnorm_backward_v3(
     sums = host.scratch(parts * C)
     kernel = f"rmsnorm_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}, {resident}>"
     host.launch(kernel, parts, held.block, dy, x, weight, rstd, dx, sums, N, C, shared=shared)
-    host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C)
-
-
-def rmsnorm_backward_v4(
-    host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
-    N: int, C: int, *, block: int = 128,
-) -> None:  # fmt: skip
-    width = host.width(C, dy, x, weight, dx)
-    held = host.row_in_registers(C, width, block)  # the weight and the sums
-    if held is None or width * host.item < ACCESS or N == 0:
-        return rmsnorm_backward_v3(host, dy, x, weight, rstd, dx, dweight, N, C, block=block)
-    resident = max(1, REGISTER_THREADS // held.block)
-    stage = 2 * held.packs * held.block * ACCESS
-    while resident > 1 and host.stages(stage, resident) < 2:
-        resident //= 2
-    stages = host.stages(stage, resident)
-    if stages < 2:
-        return rmsnorm_backward_v3(host, dy, x, weight, rstd, dx, dweight, N, C, block=block)
-    parts = min(ceil(N, held.rows), resident * host.device.multiprocessors)
-    sums = host.scratch(parts * C)
-    kernel = f"rmsnorm_backward_v4<T, {held.packs}, {held.threads}, {held.block}, {stages}, {resident}>"
-    host.launch(kernel, parts, held.block, dy, x, weight, rstd, dx, sums, N, C, shared=stages * stage)
     host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C)

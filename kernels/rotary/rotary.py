@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +30,7 @@ def forward_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[T
 
 
 def backward_reference(dq: Tensor, dk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """The same turn by the opposite angle."""
     return turned(dq, cos, -sin), turned(dk, cos, -sin)
 
 
@@ -61,19 +62,16 @@ CASES = (
 )
 
 
-def implementations(direction: str) -> tuple[Implementation, ...]:
-    name = f"rotary_{direction}"
-    return (
-        Implementation(1, "c", "rotary.c", f"{name}_v1", "a loop"),
-        Implementation(2, "c", "rotary.c", f"{name}_v2", "threads over positions, vectors within a head"),
-        Implementation(1, "cuda", "rotary.cu", f"{name}_v1", "one pair a thread"),
-        Implementation(2, "cuda", "rotary.cu", f"{name}_v2", "16-byte accesses to both halves of a head"),
-        Implementation(3, "cuda", "rotary.cu", f"{name}_v3", "a thread turns several heads by angles read once"),
-        Implementation(
-            1, "triton", "rotary_triton.py", name, "a position's heads in one program, its angles read once"
-        ),
-    )
-
+# Of both directions.
+IMPLEMENTATIONS = versions(
+    c=("a loop", "threads over positions, vectors within a head"),
+    cuda=(
+        "one pair a thread",
+        "16-byte accesses to both halves of a head",
+        "a thread turns several heads by angles read once",
+    ),
+    triton="a position's heads in one program, its angles read once",
+)
 
 FAMILY = Family(
     name="rotary",
@@ -93,7 +91,7 @@ FAMILY = Family(
             cases=CASES,
             cost=cost,
             gradient=Gradient("rotary_backward"),
-            implementations=implementations("forward"),
+            implementations=IMPLEMENTATIONS,
         ),
         Operation(
             name="rotary_backward",
@@ -107,7 +105,7 @@ FAMILY = Family(
             inputs=inputs,
             cases=CASES,
             cost=cost,
-            implementations=implementations("backward"),
+            implementations=IMPLEMENTATIONS,
         ),
     ),
 )

@@ -43,6 +43,8 @@ def blocks(positions, time, heads, kv_heads, pairs, itemsize):
 
 
 def turn(sign):
+    """The kernel that turns by angles times `sign`."""
+
     @launch(blocks, SWEEP)
     def run(q, k, cos, sin, out_q, out_k, positions, time, heads, kv_heads, pairs, **meta):
         sizes = next_power_of_2(heads), next_power_of_2(kv_heads), next_power_of_2(pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, rows_and_columns, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,12 +19,6 @@ def forward_reference(x: Tensor) -> Tensor:
 
 def backward_reference(dy: Tensor, y: Tensor) -> Tensor:
     return y * (dy - (dy * y).sum(dim=-1, keepdim=True))
-
-
-def rows_and_columns(x: Tensor, *_: Any) -> tuple[int, int]:
-    """N, M of a tensor (…, M)."""
-    columns = x.shape[-1]
-    return x.numel() // max(columns, 1), columns
 
 
 def forward_cost(call: Call) -> Cost:
@@ -68,31 +62,14 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("softmax_backward"),
-            implementations=(
-                Implementation(1, "c", "softmax.c", "softmax_forward_v1", "three loops a row"),
-                Implementation(2, "c", "softmax.c", "softmax_forward_v2", "threads over rows, vectors within"),
-                Implementation(1, "cuda", "softmax.cu", "softmax_forward_v1", "one thread a row"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "softmax.cu",
-                    "softmax_forward_v2",
+            implementations=versions(
+                c=("three loops a row", "threads over rows, vectors within"),
+                cuda=(
+                    "one thread a row",
                     "one block a row, 16-byte accesses wherever it starts",
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "softmax.cu",
-                    "softmax_forward_v3",
                     "the row is read once: in registers, or over a cluster's shared memory",
                 ),
-                Implementation(
-                    1,
-                    "triton",
-                    "softmax_triton.py",
-                    "softmax_forward",
-                    "short rows in registers, long ones twice through the cache",
-                ),
+                triton="short rows in registers, long ones twice through the cache",
             ),
         ),
         Operation(
@@ -108,31 +85,14 @@ FAMILY = Family(
             cost=backward_cost,
             # dy − Σ loses digits where y is near 1, and most of the result is far smaller than that.
             tolerance={"fp32": 5e-5, "bf16": 1e-2},
-            implementations=(
-                Implementation(1, "c", "softmax.c", "softmax_backward_v1", "two loops a row"),
-                Implementation(2, "c", "softmax.c", "softmax_backward_v2", "threads over rows, vectors within"),
-                Implementation(1, "cuda", "softmax.cu", "softmax_backward_v1", "one thread a row"),
-                Implementation(
-                    2,
-                    "cuda",
-                    "softmax.cu",
-                    "softmax_backward_v2",
+            implementations=versions(
+                c=("two loops a row", "threads over rows, vectors within"),
+                cuda=(
+                    "one thread a row",
                     "one block a row, 16-byte accesses wherever it starts",
-                ),
-                Implementation(
-                    3,
-                    "cuda",
-                    "softmax.cu",
-                    "softmax_backward_v3",
                     "both rows are read once: in registers, or over a cluster's shared memory",
                 ),
-                Implementation(
-                    1,
-                    "triton",
-                    "softmax_triton.py",
-                    "softmax_backward",
-                    "short rows in registers, long ones twice through the cache",
-                ),
+                triton="short rows in registers, long ones twice through the cache",
             ),
         ),
     ),

@@ -25,6 +25,7 @@ SWEEP = {"ROWS": (1, 2), "BLOCK": (4096, 8192), "STAGES": (1, 3), "HINTS": (0, 1
 
 @triton.jit
 def softmax_short_forward_kernel(x, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """ROWS whole rows in registers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -36,6 +37,7 @@ def softmax_short_forward_kernel(x, y, rows, columns, ROWS: tl.constexpr, COLUMN
 
 @triton.jit
 def softmax_short_backward_kernel(dy, y, dx, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """ROWS whole rows in registers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -50,6 +52,7 @@ def softmax_short_backward_kernel(dy, y, dx, rows, columns, ROWS: tl.constexpr, 
 def softmax_long_forward_kernel(
     x, y, columns, WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, KEEP: tl.constexpr, DROP: tl.constexpr
 ):
+    """A row: its logsumexp first, then y from a second reading."""
     origin, lead, end, limit = place_row(tl.program_id(0), columns, columns, WIDE)
     lse = logsumexp(x + origin, lead, end, limit, BLOCK, STAGES, KEEP)
     last = last_block(end, BLOCK)
@@ -65,16 +68,10 @@ def softmax_long_forward_kernel(
 
 @triton.jit
 def softmax_long_backward_kernel(
-    dy,
-    y,
-    dx,
-    columns,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-    KEEP: tl.constexpr,
-    DROP: tl.constexpr,
-):
+    dy, y, dx, columns,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, KEEP: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """A row: Σ dy·y first, then dx from a second reading."""
     origin, lead, end, limit = place_row(tl.program_id(0), columns, columns, WIDE)
     last = last_block(end, BLOCK)
     upstream = load_block(dy + origin, 0, lead, end, limit, 0.0, BLOCK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import Call, Cost
-from perfkit.kernels import Family, Gradient, Implementation, Operation
+from perfkit.kernels import Family, Gradient, Operation, versions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,12 +64,10 @@ FAMILY = Family(
             cases=CASES,
             cost=forward_cost,
             gradient=Gradient("swiglu_backward"),
-            implementations=(
-                Implementation(1, "c", "swiglu.c", "swiglu_forward_v1", "a loop"),
-                Implementation(2, "c", "swiglu.c", "swiglu_forward_v2", "threads and vectors"),
-                Implementation(1, "cuda", "swiglu.cu", "swiglu_forward_v1", "one element a thread"),
-                Implementation(2, "cuda", "swiglu.cu", "swiglu_forward_v2", "16-byte accesses"),
-                Implementation(1, "triton", "swiglu_triton.py", "swiglu_forward", "one pass"),
+            implementations=versions(
+                c=("a loop", "threads and vectors"),
+                cuda=("one element a thread", "16-byte accesses"),
+                triton="one pass",
             ),
         ),
         Operation(
@@ -83,12 +81,10 @@ FAMILY = Family(
             inputs=backward_inputs,
             cases=CASES,
             cost=backward_cost,
-            implementations=(
-                Implementation(1, "c", "swiglu.c", "swiglu_backward_v1", "a loop"),
-                Implementation(2, "c", "swiglu.c", "swiglu_backward_v2", "threads and vectors"),
-                Implementation(1, "cuda", "swiglu.cu", "swiglu_backward_v1", "one element a thread"),
-                Implementation(2, "cuda", "swiglu.cu", "swiglu_backward_v2", "16-byte accesses"),
-                Implementation(1, "triton", "swiglu_triton.py", "swiglu_backward", "one pass"),
+            implementations=versions(
+                c=("a loop", "threads and vectors"),
+                cuda=("one element a thread", "16-byte accesses"),
+                triton="one pass",
             ),
         ),
     ),

@@ -36,30 +36,37 @@ def split_heads(qkv: Tensor, heads: int) -> Any:
 
 
 def merge_heads(x: Tensor) -> Any:
+    """(B, NH, T, HS) → (B, T, C), as `perfkit.functional.merge_heads`."""
     return _operator("merge_heads_forward")(x)
 
 
 def causal_softmax(scores: Tensor, scale: float) -> Any:
+    """Of scores (B, NH, T, S), as `perfkit.functional.causal_softmax`."""
     return _operator("causal_softmax_forward")(scores, scale)
 
 
 def grouped_attention(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    """Causal attention of q (B, NH, T, HS) to k and v (B, NKV, T, HS)."""
     return _operator("flash_attention_forward")(q, k, v, q.shape[-1] ** -0.5)[0]
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Any:
+    """RMSNorm over the last dimension of x."""
     return _operator("rmsnorm_forward")(x, weight, eps)[0]
 
 
 def residual_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> Any:
+    """x + branch, and RMSNorm of it."""
     return _operator("residual_rmsnorm_forward")(x, branch, weight, eps)[:2]
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+    """q (B, T, NH, HS) and k (B, T, NKV, HS), turned by the angles of each position."""
     return _operator("rotary_forward")(q, k, cos, sin)
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Any:
+    """silu(gate)·up, element by element."""
     return _operator("swiglu_forward")(gate, up)
 
 
@@ -75,12 +82,14 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_inde
 
 
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+    """The product by the library, bias and ReLU by one kernel."""
     from torch.nn.functional import linear
 
     return _operator("bias_relu_forward")(linear(x, weight), bias)
 
 
 def multiply_add_activation(x: Tensor, z: Tensor, alpha: float, bias: Tensor, activation: str) -> Any:
+    """activation(x + alpha·z + bias), by one kernel."""
     return _operator(f"multiply_add_{activation}_forward")(x, z, alpha, bias)
 
 
@@ -135,6 +144,7 @@ class CatalogProgram(AutogradProgram):
             return super().train_step(batches)
 
     def warnings(self) -> list[str]:
+        """A sentence where nothing of the model ran on kernels."""
         if self._called:
             return super().warnings()
         return ["the model calls no function that kernels replace (perfkit.functional): it ran as in eager"]
@@ -185,6 +195,7 @@ class Triton(Kernels):
     language = "triton"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
+        """Why Triton's kernels cannot run: on a GPU they do, on a CPU only under its interpreter."""
         if not torch_installed():
             return NO_TORCH
         triton, device = LANGUAGES["triton"], _device(settings)

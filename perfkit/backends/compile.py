@@ -71,6 +71,7 @@ class CompiledProgram(AutogradProgram):
             return super().forward(batch)
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
+        """Model and loss in one compiled function, where the workload has a loss of its own."""
         return self._whole(batch) if self._whole is not None else super().evaluated(batch)
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
@@ -78,9 +79,11 @@ class CompiledProgram(AutogradProgram):
             return super().train_step(batches)
 
     def declared_kernels(self) -> dict[str, DeclaredKernel]:
+        """Inductor's kernels by the name that a trace has: the operators that each stands for, and its work."""
         return {name: _declared(kernel) for name, kernel in self.recorded.known().items()}
 
     def generated(self) -> str:
+        """The code of all graphs."""
         return BETWEEN.join(self.recorded.code)
 
     def call_sites(self) -> list[list[CallSite]]:
@@ -101,6 +104,7 @@ class Compile(Backend):
     summary = "torch.compile: Inductor's fused kernels"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
+        """Why not: no Triton on a GPU, no C++ compiler on a CPU. Raises `UsageError` for a mode that is not known."""
         if not torch_installed():
             return NO_TORCH
         if settings is not None:
@@ -115,6 +119,7 @@ class Compile(Backend):
         import torch._inductor.compile_fx  # noqa: F401  # what the first compilation imports
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CompiledProgram:
+        """The model compiled for fixed shapes; compilation begins with the first step."""
         import torch
 
         described = CPU_OPTIONS if settings.device == "cpu" else DESCRIBED

@@ -59,6 +59,7 @@ class RawProgram(Program):
             return self._loss(given, outputs) if len(batch) > 1 else (outputs, None)
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients of all batches add up; those of the last one are exchanged while the backward pass runs."""
         import torch
 
         assert self.optimizer is not None, "a program made for inference cannot train"
@@ -93,6 +94,7 @@ class RawProgram(Program):
         return kept, self.step.loss(batch, scale)
 
     def gradients(self) -> dict[str, torch.Tensor]:
+        """By the names of the model's parameters, whole on every rank."""
         self.sharing.complete()
         return self.step.named_gradients()
 
@@ -100,6 +102,7 @@ class RawProgram(Program):
         return self.optimizer.checks() if self.optimizer else []
 
     def warnings(self) -> list[str]:
+        """What the step says of itself, and that graphs were replayed where they were."""
         return [*self.step.notes, *([REPLAYS] if self.graphs and self.graphs.replays else [])]
 
 
@@ -186,6 +189,7 @@ class Llmc(Backend):
     summary = "forward, backward and AdamW by hand-written kernels in one arena, without autograd"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
+        """Why not: no kernels for the device, an unknown way of sharing, or a workload without a step by hand."""
         from perfkit import kernels
 
         if not torch_installed():
@@ -211,6 +215,7 @@ class Llmc(Backend):
         kernels.load(settings.kernel_dirs)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
+        """The step by hand. Raises `Unavailable` for an optimizer other than AdamW."""
         from perfkit import kernels
         from perfkit.raw import Graphs
 

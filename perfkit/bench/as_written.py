@@ -72,6 +72,7 @@ def rotary_forward(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Call:
 
 
 def rotary_backward(dq: Tensor, dk: Tensor, cos: Tensor, sin: Tensor) -> Call:
+    """By autograd, with tensors in the order that models turn them in: (B, NH, T, HS)."""
     every_cos, every_sin = _of_all_channels(cos), _of_all_channels(sin)
 
     def turned(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:

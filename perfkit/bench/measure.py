@@ -58,6 +58,7 @@ class CpuClock(Clock):
         return torch.ones(self._bytes // 4)
 
     def warm(self, call: Call, calls: int) -> float:
+        """ns a call, over `calls` in a row after one that warms up."""
         call()
         start = self._clock()
         for _ in range(calls):
@@ -65,6 +66,7 @@ class CpuClock(Clock):
         return (self._clock() - start) / calls
 
     def cold(self, call: Call) -> float:
+        """ns of a call after the caches were filled with something else."""
         self._buffer.sum()
         start = self._clock()
         call()
@@ -84,10 +86,12 @@ class CudaClock(Clock):
         self._buffer = torch.empty(int(max(2 * cache_bytes, 256 << 20)), dtype=torch.uint8, device=device)
 
     def warm(self, call: Call, calls: int) -> float:
+        """ns a call between two events; the GPU waits until all are launched."""
         call()
         return self._between(lambda: self._cuda._sleep(self.WAIT_CYCLES), call, calls)
 
     def cold(self, call: Call) -> float:
+        """ns of a call after L2 was filled with something else."""
         return self._between(self._buffer.zero_, call, 1)
 
     def _between(self, before: Call, call: Call, calls: int) -> float:

@@ -27,6 +27,7 @@ def layernorm_forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Ca
 
 
 def layernorm_backward(dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor) -> Call:
+    """With statistics of its own, in the precision that it keeps them."""
     kept = aten.native_layer_norm(x, weight.shape, weight, weight, 1e-5)[1:]  # in the precision that it wants them
     every = [True, True, True]
     return lambda: aten.native_layer_norm_backward(dy, x, weight.shape, *kept, weight, weight, every)
@@ -78,6 +79,7 @@ def softmax_backward(dy: Tensor, y: Tensor) -> Call:
 
 
 def causal_softmax_forward(scores: Tensor, scale: float) -> Call:
+    """As models write it: the future is masked, then a softmax."""
     future = _future(scores)
     return lambda: torch.softmax((scores * scale).masked_fill(future, -math.inf), dim=-1)
 
@@ -94,6 +96,7 @@ def _future(scores: Tensor) -> Tensor:
 
 
 def split_heads_forward(qkv: Tensor, heads: int) -> Call:
+    """With the copies that products make of the views."""
     return lambda: [t.contiguous() for t in functional.split_heads(qkv, heads)]
 
 
@@ -106,11 +109,13 @@ def merge_heads_backward(dy: Tensor, heads: int) -> Call:
 
 
 def flash_attention_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Call:
+    """PyTorch's own fused attention."""
     grouped = q.shape[1] != k.shape[1]
     return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
 
 
 def flash_attention_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float) -> Call:
+    """By autograd of PyTorch's own fused attention."""
     return gradients(lambda q, k, v: flash_attention_forward(q, k, v, scale)(), [q, k, v], dy)
 
 
@@ -119,6 +124,7 @@ def encoder_forward(idx: Tensor, wte: Tensor, wpe: Tensor) -> Call:
 
 
 def encoder_backward(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -> Call:
+    """The gradients of two embeddings."""
     places = torch.arange(idx.shape[1], device=idx.device).expand_as(idx)
 
     def call() -> Any:
@@ -137,6 +143,7 @@ def embedding_backward(dx: Tensor, idx: Tensor, vocabulary: int) -> Call:
 
 
 def cross_entropy_forward(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> Call:
+    """log_softmax and nll_loss; padding is masked before the timed call."""
     masked = _masked(logits, vocabulary)
     return lambda: aten.nll_loss_forward(aten._log_softmax(masked, 1, False), targets, None, 1, ignore_index)[0]
 
@@ -149,6 +156,7 @@ def _masked(logits: Tensor, vocabulary: int) -> Tensor:
 def cross_entropy_backward(
     dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Call:
+    """The two backward operators, from the log_softmax that forward kept."""
     dloss = dloss.to(logits.dtype)
     kept = aten._log_softmax(_masked(logits, vocabulary), 1, False)
     weight = aten.nll_loss_forward(kept, targets, None, 1, ignore_index)[1]

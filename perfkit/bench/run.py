@@ -159,7 +159,7 @@ def _measure(
         cost = subject.cost(arguments)
         expected = subject.reference(*map(to_fp64, arguments))
     if cost:
-        point.bytes, point.flop = cost.bytes_read + cost.bytes_written, dict(cost.flop)
+        point.bytes, point.flop = cost.bytes, dict(cost.flop)
     ready: list[tuple[Row, Prepared]] = []
     for way in ways:
         progress(point.title, f"checking · {way.name}")
@@ -263,7 +263,7 @@ def roof(cost: Cost, cache: str, ceilings: Ceilings, in_place: bool) -> Roof:
 
     An arithmetic unit without a measured ceiling bounds nothing.
     """
-    moved = cost.bytes_read + cost.bytes_written
+    moved = cost.bytes
     held = moved / 2 if in_place else moved
     memory = ceilings.bandwidth_for(math.inf if cache == COLD else held, in_place and cache == WARM)
     candidates = [Roof(ns=moved / memory.value * 1e9, bound="memory", ceiling=memory.name)]

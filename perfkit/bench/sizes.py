@@ -16,9 +16,14 @@ _PARAMETERS = 7_077_888  # of one block's weights: what the optimizer gets as on
 STEPS = 9
 
 
-def gpt2(family: str, names: Sequence[str], device: str, fallback: Mapping[str, int]) -> dict[str, int]:
-    """GPT-2's sizes called `names` for an operation of `family`; `fallback` for letters that GPT-2 does not have."""
-    batch = _BATCH["cuda" if device.startswith("cuda") else "cpu"]
+def gpt2(
+    family: str, names: Sequence[str], device: str, fallback: Mapping[str, int], batch: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """GPT-2's sizes called `names` for an operation of `family`; `fallback` for letters that GPT-2 does not have.
+
+    `batch` is B and T, the device's usual ones when left out.
+    """
+    batch = batch or _BATCH["cuda" if device.startswith("cuda") else "cpu"]
     known = {**fallback, **_MODEL, **batch}
     tokens = batch["B"] * batch["T"]
     if family in _ROWS or "M" in names:

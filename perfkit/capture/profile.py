@@ -39,6 +39,7 @@ class Recording:
 
     @property
     def trace(self) -> Path:
+        """Where the profiler wrote its trace."""
         return Path(self.scratch.name) / _PLAIN
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,8 +63,7 @@ def _metrics(side: Side) -> dict[str, float]:
 @app.command("list")
 def list_() -> None:
     """List the saved baselines: name, records, and age and sides of the newest record."""
-    from rich.console import Console
-
+    from perfkit.cli.parts import pages
     from perfkit.compare import baselines
     from perfkit.render import page
     from perfkit.render.cells import figures, table, words
@@ -83,8 +81,7 @@ def list_() -> None:
         words("sides", [", ".join(r[-1].record.metrics) for r in found]),
         words("from", [r[-1].record.source for r in found], least=16, priority=1),
     )
-    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
-    page.show(page.Page(title="", sections=[page.Section(table=made)]), console)
+    page.show(page.Page(title="", sections=[page.Section(table=made)]), pages.console())
 
 
 @app.command("rm")
@@ -111,15 +108,10 @@ def history(
 
     A step is where the values before and after differ by rank, at 5 % corrected for the places tried, and by 2 %.
     """
-    import msgspec
-    from rich.console import Console
-
-    from perfkit.cli.parts import shown
+    from perfkit.cli.parts import pages
     from perfkit.compare import baselines, history
     from perfkit.errors import InputError
-    from perfkit.render import page
     from perfkit.render.pages import history as rendered
-    from perfkit.run_folder import write_whole
 
     saved = {name: baselines.records(name) for name in names}
     for name, found in saved.items():
@@ -128,14 +120,8 @@ def history(
     known = [(name, [(r.record.saved, r.record.metrics, r.record.machine) for r in saved[name]]) for name in saved]
     lines = history.lines(known, metric)
     made = rendered.page_of(metric, lines)
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines), indent=1).decode() + "\n")
-    else:
-        page.show(made, Console(highlight=False, markup=False, emoji=False,
-                                width=None if sys.stdout.isatty() else page.WIDTH))  # fmt: skip
+    pages.show(made, lines, as_json)
     if out:
-        shown.make_folder(out)
-        write_whole(out / "history.html", page.render_html(made))
-        write_whole(out / "history.md", page.render_markdown(made))
+        written = pages.write(made, lines, out, "history", ("html", "md"))
         if not as_json:
-            print(f"History: {out / 'history.html'}")
+            print(f"History: {written[0]}")

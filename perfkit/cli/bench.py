@@ -92,8 +92,7 @@ def bench(
     with progress() as say:
         ceilings = None if no_ceilings else _ceilings(options, say)
         found = [setup.run(s, plan, dtypes, options, ceilings, say) for s, plan in zip(subjects, plans, strict=True)]
-    written = [path for one in found for path in _write(one, out)] if out else []
-    _print(found, as_json, written)
+    _show(found, out, as_json)
     return 1 if any(one.wrong for one in found) else 0
 
 
@@ -103,40 +102,21 @@ def _ceilings(options: Options, say: Callable[[str, str], None]) -> Ceilings:
     return load_or_measure(options.device, progress=lambda text: say("ceilings", text))
 
 
-def _write(found: Bench, folder: Path) -> list[Path]:
-    import msgspec
-
-    from perfkit.render import page
+def _show(found: list[Bench], out: Path | None, as_json: bool) -> None:
+    from perfkit.cli.parts import pages
+    from perfkit.render import json, page
     from perfkit.render.pages import bench as rendered
-    from perfkit.run_folder import write_whole
 
-    made = rendered.page(found)
-    texts = {
-        ".html": page.render_html(made),
-        ".md": page.render_markdown(made),
-        ".json": msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n",
-    }
-    paths = {folder / f"bench-{found.operation}{ending}": text for ending, text in texts.items()}
-    for path, text in paths.items():
-        write_whole(path, text)
-    return list(paths)
-
-
-def _print(found: list[Bench], as_json: bool, written: list[Path]) -> None:
+    made = [rendered.page(one) for one in found]
+    written = []
+    for one, its in zip(found, made, strict=True):
+        written += pages.write(its, one, out, f"bench-{one.operation}") if out else []
     if as_json:
-        import msgspec
-
-        data = msgspec.json.encode(found if len(found) > 1 else found[0])
-        sys.stdout.write(msgspec.json.format(data, indent=1).decode() + "\n")
+        sys.stdout.write(json.render(found if len(found) > 1 else found[0]))
         return
-    from rich.console import Console
-
-    from perfkit.render import page
-    from perfkit.render.pages import bench as rendered
-
-    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
-    for one in found:
-        page.show(rendered.page(one), console)
+    console = pages.console()
+    for its in made:
+        page.show(its, console)
         console.print()
     for path in written:
         if path.suffix == ".html":

@@ -18,13 +18,12 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
 
     Always exits with 0: a missing part is not an error.
     """
-    import msgspec
-
     from perfkit.hardware.doctor import diagnose
+    from perfkit.render import json
 
     diagnosis = diagnose()
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode() + "\n")
+        sys.stdout.write(json.render(diagnosis))
     else:
         _print(diagnosis)
 

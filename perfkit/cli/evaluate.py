@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,6 @@ import typer
 from perfkit.cli.parts import options
 
 if TYPE_CHECKING:
-    from perfkit.evaluation import Evaluation
     from perfkit.workloads.interface import Workload
 
 NAME = "eval"
@@ -41,8 +39,10 @@ def eval_(
 
     Each backend is held against the first one on the same tokens. Exit code 1: one of them failed.
     """
+    from perfkit.cli.parts import pages
     from perfkit.cli.parts.shown import progress
     from perfkit.evaluation import evaluate
+    from perfkit.render.pages import evaluation as rendered
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -56,7 +56,8 @@ def eval_(
     options.unavailable_of(named, settings, False)
     with progress() as say:
         found = evaluate(settings, named, batches, lambda text: say(NAME, text))
-    _show(found, _write(found, out) if out else [], as_json)
+    made = rendered.page(found)
+    pages.show(made, found, as_json, pages.write(made, found, out, NAME) if out else [])
     return int(found.bad)
 
 
@@ -64,39 +65,3 @@ def _length(workload: Workload, preset: str | None) -> int | None:
     """T by default: the model's context, at most `_LONGEST`; None of a workload or preset without one."""
     dimensions: dict[str, Any] = dict(workload.presets.get(preset or next(iter(workload.presets)), {}))
     return min(dimensions["context"], _LONGEST) if "context" in dimensions else None
-
-
-def _json(found: Evaluation) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-
-
-def _write(found: Evaluation, out: Path) -> list[Path]:
-    from perfkit.cli.parts.shown import make_folder
-    from perfkit.render import page
-    from perfkit.render.pages import evaluation as rendered
-    from perfkit.run_folder import write_whole
-
-    make_folder(out)
-    made = rendered.page(found)
-    texts = {"html": page.render_html(made), "md": page.render_markdown(made), "json": _json(found)}
-    paths = {out / f"{NAME}.{ending}": text for ending, text in texts.items()}
-    for path, text in paths.items():
-        write_whole(path, text)
-    return list(paths)
-
-
-def _show(found: Evaluation, written: list[Path], as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(_json(found))
-        return
-    from rich.console import Console
-
-    from perfkit.render import page
-    from perfkit.render.pages import evaluation as rendered
-
-    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
-    page.show(rendered.page(found), console)
-    for path in written[:1]:
-        console.print(f"Report: {path}", soft_wrap=True)

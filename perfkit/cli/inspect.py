@@ -108,11 +108,13 @@ def _comment(one: Inspected) -> str:
 
 
 def _print(found: list[Inspected], as_json: bool, listing: bool, out: Path | None) -> None:
-    import msgspec
-
     if as_json:
+        import msgspec
+
+        from perfkit.render import json
+
         shown = [msgspec.structs.replace(one, listing=one.listing if listing else "") for one in found]
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n")
+        sys.stdout.write(json.render(shown))
         return
     from rich.console import Console
     from rich.text import Text

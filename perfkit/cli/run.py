@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.cli.parts.options import DATA, MEASURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, str], None]
 
-MEASURE, NSIGHT, DATA = "Measurement", "Under Nsight", "Data and output"
+NSIGHT = "Under Nsight"
 
 
 def run(
@@ -68,7 +69,7 @@ def run(
     warmup: Annotated[
         int, typer.Option(help="Steps between the ten checked ones and the timed ones.", rich_help_panel=MEASURE)
     ] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
+    seed: options.Seed = 1337,
     profiler: Annotated[
         str,
         typer.Option(
@@ -119,18 +120,9 @@ def run(
             "--launch-blocking", help="Wait for each GPU kernel (CUDA_LAUNCH_BLOCKING=1).", rich_help_panel=MEASURE
         ),
     ] = False,
-    skip_unavailable: Annotated[
-        bool,
-        typer.Option(
-            "--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE
-        ),
-    ] = False,
-    weights: Annotated[
-        str, typer.Option(help="random, a Hugging Face folder, or an llm.c checkpoint.", rich_help_panel=DATA)
-    ] = "random",
-    data: Annotated[
-        str, typer.Option(help="synthetic, a text file or folder, or an llm.c token file.", rich_help_panel=DATA)
-    ] = "synthetic",
+    skip_unavailable: options.SkipUnavailable = False,
+    weights: options.Weights = "random",
+    data: options.Data = "synthetic",
     out: Annotated[
         Path | None, typer.Option(help="The run folder to write; default: a new one in runs/.", rich_help_panel=DATA)
     ] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,6 @@ import typer
 if TYPE_CHECKING:
     from perfkit.hardware import Sweep
     from perfkit.scale.one_rank import OneRank
-    from perfkit.scale.results import ScaleReport
 
 NAME = "scale"
 
@@ -43,8 +41,9 @@ def scale(
     Collectives take what was measured here or what a model of the links says, and overlap with computation as far as
     the schedule of ddp, fsdp or zero1 allows. Every assumption is printed. Needs no torch and no GPU.
     """
-    from perfkit.cli.parts import options
+    from perfkit.cli.parts import options, pages
     from perfkit.errors import UsageError
+    from perfkit.render.pages import scale as rendered
     from perfkit.scale import foretell, links, one_rank
 
     if scaling not in (*foretell.SCALINGS, "both"):
@@ -55,7 +54,8 @@ def scale(
     network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
     scalings = foretell.SCALINGS if scaling == "both" else (scaling,)
     found = foretell.foretell(one, network, wanted, options.names(parallel), scalings)
-    _show(found, _write(found, out) if out else [], as_json)
+    made = rendered.page(found)
+    pages.show(made, found, as_json, pages.write(made, found, out, NAME) if out else [])
     return 0
 
 
@@ -75,39 +75,3 @@ def _sweeps(one: OneRank) -> list[Sweep]:
         return one.ceilings.collectives
     kept = kept_ceilings(one.manifest.settings.device)
     return kept.collectives if kept and kept.device_name == one.ceilings.device_name else []
-
-
-def _json(found: ScaleReport) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-
-
-def _write(found: ScaleReport, out: Path) -> list[Path]:
-    from perfkit.cli.parts.shown import make_folder
-    from perfkit.render import page
-    from perfkit.render.pages import scale as rendered
-    from perfkit.run_folder import write_whole
-
-    make_folder(out)
-    made = rendered.page(found)
-    texts = {"html": page.render_html(made), "md": page.render_markdown(made), "json": _json(found)}
-    paths = {out / f"{NAME}.{ending}": text for ending, text in texts.items()}
-    for path, text in paths.items():
-        write_whole(path, text)
-    return list(paths)
-
-
-def _show(found: ScaleReport, written: list[Path], as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(_json(found))
-        return
-    from rich.console import Console
-
-    from perfkit.render import page
-    from perfkit.render.pages import scale as rendered
-
-    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
-    page.show(rendered.page(found), console)
-    for path in written[:1]:
-        console.print(f"Report: {path}", soft_wrap=True)

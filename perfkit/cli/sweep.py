@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfkit.cli.parts import options, sweeps
+from perfkit.cli.parts.options import DATA, MEASURE
 
 if TYPE_CHECKING:
     from perfkit.capture.sweep import Cell
 
-AXES, MEASURE, DATA = "What is varied", "Measurement", "Data and output"
+AXES = "What is varied"
 _LIST = "one or several, separated by commas"
 
 
@@ -42,20 +43,15 @@ def sweep(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=MEASURE)] = "cpu",
     steps: Annotated[str, typer.Option(help=f"Timed steps of each run: {_LIST}.", rich_help_panel=AXES)] = "10",
     warmup: Annotated[int, typer.Option(help="Steps before the timed ones.", rich_help_panel=MEASURE)] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)] = 1337,
+    seed: options.Seed = 1337,
     profiler: Annotated[str, typer.Option(help="torch, or none for timings only.", rich_help_panel=MEASURE)] = "torch",
     inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=MEASURE)] = False,
-    skip_unavailable: Annotated[
-        bool,
-        typer.Option(
-            "--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE
-        ),
-    ] = False,
+    skip_unavailable: options.SkipUnavailable = False,
     config: options.Config = "",
     allocator: options.Allocator = "default",
     cuda_graphs: options.CudaGraphs = "default",
-    weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "random",
-    data: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=DATA)] = "synthetic",
+    weights: options.Weights = "random",
+    data: options.Data = "synthetic",
     out: Annotated[
         Path | None, typer.Option(help="Folder of the sweep; default: runs/sweep-NAME.", rich_help_panel=DATA)
     ] = None,

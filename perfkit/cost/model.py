@@ -88,6 +88,11 @@ class Cost:
         """FLOP over all units."""
         return sum(self.flop.values())
 
+    @property
+    def bytes(self) -> float:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
     def __add__(self, other: Cost) -> Cost:
         units = {*self.flop, *other.flop}
         flop = {u: self.flop.get(u, 0.0) + other.flop.get(u, 0.0) for u in sorted(units)}

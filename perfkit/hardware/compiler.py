@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -39,19 +37,6 @@ def find_compiler() -> Compiler | None:
     return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
 
-def build_library(source: Path) -> Path:
-    """Compile a shared library that runs on any processor of this kind, once: cached by source and compiler.
-
-    Raises `Unavailable` without a compiler, `RunFailed` when it cannot compile the source or write to the cache.
-    """
-    compiler = _compiler()
-    key = _key(source.read_text(encoding="utf-8"), *compiler.command, compiler.version, platform.machine())
-    library = cache_dir() / "programs" / f"{source.stem}-{key}.so"
-    if not os.access(library, os.R_OK):
-        _compile(compiler, source, library, _as_library)
-    return library
-
-
 def build_program(source: Path) -> Path:
     """Compile an OpenMP program for this processor, once: the executable is cached by sources, compiler and processor.
 
@@ -68,7 +53,7 @@ def build_program(source: Path) -> Path:
     if not os.access(program, os.X_OK):
         with locked(program):
             if not os.access(program, os.X_OK):
-                _compile(compiler, source, program, _first_that_compiles)
+                _compile(compiler, source, program)
     return program
 
 
@@ -115,28 +100,17 @@ def _version(command: tuple[str, ...]) -> str:
     return done.stdout.partition("\n")[0].strip()
 
 
-def _compile(compiler: Compiler, source: Path, program: Path, compiled: Callable[[Compiler, Path, Path], Path]) -> None:
-    """Let `compiled` make `program` under another name, then rename: a program is there whole or not at all."""
+def _compile(compiler: Compiler, source: Path, program: Path) -> None:
+    """Make `program` under another name, then rename: it is there whole or not at all."""
     try:
         program.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            made = compiled(compiler, source, Path(folder) / program.name)
+            made = _first_that_compiles(compiler, source, Path(folder) / program.name)
             made.replace(program)
     except OSError as error:
         raise RunFailed(
             f"{program.parent} could not be written: {error.strerror}.", "Set PERFKIT_CACHE to another folder."
         ) from error
-
-
-def _as_library(compiler: Compiler, source: Path, library: Path) -> Path:
-    command = [*compiler.command, "-O3", "-std=gnu11", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    except subprocess.TimeoutExpired:
-        raise RunFailed(f"{compiler.version} did not finish compiling {source.name} in 120 s.") from None
-    if done.returncode:
-        raise RunFailed(f"{compiler.version} could not compile {source.name}: {done.stderr.strip()[:200]}")
-    return library
 
 
 def _first_that_compiles(compiler: Compiler, source: Path, program: Path) -> Path:

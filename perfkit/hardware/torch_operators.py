@@ -37,6 +37,7 @@ def say(**facts: Any) -> None:
 
 
 def write(line: Any) -> None:
+    """Write a line of JSON for the process that asked."""
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 

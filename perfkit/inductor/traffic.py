@@ -33,11 +33,13 @@ class Traffic:
         }
 
     def read(self) -> float:
+        """Bytes that come from outside the kernel; what is added to is read as well."""
         outside = [dep for dep in self.reads if dep.name not in self.inside]
         added_to = [dep for dep in self.writes if dep.mode is not None and self._first(dep.name) not in self.inside]
         return sum(self._bytes_by_name(outside).values()) + sum(self._bytes_by_name(added_to).values())
 
     def written(self) -> float:
+        """Bytes that outlast the kernel: a storage that several names share counts once."""
         stays = {*self.outputs, *self.shared}
         kept = [dep for dep in self.writes if self._first(dep.name) in stays]
         storages: dict[str, float] = {}

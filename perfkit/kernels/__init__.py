@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import Unavailable
-from perfkit.kernels.declare import Family, Gradient, Implementation, Operation, added_to
+from perfkit.kernels.declare import Family, Gradient, Implementation, Operation, added_to, versions
 from perfkit.kernels.families import catalog, costs, delegating, find
 from perfkit.kernels.languages import device_unavailable
 from perfkit.kernels.selection import use_version
+from perfkit.kernels.shapes import rows_and_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",
-    "added_to", "bind", "catalog", "check", "costs", "delegating", "direct", "find", "load", "unavailable",
-    "use_version",
+    "added_to", "bind", "catalog", "check", "costs", "delegating", "direct", "find", "load",
+    "rows_and_columns", "unavailable", "use_version", "versions",
 ]  # fmt: skip
 
 _NO_TORCH = "PyTorch is not installed, and the kernels run behind it."

@@ -26,19 +26,20 @@ FEW, REDRAWN = 4, 2  # numbers of a case, by the product of its sizes, and how o
 
 
 class Inputs:
-    """Random tensors for a check, in one precision on the CPU, the same for the same seed."""
+    """Random tensors for a check, in one precision, the same for the same seed on the same kind of device."""
 
-    def __init__(self, dtype: str, seed: int) -> None:
+    def __init__(self, dtype: str, seed: int, device: str = "cpu") -> None:
         self.dtype = TORCH_DTYPES[dtype]
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator(device).manual_seed(seed)
 
     def normal(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> Tensor:
         """Normally distributed numbers in the working precision."""
-        return (torch.randn(shape, generator=self._generator) * scale + mean).to(self.dtype)
+        made = torch.randn(shape, generator=self._generator, device=self._generator.device)
+        return (made * scale + mean).to(self.dtype)
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """int64 in [low, high)."""
-        return torch.randint(low, high, shape, generator=self._generator)
+        return torch.randint(low, high, shape, generator=self._generator, device=self._generator.device)
 
 
 @dataclass(frozen=True)

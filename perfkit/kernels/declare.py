@@ -6,7 +6,7 @@ file must be readable without torch: functions that need it import it inside. do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,8 @@ from perfkit.kernels.shapes import letters_of, sized
 NAMESPACE = "perfkit"
 # The language of implementations that only call PyTorch's operators and other kernels (`perfkit.kernels.composed`).
 COMPOSED = "torch"
+# What a source's name ends with, after its family's.
+ENDINGS = {"c": ".c", "cuda": ".cu", "triton": "_triton.py", COMPOSED: "_torch.py"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Implementation:
     its language, and runs unless another language's is known to be faster.
 
     `source` is a file beside the family's Python file, `symbol` the function in it, `text` what this version does
-    better than the one before, `dtypes` the precisions it exists in.
+    better than the one before, `dtypes` the precisions it exists in. A source or symbol of "" is named as usual
+    (`versions`).
 
     `accumulates`: its function takes one more integer after the operation's scalars, a bit for each output: where bit i
     is set, it adds to output i instead of overwriting it (`perfkit.kernels.bind`). For other implementations the
@@ -49,6 +52,33 @@ class Implementation:
     def numbers(self, scalars: tuple[int | float, ...], accumulate: int = 0) -> tuple[int | float, ...]:
         """What its function takes after the tensors: bit i of `accumulate` adds to output i, where it can do that."""
         return (*scalars, accumulate) if self.accumulates else scalars
+
+
+def versions(
+    *,
+    c: Sequence[str] = (),
+    cuda: Sequence[str] = (),
+    triton: str = "",
+    accumulates: Mapping[str, Collection[int]] | None = None,
+    triton_fastest_in: tuple[str, ...] = (),
+    source: str = "",
+) -> tuple[Implementation, ...]:
+    """Implementations by the `text` of each, naive first, in files and functions that are named as usual.
+
+    `c` are OPERATION_v1, OPERATION_v2, … in FAMILY.c, `cuda` those in FAMILY.cu, `triton` is OPERATION in
+    FAMILY_triton.py; `source` stands in the place of FAMILY. `accumulates`: language → the versions that do.
+    """
+    adding = accumulates or {}
+    texts = {"c": c, "cuda": cuda, "triton": [triton] if triton else []}
+    return tuple(
+        Implementation(
+            version, language, f"{source}{ENDINGS[language]}" if source else "", "", text,
+            accumulates=version in adding.get(language, ()),
+            fastest_in=triton_fastest_in if language == "triton" else (),
+        )
+        for language, of_language in texts.items()
+        for version, text in enumerate(of_language, start=1)
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfkit.content import content_dir, load_content_module
 from perfkit.cost.model import CostFunction
 from perfkit.errors import InputError, UsageError
-from perfkit.kernels.declare import COMPOSED, Family, Operation
+from perfkit.kernels.declare import COMPOSED, ENDINGS, Family, Implementation, Operation
 
 
 def catalog(extra_dirs: Iterable[str | Path] = ()) -> list[Family]:
@@ -79,7 +79,8 @@ def _family(file: Path) -> Family:
 
 def _operation(operation: Operation, folder: Path) -> Operation:
     """`operation` with its folder, after the checks that need no compiler."""
-    placed = replace(operation, folder=folder)
+    implementations = tuple(_named(i, operation.name, folder.name) for i in operation.implementations)
+    placed = replace(operation, folder=folder, implementations=implementations)
     signature = placed.signature
     tensors = [signature.inputs[i] for i in signature.tensors] + list(signature.outputs)
     missing = [name for name in tensors if name not in placed.shapes]
@@ -92,3 +93,10 @@ def _operation(operation: Operation, folder: Path) -> Operation:
     if absent:
         raise InputError(f"{folder}: {placed.name} names {absent[0]}, which is not there.", "Put the source beside it.")
     return placed
+
+
+def _named(implementation: Implementation, operation: str, family: str) -> Implementation:
+    """`implementation` with the usual names of its source and function, where it leaves them out."""
+    source = implementation.source or f"{family}{ENDINGS.get(implementation.language, '')}"
+    usual = operation if implementation.language == "triton" else f"{operation}_v{implementation.version}"
+    return replace(implementation, source=source, symbol=implementation.symbol or usual)

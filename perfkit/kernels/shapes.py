@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 Known = dict[str, int | tuple[int, ...]]
 _TERM = re.compile(r"(\d*)([A-Za-z]+)")
@@ -66,3 +67,9 @@ def sized(legend: str, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int,
         else:
             found.append(int(parts[1] or 1) * size if parts else size)
     return tuple(found)
+
+
+def rows_and_columns(x: Any, *_: Any) -> tuple[int, int]:
+    """N, M of a tensor (…, M) of N rows, the first argument of a call: what a kernel over rows takes as its sizes."""
+    columns = x.shape[-1]
+    return x.numel() // max(columns, 1), columns

@@ -35,6 +35,7 @@ class Matched:
 
     @property
     def synchronising(self) -> np.ndarray:
+        """Whether each is a collective that no rank leaves before the last has come."""
         return np.array([o in SYNCHRONISING for o in self.operation], bool)
 
 

@@ -40,6 +40,7 @@ class Member:
 
     @property
     def steps(self) -> int:
+        """How many steps its trace has."""
         return len(self.facts["step_ns"])
 
     @property
@@ -54,6 +55,7 @@ class Member:
 
     @property
     def end(self) -> np.ndarray:
+        """End of each row, ns on its own clock."""
         return self.start + np.nan_to_num(self.frame["duration_ns"].to_numpy(float))
 
     @property
@@ -63,6 +65,7 @@ class Member:
 
     @property
     def is_collective(self) -> np.ndarray:
+        """Whether each row is a collective."""
         return (self.frame["family"] == "collective").to_numpy(bool, na_value=False)
 
     @property
@@ -73,10 +76,12 @@ class Member:
 
     @property
     def on_gpu(self) -> bool:
+        """Whether its kernels ran on a GPU."""
         return "gpus" in self.facts
 
     @property
     def is_copy(self) -> np.ndarray:
+        """Whether each row is a copy."""
         return (self.frame["kind"] == "memcpy").to_numpy(bool, na_value=False)
 
 

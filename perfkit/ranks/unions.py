@@ -21,6 +21,7 @@ class Union:
 
     @property
     def length(self) -> float:
+        """Time covered in all, ns."""
         return float(self._before[-1])
 
     def until(self, moments: np.ndarray) -> np.ndarray:

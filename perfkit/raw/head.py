@@ -54,17 +54,20 @@ class WholeHead(Head):
     losses: Tensor  # (N), fp32
 
     def forward(self) -> Tensor:
+        """The logits (N, V) of all rows."""
         with at(self.name):
             product(self.y, self.weight.t(), self.logits)
         return self.logits[:, : self.vocabulary]
 
     def loss(self, targets: Tensor, scale: float) -> Tensor:
+        """Mean loss of the counted targets, NaN where none counts; the logits become their gradient, times `scale`."""
         counted = int((targets != IGNORED).sum())
         upstream = scale / counted if counted else math.nan
         self.call("classifier", self.logits, targets, upstream, self.vocabulary, IGNORED, out=[self.losses])
         return self.losses.sum() / counted if counted else self.losses.new_tensor(math.nan)
 
     def backward(self, add: bool) -> None:
+        """From the logits' gradient those of y and of the weight, which is added to with `add`."""
         assert self.dy is not None and self.gradient is not None
         with at(self.name):
             product(self.logits, self.weight, self.dy)
@@ -85,9 +88,11 @@ class ChunkedHead(Head):
         self.numbers = Arena(numbers, torch.float32, self.weight.device)
 
     def forward(self) -> Tensor:
+        """y itself: the logits are never whole."""
         return self.y
 
     def loss(self, targets: Tensor, scale: float) -> Tensor:
+        """The mean loss by chunks of rows, with what backward needs of each."""
         assert self.dy is not None
         loss, counted = self.numbers["loss"], self.numbers["counted"]
         self.numbers["scale"].fill_(scale)
@@ -96,6 +101,7 @@ class ChunkedHead(Head):
         return loss.clone()
 
     def backward(self, add: bool) -> None:
+        """The gradients of y and of the weight, which is added to with `add`."""
         assert self.dy is not None and self.gradient is not None
         arguments = self.numbers["scale"], self.dy, self.slope, self.numbers["counted"]
         out, added = [self.dy, self.gradient], ["dweight"] if add else []

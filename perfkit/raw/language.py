@@ -97,6 +97,7 @@ class LanguageStep(RawStep):
         return WholeHead(*parts, shared["logits"], torch.zeros(self.rows, device=self.device))
 
     def units(self, names: list[str]) -> list[list[str]]:
+        """Names of parameters as backward is done with them: of the head, the layers from the last on, the encoder."""
         start = f"{self.names.layers}."
         layers: dict[str, list[str]] = {}
         for name in names:
@@ -146,6 +147,7 @@ class LanguageStep(RawStep):
     # ---- forward ----------------------------------------------------------------------------------------------------
 
     def forward(self, batch: tuple[Tensor, ...]) -> Tensor:
+        """What the head gives for tokens (B, T): logits (B, T, V), or y (B, T, C) where it works by chunks."""
         self.encode(self.tokens["idx"].copy_(batch[0]))
         self._first_norm(0)
         for i in range(self.layers):
@@ -191,6 +193,7 @@ class LanguageStep(RawStep):
             return self.loss_head.loss(self.tokens["targets"].copy_(batch[1].reshape(-1)), scale)
 
     def backward(self, batch: tuple[Tensor, ...], add: bool) -> None:
+        """All gradients, from the last layer to the first; with `add` they are added to those of the batch before."""
         self.loss_head.backward(add)
         self._norm_backward(self.names.last_norm, self.x(self.layers), 2 * self.layers, add, residual=False)
         self.final(0)

@@ -1,7 +1,8 @@
 """The report as one HTML file that needs nothing else: data, charts, style and script inside, the network barred.
 
-The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{style FILE}}`,
-`{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{answers}}`, `{{title}}`, `{{csp}}`.
+The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{include FILE}}`,
+`{{style FILE}}`, `{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{answers}}`, `{{title}}`,
+`{{csp}}`.
 The charts are drawn by plotly's own plotly.min.js, found without importing plotly. The content security policy admits
 exactly the scripts that are in the file, by their hash.
 """
@@ -26,6 +27,7 @@ from perfkit.render.cells import clean
 from perfkit.render.views import Answers, encoded
 
 TEMPLATE = "report"
+_INCLUDE = re.compile(r"\{\{include ([\w./-]+)\}\}\n")
 _PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
 
 
@@ -42,7 +44,8 @@ def page(folder: Path, title: str, content: str, answers: Answers | None = None)
     """The template in `folder` with `title` and `content` (JSON that is safe in a script); raises as `render` does."""
     hashes: list[str] = []
     parts = _Parts(folder, title, content, hashes, answers or Answers())
-    pieces = _PLACE.split(read_template(folder / "template.html"))
+    template = _INCLUDE.sub(lambda found: read_template(folder / found[1]), read_template(folder / "template.html"))
+    pieces = _PLACE.split(template)
     made = [pieces[0]]
     for name, arguments, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         made += [parts.place(name, arguments.split()), text]

@@ -1,12 +1,10 @@
-"""The report as JSON: the record of `perfkit.analysis.results` as it is, in base units; `schema` is its version."""
+"""Records as JSON, as they are, in base units: the report (`perfkit.analysis.results`) and what other commands find."""
 
 from __future__ import annotations
 
 import msgspec
 
-from perfkit.analysis.results import Report
 
-
-def render(report: Report) -> str:
+def render(record: object) -> str:
     """Indented JSON; unknown values are null."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n"

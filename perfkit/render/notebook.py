@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 
-from perfkit import units
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
-from perfkit.render.cells import Cell, Table, figures, words
-from perfkit.render.cells import table as make_table
-
-if TYPE_CHECKING:
-    from perfkit.table import KernelTable
+from perfkit.render.cells import Cell, Table
 
 KERNELS = 10  # kernels that a summary shows
 FINDINGS = 3
@@ -41,25 +35,6 @@ def render(report: Report) -> str:
 
 def _findings(backend: BackendReport) -> list[tuple[str, str, str]]:
     return [sentences.finding(found, backend.per) for found in backend.findings[:FINDINGS]]
-
-
-def render_table(table: KernelTable) -> str:
-    """A kernel table: how many rows, from where, its largest kernels by time, and its warnings."""
-    frame = table.frame
-    total = float(frame["duration_ns"].sum())
-    times = frame.groupby(frame["short_name"].fillna(frame["name"]))["duration_ns"].agg(["sum", "count"])
-    largest = times.sort_values("sum", ascending=False).head(KERNELS)
-    shown = make_table(
-        f"Largest {len(largest)} of {len(times)} kernels",
-        words("kernel", [str(name) for name in largest.index], name=True),
-        figures("count", largest["count"].tolist(), "count"),
-        figures("time", largest["sum"].tolist(), "ns"),
-        figures("share", [t / total if total else None for t in largest["sum"]], "%"),
-        notes=table.warnings,
-    )
-    source = ", ".join(f"{name}: {value}" for name, value in table.source.items())
-    head = f"Kernel table, {len(frame):,} rows, {units.text(total, 'ns')}"
-    return f"<div class='perfkit'><p><strong>{_safe(head)}</strong><br>{_safe(source)}</p>{_table(shown)}</div>"
 
 
 def _table(table: Table) -> str:

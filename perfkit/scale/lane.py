@@ -19,6 +19,7 @@ class Step:
 
     @property
     def ns(self) -> float:
+        """Computation, what sharing adds to it, and what of the collectives nothing hides."""
         return self.compute_ns + self.added_ns + self.exposed_ns
 
 

@@ -36,6 +36,7 @@ class Link:
 
     @property
     def rate(self) -> float:
+        """Bytes/s that a large message reaches."""
         return self.wire * self.reached
 
     def __str__(self) -> str:
@@ -93,6 +94,7 @@ class Network:
     sweeps: Sequence[Sweep] = ()
 
     def hosts(self, ranks: int) -> int:
+        """Hosts that so many ranks take."""
         return math.ceil(ranks / self.per_host)
 
     def seconds(self, operation: str, ranks: int, message_bytes: float) -> float:

@@ -47,18 +47,22 @@ class OneRank:
 
     @property
     def on_gpu(self) -> bool:
+        """Whether the run was on a GPU."""
         return self.manifest.settings.device != "cpu"
 
     @property
     def bandwidth(self) -> float:
+        """Of main memory, bytes/s, as measured."""
         return self.ceilings.dram_bandwidth
 
     @property
     def parameter_bytes(self) -> float:
+        """Of all parameters."""
         return float(sum(p.bytes for p in self.parameters))
 
     @property
     def gradient_bytes(self) -> float:
+        """Of the parameters that are trained."""
         return float(sum(p.bytes for p in self.parameters if p.trained))
 
 

@@ -21,6 +21,7 @@ class Work:
 
     @property
     def ns(self) -> float:
+        """Its rows with the idle time before each."""
         return sum(row.ns + row.gap for row in self.rows)
 
     def until(self, phase: str) -> float:

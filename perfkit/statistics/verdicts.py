@@ -28,7 +28,6 @@ from perfkit.statistics.corrections import holm, together
 from perfkit.statistics.estimates import LEVEL
 
 BETTER, WORSE, SAME, UNKNOWN = "better", "worse", "no difference shown", "cannot tell"
-VERDICTS = (BETTER, WORSE, SAME, UNKNOWN)
 RESOLUTION = 0.05
 ALONE = 0.02  # p at most, where no allowance guards the verdict
 

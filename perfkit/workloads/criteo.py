@@ -75,6 +75,7 @@ class SyntheticClicks(ClickSource):
         self.description = f"synthetic clicks ({sum(sizes):,} values in {SPARSE} features, Zipf {_SKEW}, seed {seed})"
 
     def rows(self, step: int, count: int) -> Columns:
+        """`count` rows of step `step`, the same each time: dense (count, 13), sparse (count, 26), clicks (count)."""
         made = np.random.default_rng((self.seed, step))
         dense = np.floor(made.lognormal(1.0, 1.5, (count, DENSE))).astype(np.float32)
         score = (np.log1p(dense) - 1.3) @ self._weight_dense.astype(np.float32) - 1.1  # about a quarter are clicks
@@ -115,6 +116,7 @@ class StoredClicks(ClickSource):
         self.description = f"{int(self._ends[-1]):,} clicks of {path.name} ({sum(self.cardinalities):,} values)"
 
     def rows(self, step: int, count: int) -> Columns:
+        """The rows of step `step`; the file begins again at its end."""
         total = int(self._ends[-1])
         parts, start, left = [], step * count % total, count
         while left:

@@ -31,6 +31,7 @@ class Loss(nn.Module):
     """Mean cross entropy over the targets that count: logits (B, T, V), targets (B, T) → ()."""
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy of logits (B, T, V) in fp32; targets of `IGNORED` do not count."""
         if logits.element_size() < 4:
             logits = logits.float()  # bf16's 8 significant bits would hide how the loss falls
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1), ignore_index=IGNORED)
@@ -40,6 +41,7 @@ class HeadLoss(nn.Module):
     """The same of a head that it applies itself: x (B, T, C), its weight (V, C), targets (B, T) → ()."""
 
     def forward(self, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        """The same of x (B, T, C) and the head's weight, without whole logits."""
         return linear_cross_entropy(x.view(-1, x.shape[-1]), weight, targets.view(-1), IGNORED)
 
 

@@ -48,6 +48,7 @@ class ZipfTokens(TokenSource):
         self._cumulative[-1] = 1.0
 
     def window(self, step: int, count: int) -> np.ndarray:
+        """`count` + 1 tokens of step `step`, the same each time."""
         uniform = np.random.default_rng((self.seed, step)).random(count + 1)
         return np.searchsorted(self._cumulative, uniform, side="right").astype(np.int64)
 
@@ -59,6 +60,7 @@ class StoredTokens(TokenSource):
         self.tokens, self.description, self.name, self.vocabulary = tokens, description, name, vocabulary
 
     def window(self, step: int, count: int) -> np.ndarray:
+        """`count` + 1 tokens; steps take windows in turn. Raises `InputError` where the text is too short for one."""
         windows = (len(self.tokens) - 1) // count
         if windows < 1:
             raise InputError(

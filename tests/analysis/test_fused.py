@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from perfkit import table
+from perfkit.analysis.fusion_results import FusedKernel
 from perfkit.analysis.report.analyse import analyse
-from perfkit.analysis.results import FusedKernel, Report
+from perfkit.analysis.results import Report
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.tree import shares
 from tests.analysis import faults

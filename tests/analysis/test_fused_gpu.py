@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
-from perfkit.analysis.results import Fusion
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.tree import shares
 from tests.analysis import faults

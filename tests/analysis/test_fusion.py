@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from perfkit import table
+from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
-from perfkit.analysis.results import Fusion, Report
+from perfkit.analysis.results import Report
 from perfkit.render.tables.fusion import fusion as fusion_table
 from tests.analysis import faults
 from tests.analysis.examples import backend, run

@@ -12,7 +12,6 @@ from perfkit.analysis.rules import OF_COUNTERS, RULES, by_name, tensors
 from perfkit.readers import read
 from perfkit.readers.kineto.trace import read_trace
 from tests.analysis import faults, profiles
-from tests.conftest import ROOT
 from tests.readers.traces import event, mark, op, write
 
 # fp32 products are in every hand-made step and are a fault on this machine: only their own case is about them.
@@ -108,13 +107,6 @@ def test_every_rule_has_its_texts_and_a_name_of_its_own() -> None:
     for rule in RULES:
         assert all((rule.summary, rule.what, rule.recognised, rule.estimate, rule.remedies, rule.example)), rule.name
     assert all(rule.explain for rule in OF_COUNTERS)
-
-
-def test_the_page_of_findings_is_made_of_the_rules() -> None:
-    from perfkit.render.explanations import with_rules
-
-    page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert with_rules(page) == page, "run: python -m perfkit.render.explanations docs/findings.md"
 
 
 REAL = {

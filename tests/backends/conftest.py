@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from perfkit import backends  # noqa: E402
 from perfkit.run_folder import Settings  # noqa: E402
-from perfkit.workloads import loader  # noqa: E402
+from perfkit.workloads import Workload, loader  # noqa: E402
 from perfkit.workloads.settings import resolve_settings  # noqa: E402
 from tests.compiled import fresh_graphs  # noqa: E402
 
@@ -88,3 +88,14 @@ def fresh_dynamo():
     """torch.compile without what earlier tests compiled, but for the compiled C++."""
     with fresh_graphs():
         yield
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Workload:
+    return loader.find("gpt2")
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def workload(request: pytest.FixtureRequest) -> Workload:
+    """Of heads with keys of their own and a tied head; of heads that share keys and an untied head."""
+    return loader.find(request.param)

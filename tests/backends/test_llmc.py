@@ -15,20 +15,9 @@ from perfkit.cost import CostModel
 from perfkit.errors import InputError, Unavailable
 from perfkit.raw import fastest_attention, language
 from perfkit.readers.kineto.trace import read_trace
-from perfkit.workloads import Workload, loader
+from perfkit.workloads import loader
 from perfkit.workloads.settings import resolve_settings
 from tests.backends.by_hand import far, pair, settings
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Workload:
-    return loader.find("gpt2")
-
-
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
-def workload(request) -> Workload:
-    """Of heads with keys of their own and a tied head; of heads that share keys and an untied head."""
-    return loader.find(request.param)
 
 
 @pytest.fixture

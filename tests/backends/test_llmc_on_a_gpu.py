@@ -9,20 +9,9 @@ from perfkit import raw
 from perfkit.backends import get
 from perfkit.backends.interface import Program
 from perfkit.raw import attention, fastest_attention, language, library_attention
-from perfkit.workloads import Workload, loader
 from tests.backends.by_hand import far, pair, settings
 
 MEASURED = fastest_attention.measured
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> Workload:
-    return loader.find("gpt2")
-
-
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
-def workload(request) -> Workload:
-    return loader.find(request.param)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from perfkit.errors import InputError, RunFailed
 from perfkit.kernels import bind, catalog, check, find, use_version
+from tests.kernels.threads import same_bits_on_any_number_of_threads
 from tests.sweeps import examples
 
 ops = torch.ops.perfkit
@@ -207,16 +208,9 @@ def test_tokens_outside_the_vocabulary_and_too_long_rows_are_refused(version: in
 def test_sums_have_the_same_bits_on_any_number_of_threads() -> None:
     dy, x = torch.randn(3, 301, 96), torch.randn(200_003)
     idx = torch.randint(0, 50, (3, 301))
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            results.append([ops.bias_gradient(dy), ops.global_norm(x), *ops.encoder_backward(dy, idx, 50, 400)])
-    finally:
-        torch.set_num_threads(before)
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    same_bits_on_any_number_of_threads(
+        lambda: [ops.bias_gradient(dy), ops.global_norm(x), *ops.encoder_backward(dy, idx, 50, 400)]
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)

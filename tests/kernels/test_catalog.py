@@ -12,7 +12,7 @@ import torch
 import perfkit.kernels
 from perfkit.cost.model import Call, TensorSpec
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
-from perfkit.kernels import catalog, check, costs, find, load, shapes
+from perfkit.kernels import catalog, check, costs, find, load, shapes, versions
 from perfkit.kernels.checking import Inputs, as_tuple
 from perfkit.kernels.schema import Schema
 from tests import forks
@@ -87,6 +87,15 @@ def test_every_operation_is_fully_described() -> None:
             versions = [i.version for i in operation.implementations if i.language == "c"]
             assert versions == list(range(1, len(versions) + 1))
             assert all(i.text for i in operation.implementations)
+
+
+def test_sources_and_functions_are_named_after_family_and_operation() -> None:
+    named = {(i.language, i.version): (i.source, i.symbol) for i in find("softmax_forward").implementations}
+    assert named["c", 1] == ("softmax.c", "softmax_forward_v1")
+    assert named["cuda", 3] == ("softmax.cu", "softmax_forward_v3")
+    assert named["triton", 1] == ("softmax_triton.py", "softmax_forward")
+    first, *_ = versions(c=("a loop", "threads"), source="other", accumulates={"c": (2,)})
+    assert (first.source, first.text, first.accumulates) == ("other.c", "a loop", False)
 
 
 def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:

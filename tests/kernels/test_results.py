@@ -15,6 +15,7 @@ from perfkit.kernels import catalog, check, find, use_version
 from perfkit.kernels.c.toolchain import ISA_FEATURES
 from perfkit.kernels.checking import poisoned_run
 from tests import forks
+from tests.kernels.threads import same_bits_on_any_number_of_threads
 
 IN_C = [(o.name, i.version) for f in catalog() for o in f.operations for i in o.implementations if i.language == "c"]
 VERSIONS = (1, 2)
@@ -210,17 +211,12 @@ def test_sums_over_rows_have_the_same_bits_on_any_number_of_threads() -> None:
     x, dy, weight = torch.randn(5, 200, 96), torch.randn(5, 200, 96), torch.randn(96)
     _, mean, rstd = ops.layernorm_forward(x, weight, weight, 1e-5)
     logits, targets = torch.randn(300, 1000), random_targets(300, 1000, -1)
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            gradients = ops.layernorm_backward(dy, x, weight, mean, rstd)
-            results.append([*gradients, *ops.cross_entropy_forward(logits, targets, 1000, -1)])
-    finally:
-        torch.set_num_threads(before)
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    same_bits_on_any_number_of_threads(
+        lambda: [
+            *ops.layernorm_backward(dy, x, weight, mean, rstd),
+            *ops.cross_entropy_forward(logits, targets, 1000, -1),
+        ]
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.readers.ncu_reports import varint
+
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(1)>",
     "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J",
@@ -83,15 +85,6 @@ def of_bytes(data: bytes, r: random.Random) -> tuple[str, bytes]:
 
 
 # --- reports of Nsight Compute
-def varint(value: int) -> bytes:
-    """A number in base 128, as protocol buffers write it."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:

@@ -8,6 +8,7 @@ from perfkit.readers.ncu.results import Result
 
 
 def varint(value: int) -> bytes:
+    """A number in base 128, as protocol buffers write it."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

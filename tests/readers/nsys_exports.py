@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from perfkit.readers import read
+from perfkit.table import KernelTable
+
 PROCESS, OTHER_PROCESS = 7 << 24, 8 << 24
 THREAD, AUTOGRAD_THREAD, OTHER_THREAD = PROCESS + 3, PROCESS + 4, OTHER_PROCESS + 3
 
@@ -127,6 +130,13 @@ def without(tables: Tables, table: str, *columns: str) -> Tables:
     """The same tables with columns of one left out."""
     kept = [{n: v for n, v in row.items() if n not in columns} for row in tables[table]]
     return {**tables, table: kept}
+
+
+def table_of(folder: Path, tables: Tables) -> KernelTable:
+    """The table of an export that is written into `folder`."""
+    table = read(write(folder / "profile", tables))
+    assert isinstance(table, KernelTable)
+    return table
 
 
 if __name__ == "__main__":

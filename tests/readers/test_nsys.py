@@ -29,16 +29,11 @@ from tests.readers.nsys_exports import (
     copy,
     kernel,
     nvtx,
+    table_of,
     two_steps,
     without,
     write,
 )  # fmt: skip
-
-
-def table_of(tmp_path: Path, tables: Tables) -> KernelTable:
-    table = read(write(tmp_path / "profile", tables))
-    assert isinstance(table, KernelTable)
-    return table
 
 
 def absent(value: object) -> bool:

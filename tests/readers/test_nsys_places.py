@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.readers import range_names, read
+from perfkit.readers import range_names
 from perfkit.readers.nsys.occupancy import _of_gpu
-from perfkit.table import KernelTable
 from tests.readers.nsys_exports import (
     CALL,
     GRAPH,
@@ -23,8 +22,8 @@ from tests.readers.nsys_exports import (
     call,
     kernel,
     nvtx,
+    table_of,
     two_steps,
-    write,
 )  # fmt: skip
 
 T4 = {
@@ -38,12 +37,6 @@ HOPPER, AMPERE, GA106 = (
         (9, 132, 64, 32, 233472), (8, 108, 64, 32, 167936), (8, 20, 48, 16, 102400)
     )
 )  # fmt: skip
-
-
-def table_of(folder: Path, tables: Tables) -> KernelTable:
-    table = read(write(folder / "profile", tables))
-    assert isinstance(table, KernelTable)
-    return table
 
 
 @pytest.mark.parametrize(

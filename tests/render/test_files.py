@@ -98,13 +98,6 @@ def test_notebook_summary_is_escaped_and_names_what_matters() -> None:
     assert "Kernels of eager by time" in page
 
 
-def test_notebook_summary_of_a_kernel_table() -> None:
-    page = notebook.render_table(kernels())
-    assert "Kernel table, 3 rows" in page
-    assert "trace.json" in page
-    assert "<img" not in page
-
-
 def test_rendering_loads_neither_torch_nor_pandas_nor_plotly(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from perfkit import render; from tests.render import sample;"

@@ -9,6 +9,7 @@ from perfkit import correctness
 from perfkit.capture.serving import _answer
 from perfkit.capture.worker import Worker
 from perfkit.run_folder import Correctness, Settings
+from perfkit.workloads import Workload
 
 STEPS = 3
 
@@ -28,6 +29,14 @@ def _first_steps(settings: Settings, backend: str, steps: int, folder: Path) -> 
     worker = Worker(lambda text: None)
     worker.prepare(settings, backend)
     return worker.first_steps(steps, str(folder))
+
+
+def evaluated(workload: Workload, settings: Settings, model: Any = None) -> tuple[Any, Any, dict[str, Any]]:
+    """Logits, loss and gradients by name of one batch; in fp64 where no model is given."""
+    model = model or workload.build(settings).double()
+    logits, loss = model(*workload.batch(settings, 0))
+    loss.backward()
+    return logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
 def said(settings: Settings, folder: Path) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfkit.workloads.language import generate
+from tests.workloads.checking import evaluated
 
 
 def module(gpt2):
@@ -96,17 +97,10 @@ def test_start_is_seeded_and_as_published(gpt2, settings):
 
 
 def test_both_forms_of_attention_agree_forward_and_backward(gpt2, settings):
-    results = {}
-    for variant in gpt2.variants:
-        s = settings(variant=variant)
-        model = gpt2.build(s).double()
-        logits, loss = model(*gpt2.batch(s, 0))
-        loss.backward()
-        results[variant] = (logits, {name: p.grad for name, p in model.named_parameters()})
-    (logits, gradients), (other_logits, other_gradients) = results["explicit"], results["sdpa"]
-    torch.testing.assert_close(logits, other_logits, rtol=1e-10, atol=1e-12)
+    (logits, _, gradients), (others, _, expected) = (evaluated(gpt2, settings(variant=v)) for v in ("explicit", "sdpa"))
+    torch.testing.assert_close(logits, others, rtol=1e-10, atol=1e-12)
     for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, other_gradients[name], rtol=1e-8, atol=1e-12, msg=name)
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12, msg=name)
 
 
 def test_attention_sees_no_later_token(gpt2, settings):
@@ -119,14 +113,9 @@ def test_attention_sees_no_later_token(gpt2, settings):
 
 
 def test_recompute_changes_no_gradient(gpt2, settings):
-    gradients = []
-    for recompute in (False, True):
-        s = settings(recompute=recompute)
-        model = gpt2.build(s)
-        model(*gpt2.batch(s, 0))[1].backward()
-        gradients.append([p.grad for p in model.parameters()])
-    for kept, recomputed in zip(*gradients, strict=True):
-        torch.testing.assert_close(kept, recomputed, rtol=0, atol=0)
+    kept, again = (evaluated(gpt2, settings(recompute=recompute))[2] for recompute in (False, True))
+    for name, gradient in kept.items():
+        torch.testing.assert_close(gradient, again[name], rtol=0, atol=0)
 
 
 def test_the_loss_ignores_targets_of_minus_one(gpt2, settings):

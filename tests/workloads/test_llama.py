@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from perfkit.errors import InputError, UsageError
 from perfkit.workloads import find, resolve_settings
 from perfkit.workloads.huggingface import write_folder
+from tests.workloads.checking import evaluated
 
 
 @pytest.fixture(scope="session")
@@ -35,14 +36,6 @@ def on_meta(llama, preset, variant="explicit"):
     content = sys.modules[type(llama).__module__]
     with torch.device("meta"):
         return content.Llama(content.SIZES[preset], variant, False, 64)
-
-
-def evaluated(llama, s, model=None):
-    """Logits, loss and gradients by name of one batch in fp64."""
-    model = model or llama.build(s).double()
-    logits, loss = model(*llama.batch(s, 0))
-    loss.backward()
-    return logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from perfkit.analysis.fusion.eager import (
     lines,
     memory_ns,
 )
-from perfkit.analysis.results import FusedKernel
+from perfkit.analysis.fusion_results import FusedKernel
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules import Case
 

@@ -21,7 +21,8 @@ import numpy as np
 from perfkit import units
 from perfkit.analysis.fusion.eager import NEXT_TO_NOTHING, Machine
 from perfkit.analysis.fusion.kernels import check, error
-from perfkit.analysis.results import BackendReport, FusedKernel, Fusion, FusionGroup, FusionPart
+from perfkit.analysis.fusion_results import FusedKernel, Fusion, FusionGroup, FusionPart
+from perfkit.analysis.results import BackendReport
 from perfkit.analysis.roofline.memory import passing
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.roofline.withheld import TOO_SHORT_NS

@@ -58,6 +58,7 @@ class Reduced(_Shared):
     """ddp: every rank has all gradients, added up."""
 
     def done(self, part: int) -> None:
+        """Sum the gradients of `part` over the ranks, while the backward pass goes on."""
         from torch import distributed
 
         whole = self._gradients.flat[self._gradients.parts[part]]
@@ -71,19 +72,23 @@ class Scattered(_Shared):
     """
 
     def parts(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """This rank's share of each part: parameters and their gradients."""
         places = [self._own(part) for part in self._gradients.parts]
         return [(self._parameters.flat[own], self._gradients.flat[own]) for own in places]
 
     def done(self, part: int) -> None:
+        """Give each rank the sum of its share of the gradients of `part`, while the backward pass goes on."""
         place = self._gradients.parts[part]
         self._works.append(reduce_scatter(self._gradients.flat[self._own(place)], self._gradients.flat[place]))
 
     def updated(self) -> None:
+        """Gather the parameters that every rank has updated its share of."""
         for place in self._parameters.parts:
             self._gather(self._parameters.flat, place)
         self.wait()
 
     def complete(self) -> None:
+        """Gather the gradients, so that they are whole on every rank."""
         for place in self._gradients.parts:
             self._gather(self._gradients.flat, place)
         self.wait()

@@ -25,6 +25,7 @@ class Fsdp(Parallel):
     name = "fsdp"
 
     def wrapped(self, workload: Workload, settings: Settings) -> Callable[..., Any]:
+        """Each layer is sharded for itself, then the rest of the model; in bf16 gradients are summed in fp32."""
         import torch
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -40,6 +41,7 @@ class Fsdp(Parallel):
 
     @contextlib.contextmanager
     def batch(self, last: bool) -> Iterator[None]:
+        """Gradients are exchanged in the last batch of a step only."""
         self._sharded.set_requires_gradient_sync(last)
         yield
 

@@ -39,4 +39,5 @@ class Own(Parallel):
         return self._reducing
 
     def batch(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients are exchanged in the last batch of a step only."""
         return contextlib.nullcontext() if last else self._reducing.no_sync()

@@ -33,6 +33,7 @@ class TracedDdp(Parallel):
         return self.model
 
     def batch(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients are exchanged in the last batch of a step only."""
         found: AbstractContextManager[None] = contextlib.nullcontext() if last else self.model.no_sync()  # type: ignore[operator]
         return found
 

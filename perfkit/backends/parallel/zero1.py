@@ -120,6 +120,7 @@ class Zero1(Parallel):
         yield
 
     def gradients(self) -> dict[str, torch.Tensor]:
+        """Gathered from the ranks that hold a part of each bucket."""
         import torch
 
         found = {}

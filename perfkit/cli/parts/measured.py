@@ -170,8 +170,7 @@ def _try(program: Program, plan: Plan, number: int, of: int, say: Callable[[str,
 
 
 def _report(program: Program, found: Sequence[dict[str, Any]], as_json: bool) -> int:
-    import msgspec
-
+    from perfkit.render import json
     from perfkit.statistics.verdicts import BETTER, WORSE
 
     tries = len(found)
@@ -181,7 +180,7 @@ def _report(program: Program, found: Sequence[dict[str, Any]], as_json: bool) ->
     rates = {"step": false[0] / tries, "parts": false[1] / tries}
     if as_json:
         record = {"workload": program.settings.workload, "tries": tries, "false_alarms": rates, "comparisons": found}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
+        sys.stdout.write(json.render(record))
     else:
         verdicts = [one["step"]["verdict"] for one in found]
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 WORK, AFAR = "Workload", "On another machine"
+MEASURE, DATA = "Measurement", "Data and output"
 
 Preset = Annotated[str | None, typer.Option(help="Named dimensions of the model.", rich_help_panel=WORK)]
 Variant = Annotated[str | None, typer.Option(help="Alternative form of the model.", rich_help_panel=WORK)]
@@ -88,6 +89,18 @@ KernelFolders = Annotated[
     list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=WORK)
 ]
 
+Seed = Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)]
+SkipUnavailable = Annotated[
+    bool,
+    typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
+]
+Weights = Annotated[
+    str, typer.Option(help="random, a Hugging Face folder, or an llm.c checkpoint.", rich_help_panel=DATA)
+]
+Data = Annotated[
+    str, typer.Option(help="synthetic, a text file or folder, or an llm.c token file.", rich_help_panel=DATA)
+]
+
 On = Annotated[
     str,
     typer.Option(
@@ -153,6 +166,7 @@ def alone(given: dict[str, Any]) -> None:
 
 
 def names(text: str) -> list[str]:
+    """The names in a list separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

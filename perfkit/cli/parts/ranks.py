@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from perfkit.ranks.job import Job
     from perfkit.ranks.members import Member
     from perfkit.ranks.results import RanksReport
+    from perfkit.render.page import Page
     from perfkit.table import KernelTable
 
 NAME = "report-ranks"
@@ -33,14 +34,19 @@ def report_ranks(paths: list[Path], out: Path | None, formats: Iterable[str], as
         for problem in problems:
             print(f"Not compared with other ranks: {problem}", file=sys.stderr)
         return files
+    from perfkit.cli.parts import pages
     from perfkit.ranks import beside
     from perfkit.ranks.analyse import of_job
     from perfkit.ranks.job import together
+    from perfkit.render.pages import ranks as ranks_page
 
     job, run = together(members), beside.run_of(members)
     found = of_job(job, problems, beside.roofs(members, run), beside.environment(run))
-    written = _write(found, job, out, tuple(formats)) if out else []
-    _show(found, written, as_json)
+    made = ranks_page.page(found)
+    written = _write(found, made, job, out, tuple(formats)) if out else []
+    pages.show(made, found, as_json, written)
+    if not (written or as_json):
+        print(pages.NO_FILES)
     return [file for file in files if file not in ranks]
 
 
@@ -85,56 +91,19 @@ def _with_table(table: KernelTable) -> tuple[Member, KernelTable]:
     return of_table(table), table
 
 
-def _show(found: RanksReport, written: list[Path], as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(_json(found))
-        return
-    from rich.console import Console
-
-    from perfkit.render import page
-    from perfkit.render.pages import ranks as ranks_page
-
-    width = None if sys.stdout.isatty() else page.WIDTH
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
-    page.show(ranks_page.page(found), console)
-    for path in written:
-        if path.suffix == ".html":
-            console.print(f"Report: {path}", soft_wrap=True)
-    if not written:
-        console.print("No files were written: --out FOLDER writes the report as HTML and more.", soft_wrap=True)
-
-
-def _json(found: RanksReport) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-
-
-def _write(found: RanksReport, job: Job, out: Path, formats: tuple[str, ...]) -> list[Path]:
+def _write(found: RanksReport, made: Page, job: Job, out: Path, formats: tuple[str, ...]) -> list[Path]:
     """Write the report's files into `out`, and where asked for the kernel table of all ranks; what was written."""
-    from perfkit.cli.parts.shown import make_folder
+    from perfkit.cli.parts import pages
     from perfkit.ranks.drawing import draw
-    from perfkit.render import TABLE_FORMATS, csv, page
+    from perfkit.render import TABLE_FORMATS, csv
     from perfkit.render.pages import ranks as ranks_page
-    from perfkit.run_folder import write_whole
 
-    make_folder(out)
-    made = ranks_page.page(found)
-    render = {
-        "html": lambda: ranks_page.render_html(made, draw(job)),
-        "md": lambda: page.render_markdown(made),
-        "txt": lambda: page.render_text(made),
-        "json": lambda: _json(found),
-        "csv": lambda: "\n".join(ranks_page.summary_rows(found.parts)) + "\n",
-    }
-    written = []
-    for name in formats:
-        if name in render:
-            path = out / f"{NAME}.{name}"
-            write_whole(path, render[name]())
-            written.append(path)
-        elif name in TABLE_FORMATS:
-            path = out / f"{NAME}.kernels{TABLE_FORMATS[name]}"
-            csv.write_table(draw(job).joined(), path)
-            written.append(path)
-    return written
+    written = pages.write(
+        made, found, out, NAME, formats,
+        html=lambda: ranks_page.render_html(made, draw(job)),
+        csv=lambda: "\n".join(ranks_page.summary_rows(found.parts)) + "\n",
+    )  # fmt: skip
+    tables = [out / f"{NAME}.kernels{TABLE_FORMATS[name]}" for name in formats if name in TABLE_FORMATS]
+    for path in tables:
+        csv.write_table(draw(job).joined(), path)
+    return [*written, *tables]

@@ -65,9 +65,9 @@ def _llmc(layers: int | None, pass_names: str, as_json: bool) -> Write:
     def write(title: str, table: KernelTable) -> str:
         summary = llmc_style.summarize(table, settings)
         if as_json:
-            import msgspec
+            from perfkit.render import json
 
-            return msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n"
+            return json.render(summary)
         from perfkit.render.pages import llmc
 
         return f"{title}\n\n{llmc.render(summary, settings)}"

@@ -35,19 +35,16 @@ def report_logs(
 
 def _report(log: TrainingLog, out: Path | None, formats: tuple[str, ...], as_json: bool) -> None:
     from perfkit.analysis.training import summarise
+    from perfkit.cli.parts import pages
+    from perfkit.render import json, page
+    from perfkit.render.pages import training
 
     found = summarise(log.path.name, log.series, list(_warnings(log)))
     written = _write(found, out, formats) if out else []
     if as_json:
-        sys.stdout.write(_json(found))
+        sys.stdout.write(json.render(found))
         return
-    from rich.console import Console
-
-    from perfkit.render import page
-    from perfkit.render.pages import training
-
-    width = None if sys.stdout.isatty() else page.WIDTH
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    console = pages.console()
     page.show(training.page(found), console)
     for path in written:
         if path.suffix == ".html":
@@ -55,7 +52,7 @@ def _report(log: TrainingLog, out: Path | None, formats: tuple[str, ...], as_jso
         elif path.is_dir():
             console.print(f"TensorBoard: perfkit tensorboard {path}", soft_wrap=True)
     if not written:
-        console.print("No files were written: --out FOLDER writes the report as HTML and more.", soft_wrap=True)
+        console.print(pages.NO_FILES, soft_wrap=True)
 
 
 def _warnings(log: TrainingLog) -> Iterable[str]:
@@ -70,35 +67,16 @@ def _warnings(log: TrainingLog) -> Iterable[str]:
         yield f"restarted at step {steps}: {log.overwritten:,} values of earlier lines are overwritten by later ones"
 
 
-def _json(found: Training) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-
-
 def _write(found: Training, out: Path, formats: tuple[str, ...]) -> list[Path]:
     """Write the report's files and event files into `out`; what was written, the events' folder last."""
+    from perfkit.cli.parts import pages
     from perfkit.cli.parts.shown import make_folder
-    from perfkit.render import page, safe_name, scalars
+    from perfkit.render import safe_name, scalars
     from perfkit.render.pages import training
-    from perfkit.run_folder import write_whole
 
-    make_folder(out)
+    name = safe_name(found.title)
     made = training.page(found)
-    render = {
-        "html": lambda: page.render_html(made),
-        "md": lambda: page.render_markdown(made),
-        "txt": lambda: page.render_text(made),
-        "json": lambda: _json(found),
-        "csv": lambda: training.csv(found),
-    }
-    stem = f"report-{safe_name(found.title)}"
-    written = []
-    for name in formats:
-        if name in render:
-            path = out / f"{stem}.{name}"
-            write_whole(path, render[name]())
-            written.append(path)
-    events = out / EVENTS / safe_name(found.title)
+    written = pages.write(made, found, out, f"report-{name}", formats, csv=lambda: training.csv(found))
+    events = out / EVENTS / name
     make_folder(events)
     return [*written, events.parent] if scalars.write_scalars(training.scalars(found), events) else written

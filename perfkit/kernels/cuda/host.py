@@ -64,6 +64,7 @@ class HeldRow:
 
     @property
     def rows(self) -> int:
+        """Rows of a block."""
         return self.block // self.threads
 
 
@@ -112,11 +113,6 @@ class Host:
                 if taken + SYSTEM_SHARED_BYTES <= room:
                     return SharedRow(blocks, taken)
         return None
-
-    def stages(self, stage: int, resident: int, most: int = 4) -> int:
-        """How many stages of `stage` bytes, up to `most`, fit a block's shared memory when `resident` blocks share a
-        multiprocessor."""
-        return min(most, (self.device.shared // resident - SYSTEM_SHARED_BYTES) // stage)
 
     def scratch(self, count: int, item: int = 4) -> Argument:
         """Uninitialised memory for `count` elements of `item` bytes, for this call's launches alone."""

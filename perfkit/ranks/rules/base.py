@@ -38,6 +38,7 @@ class RanksCase:
 
     @property
     def steps(self) -> int:
+        """Steps of the first rank, at least 1: amounts are divided by them."""
         return max(self.members[0].steps, 1)
 
     @cached_property

@@ -44,6 +44,7 @@ class Container:
 
     @property
     def results(self) -> int:
+        """How many results it holds."""
         return len(self.sizes)
 
 

@@ -62,6 +62,7 @@ class Result(msgspec.Struct, kw_only=True):
         return value if isinstance(value, str) else ""
 
     def has(self, names: Iterable[str]) -> bool:
+        """Whether one of these metrics was collected."""
         return any(name in self.values for name in names)
 
 

@@ -88,6 +88,7 @@ class Calls:
 
     @property
     def process(self) -> Integers:
+        """The process of each call."""
         return process_of(self.thread)
 
 

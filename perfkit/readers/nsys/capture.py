@@ -46,7 +46,7 @@ _WARNING = 2  # their severity
 _LAUNCHES = re.compile(r"^cu(da)?Launch(Cooperative)?Kernel(ExC?)?")
 
 
-def read_export(path: Path, *, costs: CostModel | None = None, source: Path | None = None) -> table.KernelTable:
+def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
     """Read an sqlite export of Nsight Systems; `source` is the file it came from where that is another.
 
     `facts` of the table hold steps, step_ns, busy_ns, gaps, events as those of a torch.profiler trace do, and devices,
@@ -72,7 +72,7 @@ def read_export(path: Path, *, costs: CostModel | None = None, source: Path | No
             facts["distributed"] = said
     columns = _measured(activity)
     columns.update(nsys_occupancy.columns(activity, limits))
-    return _assemble(activity, calls, ranges, columns, facts, warnings, costs or CostModel(), shown)
+    return _assemble(activity, calls, ranges, columns, facts, warnings, shown)
 
 
 def _assemble(
@@ -82,7 +82,6 @@ def _assemble(
     columns: dict[str, Any],
     facts: dict[str, Any],
     warnings: list[str],
-    costs: CostModel,
     path: Path,
 ) -> table.KernelTable:
     """Join activity, calls and ranges to the table."""
@@ -92,7 +91,7 @@ def _assemble(
     state = np.where(launch >= 0, projection.state[np.maximum(launch, 0)], -1) if len(calls) else launch
     columns.update(_placed(activity, calls, launch, state, places(ranges, projection), marks))
     columns.update(nsys_rank.columns_of(activity, columns["range"]))
-    finish(columns, costs, {}, {}, "")
+    finish(columns, CostModel(), {}, {}, "")
     columns["short_name"] = activity.short_name
     found = summary(ranges, projection, state, activity.of(KERNEL, GRAPH), activity.end - activity.start)
     steps = nsys_timeline.steps_of(marks.steps, activity)

@@ -75,9 +75,7 @@ def render_text(found: Comparison, limit: int | None = LIMIT) -> str:
 def render_html(found: Comparison, template: Path | None = None) -> str:
     """One HTML file that needs nothing else. Raises what `perfkit.render.html.page` raises."""
     whole = page_of(found, None)
-    tables = [page.table_data(s.table) if s.table else None for s in whole.sections]
-    bare = msgspec.structs.replace(whole, sections=[msgspec.structs.replace(s, table=None) for s in whole.sections])
-    content = html.embedded({"page": bare, "tables": tables, "comparison": found})
+    content = html.embedded({**page.page_data(whole), "comparison": found})
     return html.page(template or content_dir("reports") / TEMPLATE, found.title, content)
 
 

@@ -4,7 +4,8 @@ each kernel of the compiler as the operators that it stands for predict it, besi
 from __future__ import annotations
 
 from perfkit import units
-from perfkit.analysis.results import BackendReport, Fusion
+from perfkit.analysis.fusion_results import Fusion
+from perfkit.analysis.results import BackendReport
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
 
 _SHOWN = 3

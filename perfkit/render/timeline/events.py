@@ -44,6 +44,7 @@ class Words:
 
     @property
     def values(self) -> list[str]:
+        """The words, by code."""
         return list(self._codes)
 
 
@@ -117,6 +118,7 @@ def kind_of_lane(name: str) -> str:
 
 
 def rows_of(rows: Rows, events: Events, facts: Facts) -> Part:
+    """The rows of a kernel table as a part of the timeline; `facts` takes their columns."""
     n = len(rows.lane)
     family, passes = (rows.facts.get(name, [None] * n) for name in ("family", "pass"))
     efficiency = np.asarray(rows.facts.get("% of roof", np.full(n, np.nan)), float)

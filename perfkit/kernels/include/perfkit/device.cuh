@@ -87,16 +87,6 @@ template <int WIDTH, class T> DEVICE void store(T *p, const float (&v)[WIDTH]) {
     pack.store(p);
 }
 
-/* 16 bytes from global to shared memory without a register; the thread goes on meanwhile. Copies are counted in groups,
- * each ended by `end_copies`; `wait_for_copies<N>` waits until only the last N groups may be under way, and then the
- * thread sees its own copies, not those of others. */
-DEVICE void copy_ahead(void *shared, const void *global) {
-    uint32 address = (uint32)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
-}
-DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DEVICE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-
 /* What a function over elements inherits from when it needs nothing but their values. */
 struct Elementwise {
     DEVICE void begin(int64 i) {}

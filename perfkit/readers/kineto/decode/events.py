@@ -56,6 +56,7 @@ class Flows:
 
     @classmethod
     def none(cls) -> Flows:
+        """No arrows."""
         return cls(*(np.empty(0, np.int64) for _ in range(4)))
 
 
@@ -142,6 +143,7 @@ class Marks:
 
     @classmethod
     def none(cls) -> Marks:
+        """No marks."""
         return cls(*(np.empty(0, np.int64) for _ in range(5)))
 
 

@@ -31,14 +31,17 @@ _DIRECTIONS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 
 
 def cover_of(device: DeviceEvents, chosen: Booleans) -> Cover:
+    """The time in which one of the `chosen` events ran."""
     return Cover(device.start[chosen], device.end[chosen])
 
 
 def inside(cover: Cover, start: Integers, end: Integers) -> Integers:
+    """How much of [start, end) is covered, ns."""
     return cover.until(end) - cover.until(start)
 
 
 def length_of(device: DeviceEvents) -> Integers:
+    """Duration of each event, ns."""
     return device.end - device.start
 
 
@@ -116,6 +119,7 @@ def calls_of(host: HostEvents) -> list[tuple[str, int, int]]:
 
 
 def entries(key: str, calls: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    """(name, count, ns) as records of the table's facts, the first `MOST` of them."""
     return [{key: name[:LONGEST_NAME], "count": count, "ns": ns} for name, count, ns in calls[:MOST]]
 
 

@@ -1,18 +1,11 @@
-"""The tables of docs/costs.md, made from the registry so that the page cannot say other than the code.
-
-`python -m perfkit.cost.documentation docs/costs.md` writes them anew between the page's markers.
-"""
+"""The tables of docs/costs.md, made from the registry of costs."""
 
 from __future__ import annotations
 
-import sys
 import textwrap
-from pathlib import Path
 
 from perfkit.cost.operators import OPERATORS
 from perfkit.cost.registry import FAMILIES, KINDS, Operator
-
-BEGIN, END = "<!-- made from perfkit.cost: begin -->", "<!-- made from perfkit.cost: end -->"
 
 _LEGENDS = {
     "matmul": "B batch, M, N rows and columns of the result, K the summed dimension.",
@@ -38,20 +31,11 @@ _WITHOUT_WORK = {
 }
 
 
-def tables() -> str:
-    """Markdown: one table a family, then the operators without work by kind."""
+def markdown() -> str:
+    """One table a family, then the operators without work by kind."""
     parts = [_family_table(family) for family in FAMILIES]
     parts += [_names_of_kind(kind) for kind in KINDS if kind in _WITHOUT_WORK]
     return "\n".join(part for part in parts if part)
-
-
-def with_tables(page: str) -> str:
-    """`page` with the text between the markers replaced; raises `ValueError` where a marker is missing."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError("the page has no markers for the tables")
-    return f"{head}{BEGIN}\n\n{tables()}\n{END}{tail}"
 
 
 def _short(name: str) -> str:
@@ -92,14 +76,3 @@ def _names_of_kind(kind: str) -> str:
 
 def _prose(text: str) -> str:
     return textwrap.fill(text, 124, break_long_words=False, break_on_hyphens=False)
-
-
-def main(path: Path) -> None:
-    """Write the tables into the page at `path`, through a temporary name."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
-    temporary.replace(path)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,17 +1,10 @@
-"""The tables of docs/table.md, made from `perfkit.table.COLUMNS` so that the page cannot say other than the code.
-
-python -m tools.table_page docs/table.md      writes them anew between the page's markers
-"""
+"""The tables of docs/table.md, made from `perfkit.table.COLUMNS`."""
 
 from __future__ import annotations
 
-import sys
 from itertools import groupby
-from pathlib import Path
 
 from perfkit.table import COLUMNS, SCHEMA_VERSION, Column
-
-BEGIN, END = "<!-- made from perfkit.table: begin -->", "<!-- made from perfkit.table: end -->"
 
 _TITLES = {
     "identity": "What it is",
@@ -31,16 +24,7 @@ _TITLES = {
 _TYPES = {"string": "text", "Int64": "integer", "float64": "real", "category": "category"}
 
 
-def with_tables(page: str) -> str:
-    """`page` with fresh tables between its markers. Raises `ValueError` where a marker is missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError("the page has no markers")
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
-
-
-def tables() -> str:
+def markdown() -> str:
     """One Markdown table a group of columns."""
     parts = [f"Schema version {SCHEMA_VERSION}, {len(COLUMNS)} columns.\n"]
     for group, columns in groupby(COLUMNS, key=lambda c: c.group):
@@ -53,8 +37,3 @@ def tables() -> str:
 def _line(column: Column) -> str:
     unit = {"%": "share, 0 to 1", "": "–"}.get(column.unit, column.unit)
     return f"| `{column.name}` | {_TYPES[column.dtype]} | {unit} | {column.text} |"
-
-
-if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
