@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     config: str = ""  # a folder with the config.json of a model of transformers
     data: str = "synthetic"
     compile_mode: str = "default"
+    cuda_graphs: str = "default"  # which backends replay their steps: those that do by themselves, all, or none
     executors: tuple[str, ...] = ()
     profiler: str = "torch"
     profile_memory: bool = False

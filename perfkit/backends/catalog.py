@@ -146,7 +146,7 @@ class CatalogProgram(AutogradProgram):
     def warnings(self) -> list[str]:
         """A sentence where nothing of the model ran on kernels."""
         if self._called:
-            return []
+            return super().warnings()
         return ["the model calls no function that kernels replace (perfkit.functional): it ran as in eager"]
 
     @contextmanager
@@ -178,6 +178,9 @@ class Kernels(Backend):
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
         return kernels.unavailable(_device(settings)) if torch_installed() else NO_TORCH
+
+    def load(self, settings: Settings) -> None:
+        kernels.load(settings.kernel_dirs)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CatalogProgram:
         kernels.load(settings.kernel_dirs)

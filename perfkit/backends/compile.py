@@ -48,6 +48,8 @@ class CompiledProgram(AutogradProgram):
     `whole` gives outputs and loss of a batch, compiled as one, where the workload has a loss of its own.
     """
 
+    replays = None  # --compile-mode reduce-overhead is the compiler's own way
+
     def __init__(
         self,
         workload: Workload,
@@ -111,6 +113,10 @@ class Compile(Backend):
             missing = importlib.util.find_spec("triton") is None
             return "torch.compile needs Triton on a GPU: pip install triton." if missing else None
         return _no_cpp()
+
+    def load(self, settings: Settings) -> None:
+        import torch._dynamo
+        import torch._inductor.compile_fx  # noqa: F401  # what the first compilation imports
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CompiledProgram:
         """The model compiled for fixed shapes; compilation begins with the first step."""

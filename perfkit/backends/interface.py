@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from perfkit import ranges
 from perfkit.backends import generation
 from perfkit.backends.own_step import OwnStep
+from perfkit.backends.replay import NotCaptured
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 from perfkit.tree.shares import CallSite
 from perfkit.workloads import forms
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 
     from perfkit.backends.generation import Generation
     from perfkit.backends.parallel import Parallel
+    from perfkit.backends.replay import Replay
     from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
+
+    Result = tuple[Outputs, torch.Tensor | None]
+    Run = Callable[[str, Batch, Callable[[Batch], Result]], Result]  # part of a step, its batch, what it does
 
 
 class Program(ABC):
@@ -106,6 +111,9 @@ class AutogradProgram(Program):
     as its model. Several ranks train together by `parallel` (`perfkit.backends.parallel.begin`).
     """
 
+    # Whether a GPU's steps are replayed as CUDA graphs where the settings leave it open; None: they never are.
+    replays: ClassVar[bool | None] = False
+
     def __init__(
         self,
         workload: Workload,
@@ -122,6 +130,7 @@ class AutogradProgram(Program):
         self.keeps_modules = keeps_modules
         self.parallel = parallel
         self.elsewhere = parallel.elsewhere if parallel else frozenset()
+        self.replay: Replay | None = None  # of a program whose forward and backward are replayed
         self.generation: Generation | None = None  # of a program whose step generates tokens, by these two calls
         self.generating = generation.calls(call)
         own = optimizer and workload.has("step")
@@ -132,7 +141,11 @@ class AutogradProgram(Program):
 
         if self.generation is not None:
             return self.generation.run(self.generating, batch), None
-        with torch.no_grad(), ranges.in_pass("forward"):
+        with torch.no_grad():
+            return self._run([batch], lambda run: run("inference", batch, self._inferred))
+
+    def _inferred(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
+        with ranges.in_pass("forward"):
             result = forms.called(self.call, batch)
         outputs, loss = (result, None) if self.workload.has("loss") else forms.parted(result)
         return forms.normal(outputs), loss
@@ -146,18 +159,47 @@ class AutogradProgram(Program):
         assert self.optimizer is not None, "a program made for inference cannot train"
         if self._own_step is not None:
             return self._own_step.run(self.call, batches, self.outputs_wanted)
+        result = self._run(batches, lambda run: self._accumulated(batches, run))
+        with ranges.in_pass("optimizer"):
+            self.optimizer.step()
+        return result
+
+    def _accumulated(self, batches: Sequence[Batch], run: Run) -> tuple[Outputs, torch.Tensor | None]:
+        """The gradients of all batches; outputs and loss of the last."""
+        assert self.optimizer is not None
         with ranges.in_pass("zero_grad"):
             self.optimizer.zero_grad(set_to_none=True)
         for number, batch in enumerate(batches, start=1):
             with self._exchanging(last=number == len(batches)):
-                with ranges.in_pass("forward"):
-                    outputs, found = self.evaluated(batch)
-                    loss = forms.checked_loss(found)
-                with ranges.in_pass("backward"):
-                    (loss / len(batches) if len(batches) > 1 else loss).backward()
-        with ranges.in_pass("optimizer"):
-            self.optimizer.step()
+                part = "training" if number == 1 else "training, added"
+                found = run(part, batch, lambda given: self._differentiated(given, len(batches)))
+        return found
+
+    def _differentiated(self, batch: Batch, batches: int) -> tuple[Outputs, torch.Tensor]:
+        """Forward and backward of one batch of several."""
+        with ranges.in_pass("forward"):
+            outputs, found = self.evaluated(batch)
+            loss = forms.checked_loss(found)
+        with ranges.in_pass("backward"):
+            (loss / batches if batches > 1 else loss).backward()
         return forms.normal(outputs), loss.detach()
+
+    def _run(self, batches: Sequence[Batch], step: Callable[[Run], Result]) -> Result:
+        """`step` with what runs its parts: their graphs, where they are replayed."""
+        if self.replay is not None and self.replay.ready(batches):
+            try:
+                return self._own(*step(self.replay.run))
+            except NotCaptured:  # from here on without; nothing was updated yet
+                pass
+        return step(lambda part, batch, run: run(batch))
+
+    def _own(self, outputs: Outputs, loss: torch.Tensor | None) -> Result:
+        """A replay's result apart from the graph's memory; the outputs only where somebody wants them."""
+        kept = forms.mapped(outputs, lambda tensor: tensor.clone()) if self.outputs_wanted else outputs
+        return kept, None if loss is None else loss.clone()
+
+    def warnings(self) -> list[str]:
+        return self.replay.warnings() if self.replay else []
 
     def gradients(self) -> dict[str, torch.Tensor]:
         return self._own_step.gradients() if self._own_step is not None else self._present()
@@ -186,6 +228,9 @@ class Backend(ABC):
         Raises `UsageError` for a setting of this backend that names nothing it knows.
         """
         return None
+
+    def load(self, settings: Settings) -> None:  # noqa: B027  # most have nothing to import
+        """Import what `prepare` will need, where that takes seconds: beside a GPU it is done while others work."""
 
     @abstractmethod
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:

@@ -20,6 +20,7 @@ from perfkit.backends import parallel
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.backends.interface import Backend, Program
 from perfkit.backends.parallel.arena import SHARINGS, Sharing
+from perfkit.backends.replay import REPLAYS, asked
 from perfkit.errors import InputError, Unavailable
 from perfkit.run_folder import Check, Settings
 
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
 
     from perfkit.raw import Graphs, RawStep
     from perfkit.workloads.interface import Batch, Workload
-
-
-REPLAYS = (
-    "The timed steps replay forward and backward as CUDA graphs; the profiled ones launch the same kernels one by one, "
-    "and what that takes longer is part of the profiler's overhead."
-)
 
 
 class RawProgram(Program):
@@ -214,6 +209,11 @@ class Llmc(Backend):
             return f"The step by hand of {settings.workload} keeps its activations: it recomputes none."
         return None
 
+    def load(self, settings: Settings) -> None:
+        from perfkit import kernels
+
+        kernels.load(settings.kernel_dirs)
+
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
         """The step by hand. Raises `Unavailable` for an optimizer other than AdamW."""
         from perfkit import kernels
@@ -221,7 +221,7 @@ class Llmc(Backend):
 
         kernels.load(settings.kernel_dirs)
         step = step_by_hand(workload)(model, settings)
-        graphs = Graphs() if step.captures and step.device.type == "cuda" and settings.ranks == 1 else None
+        graphs = Graphs() if step.captures and asked(settings, usual=True) else None
         if not settings.training:
             return RawProgram(model, step, None, Sharing(step), graphs)
         like: Any = workload.optimizer(model, settings)

@@ -117,7 +117,7 @@ class ThunderProgram(AutogradProgram):
             self._warnings.append(text)
 
     def warnings(self) -> list[str]:
-        return list(self._warnings)
+        return [*self._warnings, *super().warnings()]
 
     def _look(self, training: bool) -> None:
         """Keep the traces of a call that made new ones; a cache hit would show an older backward."""
@@ -182,6 +182,9 @@ class Thunder(Backend):
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
         return parallel.cannot(self.name, settings, tuple(TRACED)) or thunder_support.unavailable(settings)
+
+    def load(self, settings: Settings) -> None:
+        thunder_support.load()
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
         executors = thunder_support.executors(settings.executors) if settings.executors else None

@@ -31,15 +31,20 @@ if TYPE_CHECKING:
 class LlmcProgram(ThunderProgram):
     """A model compiled by Thunder with perfkit's kernels, which knows which of them it must run.
 
-    An AdamW that the workload leaves to PyTorch's choice steps fused, and the report says so.
+    An AdamW that the workload leaves to PyTorch's choice steps fused, and on a GPU steps are replayed as CUDA graphs:
+    the report says both.
     """
+
+    replays = True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._fused = fuse(self.optimizer)
 
     def warnings(self) -> list[str]:
-        return [*super().warnings(), *([FUSED] if self._fused else [])]
+        from perfkit.backends.thunder_executor import attention
+
+        return [*super().warnings(), *([FUSED] if self._fused else []), *attention.notes()]
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
         from perfkit.backends.thunder_executor.absent import expect_none
@@ -154,6 +159,10 @@ class ThunderLlmc(Backend):
         device = "cpu" if settings is None else settings.device
         alone = parallel.cannot(self.name, settings, tuple(TRACED))
         return alone or kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
+
+    def load(self, settings: Settings) -> None:
+        thunder_support.load()
+        kernels.load(settings.kernel_dirs)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
         """The model under `thunder.jit` with perfkit's executor first.

@@ -8,7 +8,9 @@ nothing is touched.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.metadata
 import importlib.util
 import sys
 import warnings
@@ -16,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.cache import cache_dir
 from perfkit.errors import Unavailable
 from perfkit.run_folder import Settings
 from perfkit.workloads.choices import unknown
@@ -25,8 +28,9 @@ FIRST_PYTHON_WITHOUT = (3, 14)
 
 
 def unavailable(settings: Settings | None) -> str | None:
-    """One sentence why Thunder cannot run here, or None. With `settings` it is imported too, which takes seconds.
+    """One sentence why Thunder cannot run here, or None.
 
+    With `settings` it is imported too, which takes seconds: once for these versions, unless executors are named.
     Raises `UsageError` for an unknown executor in `settings`.
     """
     if not torch_installed():
@@ -38,10 +42,22 @@ def unavailable(settings: Settings | None) -> str | None:
         return "lightning-thunder is not installed: pip install 'perfkit[run]'."
     if settings is not None:
         try:
-            executors(settings.executors)
+            executors(settings.executors) if settings.executors else _import_once()
         except Unavailable as error:
             return error.message
     return None
+
+
+def _import_once() -> None:
+    """Import Thunder, if it never was with these versions. Raises `Unavailable` as `load` does."""
+    versions = "-".join(importlib.metadata.version(name) for name in ("torch", "lightning-thunder"))
+    known = cache_dir() / "thunder" / f"{versions}-python{sys.version_info[0]}.{sys.version_info[1]}"
+    if known.exists():
+        return
+    load()
+    with contextlib.suppress(OSError):  # a cache that cannot be written
+        known.parent.mkdir(parents=True, exist_ok=True)
+        known.touch()
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 The parent process never runs a model. It drives one child process a backend, with --ranks a group of processes:
 
+    load        on a GPU all processes start, and import what they need while the reference runs
     reference   eager in fp64: outputs, gradients and losses of the first steps, into a scratch folder
     check       each backend against the reference; these steps are its warm-up too
     time        a few steps of each backend in turn, forwards and backwards (A B C, C B A, …), no profiler
@@ -18,7 +19,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,9 +30,10 @@ from perfkit import correctness, hardware
 from perfkit.backends.parallel.ranks import carrier
 from perfkit.capture import counters, folders, memory
 from perfkit.capture.child import Child
+from perfkit.capture.members import LOG, Member, guarded, together
 from perfkit.capture.ranks.group import Group, processes
 from perfkit.capture.ranks.hosts import THREADS, Meeting, threads
-from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable
+from perfkit.errors import PerfkitError, RunFailed, Unavailable
 from perfkit.run_folder import (
     KERNELS,
     TIMED_ALONE,
@@ -48,32 +50,13 @@ from perfkit.run_folder import (
 REFERENCE = "eager"
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
 PROFILED_STEPS = 2
-LOG = "log.txt"
 RANKS_SHARE = "The ranks share this CPU: efficiency holds the kernels of rank 0 against the whole of it."
 # Before a turn, steps settle until this time has passed, or so many have run. On an H100, steps of 12 ms that wait for
 # the host took 17.5 ms as the second and third step after another process's turn.
 SETTLE_NS, SETTLE_STEPS = 150e6, 10
+ROOMY = 0.5  # of a GPU's memory, that all members together may take as they prepare
 
 Progress = Callable[[str, str], None]
-
-
-@dataclass
-class _Member:
-    """A backend in the run: its record, its folder, and its process while it lives."""
-
-    record: BackendRun
-    folder: Path
-    child: Child | Group | None = None
-    first: dict[str, Any] = field(default_factory=dict)
-    crowded: bool = False  # it failed for want of memory
-
-    @property
-    def name(self) -> str:
-        return self.record.name
-
-    @property
-    def alive(self) -> bool:
-        return self.child is not None and self.record.status != "failed"
 
 
 @dataclass(frozen=True)
@@ -85,6 +68,7 @@ class _Reference:
     losses: list[float]
     # What eager in one process errs by, of several ranks: its own error is not what they may be judged by.
     standard: correctness.Found | None = None
+    share: float = 1.0  # of the GPU's memory, that it took at its peak
 
 
 @dataclass
@@ -144,27 +128,51 @@ class Session:
         )
 
     def _capture(self, folder: Path, scratch: Path) -> tuple[WorkloadFacts, list[BackendRun]]:
-        members = [_Member(self._record(name), folder / name) for name in self._order()]
-        reference = self._reference(folder / REFERENCE, scratch)
-        groups = self._groups([m for m in members if m.record.status != "unavailable"], reference.facts)
+        members = [Member(self._record(name), folder / name) for name in self._order()]
+        available = [m for m in members if m.record.status != "unavailable"]
+        with self._loaded(available):
+            reference = self._reference(folder / REFERENCE, scratch)
+            self._run_groups(self._groups(available, reference.facts), members[0], reference, scratch)
+        self._add_nsight(members)
+        return reference.facts, [m.record for m in members]
+
+    @contextlib.contextmanager
+    def _loaded(self, members: Sequence[Member]) -> Iterator[None]:
+        """On a GPU, start the members' processes, which import what they need while the reference runs.
+
+        On a CPU they would slow it down. Those that were not needed in the end are let go.
+        """
+        if self.settings.device == "cpu" or self.settings.ranks > 1:
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            for member in members:
+                member.child = self._child(member.name, member.folder, self.settings)
+                stack.push(member.child)
+                member.child.begin("load", settings=self.settings, backend=self._backend(member))
+            yield
+
+    def _run_groups(self, groups: list[list[Member]], eager: Member, reference: _Reference, scratch: Path) -> None:
+        """Prepare, check, time and profile the members of each group, which live together."""
+        if len(groups) > 1:
+            for member in (m for group in groups for m in group):
+                member.let_go()  # memory is scarce
         while groups:
             group = groups.pop(0)
             with contextlib.ExitStack() as stack:
-                kept: list[_Member] = []
-                for wave in self._waves(group):
+                kept: list[Member] = []
+                for wave in self._waves(group, reference.share):
                     self._start(stack, wave, scratch)
                     for member in wave:
                         if not self._crowded_out(member, group):
-                            self._judge(member, members[0], reference)
+                            self._judge(member, eager, reference)
                             kept.append(member)
                 self._time([m for m in kept if m.alive and m.record.timed])
                 for member in kept:
                     self._finish(member)
                 groups += [[self._again(m)] for m in group if self._crowded_out(m, group)]
-        self._add_nsight(members)
-        return reference.facts, [m.record for m in members]
 
-    def _crowded_out(self, member: _Member, group: Sequence[_Member]) -> bool:
+    def _crowded_out(self, member: Member, group: Sequence[Member]) -> bool:
         """Whether it found too little memory beside the others. Eager, by whose error they are judged, comes first.
 
         It is then tried again alone; on several hosts not, whose ranks are started once.
@@ -173,9 +181,10 @@ class Session:
             return False
         return member.crowded and len(group) > 1 and (member is not group[0] or bool(member.first))
 
-    def _again(self, member: _Member) -> _Member:
+    def _again(self, member: Member) -> Member:
         """Make a member that found too little memory beside the others as it was before it started."""
-        member.record, member.child, member.crowded = self._record(member.name), None, False
+        member.let_go()
+        member.record, member.crowded = self._record(member.name), False
         member.record.warnings.append(TIMED_APART)
         return member
 
@@ -210,13 +219,14 @@ class Session:
         with self._child("reference", folder, settings) as child:
             facts, precision = child.call("prepare", settings=settings, backend=REFERENCE, reference=True)
             first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
+            share = child.call("memory_share")
             demonstration = child.call("demonstrate")
             facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
         losses = first["found"].losses
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
         standard = self._in_one_process(folder, scratch) if self.settings.ranks > 1 else None
-        return _Reference(facts, precision, losses, standard)
+        return _Reference(facts, precision, losses, standard, share)
 
     def _in_one_process(self, folder: Path, scratch: Path) -> correctness.Found:
         """What eager gives in one process, in the precision of the run: several ranks may err as much."""
@@ -227,7 +237,7 @@ class Session:
         found: correctness.Found = first["found"]
         return found
 
-    def _groups(self, members: Sequence[_Member], facts: WorkloadFacts) -> list[list[_Member]]:
+    def _groups(self, members: Sequence[Member], facts: WorkloadFacts) -> list[list[Member]]:
         """All in one group, alive together and interleaved, where memory allows; else each alone."""
         words = 4 if self.settings.training else 2  # parameters, gradients, two moments; outputs and activations on top
         need = len(members) * self.settings.ranks * (facts.parameters * 4.0 * words + 2e9) / self.settings.hosts
@@ -238,54 +248,43 @@ class Session:
             member.record.warnings.append(TIMED_ALONE)
         return [[m] for m in members]
 
-    def _waves(self, group: list[_Member]) -> list[list[_Member]]:
+    def _waves(self, group: list[Member], share: float) -> list[list[Member]]:
         """Members that build, compile and take their first steps at the same time.
 
-        Beside a GPU that is host work of separate processes: all but the first, by whose error the others are judged.
-        On a CPU they would slow each other down, and the times of preparation would mean nothing.
+        Beside a GPU that is host work of separate processes. The first, by whose error the others are judged, goes
+        before them, unless all find room by what the reference took (`share` of the memory). On a CPU they would slow
+        each other down, and the times of preparation would mean nothing.
         """
         if self.settings.device == "cpu":
             return [[member] for member in group]
+        if share * len(group) < ROOMY:
+            return [group]
         return [wave for wave in (group[:1], group[1:]) if wave]
 
-    def _start(self, stack: contextlib.ExitStack, members: Sequence[_Member], scratch: Path) -> None:
-        """Start the members' processes, prepare them, and take their first steps."""
+    def _backend(self, member: Member) -> str:
+        return self.backends.get(member.name, member.name)
+
+    def _start(self, stack: contextlib.ExitStack, members: Sequence[Member], scratch: Path) -> None:
+        """Start the members' processes where they do not live, prepare them, and take their first steps."""
         for member in members:
-            member.child = self._child(member.name, member.folder, self.settings)
+            if member.child is not None:
+                guarded(member, partial(_loaded, member.child))
+            else:
+                member.child = self._child(member.name, member.folder, self.settings)
             stack.push(member.child)
-        self._together(
-            members,
-            "prepare",
-            lambda m: {"settings": self.settings, "backend": self.backends.get(m.name, m.name)},
-            lambda m, _: None,
-        )
+        prepared = {"settings": self.settings}
+        together(members, "prepare", lambda m: {**prepared, "backend": self._backend(m)}, lambda m, _: None)
         first = {"steps": self._checked_steps, "reference": str(scratch)}
-        self._together(members, "first_steps", lambda _: first, self._keep_first)
+        together(members, "first_steps", lambda _: first, self._keep_first)
 
-    def _together(
-        self,
-        members: Sequence[_Member],
-        command: str,
-        arguments: Callable[[_Member], dict[str, Any]],
-        keep: Callable[[_Member, Any], None],
-    ) -> None:
-        """Have the members that live work on a command at the same time, and keep each result."""
-        begun = [m for m in members if m.child is not None and m.alive]
-        for member in begun:
-            assert member.child is not None
-            member.child.begin(command, **arguments(member))
-        for member in begun:
-            assert member.child is not None
-            self._guarded(member, partial(_kept, member, member.child, keep))
-
-    def _keep_first(self, member: _Member, first: dict[str, Any]) -> None:
+    def _keep_first(self, member: Member, first: dict[str, Any]) -> None:
         member.first = first
         member.record.losses = first["found"].losses
         member.record.prepare_ns = first["prepare_ns"]
         member.record.first_step_ns = first["first_step_ns"]
         member.record.warnings += first["warnings"]
 
-    def _judge(self, member: _Member, eager: _Member, reference: _Reference) -> None:
+    def _judge(self, member: Member, eager: Member, reference: _Reference) -> None:
         if not member.alive:
             if member is eager and reference.standard is None:
                 raise RunFailed(f"eager, the reference, failed: {member.record.reason}")
@@ -303,25 +302,25 @@ class Session:
             member.record.status = "wrong"
             member.record.reason = " ".join(verdict.problems)
 
-    def _time(self, members: Sequence[_Member]) -> None:
+    def _time(self, members: Sequence[Member]) -> None:
         """Time the members in turns, forwards and backwards, so that drift of the machine meets all alike."""
         for member in members:
-            self._guarded(member, partial(self._settle, member))
+            guarded(member, partial(self._settle, member))
         rounds = min(ROUNDS, self.settings.steps) if len(members) > 1 else 1
         settle = SETTLE_STEPS if len(members) > 1 else 0  # the turn before left the caches to somebody else
         for index, steps in enumerate(_shares(self.settings.steps, rounds)):
             for member in members if index % 2 == 0 else list(reversed(members)):
                 if member.alive:
                     self.progress(member.name, f"timing · round {index + 1} of {rounds}")
-                    self._guarded(member, partial(self._time_one, member, steps, settle))
+                    guarded(member, partial(self._time_one, member, steps, settle))
 
-    def _settle(self, member: _Member) -> None:
+    def _settle(self, member: Member) -> None:
         assert member.child is not None
         member.child.call("reset_peak_memory")
         self.progress(member.name, "warming up")
         member.record.warmup_ns = member.child.call("settle", steps=self.settings.warmup)
 
-    def _time_one(self, member: _Member, steps: int, settle: int) -> None:
+    def _time_one(self, member: Member, steps: int, settle: int) -> None:
         assert member.child is not None
         samples = member.child.call("time", steps=steps, settle=settle, settle_ns=SETTLE_NS)
         member.record.samples_ns += samples
@@ -331,7 +330,7 @@ class Session:
         member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
         member.record.fresh_bytes, member.record.system_ns = member.child.call("paging")
 
-    def _finish(self, member: _Member) -> None:
+    def _finish(self, member: Member) -> None:
         """Profile a member that runs, and keep what its program says of itself."""
         if not (member.alive and member.record.timed):
             return
@@ -350,9 +349,9 @@ class Session:
             member.record.compiler = described["compiler"]
             member.record.ranks = member.child.ranks
 
-        self._guarded(member, finish)
+        guarded(member, finish)
 
-    def _add_nsight(self, members: Sequence[_Member]) -> None:
+    def _add_nsight(self, members: Sequence[Member]) -> None:
         """Profile every backend with a trace once more under ncu or nsys, while nothing else runs.
 
         A tool that does not work here is asked once; what fails with one backend only does not end the others.
@@ -368,7 +367,7 @@ class Session:
                 member.record.nsight = counters.add(
                     plan,
                     self.settings,
-                    self.backends.get(member.name, member.name),
+                    self._backend(member),
                     member.folder,
                     partial(self.progress, member.name),
                     partial(counters.layers_of, member.folder / KERNELS),
@@ -381,30 +380,9 @@ class Session:
         if problem is not None:
             self.nsight_problems.append(problem)
 
-    def _guarded(self, member: _Member, action: Callable[[], None]) -> None:
-        """Do something with a member; when it fails, that is the member's result and the run goes on."""
-        if member.record.status == "failed":
-            return
-        try:
-            action()
-        except PerfkitError as error:
-            member.record.status, member.record.reason = "failed", _with_log(member, error)
-            member.crowded = isinstance(error, OutOfMemory)
-            if member.crowded and member.child is not None:
-                member.child.close()  # what it holds is memory for the others
 
-
-def _with_log(member: _Member, error: PerfkitError) -> str:
-    """What went wrong, and where the whole of it can be read, unless there is a next step."""
-    log = member.folder / LOG
-    said = str(error)
-    if error.hint or not (log.is_file() and log.stat().st_size):
-        return said
-    return f"{said.rstrip('.')}. The whole message lies in {member.name}/{LOG} of the run folder."
-
-
-def _kept(member: _Member, child: Child | Group, keep: Callable[[_Member, Any], None]) -> None:
-    keep(member, child.result())
+def _loaded(child: Child | Group) -> None:
+    child.result()
 
 
 def _without_nsight(problem: PerfkitError) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit import ranges, timing
+from perfkit.backends import replay
 from perfkit.backends.generation import Generation
 from perfkit.backends.interface import AutogradProgram, Program
 from perfkit.backends.parallel.ranks import Ranks, join
@@ -75,6 +76,17 @@ class Worker:
         self._samples_ns: list[float] = []
         self._tokens_ns: list[list[float]] = []
 
+    def load(self, settings: Settings, backend: str) -> None:
+        """Import what `prepare` will need, and open the GPU."""
+        import torch
+
+        from perfkit import backends
+        from perfkit.workloads import loader
+
+        loader.find(settings.workload)
+        backends.get(backend).load(settings)
+        torch.zeros((), device=settings.device)
+
     def prepare(
         self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False
     ) -> tuple[WorkloadFacts, str]:
@@ -111,6 +123,8 @@ class Worker:
             if not isinstance(self.program, AutogradProgram):
                 raise Unavailable(f"The backend {backend} generates no tokens.", "Leave --generate out.")
             self.program.generation = self._generation = Generation(self.workload, model, settings)
+        elif isinstance(self.program, AutogradProgram) and not reference:
+            replay.add(self.program, settings)
         self._prepare_ns = float(time.perf_counter_ns() - started)
         return self._facts(sizes, frozen), precision
 
@@ -244,6 +258,15 @@ class Worker:
         gc.freeze()
         memory.reset_peak(self.settings.device)
         self._timed = Timed()
+
+    def memory_share(self) -> float:
+        """The share of the GPU's memory that this process took at most; 1 on a CPU, where it is not asked for."""
+        import torch
+
+        if self.settings.device == "cpu":
+            return 1.0
+        whole: int = torch.cuda.get_device_properties(self.settings.device).total_memory
+        return torch.cuda.max_memory_reserved(self.settings.device) / whole
 
     def peak_memory(self) -> tuple[float | None, str]:
         """Peak memory since the last reset, in bytes, and how it was measured."""

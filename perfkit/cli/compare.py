@@ -88,6 +88,7 @@ def compare(
     recompute: options.Recompute = False,
     optimizer: options.Optimizer = "default",
     allocator: options.Allocator = "default",
+    cuda_graphs: options.CudaGraphs = "default",
     inference: options.Inference = False,
     compile_mode: options.CompileMode = "default",
     executors: Annotated[
@@ -162,7 +163,7 @@ def compare(
         "batch_size": batch_size, "sequence_length": sequence_length, "grad_accumulation": grad_accumulation,
         "recompute": recompute, "optimizer": optimizer, "training": not inference, "compile_mode": compile_mode,
         "executors": executors or [], "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
-        "config": config, "allocator": allocator,
+        "config": config, "allocator": allocator, "cuda_graphs": cuda_graphs,
     }  # fmt: skip
     from perfkit.cli.parts import measured
     from perfkit.cli.parts.shown import progress

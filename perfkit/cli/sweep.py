@@ -49,6 +49,7 @@ def sweep(
     skip_unavailable: options.SkipUnavailable = False,
     config: options.Config = "",
     allocator: options.Allocator = "default",
+    cuda_graphs: options.CudaGraphs = "default",
     weights: options.Weights = "random",
     data: options.Data = "synthetic",
     out: Annotated[
@@ -78,7 +79,7 @@ def sweep(
     fixed = {
         "device": device, "warmup": warmup, "seed": seed, "profiler": profiler,
         "training": not (inference or generate), "generate": generate, "weights": weights, "config": config,
-        "data": data, "allocator": allocator,
+        "data": data, "allocator": allocator, "cuda_graphs": cuda_graphs,
     }  # fmt: skip
     cells = _cells(workload, axes, fixed, folder)
     named = options.named(options.names(backend))

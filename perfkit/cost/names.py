@@ -35,13 +35,14 @@ _KERNELS = (
     _family("copy", "memcpy direct_copy catarray bfloat16_copy float16_copy",
             copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy"),
     _family("fill", "memset fillfunctor fill_kernel"),
-    _family("attention", "flash fmha sdpa attention attn_fwd attn_bwd"),
+    _family("attention", "flash fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq"),
     _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "
             "gammabeta welford", bn_=r"\bbn_"),
     _family("loss", "crossentropy cross_entropy nllloss nll_loss classifier mse_loss bce binary_cross"),
     _family("softmax", "softmax soft_max"),
     _family("optimizer", "adam sgd multi_tensor_apply fusedoptimizer", lamb="lamb(?!da)"),
-    _family("convolution", "conv wgrad dgrad implicit_gemm winograd im2col col2im", cudnn_="cudnn_.*fprop"),
+    _family("convolution", "wgrad dgrad implicit_gemm winograd im2col col2im", conv="conv(?!ert|ersion)",
+            cudnn_="cudnn_.*fprop"),
     _family("embedding", "embedding encoder_forward encoder_backward wpe_backward", wte=r"\bwte"),
     _family("matmul", "gemm gemv cutlass cublas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
             "wmma triton_mm triton_tem", "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
@@ -50,7 +51,8 @@ _KERNELS = (
     _family("index", "index indices gather scatter nonzero deviceselect"),
     _family("reduction", "reduce triton_red triton_per scan cumsum global_norm bias_gradient pool",
             "sum mean norm max argmax"),
-    _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw", "copy clone cat contiguous"),
+    _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw", "copy clone cat contiguous",
+            convert=r"(^|[\s:])convert"),
     _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu swiglu relu sigmoid tanh activation "
             "rotary residual _add _mul _div", add="^add", mul="^mul", div="^div"),
 )  # fmt: skip

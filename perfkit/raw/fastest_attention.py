@@ -1,4 +1,4 @@
-"""Attention in one kernel: whether PyTorch's operator or the catalog's is the faster on this machine, measured once."""
+"""Attention in one kernel: the fastest of PyTorch's operators and the catalog's on this machine, measured once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,22 +26,28 @@ Times = dict[str, float]  # ns of forward and backward by name; what does not ru
 
 
 def fastest(plain: Attention, at_once: bool, like: Tensor) -> tuple[Attention | LibraryAttention, list[str]]:
-    """The attention of a step, and what a report says of it: `plain`, or PyTorch's operator where that is the faster.
+    """The attention of a step, and what a report says of it: `plain`, or PyTorch's operator where one is faster.
 
     The latter needs q, k and v in one projection (`at_once`). `like` has the step's precision and device.
     """
     if not plain.flash or not at_once:
         return plain, []
     times = measured(like.new_empty(plain.queries))
-    own = min(times, key=lambda name: times[name]) == OWN
-    return plain if own else LibraryAttention(library_attention.CUDNN, plain.queries), [note(times)]
+    operators = best(times)
+    return plain if operators is None else LibraryAttention(operators, plain.queries), [note(times)]
+
+
+def best(times: Times) -> Operators | None:
+    """The operators that took least; None for the catalog's kernel."""
+    name = min(times, key=lambda way: times[way])
+    return next((one for one in library_attention.OPERATORS if one.name == name), None)
 
 
 def measured(q: Tensor) -> Times:
-    """Forward and backward in ns of either way on tensors like `q` (B, NH, T, HS); kept for this machine."""
-    operators = library_attention.CUDNN
+    """Forward and backward in ns of each way on tensors like `q` (B, NH, T, HS); kept for this machine."""
+    operators = library_attention.OPERATORS
     facts = [torch.cuda.get_device_name(q.device), torch.__version__, torch.backends.cudnn.version()]
-    facts += [operators.name, str(q.dtype), list(q.shape)]
+    facts += [[one.name for one in operators], str(q.dtype), list(q.shape)]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     path = cache_dir() / "attention" / f"{name}.json"
     with locked(path):
@@ -56,13 +63,12 @@ def measured(q: Tensor) -> Times:
 def note(times: Times) -> str:
     """What a report says of the choice."""
     ways = ", ".join(f"{name} {ns / 1e3:.0f} µs" for name, ns in times.items())
-    alone = "" if len(times) > 1 else "; PyTorch's cuDNN operator gives no right result here"
-    return (
-        f"Attention of a layer, forward and backward, measured once on this machine: {ways}{alone}. The fastest runs."
-    )
+    wrong = [f"{one.name} gives no right result here" for one in library_attention.OPERATORS if one.name not in times]
+    found = "; ".join([ways, *wrong])
+    return f"Attention of a layer, forward and backward, measured once on this machine: {found}. The fastest runs."
 
 
-def _measure(q: Tensor, operators: Operators) -> Times:
+def _measure(q: Tensor, operators: Sequence[Operators]) -> Times:
     scale = q.shape[-1] ** -0.5
     q, k, v, dy = (torch.randn_like(q) for _ in range(4))
     y, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
@@ -75,16 +81,17 @@ def _measure(q: Tensor, operators: Operators) -> Times:
         backward()
         return y, *gradients
 
-    def library() -> Sequence[Tensor]:
-        result, sums = operators.forward(q, k, v, scale)
-        return result, *operators.backward(dy, q, k, v, result, sums, scale)
+    def library(one: Operators) -> Sequence[Tensor]:
+        result, sums = one.forward(q, k, v, scale)
+        return result, *one.backward(dy, q, k, v, result, sums, scale)
 
     times = {OWN: _ns(own)}
-    try:
-        if all(_alike(a, b) for a, b in zip(library(), own(), strict=True)):
-            times[operators.name] = _ns(library)
-    except RuntimeError:  # not for this precision, head size or GPU
-        pass
+    for one in operators:
+        try:
+            if all(_alike(a, b) for a, b in zip(library(one), own(), strict=True)):
+                times[one.name] = _ns(partial(library, one))
+        except RuntimeError:  # not for this precision, head size or GPU
+            pass
     return times
 
 

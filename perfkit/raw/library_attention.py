@@ -49,7 +49,26 @@ def _cudnn_backward(
     return found
 
 
-CUDNN = Operators("PyTorch's cuDNN operator", _cudnn_forward, _cudnn_backward)
+def _flash_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    y, lse, *_ = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True, False, scale=scale)
+    return y, lse
+
+
+def _flash_backward(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
+) -> Sequence[Tensor]:
+    seed = torch.zeros((), dtype=torch.int64, device=q.device)  # of a dropout that there is not
+    time = q.shape[2]
+    rest = None, None, time, time, 0.0, True, seed, seed
+    found: Sequence[Tensor] = aten._scaled_dot_product_flash_attention_backward(dy, q, k, v, y, lse, *rest, scale=scale)
+    return found
+
+
+# Those that a GPU may have, by the name that a report shows.
+OPERATORS = (
+    Operators("PyTorch's cuDNN operator", _cudnn_forward, _cudnn_backward),
+    Operators("PyTorch's flash operator", _flash_forward, _flash_backward),
+)
 
 
 class LibraryAttention:

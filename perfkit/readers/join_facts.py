@@ -81,7 +81,8 @@ def sentences(told: dict[str, Any]) -> list[str]:
     said = [
         f"counters of {told['report']} joined onto {told['matched']} of {told['kernels']} kernels{share} by name, "
         "grid, block and launch order; times are those of the trace, while kernels were counted one by one, replayed, "
-        "with caches flushed: what a kernel finds in L2 otherwise counts as bytes of device memory"
+        "with caches flushed before each (unless captured with --cache-control none): what a kernel finds in L2 "
+        "otherwise then counts as bytes of device memory"
     ]
     if told["layers"]:
         said.append(

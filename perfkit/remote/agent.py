@@ -1,5 +1,7 @@
 """What happens there once perfkit has been received: preparing, running, stopping, bringing back; standard library.
 
+    ROOT ACTION RUN     as `bootstrap` starts it: do an action of a run and answer
+
 A run's folder there holds order.json, process.json (its process group), ended.json (its exit code), and run/.
 """
 
@@ -33,9 +35,17 @@ _KEPT_ENGINES, _KEPT_RUNS = 3, 30 * _DAY
 Order = dict[str, Any]
 
 
-def main(root: Path, action: str, order: Order) -> int:
-    """Do one action of a run and answer; the exit code. Of `run` it is the program's, and an error is kept for
-    `fetch`: its streams are the program's. Raises what cannot be done."""
+def main(root: Path, action: str, run: str) -> int:
+    """Do one action of a run and answer, also when it cannot be done; the exit code."""
+    try:
+        return _do(root, action, json.loads((root / "runs" / run / "order.json").read_text()))
+    except Exception as error:  # whatever it is, the user sits at another machine and has to be told
+        bootstrap.answer(bootstrap.failure(error, root))
+        return 1
+
+
+def _do(root: Path, action: str, order: Order) -> int:
+    """The exit code of an action: of `run` the program's, whose error is kept for `fetch`: its streams are its own."""
     folder = root / "runs" / order["run"]
     if action == "run":
         return _kept(root, folder, order)
@@ -169,3 +179,7 @@ def _forget(root: Path, folder: Path) -> None:
     for old in engines[_KEPT_ENGINES:]:
         if time.time() - old.stat().st_mtime > _DAY:
             shutil.rmtree(old, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

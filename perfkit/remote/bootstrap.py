@@ -3,7 +3,7 @@
     python bootstrap.py ACTION [ARGUMENT]
 
 An answer is a line `MARK` and a line of JSON, after whatever a shell printed before; a failure is `{"error", "hint"}`.
-This file receives; the other actions are those of `perfkit.remote.agent`, from the perfkit that was received.
+This file receives; for other actions the perfkit that was received takes over this process (agent.py).
 
 Beside this file lie: engine/ (perfkit, a folder a version), env/ (the environments that run it), work/ (the users'
 files, a folder for each of theirs) and runs/ (a folder a run, until it has been brought back).
@@ -15,7 +15,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import importlib
 import json
 import os
 import shutil
@@ -164,6 +163,12 @@ def answer(content: Any) -> None:
     sys.stdout.flush()
 
 
+# What was received, as a program: its folder is looked through first, and no program that it starts looks there.
+_AGENT = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('perfkit.remote.agent', None, '__main__')"
+)
+
+
 def failure(error: Exception, root: Path) -> dict[str, str]:
     """The answer that tells of an error."""
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -184,9 +189,8 @@ def main(action: str, argument: str = "") -> int:
             answer(receive(root, sys.stdin.buffer))
         else:
             order = json.loads((root / "runs" / argument / "order.json").read_text())
-            sys.path.insert(0, str(root / "engine" / order["engine"]))
-            agent = importlib.import_module("perfkit.remote.agent")  # of the perfkit that was received
-            return int(agent.main(root, action, order))
+            engine = root / "engine" / order["engine"]
+            os.execv(sys.executable, [sys.executable, "-P", "-c", _AGENT, str(engine), str(root), action, argument])
     except Exception as error:  # whatever it is, the user sits at another machine and has to be told
         answer(failure(error, root))
         return 1

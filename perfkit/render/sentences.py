@@ -36,6 +36,7 @@ def settings(report: Report) -> str:
     if report.world:
         parts.append(f"{report.world.ranks} ranks, {report.world.parallel} over {report.world.backend}")
     parts.append(f"{s.allocator} allocator" if s.device == "cpu" else "")
+    parts.append("" if s.cuda_graphs == "default" else f"CUDA graphs: {s.cuda_graphs}")
     parts.append(f"{units.text(float(w.parameters), '')} parameters")
     return clean(" · ".join(p for p in parts if p), SENTENCE)
 

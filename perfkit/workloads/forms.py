@@ -28,22 +28,26 @@ def placed(batch: Any, device: str, dtype: torch.dtype) -> Batch:
     """
     import torch
 
-    def moved(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.to(device, dtype if value.is_floating_point() else value.dtype)
-        if isinstance(value, Mapping):
-            return {key: moved(one) for key, one in value.items()}
-        if isinstance(value, tuple | list):
-            parts = [moved(one) for one in value]
-            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-        return value
-
     if not isinstance(batch, torch.Tensor | tuple | list | Mapping):
         kind = type(batch).__name__
         raise InputError(
             f"The workload's batch is of type {kind}.", "Return a tensor, a tuple or a mapping of tensors."
         )
-    return moved(batch)
+    return mapped(batch, lambda tensor: tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype))
+
+
+def mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """`value` with what `change` gives in the place of each tensor in it; what else lies in it stays as it is."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: mapped(one, change) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        parts = [mapped(one, change) for one in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
 
 
 def share(batch: Any, rank: int, ranks: int, samples: int) -> Any:
@@ -51,24 +55,17 @@ def share(batch: Any, rank: int, ranks: int, samples: int) -> Any:
 
     Raises `InputError` where the ranks do not divide the samples, or no tensor has so many rows.
     """
-    import torch
-
     each, rest = divmod(samples, ranks)
     divided = 0
 
-    def part(value: Any) -> Any:
+    def part(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal divided
-        if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == samples:
-            divided += 1
-            return value[rank * each : (rank + 1) * each].contiguous()
-        if isinstance(value, Mapping):
-            return {key: part(one) for key, one in value.items()}
-        if isinstance(value, tuple | list):
-            parts = [part(one) for one in value]
-            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-        return value
+        if not tensor.dim() or tensor.shape[0] != samples:
+            return tensor
+        divided += 1
+        return tensor[rank * each : (rank + 1) * each].contiguous()
 
-    found = part(batch)
+    found = mapped(batch, part)
     if rest or not divided:
         raise InputError(
             f"{ranks} ranks cannot divide the workload's batch of {samples} samples.",
@@ -134,7 +131,7 @@ def normal(outputs: Any) -> Outputs:
 
     Where some hold floating-point numbers, these alone: whole numbers are indices and masks made of them.
     """
-    found = dict(_tensors(outputs, ""))
+    found = dict(tensors(outputs))
     numbers = {name: t for name, t in found.items() if t.is_floating_point() or t.is_complex()} or found
     numbers = {name: t.detach() if t.requires_grad else t for name, t in numbers.items()}
     return next(iter(numbers.values())) if len(numbers) == 1 else numbers
@@ -167,7 +164,8 @@ def _by_name(result: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _tensors(value: Any, place: str) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors(value: Any, place: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in `value` with their places ("logits", "0.hidden"), in the order in which `mapped` meets them."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -180,4 +178,4 @@ def _tensors(value: Any, place: str) -> Iterator[tuple[str, torch.Tensor]]:
     else:
         parts = ()
     for name, part in parts:
-        yield from _tensors(part, f"{place}.{name}" if place else str(name))
+        yield from tensors(part, f"{place}.{name}" if place else str(name))

@@ -15,6 +15,7 @@ from perfkit.workloads.interface import Workload
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 OPTIMIZERS = ("default", "foreach", "fused")
 ALLOCATORS = ("default", "keep")
+CUDA_GRAPHS = ("default", "all", "none")
 PROFILERS = ("torch", "ncu", "nsys", "none")
 
 _AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1,
@@ -74,10 +75,10 @@ def _overrides(workload: Workload, preset: str, given: Mapping[str, Any]) -> dic
 def _check_names(workload: Workload, settings: Settings) -> None:
     choices = {
         "dtype": DTYPES, "optimizer": OPTIMIZERS, "compile mode": COMPILE_MODES, "profiler": PROFILERS,
-        "allocator": ALLOCATORS,
+        "allocator": ALLOCATORS, "CUDA graphs": CUDA_GRAPHS,
     }  # fmt: skip
     for what, known in choices.items():
-        value = getattr(settings, what.replace(" ", "_"))
+        value = getattr(settings, what.replace(" ", "_").lower())
         if value not in known:
             raise unknown(what, value, known)
     if settings.variant and settings.variant not in workload.variants:
@@ -132,6 +133,10 @@ def _check_device(settings: Settings) -> None:
         if settings.allocator != "default":
             raise UsageError("--allocator is of CPU tensors; a GPU's allocator keeps what is freed.", "Leave it out.")
         _check_gpu(int(index or 0), settings.dtype)
+    elif settings.cuda_graphs == "all":
+        raise UsageError(
+            "--cuda-graphs all needs a GPU; the device is the CPU.", "Leave it out, or give --device cuda."
+        )
     elif settings.dtype == "tf32":
         raise UsageError(
             "--dtype tf32 needs a CUDA GPU of compute capability 8.0 or newer; the device is the CPU.",

@@ -9,7 +9,7 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
-from perfkit.analysis.roofline.withheld import TOO_SMALL, UNCOUNTED
+from perfkit.analysis.roofline.withheld import EXCHANGED, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.timeline.lanes import timeline
 from tests.analysis import profiles
 from tests.analysis.examples import ceilings
@@ -67,6 +67,16 @@ def test_memory_alone_judges_only_what_it_explains(busy: float | None, nanosecon
     facts = {"kernels": [{"busy": {} if busy is None else {"sm": busy}}]}
     row = {"flop_vector_fp32": None, "flop_origin": "absent", "duration_ns": nanoseconds}
     assert report(row, facts=facts).kernels[0].withheld == why
+
+
+@pytest.mark.parametrize("kind", ["gpu_kernel", "cpu_op"])
+def test_memory_judges_no_collective(kind: str) -> None:
+    """Its bytes are known, and pass through another roof; a short one is no small kernel either."""
+    exchange = {"family": "collective", "kind": kind}
+    made = report({"kind": kind}, exchange, {**exchange, "duration_ns": 4000.0})
+    assert {g.key: g.withheld for g in made.kernels} == {"k0": "", "k1": EXCHANGED, "k2": EXCHANGED}
+    assert [(w.why, w.count, w.time_ns) for w in made.withheld] == [(EXCHANGED, 2, 204e3)]
+    assert made.efficiency == pytest.approx(0.5) and made.headroom_ns == pytest.approx(100e3)
 
 
 def test_no_known_work_is_no_roof() -> None:

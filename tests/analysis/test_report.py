@@ -77,6 +77,16 @@ def test_the_command_that_a_run_names_asks_for_the_same_work() -> None:
     )
 
 
+def test_processes_of_one_program_are_no_sides_of_a_comparison() -> None:
+    source = run(backend("program", 100), backend("program-rank1", 110))
+    for process in source.manifest.backends:
+        process.own = True
+    assert analyse(source).verdict[0] == (
+        "In this run a step took 100.0 ms in program and 110.0 ms in program-rank1. The traces of its ranks, given to "
+        "`perfkit report` together, tell who waits for whom."
+    )
+
+
 def test_the_verdict_says_where_the_time_goes_and_what_bounds_it() -> None:
     verdict = analyse(run(backend("eager", 100))).verdict
     assert verdict[1] == (

@@ -27,7 +27,7 @@ def library_everywhere(monkeypatch):
         return own(dy, q, k, v, y, lse, 0.0, True, scale=scale)
 
     operators = library_attention.Operators("the CPU's", forward, backward)
-    monkeypatch.setattr(library_attention, "CUDNN", operators)
+    monkeypatch.setattr(library_attention, "OPERATORS", (operators,))
     monkeypatch.setattr(fastest_attention, "measured", lambda q: {fastest_attention.OWN: 2e5, operators.name: 1e5})
 
 
@@ -151,7 +151,7 @@ def test_attention_is_measured_once_for_a_shape(measurements, library_everywhere
 
 @pytest.mark.parametrize("fault", ["wrong", "refused"])
 def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(measurements, library_everywhere, monkeypatch, fault):
-    right = library_attention.CUDNN
+    (right,) = library_attention.OPERATORS
 
     def forward(q, k, v, scale):
         if fault == "refused":
@@ -159,7 +159,38 @@ def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(measurements, li
         y, lse = right.forward(q, k, v, scale)
         return 1.2 * y, lse
 
-    monkeypatch.setattr(library_attention, "CUDNN", library_attention.Operators("cuDNN", forward, right.backward))
+    wrong = library_attention.Operators("cuDNN", forward, right.backward)
+    monkeypatch.setattr(library_attention, "OPERATORS", (wrong, right))
     times = MEASURED(torch.empty(1, 2, 9, 16))
-    assert list(times) == [fastest_attention.OWN]
-    assert "PyTorch's cuDNN operator gives no right result here" in fastest_attention.note(times)
+    assert list(times) == [fastest_attention.OWN, right.name]
+    assert "; cuDNN gives no right result here." in fastest_attention.note(times)
+
+
+def test_thunder_llmc_takes_the_fastest_attention(gpt2, library_everywhere, monkeypatch):
+    """PyTorch's operator, then the catalog's kernel; the trace names the way, and the report says what was measured."""
+    from perfkit.backends import thunder_support
+
+    thunder_support.load()
+    get("thunder-llmc").load(settings(gpt2))
+    from thunder.core import dtypes
+
+    from perfkit.backends.thunder_executor import attention as claimed
+
+    monkeypatch.setattr(claimed, "DEVICES", ("cpu",))
+    monkeypatch.setattr(claimed, "_SIXTEEN_BITS", (dtypes.float32,))
+    (library,) = library_attention.OPERATORS
+    for times in ({fastest_attention.OWN: 2e5, library.name: 1e5}, {fastest_attention.OWN: 1e5, library.name: 2e5}):
+        monkeypatch.setattr(claimed, "_measured", {})
+        monkeypatch.setattr(fastest_attention, "measured", lambda q, times=times: times)
+        given = settings(gpt2, variant="sdpa")
+        eager, program = (get(name).prepare(gpt2, gpt2.build(given), given) for name in ("eager", "thunder-llmc"))
+        for step in range(2):
+            data = [gpt2.batch(given, step)]
+            (expected, _), (outputs, _) = eager.train_step(data), program.train_step(data)
+            assert far(outputs, expected) < 1e-4
+            gradients = eager.gradients()
+            assert max(far(program.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+        called = {symbol.name: symbol.count for symbol in program.symbols()}
+        assert called["attention_forward"] == called["attention_backward"] == 2
+        assert f"'{min(times, key=times.get)}'".replace("'", '"') in program.generated().replace("'", '"')
+        assert fastest_attention.note(times) in program.warnings()

@@ -110,12 +110,23 @@ def test_on_a_python_that_thunder_does_not_support(monkeypatch):
     )
 
 
-def test_an_import_that_fails_is_one_sentence(monkeypatch, bench):
+def test_an_import_that_fails_is_one_sentence(monkeypatch, bench, tmp_path):
+    """It is tried until it succeeds, and not again with the same versions: it takes seconds."""
+    tried = []
+
     def broken():
+        tried.append(1)
         raise Unavailable("lightning-thunder cannot be imported with torch 9.9: AttributeError: no such thing.")
 
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(thunder_support, "load", broken)
-    assert backends.get("thunder").unavailable(bench().settings).startswith("lightning-thunder cannot be imported")
+    backend, settings = backends.get("thunder"), bench().settings
+    for _ in range(2):
+        assert backend.unavailable(settings).startswith("lightning-thunder cannot be imported")
+    assert len(tried) == 2
+    monkeypatch.setattr(thunder_support, "load", lambda: tried.append(1))
+    assert [backend.unavailable(settings) for _ in range(2)] == [None, None]
+    assert len(tried) == 3
 
 
 def test_a_broken_package_becomes_unavailable(monkeypatch, tmp_path):

@@ -9,10 +9,15 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
+import msgspec
 import pytest
 
-from perfkit.capture.session import Session, _Member, _shares
+from perfkit import hardware
+from perfkit.capture.child import Child
+from perfkit.capture.members import Member, together
+from perfkit.capture.session import Session, _shares
 from perfkit.errors import OutOfMemory, RunFailed, UsageError
 from perfkit.run_folder import BackendRun, Settings, read_manifest
 from perfkit.table import KernelTable
@@ -223,11 +228,63 @@ def test_a_backend_that_finds_no_memory_beside_the_others_is_tried_again_alone(t
     assert any("timed apart" in warning for warning in twin.warnings)
 
 
-@pytest.mark.parametrize(("device", "waves"), [("cpu", [["eager"], ["a"], ["b"]]), ("cuda", [["eager"], ["a", "b"]])])
-def test_backends_prepare_together_beside_a_gpu_and_one_by_one_on_a_cpu(tmp_path, device, waves):
+@pytest.mark.parametrize(
+    ("device", "share", "waves"),
+    [
+        ("cpu", 1.0, [["eager"], ["a"], ["b"]]),
+        ("cuda", 0.3, [["eager"], ["a", "b"]]),
+        ("cuda", 0.1, [["eager", "a", "b"]]),
+    ],
+)
+def test_backends_prepare_together_beside_a_gpu_and_one_by_one_on_a_cpu(tmp_path, device, share, waves):
     session = Session(settings(device=device), {"a": "a", "b": "b"}, tmp_path / "run")
     members = [SimpleNamespace(name=name) for name in ("eager", "a", "b")]
-    assert [[m.name for m in wave] for wave in session._waves(members)] == waves
+    assert [[m.name for m in wave] for wave in session._waves(members, share)] == waves
+
+
+class Recorded(Child):
+    """A worker process on the CPU that notes what it is asked for, as one on a GPU would be."""
+
+    told: ClassVar[list[tuple[str, str]]] = []
+
+    def begin(self, command, **arguments):
+        self.told.append((self.name, command))
+        if command in ("prepare", "load"):
+            arguments["settings"] = msgspec.structs.replace(arguments["settings"], device="cpu")
+        super().begin(command, **arguments)
+
+    def close(self):
+        self.told.append((self.name, "close"))
+        super().close()
+
+
+@pytest.mark.parametrize("memory", ["roomy", "scarce"])
+def test_beside_a_gpu_processes_load_while_the_reference_runs(tmp_path, monkeypatch, memory):
+    """Where memory holds only one at a time, those that were started are let go until it is their turn."""
+    from perfkit.capture import session as module
+
+    monkeypatch.setattr(Recorded, "told", [])
+
+    def started(name, settings, log, environment, say, *_):
+        return Recorded(name, log, environment, say)
+
+    monkeypatch.setattr(module, "processes", started)
+    ceilings = hardware.load_or_measure("cpu")
+    monkeypatch.setattr(module.hardware, "load_or_measure", lambda device, progress: ceilings)
+    monkeypatch.setattr(module.memory, "available_bytes", lambda: 1e12 if memory == "roomy" else 1e9)
+    given = msgspec.structs.replace(settings(profiler="none"), device="cuda")
+    Session(given, {"eager": "eager", "compile": "compile"}, tmp_path / "run").run()
+    run = read_manifest(tmp_path / "run")
+    assert [(b.name, b.status, len(b.samples_ns)) for b in run.backends] == [("eager", "ok", 6), ("compile", "ok", 6)]
+    told = Recorded.told
+    assert told[:3] == [("eager", "load"), ("compile", "load"), ("reference", "prepare")]
+    loads = [told.index((name, "load")) for name in ("eager", "compile")]
+    prepares = [told.index((name, "prepare")) for name in ("eager", "compile")]
+    closes = [told.index((name, "close")) for name in ("eager", "compile")]
+    if memory == "roomy":
+        assert max(loads) < min(prepares) < max(prepares) < min(closes)
+    else:
+        assert max(loads) < max(closes) < min(prepares), "no process waits in memory that another one needs"
 
 
 def test_members_of_a_wave_work_at_the_same_time_and_a_failure_is_one_members_own(tmp_path):
@@ -248,10 +305,9 @@ def test_members_of_a_wave_work_at_the_same_time_and_a_failure_is_one_members_ow
         def close(self):
             told.append((self.name, "closed"))
 
-    session = Session(settings(), {}, tmp_path / "run")
-    members = [_Member(BackendRun(name=name), tmp_path, Told(name)) for name in "abc"]
+    members = [Member(BackendRun(name=name), tmp_path, Told(name)) for name in "abc"]
     kept = []
-    session._together(members, "prepare", lambda m: {}, lambda m, result: kept.append(result))
-    session._together(members, "first_steps", lambda m: {}, lambda m, result: kept.append(result))
+    together(members, "prepare", lambda m: {}, lambda m, result: kept.append(result))
+    together(members, "first_steps", lambda m: {}, lambda m, result: kept.append(result))
     assert told == [(n, "prepare") for n in "abc"] + [("b", "closed")] + [(n, "first_steps") for n in "ac"]
     assert kept == ["a", "c", "a", "c"] and members[1].crowded and members[1].record.status == "failed"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfkit.capture.session import Session
-from perfkit.cli.parts import shown
+from perfkit.cli.parts import program, shown
 from perfkit.compare import recording
 from perfkit.compare.launching import Program
 from perfkit.compare.stopping import Plan
@@ -37,11 +37,36 @@ def test_in_a_pipe_each_stage_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     assert stages(capsys.readouterr().err) == ["eager: timing", "llmc: timing", "eager: profiling"]
 
 
-def test_on_a_terminal_one_line_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+KERNELS = [f"profiling under ncu · kernel {number} of about 2, gemm: 50%" for number in (1, 2)]
+
+
+def test_a_capture_in_a_pipe_says_a_line_a_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    with program.said() as say:
+        for what in ("reading the trace", *KERNELS, "reading the report"):
+            say("program", what)
+    assert capsys.readouterr().err.splitlines() == [
+        "perfkit: program: reading the trace", "perfkit: program: profiling under ncu",
+        "perfkit: program: reading the report",
+    ]  # fmt: skip
+
+
+def test_a_capture_on_a_terminal_draws_how_far_it_is_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with program.said() as say:
+        for what in ("reading the trace", *KERNELS, "reading the report", *KERNELS[:1]):
+            say("program", what)
+    drawn = [f"\r\033[Kperfkit: program: {what}" for what in KERNELS]
+    assert terminal.getvalue() == (
+        f"perfkit: program: reading the trace\n{''.join(drawn)}\nperfkit: program: reading the report\n{drawn[0]}\n"
+    )
+
+
+def test_on_a_terminal_one_line_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     for variable in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):

@@ -110,6 +110,11 @@ def test_names_have_one_spelling() -> None:
         ("void rotary_forward_v2<float, 4>", "elementwise"), ("void embedding_forward_v2<float, 4, 4>", "embedding"),
         ("void fused_classifier_kernel5", "loss"), ("graph_0_cpp_fused_native_layer_norm_gelu_1", "normalization"),
         ("permute_kernel", "copy"), ("whatever", "other"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", "attention"),
+        ("void cudnn::fusion::convert_dq_to_16bits<true>(void const*, void*)", "attention"),
+        ("void convertFp16ToFp32(__half const*, float*)", "copy"), ("implicit_convolve_sgemm", "convolution"),
+        ("triton_poi_fused_add_convert_element_type_3", "elementwise"),
+        ("cudnn::cnn::conv2d_grouped_direct_kernel<float>", "convolution"),
     ],
 )  # fmt: skip
 def test_families_of_kernel_names(name: str, family: str) -> None:

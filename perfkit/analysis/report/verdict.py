@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit import units
 from perfkit.analysis.report import speed
 from perfkit.analysis.results import BackendReport, Group, Interval
-from perfkit.analysis.roofline.withheld import TOO_SMALL, UNCOUNTED
+from perfkit.analysis.roofline.withheld import EXCHANGED, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest, Settings
@@ -89,7 +89,7 @@ def _wrong(report: BackendReport) -> str:
 _PLAIN = {
     "variant": "", "device": "cpu", "dtype": "fp32", "grad_accumulation": 1, "optimizer": "default",
     "compile_mode": "default", "weights": "random", "config": "", "data": "synthetic",
-    "allocator": "default",
+    "allocator": "default", "cuda_graphs": "default",
 }  # fmt: skip
 
 
@@ -104,6 +104,10 @@ def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], setti
     took = listed([f"{units.text(step.value, 'ns')} in {name}" for name, step in steps])
     if settings.ranks > 1:
         return [f"In this run a step of {settings.ranks} ranks took {took}."]
+    if any(run.own for run in order):  # processes of one program: no sides of a comparison
+        ranks = any("-rank" in name for name, _ in steps)
+        more = " The traces of its ranks, given to `perfkit report` together, tell who waits for whom." if ranks else ""
+        return [f"In this run a step took {took}.{more}"]
     if settings.generate:  # `perfkit compare` measures no such steps
         return [f"In this run a step took {took}."]
     return [f"In this run a step took {took}. Whether the difference holds: `{_command(order, settings)}`."]
@@ -209,6 +213,7 @@ def _headroom(report: BackendReport) -> str:
 _WHY = {
     TOO_SMALL: "too small to judge (under 5 µs, or less than one wave of blocks)",
     UNCOUNTED: "not judged: the profile does not hold the arithmetic, and memory does not explain the time",
+    EXCHANGED: "not judged: a collective's roof is the link between the ranks, and its time holds waiting for them",
 }
 
 

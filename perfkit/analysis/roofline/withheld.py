@@ -1,7 +1,9 @@
 """Which rows are judged by their roof, and which cannot be.
 
-Two kinds of row on a GPU have a roof by the formula that says nothing about them:
+Three kinds of row have a roof by the formula that says nothing about them, the last two on a GPU alone:
 
+    exchanged   a collective: its roof is the link between the ranks, and its time holds waiting for the others. Reports
+                of ranks judge it (`perfkit.ranks`)
     too small   under 5 µs, or less than one wave of blocks: launch, ramp and tail are most of its time. Blocks for most
                 of the multiprocessors are a wave: that many a persistent kernel launches, a library's product for one
     uncounted   counters saw its DRAM traffic, nobody counted its arithmetic, and what else is known does not show
@@ -32,8 +34,8 @@ FULL = 0.75  # of the multiprocessors: so many blocks occupy the GPU, however ma
 BUSY = 0.6  # of its peak: a level that is this busy is what a kernel uses, not what it waits for (NVIDIA's own line)
 PRODUCTS = 0.05  # of the cycles: matrix units that were active so much did products (vector arithmetic reads up to 3 %)
 BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
-TOO_SMALL, UNCOUNTED = "too small", "work not counted"
-WITHHELD = (TOO_SMALL, UNCOUNTED)
+TOO_SMALL, UNCOUNTED, EXCHANGED = "too small", "work not counted", "between ranks"
+WITHHELD = (TOO_SMALL, UNCOUNTED, EXCHANGED)
 
 
 def judge_rows(
@@ -41,9 +43,10 @@ def judge_rows(
 ) -> tuple[Judged, dict[str, Booleans]]:
     """The rows judged by the ceilings that the profile holds, else by `ceilings`; and by why, which are withheld."""
     judged = judge(frame, StoredCeilings.of(facts, frame) or ceilings)
-    small = too_small(frame, multiprocessors(facts))
-    uncounted = ~small & (_uncounted(frame, judged, facts) | (_on_gpu(frame) & (judged.roof == 0)))
-    withheld = small | uncounted
+    exchanged = (frame["family"] == "collective").to_numpy(bool, na_value=False)
+    small = ~exchanged & too_small(frame, multiprocessors(facts))
+    uncounted = ~exchanged & ~small & (_uncounted(frame, judged, facts) | (_on_gpu(frame) & (judged.roof == 0)))
+    withheld = exchanged | small | uncounted
     if withheld.any():
         judged = dataclasses.replace(
             judged,
@@ -53,7 +56,7 @@ def judge_rows(
             above=judged.above & ~withheld,
             helped=judged.helped & ~withheld,
         )
-    return judged, {TOO_SMALL: small, UNCOUNTED: uncounted}
+    return judged, {TOO_SMALL: small, UNCOUNTED: uncounted, EXCHANGED: exchanged}
 
 
 def too_small(frame: pd.DataFrame, multiprocessors: int | None = None) -> Booleans:

@@ -17,6 +17,8 @@ Besides (`library`): linear layers, gradients of embeddings and sums of 16-bit n
 that costs less: on the CPU products into memory on huge pages, on a GPU a long vocabulary padded; a bias's gradient is
 perfkit::bias_gradient.
 
+Causal attention in 16 bits on a GPU (`attention`) is the fastest of PyTorch's operators and perfkit::flash_attention.
+
 Cross entropy (`losses`) reads logits in their own precision, in the rows that the head's product made.
 
 Each kernel is a symbol of its own in the executed trace, called as `torch.ops.perfkit.NAME`, so that it shows in the
@@ -38,7 +40,7 @@ from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
 
 from perfkit import functional
-from perfkit.backends.thunder_executor import library, linear_loss, losses, transposed
+from perfkit.backends.thunder_executor import attention, library, linear_loss, losses, transposed
 from perfkit.backends.thunder_executor.registry import (
     KERNELS,
     NAME,
@@ -50,7 +52,7 @@ from perfkit.backends.thunder_executor.registry import (
     use_catalog,
 )
 
-__all__ = ["KERNELS", "NAME", "executor", "library", "linear_loss", "losses", "transposed", "use_catalog"]
+__all__ = ["KERNELS", "NAME", "attention", "executor", "library", "linear_loss", "losses", "transposed", "use_catalog"]
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------

@@ -52,6 +52,13 @@ Allocator = Annotated[
     ),
 ]
 Inference = Annotated[bool, typer.Option("--inference", help="Forward only, no gradients.", rich_help_panel=WORK)]
+CudaGraphs = Annotated[
+    str,
+    typer.Option(
+        help="Backends that replay their steps on a GPU: default (llmc and thunder-llmc), all but compile, or none.",
+        rich_help_panel=WORK,
+    ),
+]
 CompileMode = Annotated[
     str, typer.Option(help="Mode of torch.compile: default, reduce-overhead, max-autotune.", rich_help_panel=WORK)
 ]

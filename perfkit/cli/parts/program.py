@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,8 @@ def capture(
 
     folder = out or _folder(command)
     started = program.Program(list(command), order, folder, backend, overwrite, counters)
-    code, problem = program.capture(started, _say)
+    with said() as say:
+        code, problem = program.capture(started, say)
     if problem is not None:
         shown.complain(str(problem))
         return code or problem.exit_code
@@ -75,10 +78,32 @@ def _report(folder: Path, limit: int | None) -> bool:
     return shown.complain_of_profiles(report)
 
 
-def _say(who: str, what: str) -> None:
-    import sys
+@contextlib.contextmanager
+def said() -> Iterator[Callable[[str, str], None]]:
+    """A function `(who, what)` that says on stderr what is being done: a line a stage, on a terminal how far it is too.
 
-    print(f"perfkit: {who}: {what}", file=sys.stderr, flush=True)
+    Nothing is drawn while nothing is said: the terminal is the program's.
+    """
+    from perfkit.cli.parts.shown import FURTHER
+
+    begun: set[str] = set()
+    live = sys.stderr.isatty()
+    drawn = False
+
+    def say(who: str, what: str) -> None:
+        nonlocal drawn
+        stage = f"{who}: {what.partition(FURTHER)[0]}"
+        if live and FURTHER in what:
+            print(f"\r\033[Kperfkit: {who}: {what}", end="", file=sys.stderr, flush=True)
+            drawn = True
+        elif stage not in begun:
+            print("\n" * drawn + f"perfkit: {stage}", file=sys.stderr, flush=True)
+            drawn = False
+        begun.add(stage)
+
+    yield say
+    if drawn:
+        print(file=sys.stderr)
 
 
 def _folder(command: Sequence[str]) -> Path:

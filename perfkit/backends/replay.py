@@ -1,0 +1,124 @@
+"""Forward and backward of an autograd program as CUDA graphs: launched once as they are, captured, then replayed.
+
+The step that the capture of PyTorch's own manual describes: a batch is copied to where the graph reads it, the replay
+leaves gradients where the graph put them, and the optimizer steps outside of it. Only batches of the first one's form
+(shapes, precisions, and values that are no tensors) are replayed. While a profiler or a tool listens nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfkit import ranges
+from perfkit.workloads import forms
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfkit.backends.interface import AutogradProgram
+    from perfkit.raw.graphs import Graphs
+    from perfkit.run_folder import Settings
+    from perfkit.workloads.interface import Batch
+
+REPLAYS = (
+    "The timed steps replay forward and backward as CUDA graphs; the profiled ones launch the same kernels one by one, "
+    "and what that takes longer is part of the profiler's overhead."
+)
+_LONGEST = 200  # characters of PyTorch's message in a sentence
+
+
+class NotCaptured(Exception):
+    """What a step does cannot be captured; the message says why."""
+
+
+def asked(settings: Settings, usual: bool | None) -> bool:
+    """Whether steps are to be replayed: `usual` says whether the backend does so by itself, None that it never can."""
+    possible = settings.device.startswith("cuda") and settings.ranks == 1 and not settings.generate
+    wanted = usual if settings.cuda_graphs == "default" else settings.cuda_graphs == "all"
+    return bool(possible and wanted and usual is not None)
+
+
+def add(program: AutogradProgram, settings: Settings) -> None:
+    """Let `program` replay its steps where that is asked for; a workload's own step does what it likes, and is not."""
+    if asked(settings, program.replays) and not program.workload.has("step"):
+        program.replay = Replay(list(program.model.parameters()))
+
+
+class Replay:
+    """Replays what a program does with a batch, for the parameters whose gradients it leaves."""
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], make: Callable[[], Graphs] | None = None) -> None:
+        self._parameters = list(parameters)
+        self._make = make or _graphs
+        self._graphs: Graphs | None = None
+        self._form = ""  # of the first batch, whose first step runs as it is
+        self._refused = ""
+        self._replayed = False
+        self._fresh = False  # whether something was replayed since there was a look at what the graphs hold
+
+    def warnings(self) -> list[str]:
+        """What a report says of it."""
+        if self._refused:
+            return [f"The step could not be captured as CUDA graphs, and runs without: {self._refused}"]
+        return [REPLAYS] if self._replayed else []
+
+    def ready(self, batches: Sequence[Batch]) -> bool:
+        """Whether the step of these batches is to be replayed."""
+        if ranges.listening():
+            self._make_room()
+            return False
+        found = {_form(batch) for batch in batches}
+        if not self._form:
+            self._form = min(found)
+            return False
+        return not self._refused and found == {self._form}
+
+    def run(self, part: str, batch: Batch, run: Callable[[Batch], Any]) -> Any:
+        """What `run(batch)` gives, by its graph, with the gradients that it leaves; the same tensors at each replay.
+
+        Raises `NotCaptured` where `run` cannot be captured; no later step is ready then.
+        """
+        self._graphs = self._graphs or self._make()
+        tensors = iter(self._graphs.inputs([tensor for _, tensor in forms.tensors(batch)]))
+        given = forms.mapped(batch, lambda _: next(tensors))
+        try:
+            result, gradients = self._graphs.run(part, lambda: (run(given), [p.grad for p in self._parameters]))
+        except RuntimeError as error:  # of PyTorch, for want of memory too
+            self._refused = _cause(error)
+            self._graphs = None
+            raise NotCaptured(self._refused) from error
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._replayed = self._fresh = True
+        return result
+
+    def _make_room(self) -> None:
+        """Forget the graphs where what they hold is more than the GPU has left for steps without them."""
+        if self._graphs is None or not self._fresh:
+            return
+        self._fresh = False
+        import torch
+
+        if self._graphs.held > torch.cuda.mem_get_info()[0]:
+            self._graphs = None
+            for parameter in self._parameters:
+                parameter.grad = None
+
+
+def _cause(error: BaseException) -> str:
+    """What PyTorch said first: that a capture has failed is all that it says when that one ends."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    text = str(error).split("\n", 1)[0]
+    return f"{text.rstrip('.')}." if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} …"
+
+
+def _form(batch: Batch) -> str:
+    return repr(forms.mapped(batch, lambda tensor: (tuple(tensor.shape), tensor.dtype)))
+
+
+def _graphs() -> Graphs:
+    from perfkit.raw.graphs import Graphs
+
+    return Graphs(ran=True)
