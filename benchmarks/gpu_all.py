@@ -4,11 +4,11 @@
     python benchmarks/gpu_all.py --show
 
 Ceilings, every CUDA and Triton kernel against fp64 and against PyTorch's own, compute-sanitizer, GPT-2 and DLRM on
-every backend and in each precision, Llama, CUDA graphs, hardware counters, and what happens when memory runs out or a user
-lacks rights (this last job needs root). A job's output and report are kept in --out. What came of each job (commit,
-GPU, the rows of its table, its last lines) goes to `gpu-all.json` beside this file, which is committed: a job that
-ended as it should is not run again, on this machine or on the next. --budget starts no job that is expected to end
-later than that (a job knows roughly how long it takes on an H200). --show prints what is there as Markdown tables:
+every backend and in each precision, Llama, CUDA graphs, hardware counters, and what happens when memory runs out or a
+user lacks rights (this last job needs root). A job's output and report are kept in --out. What came of each job
+(commit, GPU, the rows of its table, its last lines) goes to `gpu-all.json` beside this file, which is committed: a job
+that ended as it should is not run again, on this machine or on the next. --budget starts no job that is expected to
+end later than that (a job knows roughly how long it takes on an H200). --show prints what is there as Markdown tables:
 they are those of docs/benchmarks.md. Exit code 1 when a job ended otherwise than it should.
 
 --gpus 0,1,2,3 works on so many GPUs at once: a job has one GPU, its own ceilings and kernels, and an even share of the
