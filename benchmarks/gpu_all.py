@@ -99,7 +99,7 @@ JOBS = [
         "eager"),
     run("lora", 1.2, "lora", "--preset", "main", "--backend", "eager,compile,thunder,triton", "--skip-unavailable"),
     llama("kernels,head", 2.5),
-    llama("train", 4.5, "--backend", "compile,thunder-llmc,llmc"),
+    llama("train", 4.5),
     llama("decode", 4),
     Job("sweep", [*PERFKIT, "sweep", "mlp", "--dim", "width=1024,2048,4096,8192", "--backend", "eager,compile",
                   "--device", "cuda", "--out", "{work}/sweep"], 2.5),

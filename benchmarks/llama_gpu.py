@@ -1,6 +1,6 @@
 """Llama on a GPU against what it has to reach: kernels, a training step, and decoding.
 
-    python benchmarks/llama_gpu.py [--preset 1b] [--only kernels,head,train,decode] [--json FILE]
+    python benchmarks/llama_gpu.py [--preset 1b] [--only kernels,head,train,decode] [--json FILE] [--limit SECONDS]
     python benchmarks/llama_gpu.py --preset tiny --device cpu --dtype fp32     whether it works, without a GPU
 
 Kernels: the fastest of ours at the sizes that Liger shows (RMSNorm with C = 16384, rotary with T = 8192, cross entropy
@@ -8,8 +8,13 @@ with V = 131072), with a cold cache: over PyTorch as models write it, which the 
 bench`), over PyTorch's own operator beside it, and its bandwidth as a share of a large copy's. Head: the head with its
 cross entropy, forward and backward, at 32768 rows of Llama 3.2's sizes, by chunks against PyTorch with whole logits
 (which models convert to fp32): peak memory, and time against the faster of with and without the conversion. Train: a
-step of B = 8, T = 2048 on each backend. Decode: one sequence, against reading weights and cache once a token. A line
-says what was found, what is asked, and whether it is reached. Exit code 1: something is not reached, or wrong.
+step of B = 8, T = 2048. Decode: one sequence, against reading weights and cache once a token. A line says what was
+found, what is asked, and whether it is reached. Exit code 1: something is not reached, wrong, or failed.
+
+A session on a GPU is short. Train and decode run the backends that their goals name, and time them without a profile
+(--profile torch makes one); --backend chooses others, --out keeps the runs. Thunder needs minutes to trace a model for
+decoding, so that it has to be asked for: --only decode --backend compile,kernels,thunder. Figures are printed, and
+written to --json, as they come: a part that fails, or is ended by --limit, leaves those before it.
 """
 
 from __future__ import annotations
@@ -20,14 +25,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
-BACKENDS = "eager,compile,thunder,thunder-llmc,kernels,triton,llmc"
+TRAIN, DECODE = "compile,thunder-llmc,llmc", "compile,kernels"  # eager checks them, named or not
 KERNELS = {  # sizes, and how many times the speed of PyTorch as models write it is asked
     "rmsnorm_forward": ("B=1,T=2048,C=16384", 8.0),
     "rmsnorm_backward": ("B=1,T=2048,C=16384", 8.0),
@@ -63,36 +68,69 @@ class Goal:
 
 
 def main() -> int:
-    """Measure what `--only` names; 1 when something is missed or wrong."""
+    """Measure what `--only` names; 1 when something is missed, wrong or failed."""
+    options = parsed()
+    found: list[tuple[str, Goal]] = []
+    failed = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for part in options.only:
+            say(f"{part} begins, {time.monotonic() - options.began:.0f} s after the start")
+            try:
+                for goal in PARTS[part](options, options.out or Path(scratch)):
+                    say(goal)
+                    found.append((part, goal))
+                    write(options.json, found)
+            except Exception as error:  # whatever it is, the other parts are worth having
+                say(f"FAILED   {part}: {type(error).__name__}: {error}")
+                failed.append(part)
+    missed = sum(not goal.reached for _, goal in found)
+    say(f"{len(found) - missed} of {len(found)} reached{', failed: ' * bool(failed)}{', '.join(failed)}")
+    return int(missed > 0 or bool(failed))
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--preset", default="1b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--backend", default=BACKENDS)
-    parser.add_argument("--only", default="kernels,head,train,decode")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--backend", help=f"of train and decode; without it {TRAIN} and {DECODE}")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--generate", type=int, default=32, help="tokens of a step that decodes, behind a prompt of 64")
+    parser.add_argument("--steps", type=int, default=6, help="timed steps of train and decode")
+    parser.add_argument("--profile", default="none", help="--profiler of train and decode")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing more runs")
+    parser.add_argument("--out", type=Path, help="keep the runs in this folder")
+    parser.add_argument("--json", type=Path, help="write the figures here, as they come")
     options = parser.parse_args()
-    parts = {"kernels": kernels, "head": head, "train": train, "decode": decode}
-    goals: list[Goal] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in options.only.split(","):
-            for goal in parts[name](options, Path(scratch)):
-                print(goal, flush=True)
-                goals.append(goal)
-    if options.json:
-        found = [{**asdict(goal), "reached": goal.reached} for goal in goals]
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    missed = sum(not goal.reached for goal in goals)
-    print(f"{len(goals) - missed} of {len(goals)} reached")
-    return int(missed > 0)
+    options.only, options.began = options.only.split(","), time.monotonic()
+    if unknown := set(options.only) - PARTS.keys():
+        parser.error(f"--only knows no {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.")
+    return options
 
 
-def perfkit(*arguments: str) -> None:
-    """Run perfkit; its output is shown. A wrong backend shows in what it wrote."""
-    print("$ perfkit", *arguments, flush=True)
-    subprocess.run([*PERFKIT, *arguments], check=False)
+def say(text: object) -> None:
+    print(text, flush=True)
+
+
+def write(path: Path | None, found: Sequence[tuple[str, Goal]]) -> None:
+    """The figures so far, as a whole file at any moment."""
+    if path:
+        rows = [{"part": part, **asdict(goal), "reached": goal.reached} for part, goal in found]
+        partial_file = path.with_name(f"{path.name}.part")
+        partial_file.write_text(json.dumps(rows, indent=1) + "\n")
+        partial_file.replace(path)
+
+
+def perfkit(options: Any, *arguments: str) -> None:
+    """Run perfkit; its output is shown. A wrong backend shows in what it wrote. Raises `TimeoutError` at the limit."""
+    say(f"$ perfkit {' '.join(arguments)}")
+    left = options.began + options.limit - time.monotonic()
+    try:
+        subprocess.run([*PERFKIT, *arguments], check=False, timeout=max(left, 0.0) if left < float("inf") else None)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"ended by --limit {options.limit:g}") from error
 
 
 def kernels(options: Any, scratch: Path) -> Iterator[Goal]:
@@ -100,7 +138,7 @@ def kernels(options: Any, scratch: Path) -> Iterator[Goal]:
     copy = copied(options.device)
     for name, (sizes, asked) in KERNELS.items():
         given = sizes if options.device != "cpu" else small(sizes)
-        perfkit("bench", name, "--sizes", given, "--device", options.device, "--dtype", options.dtype,
+        perfkit(options, "bench", name, "--sizes", given, "--device", options.device, "--dtype", options.dtype,
                 "--cache", "cold", "--out", str(scratch))  # fmt: skip
         path = scratch / f"bench-{name}.json"
         rows = json.loads(path.read_text())["points"][0]["rows"] if path.is_file() else []
@@ -206,13 +244,11 @@ def small(sizes: str) -> str:
 
 def train(options: Any, scratch: Path) -> Iterator[Goal]:
     """Steps of the backends: right, and beside torch.compile's."""
-    out = scratch / "train"
-    size = ["--preset", options.preset, "-B", str(options.batch), "-T", str(options.length)]
-    perfkit("run", "llama", *size, "--backend", options.backend, "--skip-unavailable", "--out", str(out),
-            *where(options))  # fmt: skip
-    backends = reported(out)
+    backends = ran(options, scratch / "train", TRAIN, "-B", str(options.batch), "-T", str(options.length))
     yield Goal("share of the backends that are right", right(backends), 1.0)
     steps = {b["name"]: b["step"]["value"] for b in backends if b["status"] == "ok" and b["step"]}
+    for name, time_ns in steps.items():
+        say(f"train {name}: {time_ns / 1e6:.2f} ms a step")
     for name, asked in {"thunder-llmc": 1.0, "llmc": 0.85}.items():
         known = name in steps and "compile" in steps
         yield Goal(f"step of {name} / compile", steps[name] / steps["compile"] if known else None, asked, most=True)
@@ -220,18 +256,23 @@ def train(options: Any, scratch: Path) -> Iterator[Goal]:
 
 def decode(options: Any, scratch: Path) -> Iterator[Goal]:
     """One sequence: how near the best backend comes to reading weights and cache once a token."""
-    out = scratch / "decode"
-    perfkit("run", "llama", "--preset", options.preset, "--generate", "64", "--prompt", "64", "-B", "1", "--backend",
-            "eager,compile,thunder,kernels", "--skip-unavailable", "--out", str(out), *where(options))  # fmt: skip
-    backends = reported(out)
+    backends = ran(
+        options, scratch / "decode", DECODE, "--generate", str(options.generate), "--prompt", "64", "-B", "1"
+    )
     yield Goal("share of the backends that are right", right(backends), 1.0)
-    shares = [p["efficiency"] for b in backends for p in b["phases"] if p["name"] == "decode" and p["efficiency"]]
-    yield Goal("decode, the best backend's share of its roof", max(shares, default=None), 0.8)
+    phases = [(b["name"], p) for b in backends for p in b["phases"] if p["name"] == "decode" and p["efficiency"]]
+    for name, phase in phases:
+        say(f"decode {name}: {phase['time']['value'] / 1e6:.3f} ms a token, {phase['efficiency']:.0%} of its roof")
+    best = max((phase["efficiency"] for _, phase in phases), default=None)
+    yield Goal("decode, the best backend's share of its roof", best, 0.8)
 
 
-def where(options: Any) -> list[str]:
-    """The options that say device and precision."""
-    return ["--device", options.device, "--dtype", options.dtype]
+def ran(options: Any, out: Path, backends: str, *work: str) -> list[dict[str, Any]]:
+    """A run of llama on `--backend`, or else on `backends`: what its report tells of each of them."""
+    perfkit(options, "run", "llama", "--preset", options.preset, *work, "--backend", options.backend or backends,
+            "--skip-unavailable", "--device", options.device, "--dtype", options.dtype, "--steps", str(options.steps),
+            "--profiler", options.profile, "--out", str(out), "--overwrite")  # fmt: skip
+    return reported(out)
 
 
 def reported(folder: Path) -> list[dict[str, Any]]:
@@ -244,6 +285,8 @@ def right(backends: list[dict[str, Any]]) -> float | None:
     """The share of backends that are right; None without any."""
     return sum(b["status"] == "ok" for b in backends) / len(backends) if backends else None
 
+
+PARTS = {"kernels": kernels, "head": head, "train": train, "decode": decode}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfkit.backends import parallel, thunder_support
+from perfkit.backends import generation, parallel, thunder_support
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.backends.parallel.traced import TRACED
 from perfkit.backends.traces.origins import Modules, recording
@@ -54,8 +54,33 @@ class Traces:
         return traces | {"backward": without_marks(self.backward[-1])} if self.backward else traces
 
 
+class Compiled:
+    """A callable that `thunder.jit` made, and the traces that stand for it: those of training, once there are any."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.traces: Traces | None = None
+        self._seen_misses = 0
+
+    def tracing(self) -> bool:
+        """Whether a trace was begun since the last look and not finished."""
+        thunder = thunder_support.load()
+        finished = thunder.compile_stats(self.call).last_traces
+        begun = thunder.cache_misses(self.call) != self._seen_misses
+        return begun and (finished is None or (self.traces is not None and finished is self.traces.computation))
+
+    def look(self, training: bool) -> None:
+        """Keep the traces of a call that made new ones; a cache hit would show an older backward."""
+        thunder = thunder_support.load()
+        misses = thunder.cache_misses(self.call)
+        if misses != self._seen_misses:
+            self._seen_misses = misses
+            if training or self.traces is None or not self.traces.backward:
+                self.traces = Traces(thunder.last_traces(self.call), thunder.last_backward_traces(self.call))
+
+
 class ThunderProgram(AutogradProgram):
-    """A model compiled by Thunder, known by its traces after the first call; those of training stand for it.
+    """A model compiled by Thunder, known by its traces after the first call; of a step that generates, decode's.
 
     Each line of the executed traces is a range that tells the module and operator of its work (`traces.marks`).
     """
@@ -78,8 +103,14 @@ class ThunderProgram(AutogradProgram):
             super().__init__(workload, model, made.call, made.optimizer, parallel=made)
         else:
             super().__init__(workload, model, call, workload.optimizer(model, settings) if settings.training else None)
-        self.traces: Traces | None = None
-        self._seen_misses = 0
+        self._compiled = {"": Compiled(self.call)}
+        if settings.generate:
+            # One for each: a cache of two would try the prompt's call as a token's first, and a check that fails writes
+            # the cache's numbers into a message (30 ms of a step with four layers on a CPU; on a GPU a wait a number).
+            marked = [*transforms, Marks(self._modules, self._lines_of_prefill)]
+            token = thunder.jit(model, executors=executors, transforms=marked)
+            self._compiled = {generation.PREFILL: Compiled(call), generation.DECODE: Compiled(token)}
+            self.generating = generation.calls(call)[0], generation.calls(token)[1]
         self._warnings: list[str] = []
 
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
@@ -106,11 +137,7 @@ class ThunderProgram(AutogradProgram):
                 raise untraceable(error, self._modules) from error
 
     def _tracing(self) -> bool:
-        """Whether a trace was begun in this step and not finished."""
-        thunder = thunder_support.load()
-        finished = thunder.compile_stats(self.call).last_traces
-        begun = thunder.cache_misses(self.call) != self._seen_misses
-        return begun and (finished is None or (self.traces is not None and finished is self.traces.computation))
+        return any(compiled.tracing() for compiled in self._compiled.values())
 
     def _warn(self, text: str) -> None:
         if text not in self._warnings:
@@ -120,13 +147,13 @@ class ThunderProgram(AutogradProgram):
         return [*self._warnings, *super().warnings()]
 
     def _look(self, training: bool) -> None:
-        """Keep the traces of a call that made new ones; a cache hit would show an older backward."""
-        thunder = thunder_support.load()
-        misses = thunder.cache_misses(self.call)
-        if misses != self._seen_misses:
-            self._seen_misses = misses
-            if training or self.traces is None or not self.traces.backward:
-                self.traces = Traces(thunder.last_traces(self.call), thunder.last_backward_traces(self.call))
+        for compiled in self._compiled.values():
+            compiled.look(training)
+
+    @property
+    def traces(self) -> Traces | None:
+        """What stands for the program; None before its first step."""
+        return [compiled.traces for compiled in self._compiled.values()][-1]
 
     def symbols(self) -> list[Symbol]:
         if self.traces is None:
@@ -135,11 +162,20 @@ class ThunderProgram(AutogradProgram):
         return [symbol for direction, trace in traces for symbol in executed_symbols(direction, trace)]
 
     def generated(self) -> str:
-        if self.traces is None:
-            return ""
-        from perfkit.backends.traces.marks import as_text
+        return self._text(self._compiled)
 
-        return as_text(self.traces.executed)
+    def _lines_of_prefill(self) -> int:
+        from perfkit.backends.traces.marks import BETWEEN
+
+        self._compiled[generation.PREFILL].look(training=False)  # it was traced in the step that traces decode
+        return len((self._text([generation.PREFILL]) + BETWEEN).splitlines())
+
+    def _text(self, names: Iterable[str]) -> str:
+        """The executed traces of the compiled callables of these names, one after the other."""
+        from perfkit.backends.traces.marks import BETWEEN, as_text
+
+        found = {name: traces.executed for name in names if (traces := self._compiled[name].traces)}
+        return BETWEEN.join(as_text(traces, name) for name, traces in found.items())
 
 
 def untraceable(error: Exception, modules: Modules) -> RunFailed:

@@ -265,8 +265,9 @@ def roof(cost: Cost, cache: str, ceilings: Ceilings, in_place: bool) -> Roof:
     """
     moved = cost.bytes
     held = moved / 2 if in_place else moved
-    memory = ceilings.bandwidth_for(math.inf if cache == COLD else held, in_place and cache == WARM)
-    candidates = [Roof(ns=moved / memory.value * 1e9, bound="memory", ceiling=memory.name)]
+    touched = math.inf if cache == COLD else held
+    seconds, memory = ceilings.memory_time(cost.bytes_read, cost.bytes_written, touched, in_place and cache == WARM)
+    candidates = [Roof(ns=seconds * 1e9, bound="memory", ceiling=memory.name)]
     for unit, amount in cost.flop.items():
         ceiling = ceilings.compute_for(unit)
         if ceiling:

@@ -72,17 +72,18 @@ def _print(found: Ceilings, console: Console) -> None:
 
 
 def _print_memory(found: Ceilings, console: Console) -> None:
-    """One row a working set: what was reached there, and the roof that follows (never below a larger set's)."""
+    """One row a working set: what was reached there, and the roofs that follow (never below a larger set's)."""
     from rich.table import Table
 
     from perfkit import units
 
     table = Table(title="Memory", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for column in ("working set", "fits", "measured", "roof", "in place", "spread"):
+    for column in ("working set", "fits", "measured", "roof", "in place", "read", "spread"):
         table.add_column(column, justify="left" if column == "fits" else "right")
     table.add_column("reached by")
     scale = units.scale_for([rate for _, rate in found.bandwidth], "B/s")
     in_place = dict(found.envelope(in_place=True)) if found.in_place else {}
+    reading = dict(found.reading_envelope())
     for (size, rate), (_, roof) in zip(found.bandwidth, found.envelope(), strict=True):
         made = next((c for c in found.details if c.working_set == size), None)
         level = found.level_of(size)
@@ -92,13 +93,15 @@ def _print_memory(found: Ceilings, console: Console) -> None:
             scale.text(rate),
             scale.text(roof),
             scale.text(in_place.get(size)),
+            scale.text(reading.get(size)),
             units.text(made.spread, "%") if made else units.ABSENT,
             f"{made.name}: {made.how}" if made else units.ABSENT,
         )
     console.print(table)
     paper = found.datasheet.get("memory")
     beside = scale.text(paper) if paper else "unknown"
-    console.print(f"main memory {scale.text(found.dram_bandwidth)}, datasheet {beside}\n")
+    alone = f", {scale.text(found.reading_envelope()[-1][1])} of reads alone" if found.reading else ""
+    console.print(f"main memory {scale.text(found.dram_bandwidth)}{alone}, datasheet {beside}\n")
 
 
 def _print_compute(found: Ceilings, console: Console) -> None:

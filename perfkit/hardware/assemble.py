@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from perfkit import units
-from perfkit.hardware.ceilings import IN_PLACE, MEMORY, Ceiling, Ceilings, SelfCheck
+from perfkit.hardware.ceilings import BANDWIDTHS, IN_PLACE, MEMORY, READING, Ceiling, Ceilings, SelfCheck
 from perfkit.hardware.observation import AGREE, Observation
 
+# Of the bytes that count of a pattern, those that it reads.
+READ_SHARE = {"sum": 1.0, "triad": 2 / 3, "copy": 1 / 2, "negate": 1 / 2, "torch sum": 1.0}
 TOLERANCE = 0.05  # by how much a check may be missed through noise alone
 
 
@@ -38,6 +40,7 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
     seen = list(observations)
     right = [o for o in seen if o.ok and o.rate > 0]
     memory, in_place = _memory(right, MEMORY), _memory(right, IN_PLACE)
+    reading = _memory(_reads(right), READING)
     compute = _compute(right, machine)
     if not memory:
         raise ValueError("no bandwidth was measured")
@@ -49,8 +52,9 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
         threads=machine.threads,
         bandwidth=[(c.working_set or 0.0, c.value) for c in memory],
         in_place=[(c.working_set or 0.0, c.value) for c in in_place],
+        reading=[(c.working_set or 0.0, c.value) for c in reading],
         compute={c.resource: c.value for c in compute},
-        details=[*memory, *in_place, *compute],
+        details=[*memory, *in_place, *reading, *compute],
         caches=dict(machine.caches),
         datasheet=dict(machine.datasheet),
         datasheet_source=machine.datasheet_source,
@@ -74,12 +78,12 @@ SHORTEST_JUDGED_S = 5e-6  # `perfkit.analysis.roofline.withheld`: a launch on a 
 def unsettled(observations: Iterable[Observation]) -> list[int]:
     """Working sets (bytes) whose two best rounds do not agree yet, or that had one round only."""
     right = [o for o in observations if o.ok]
-    memory = [*_memory(right, MEMORY), *_memory(right, IN_PLACE)]
+    memory = [*_memory(right, MEMORY), *_memory(right, IN_PLACE), *_memory(_reads(right), READING)]
     return sorted({int(c.working_set or 0) for c in memory if c.spread is None or c.spread > AGREE})
 
 
 def _memory(seen: Sequence[Observation], resource: str) -> list[Ceiling]:
-    """The best pattern of each working set for `MEMORY` or `IN_PLACE`, by rising size."""
+    """The best pattern of each working set for one of `BANDWIDTHS`, by rising size."""
     sizes: dict[float, list[Observation]] = defaultdict(list)
     for o in seen:
         if o.resource == resource and o.working_set:
@@ -87,10 +91,25 @@ def _memory(seen: Sequence[Observation], resource: str) -> list[Ceiling]:
     return [_best(group) for _, group in sorted(sizes.items())]
 
 
+def _reads(seen: Sequence[Observation]) -> list[Observation]:
+    """What the patterns read, as observations of `READING`; none where no compiled program ran.
+
+    One that also writes is a witness too: what it reads, the memory can give. torch's operators alone set no such roof:
+    on a GPU, and on a CPU without a compiler, its sum may be what is slow.
+    """
+    if not any(o.by == "c" for o in seen):
+        return []
+    return [
+        msgspec.structs.replace(o, resource=READING, what=f"reads of {o.what}", rate=o.rate * READ_SHARE[o.what])
+        for o in seen
+        if o.resource in (MEMORY, IN_PLACE) and o.what in READ_SHARE
+    ]
+
+
 def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
     groups: dict[str, list[Observation]] = defaultdict(list)
     for o in seen:
-        if o.resource not in (MEMORY, IN_PLACE):
+        if o.resource not in BANDWIDTHS:
             groups[o.resource].append(o)
     ceilings = {resource: _best(group) for resource, group in groups.items()}
     if machine.x86:
@@ -122,7 +141,7 @@ def _best(group: Sequence[Observation]) -> Ceiling:
     return Ceiling(
         name=best.what,
         resource=best.resource,
-        unit="B/s" if best.resource in (MEMORY, IN_PLACE) else "FLOP/s",
+        unit="B/s" if best.resource in BANDWIDTHS else "FLOP/s",
         value=best.rate,
         how=best.how,
         samples=samples,
@@ -226,6 +245,6 @@ def _within_bounds(ceilings: Ceilings, machine: Machine) -> SelfCheck:
 
 
 def _words(ceiling: Ceiling) -> str:
-    if ceiling.resource in (MEMORY, IN_PLACE):
+    if ceiling.resource in BANDWIDTHS:
         return f"{ceiling.name} at {units.text(ceiling.working_set, 'iB')}"
     return ceiling.resource.replace("_", " ")

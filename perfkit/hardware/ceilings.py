@@ -20,13 +20,15 @@ CACHE_LEVELS = ("L1d", "L2", "L3")
 
 # Memory read and written by kernels whose results are storage of their own, and by kernels that work in place: these
 # move twice the bytes a line that they fetch, so that inside the caches their roof is about twice as high.
-MEMORY, IN_PLACE = "memory", "memory in place"
+# Of both, what is read alone: a core of a CPU has so many reads under way and no more, while its stores go beside them.
+MEMORY, IN_PLACE, READING = "memory", "memory in place", "memory, read alone"
+BANDWIDTHS = (MEMORY, IN_PLACE, READING)
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof: the best rate of several samples.
 
-    `resource` is `MEMORY`, `IN_PLACE` or one of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what
+    `resource` is one of `BANDWIDTHS` or of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what
     was run to reach it. `samples` are the best rates of the separate rounds, the best first; `spread` is the share by
     which the second best stays behind (None for one round): a rate that was reached twice can be trusted.
     """
@@ -53,8 +55,9 @@ class Ceilings(msgspec.Struct, kw_only=True):
     """All ceilings of one device, as measured on `measured_at` (ISO 8601, UTC) with `threads` threads.
 
     `bandwidth` holds (working-set bytes, bytes/s) by rising size, as measured, and `in_place` the same for work in
-    place (bytes read and written both counted; empty where it was not measured); `compute` maps a resource to FLOP/s; a
-    resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of the two. `caches` maps
+    place (bytes read and written both counted; empty where it was not measured). `reading` is of the bytes read alone,
+    whatever is written beside them (empty where it was not measured: GPUs). `compute` maps a resource to FLOP/s; a
+    resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of these. `caches` maps
     L1d, L2, L3 to the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's
     dense peak where known, with where that comes from in `datasheet_source`.
     """
@@ -67,6 +70,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     threads: int
     bandwidth: list[tuple[float, float]]
     in_place: list[tuple[float, float]] = []
+    reading: list[tuple[float, float]] = []
     compute: dict[str, float]
     details: list[Ceiling] = []
     caches: dict[str, float] = {}
@@ -86,12 +90,11 @@ class Ceilings(msgspec.Struct, kw_only=True):
 
         With `in_place` for work in place; where that was not measured, the other curve.
         """
-        best = 0.0
-        rising = []
-        for size, rate in sorted((in_place and self.in_place) or self.bandwidth, reverse=True):
-            best = max(best, rate)
-            rising.append((size, best))
-        return rising[::-1]
+        return _falling((in_place and self.in_place) or self.bandwidth)
+
+    def reading_envelope(self) -> list[tuple[float, float]]:
+        """The same of the bytes read alone; empty where that was not measured."""
+        return _falling(self.reading)
 
     def bandwidth_for(self, working_set: float, in_place: bool = False) -> Ceiling:
         """The memory roof of a kernel that touches `working_set` bytes of distinct storage, perhaps `in_place`.
@@ -102,8 +105,24 @@ class Ceilings(msgspec.Struct, kw_only=True):
         curve = self.envelope(in_place)
         if not curve:
             raise ValueError("no bandwidth was measured")
-        index = max(0, bisect_right([size for size, _ in curve], working_set) - 1)
-        return self._memory_ceiling(*curve[index])
+        return self._memory_ceiling(*_point(curve, working_set), (MEMORY, IN_PLACE))
+
+    def reading_for(self, working_set: float) -> Ceiling | None:
+        """The roof of the bytes read of a kernel that touches `working_set` bytes; None where it was not measured."""
+        curve = self.reading_envelope()
+        return self._memory_ceiling(*_point(curve, working_set), (READING,)) if curve else None
+
+    def memory_time(
+        self, read: float, written: float, working_set: float, in_place: bool = False
+    ) -> tuple[float, Ceiling]:
+        """Seconds that so many bytes take at least, and the ceiling that says so: of all of them, or of those read.
+
+        Raises `ValueError` when no bandwidth was measured.
+        """
+        whole, reading = self.bandwidth_for(working_set, in_place), self.reading_for(working_set)
+        times = [((read + written) / whole.value, whole)]
+        times += [(read / reading.value, reading)] if reading else []
+        return max(times, key=lambda one: one[0])
 
     @property
     def dram_bandwidth(self) -> float:
@@ -123,10 +142,10 @@ class Ceilings(msgspec.Struct, kw_only=True):
         """The smallest cache that holds `working_set` bytes spread over all threads, or "memory"."""
         return next((n for n in CACHE_LEVELS if working_set <= self.caches.get(n, 0.0)), "memory")
 
-    def _memory_ceiling(self, size: float, rate: float) -> Ceiling:
-        """The `Ceiling` that reached `rate`, named for the working set it stands for."""
+    def _memory_ceiling(self, size: float, rate: float, resources: tuple[str, ...]) -> Ceiling:
+        """The `Ceiling` of one of `resources` that reached `rate`, named for the working set it stands for."""
         made = Ceiling(name="bandwidth", resource="memory", unit="B/s", value=rate, how="unknown")
-        source = next((c for c in self.details if c.unit == "B/s" and c.value == rate), made)
+        source = next((c for c in self.details if c.resource in resources and c.value == rate), made)
         return msgspec.structs.replace(source, name=self.bandwidth_name(source, size), working_set=size)
 
     def bandwidth_name(self, source: Ceiling, size: float) -> str:
@@ -134,6 +153,21 @@ class Ceilings(msgspec.Struct, kw_only=True):
         level = self.level_of(size)
         place = "main memory" if level == "memory" else f"fits {level}"
         return f"{source.name}, {_binary(size)} working set ({place})"
+
+
+def _falling(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """`curve` by rising size, each with the best rate of its own and all larger sizes."""
+    best = 0.0
+    rising = []
+    for size, rate in sorted(curve, reverse=True):
+        best = max(best, rate)
+        rising.append((size, best))
+    return rising[::-1]
+
+
+def _point(curve: list[tuple[float, float]], working_set: float) -> tuple[float, float]:
+    """The point of the next smaller size that was measured, of the smallest where there is none."""
+    return curve[max(0, bisect_right([size for size, _ in curve], working_set) - 1)]
 
 
 def to_json(ceilings: Ceilings) -> bytes:

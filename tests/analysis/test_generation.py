@@ -59,6 +59,15 @@ def test_the_roof_is_bytes_once_or_the_flop_where_they_take_longer():
     assert roof_of(DECODE, "fp32", msgspec.structs.replace(known(), bandwidth=[], in_place=[])) == (None, "", "")
 
 
+def test_decode_reads_the_cache_and_prefill_writes_it():
+    slow = msgspec.structs.replace(known(), reading=[(1e3, 1e12), (1e9, 5e10)], compute={})
+    assert roof_of(DECODE, "fp32", slow) == (pytest.approx(1.5e9 / 5e10 * 1e9), "memory", "50.00 GB/s")
+    written = msgspec.structs.replace(PREFILL, weight_bytes=1e9, cache_bytes=5e9)
+    assert roof_of(written, "fp32", slow) == (pytest.approx(6e9 / 1e11 * 1e9), "memory", "100.0 GB/s")
+    fast = msgspec.structs.replace(slow, reading=[(1e3, 1e12)])
+    assert roof_of(DECODE, "fp32", fast)[0] == pytest.approx(1.5e9 / 1e11 * 1e9)
+
+
 def test_efficiency_and_headroom():
     first, later = phases(*made(), known())
     assert first.efficiency == pytest.approx(8 / 8.5)

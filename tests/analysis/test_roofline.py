@@ -54,6 +54,25 @@ def test_work_in_place_has_a_roof_of_its_own() -> None:
     np.testing.assert_allclose(judge(table.build(rows).frame, ceilings()).roof, [8e6 / 50] * 4)
 
 
+def test_what_mostly_reads_is_judged_by_reading() -> None:
+    read = ceilings()
+    read.reading = [(2.0**16, 300e9), (2.0**20, 32e9), (2.0**26, 8e9)]
+    rows = [
+        {"name": "aten::sum", "order": i, "duration_ns": 1e6, "bytes_read": r * 1e6, "bytes_written": (8 - r) * 1e6}
+        for i, r in enumerate((8, 6, 4))
+    ]
+    counted = {"dram_bytes": 8e6}
+    frame = table.build([*rows, {**rows[0], "order": 3, **counted}]).frame
+    judged = judge(frame, read)
+    # 8 MB lie between 1 and 64 MiB: 50 GB/s, and 32 of reading. Of 6 MB read 188 µs remain, of 4 MB less than of all 8.
+    by_counter = 8e6 / ceilings().envelope()[-1][1] * 1e9
+    np.testing.assert_allclose(judged.roof, [8e6 / 32, 6e6 / 32, 8e6 / 50, by_counter])
+    assert judged.bound.tolist() == [BOUNDS.index("memory")] * 4
+    texts = [judged.ceilings[c] for c in judged.ceiling]
+    assert texts[0] == texts[1] == "bandwidth, 1 MiB working set (fits L2), 32.00 GB/s"
+    assert texts[2] == "triad, 1 MiB working set (fits L2), 50.00 GB/s"
+
+
 def test_efficiency_is_a_ratio_of_sums_over_judged_rows(report: BackendReport) -> None:
     assert report.efficiency == pytest.approx((10 + 160 + 50) / (20 + 200 + 40))
     assert report.headroom_ns == pytest.approx(50e3)  # a step; the row above its roof saves nothing

@@ -245,3 +245,52 @@ def test_marks_cost_nothing_to_speak_of_while_nobody_listens():
         end()
     names = [e.name for e in profiler.events() if e.name.startswith(ranges.PREFIX)]
     assert names == ["perfkit:line:forward:4:none:", "perfkit:line:forward:5:none:"]
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """Thunder's program of a step that generates, and the kernel table of its third step."""
+    from perfkit.backends.generation import Generation
+    from perfkit.workloads import resolve_settings
+
+    workload, sizes = (
+        find("llama"),
+        {"preset": "tiny", "batch_size": 1, "sequence_length": 6, "dimensions": {"layers": 1}},
+    )
+    settings = resolve_settings(workload, **sizes, generate=3, training=False)
+    model = workload.build(settings)
+    program = ThunderProgram(workload, model, settings, None)
+    program.generation = Generation(workload, model, settings)
+    batch = workload.batch(settings, 0)
+    for _ in range(2):
+        program.forward(batch)
+    folder = tmp_path_factory.mktemp("profile")
+    found = profile.write(profile.record(program, settings, lambda _: program.forward(batch), 1), folder)
+    return program, read_trace(found.trace, costs=CostModel(kernels.costs(())), layers="layers.*")
+
+
+@pytest.mark.slow
+def test_lines_of_prefill_and_decode_are_those_of_their_own_trace(generated):
+    program, table = generated
+    text = program.generated().splitlines()
+    begins = {name: text.index(f"# {name} forward") for name in ("prefill", "decode")}
+    for pass_, inside in {"prefill": range(begins["decode"]), "decode": range(begins["decode"], len(text))}.items():
+        frame = table.frame[(table.frame["pass"] == pass_) & (table.frame["operator"] == "linear")]
+        lines = {int(path.rpartition(":")[2]) - 1 for path in frame["range"]}
+        assert len(lines) == 7 + 1  # of one layer, and the head
+        assert lines <= set(inside)
+        assert all(" = torch.nn.functional.linear(" in text[line] for line in lines)
+
+
+@pytest.mark.slow
+def test_neither_prefill_nor_decode_tries_the_other_ones_program(generated, monkeypatch):
+    """A failed check of Thunder's writes a message of the arguments, cache and all: as long as the rest of the pass."""
+    import thunder
+
+    program, _ = generated
+    prints = []
+    monkeypatch.setattr(torch.Tensor, "__repr__", lambda x, **_: prints.append(x.shape) or "")
+    misses = [thunder.cache_misses(compiled.call) for compiled in program._compiled.values()]
+    program.forward((torch.zeros(1, 6, dtype=torch.long),))
+    assert misses == [thunder.cache_misses(compiled.call) for compiled in program._compiled.values()] == [1, 1]
+    assert prints == []

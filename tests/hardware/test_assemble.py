@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from perfkit.hardware.assemble import Machine, assemble, unsettled
-from perfkit.hardware.ceilings import Ceilings
+from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.observation import MIB, Observation, cpu_plan
 
 WHEN = "2026-01-01T00:00:00+00:00"
@@ -139,6 +139,49 @@ def test_bandwidth_in_place_is_a_curve_of_its_own():
     assert "negate" in found.bandwidth_for(MIB, in_place=True).name
     without = assemble([memory(MIB, 200.0)], machine(), WHEN)
     assert without.bandwidth_for(MIB, in_place=True).value == 200.0
+
+
+def test_what_is_read_alone_is_a_curve_of_its_own_and_patterns_that_write_are_witnesses():
+    big = 64 * MIB
+    in_place = msgspec.structs.replace(memory(MIB, 390.0), resource="memory in place", what="negate")
+    seen = [
+        memory(MIB, 200.0, what="copy"),
+        memory(MIB, 180.0, what="sum"),
+        in_place,  # half of it is read: more than the sum reached
+        memory(big, 42.0, what="copy"),
+        memory(big, 39.0),
+        memory(big, 30.0, what="sum"),
+        memory(big, 90.0, what="fill"),
+        memory(big, 30.5, what="torch sum", by="torch"),
+    ]
+    found = assemble(seen, machine(), WHEN)
+    assert found.bandwidth == [(MIB, 200.0), (big, 90.0)]
+    assert found.reading == [(MIB, 195.0), (big, 30.5)]
+    assert found.reading_for(2 * big).name == "reads of torch sum, 64 MiB working set (main memory)"
+    assert found.reading_for(2 * MIB).name == "reads of negate, 1 MiB working set (main memory)"
+    assert from_json(to_json(found)).reading == found.reading
+
+
+def test_torch_alone_tells_nothing_of_reading():
+    found = assemble([memory(MIB, 100.0, what="torch sum", by="torch")], machine(device="cuda:0"), WHEN)
+    assert found.reading == []
+    assert found.reading_for(MIB) is None
+    assert found.memory_time(50.0, 50.0, MIB)[0] == 1.0
+
+
+def test_rounds_of_reading_are_to_agree_as_well():
+    rounds = [memory(MIB, 100.0, what="copy"), memory(MIB, 99.0, what="copy", number=1)]
+    assert unsettled(rounds) == []
+    assert unsettled([*rounds, memory(MIB, 90.0, what="sum")]) == [MIB]
+    assert unsettled([*rounds, memory(MIB, 90.0, what="sum"), memory(MIB, 89.0, what="sum", number=1)]) == []
+
+
+def test_memory_takes_as_long_as_all_bytes_or_as_those_read():
+    found = assemble([memory(MIB, 40.0), memory(MIB, 30.0, what="sum")], machine(), WHEN)
+    seconds, ceiling = found.memory_time(120.0, 0.0, MIB)
+    assert (seconds, ceiling.value, ceiling.resource) == (4.0, 30.0, "memory, read alone")
+    seconds, ceiling = found.memory_time(80.0, 40.0, MIB)  # as a triad does: reading them takes 2.7 s
+    assert (seconds, ceiling.value, ceiling.resource) == (3.0, 40.0, "memory")
 
 
 def test_a_rising_curve_is_told_but_is_no_defect():

@@ -1,8 +1,8 @@
 """The phases of a step that generates tokens, against their roof.
 
 A pass of the model must read its weights once, and the cache of keys and values up to its position; or do its FLOP,
-where these take longer. Both ceilings are measured ones: memory's at as many bytes, the matrix units' in the precision
-of the run.
+where these take longer. All ceilings are measured ones: memory's at as many bytes, of all of them or of those read, and
+the matrix units' in the precision of the run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from perfkit.run_folder import BackendRun, Manifest, Phase
 if TYPE_CHECKING:
     from perfkit.hardware.ceilings import Ceilings
 
+PREFILL = "prefill"
 SLOW = 99  # the percentile that stands for the slow tokens
 
 
@@ -31,7 +32,7 @@ def phases(run: BackendRun, manifest: Manifest, ceilings: Ceilings | None) -> li
     rows = manifest.settings.batch_size
     made = []
     for phase in manifest.workload.phases:
-        first = phase.name == "prefill"
+        first = phase.name == PREFILL
         samples = [ns for step in run.tokens_ns for ns in (step[:1] if first else step[1:])]
         made.append(_phase(phase, samples, None if first else rows, manifest.settings.dtype, ceilings))
     return made
@@ -67,9 +68,12 @@ def roof_of(phase: Phase, dtype: str, ceilings: Ceilings) -> tuple[float | None,
     moved = phase.weight_bytes + phase.cache_bytes
     if not ceilings.envelope():
         return None, "", ""
-    memory, resource = ceilings.bandwidth_for(moved), speed.MATRIX.get(dtype, "")
+    # Prefill writes the cache; decode reads it but for the one position that it writes.
+    read = phase.weight_bytes + (0.0 if phase.name == PREFILL else phase.cache_bytes)
+    seconds, memory = ceilings.memory_time(read, moved - read, moved)
+    resource = speed.MATRIX.get(dtype, "")
     matrix = ceilings.compute.get(resource)
-    by_memory = moved / memory.value * 1e9
+    by_memory = seconds * 1e9
     by_matrix = phase.flop / matrix * 1e9 if matrix else 0.0
     if matrix and by_matrix > by_memory:
         return by_matrix, unit_name(resource), units.text(matrix, "FLOP/s")

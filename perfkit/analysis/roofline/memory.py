@@ -1,7 +1,8 @@
 """The least time that the bytes of a row take.
 
 On a CPU, and on a GPU whose L2 is unknown, the ceiling is the bandwidth measured at the row's working set, its distinct
-bytes. On a GPU that tells the size C of its L2:
+bytes; or that of reading at this size, where what is read takes longer by it than all bytes do (measured on CPUs). On a
+GPU that tells the size C of its L2:
 
     fits L2          distinct bytes ≤ C: bytes over the rate of L2, measured at the next smaller working set
     … and is faster  by more than noise: near its size L2 held a part where it was measured, and here more. Its roof
@@ -26,7 +27,7 @@ from perfkit import units
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfkit.hardware.ceilings import Ceilings
+    from perfkit.hardware.ceilings import Ceiling, Ceilings
 
 Reals = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -131,8 +132,16 @@ def _by_curve(of: Bytes, ceilings: Ceilings, in_place: bool) -> MemoryRoof:
     curve = ceilings.envelope(in_place)
     level, rate = _level(curve, of.distinct)
     level, rate = np.where(of.counted, len(curve) - 1, level), np.where(of.counted, curve[-1][1], rate)
-    nothing = np.zeros(len(of.time), bool)
-    return MemoryRoof(of.moved / rate * 1e9, nothing, nothing, level, _texts(curve, ceilings, in_place))
+    nothing, time = np.zeros(len(of.time), bool), of.moved / rate * 1e9
+    texts = _texts(curve, ceilings, in_place)
+    reading = ceilings.reading_envelope()
+    if reading:
+        place, rate = _level(reading, of.distinct)
+        alone = of.read / rate * 1e9
+        longer = ~of.counted & (alone > time)
+        time, level = np.where(longer, alone, time), np.where(longer, place + len(texts), level)
+        texts += [_named(ceilings.reading_for(size), rate) for size, rate in reading]
+    return MemoryRoof(time, nothing, nothing, level, texts)
 
 
 def _by_l2(of: Bytes, ceilings: Ceilings, in_place: bool, capacity: float) -> MemoryRoof:
@@ -172,7 +181,11 @@ def _texts(curve: list[tuple[float, float]], ceilings: Ceilings, in_place: bool)
 
 def _text(point: tuple[float, float], ceilings: Ceilings, in_place: bool) -> str:
     size, rate = point
-    return f"{ceilings.bandwidth_for(size, in_place).name}, {units.text(rate, 'B/s')}"
+    return _named(ceilings.bandwidth_for(size, in_place), rate)
+
+
+def _named(ceiling: Ceiling | None, rate: float) -> str:
+    return f"{ceiling.name if ceiling else 'bandwidth'}, {units.text(rate, 'B/s')}"
 
 
 def _in_place(frame: pd.DataFrame) -> Booleans:

@@ -23,14 +23,16 @@ BEGIN, LINE, END = "perfkit_begin", "perfkit_line", "perfkit_end"
 _MARKS = (BEGIN, LINE, END)
 _PYTHON = ("python_del", "clear_mutable_collection")
 _RETURN = "python_return"
+BETWEEN = "\n\n"  # two traces in a text
 
 
 class Marks(Transform):
-    """Marks the lines of the traces of one model."""
+    """Marks the lines of the traces of one model; `before` tells how many lines of text stand before its own."""
 
-    def __init__(self, modules: Modules) -> None:
+    def __init__(self, modules: Modules, before: Callable[[], int] = lambda: 0) -> None:
         super().__init__()
         self._modules = modules
+        self._before = before
         self._before_backward = 0  # lines that `as_text` writes before the backward trace
         self._first_use: dict[str, Origin] = {}  # of a value in the forward trace, where a parameter is used
 
@@ -68,8 +70,9 @@ class Marks(Transform):
         """The number of the trace's first line in what `as_text` writes; Thunder makes the forward trace first."""
         if direction(trace) == "backward":
             return self._before_backward + 1
-        self._before_backward = len(as_text({"forward": trace, "backward": ""}).splitlines())
-        return 2
+        before = self._before()
+        self._before_backward = before + len(as_text({"forward": trace, "backward": ""}).splitlines())
+        return before + 2
 
     def _at_return(self, trace: Any, line: int, bind: Callable[..., Any]) -> list[Any]:
         """The last mark. Behind a backward trace autograd sums the gradients of a parameter that is used twice.
@@ -83,9 +86,9 @@ class Marks(Transform):
         return [bind(LINE, name), bind(END)]
 
 
-def as_text(traces: dict[str, Any]) -> str:
-    """Traces, by direction, as one text."""
-    return "\n\n".join(f"# {name}\n{trace}" for name, trace in traces.items())
+def as_text(traces: dict[str, Any], program: str = "") -> str:
+    """Traces, by direction, as one text; where the `program` has a name, it stands before the direction."""
+    return BETWEEN.join(f"# {' '.join(filter(None, (program, name)))}\n{trace}" for name, trace in traces.items())
 
 
 def direction(trace: Any) -> str:
