@@ -35,11 +35,13 @@ def _load() -> None:
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    from perfkit import cli
+    from perfkit import backends, cli, kernels
     from perfkit.backends import thunder_support
     from perfkit.errors import Unavailable
 
     cli.application()
+    kernels.catalog()
+    backends.get("eager")  # looks into the files of all
     with contextlib.suppress(Unavailable):
         thunder_support.load()
 

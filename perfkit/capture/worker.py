@@ -173,6 +173,15 @@ class Worker:
         """Of each timed step the time to its first token, and that of each further one."""
         return self._tokens_ns
 
+    def first_step(self) -> list[float]:
+        """A first step whose results nobody asks for: it compiles. Its time in ns, in a list.
+
+        Steps to settle come in several turns, and would otherwise collect for 0.15 to 0.3 s before each.
+        """
+        first = self._measure(1)
+        _keep()
+        return first
+
     def settle(self, steps: int) -> list[float]:
         """Untimed-by-contract steps that let caches, clocks and allocators settle; their times in ns."""
         return self._measure(steps)
@@ -249,13 +258,8 @@ class Worker:
         return forms.share(batch, rank, ranks, self.settings.batch_size) if ranks > 1 else batch
 
     def reset_peak_memory(self) -> None:
-        """Begin a new peak: what came before (building, checking) does not count.
-
-        What torch keeps for good is taken out of the collector's sight: a collection before every timed turn would go
-        through all of it, 0.15 s each, and empty the caches.
-        """
-        gc.collect()
-        gc.freeze()
+        """Begin a new peak: what came before (building, checking) does not count."""
+        _keep()
         memory.reset_peak(self.settings.device)
         self._timed = Timed()
 
@@ -347,6 +351,13 @@ class Worker:
     def demonstrate(self) -> str:
         """The workload's own sign that the model works."""
         return self.workload.demonstrate(self.program.model, self.settings)
+
+
+def _keep() -> None:
+    """Take what torch and compilers keep for good out of the collector's sight: a collection before every timed turn
+    would go through all of it, 0.15 s each, and empty the caches."""
+    gc.collect()
+    gc.freeze()
 
 
 def _of_one_rank(settings: Settings) -> Settings:

@@ -59,31 +59,39 @@ class Program:
     backend: str
 
 
-def measure(programs: Sequence[Program], folder: Path, plan: Plan, progress: Progress) -> tuple[list[Launch], str]:
+def measure(
+    programs: Sequence[Program],
+    folder: Path,
+    plan: Plan,
+    progress: Progress,
+    peaks: Sequence[float | None] = (),
+) -> tuple[list[Launch], str]:
     """Measure `programs`, kernel tables below `folder`; the launches, and why there are as many as there are.
 
-    Raises `RunFailed` when a side fails, or the machine's memory does not hold all sides at once.
+    `peaks` are the sides' peaks of memory in bytes, where a run before has told them. Raises `RunFailed` when a side
+    fails, or the machine's memory does not hold all sides at once.
     """
     lots = random.Random(plan.seed)
     started = time.monotonic()
     launches: list[Launch] = []
     while True:
-        numbers = range(len(launches), len(launches) + _together(programs, launches, plan))
+        most = min(_together(programs, peaks), plan.until_look(len(launches)))
+        numbers = range(len(launches), len(launches) + most)
         orders = [lots.sample(range(len(programs)), len(programs)) for _ in numbers]
         launches += _launches(programs, orders, numbers, folder, plan, progress)
+        peaks = launches[-1].peak_memory_bytes
         stop = stopping.why(launches, len(programs), plan, time.monotonic() - started)
         if stop:
             return launches, stop
 
 
-def _together(programs: Sequence[Program], launches: Sequence[Launch], plan: Plan) -> int:
-    """How many launches start at the same time: one until it is known what memory it takes, and on a GPU, whose memory
-    the processes would share."""
-    if not launches or any(p.settings.device != "cpu" for p in programs):
+def _together(programs: Sequence[Program], peaks: Sequence[float | None]) -> int:
+    """How many launches may start at the same time: one until it is known what memory it takes, and on a GPU, whose
+    memory the processes would share."""
+    if not peaks or any(p.settings.device != "cpu" for p in programs):
         return 1
-    need = sum(peak or math.inf for peak in launches[-1].peak_memory_bytes)
-    fits = need * TOGETHER < (memory.available_bytes() or 0)
-    return min(TOGETHER, plan.until_look(len(launches))) if fits else 1
+    need = sum(peak or math.inf for peak in peaks)
+    return TOGETHER if need * TOGETHER < (memory.available_bytes() or 0) else 1
 
 
 def _say(progress: Progress, launch: int, text: str) -> None:
@@ -183,7 +191,7 @@ def _first_steps(groups: Sequence[Sequence[Child]], orders: Sequence[Sequence[in
     """The first step of every process, all at the same time, for it compiles: ns by launch and side, in lists."""
     for children, order in zip(groups, orders, strict=True):
         for side in order:
-            children[side].begin("settle", steps=1)
+            children[side].begin("first_step")
     return [[child.result() for child in children] for children in groups]
 
 
@@ -227,8 +235,10 @@ def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[in
             count = steps[side] * (part + 1) // parts - steps[side] * part // parts
             if count:
                 children[side].call("record_steps", steps=count)
+    for child in children:  # nothing is timed any more: all at the same time
+        child.begin("finish_recording")
     for child in children:
-        child.call("finish_recording")
+        child.result()
 
 
 def _read(groups: Sequence[Sequence[Child]], targets: Sequence[Path], folder: Path) -> list[tuple[list[str], str]]:

@@ -15,6 +15,7 @@ from perfkit.compare.launching import Program, measure
 from perfkit.compare.record import MeasuredSide, Measurement, is_measurement, write_measurement
 from perfkit.compare.stopping import Plan
 from perfkit.errors import UsageError
+from perfkit.run_folder import read_manifest
 
 Progress = Callable[[str, str], None]
 Sides = Sequence[tuple[Program, str, dict[str, str]]]
@@ -38,7 +39,8 @@ def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite:
             Session(members[0][0].settings, named, partial / name, dict(members[0][1]), progress=say).run()
         programs = [program for program, _, _ in sides]
         plan = plan.for_sides(len(programs))
-        launches, stopped = measure(programs, partial, plan, progress)
+        peaks = [_peak(partial / run, backends.get(p.backend).name) if run in runs else None for p, run, _ in sides]
+        launches, stopped = measure(programs, partial, plan, progress, peaks)
         write_measurement(
             partial,
             Measurement(
@@ -54,6 +56,12 @@ def measure_into(folder: Path, sides: Sides, plan: Plan, check: bool, overwrite:
                 share=plan.share(len(launches)),
             ),
         )
+
+
+def _peak(run: Path, backend: str) -> float | None:
+    """The peak of memory in bytes that a checked run found for a backend."""
+    record = read_manifest(run).backend(backend)
+    return record.peak_memory_bytes if record else None
 
 
 def _named(progress: Progress, run: str) -> Progress:

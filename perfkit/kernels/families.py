@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ def catalog(extra_dirs: Iterable[str | Path] = ()) -> list[Family]:
     version of a built-in one; its schema must stay the same. Raises `InputError` for a directory or a file that is
     not what it should be.
     """
-    families = [f for folder in (content_dir("kernels"), *map(Path, extra_dirs)) for f in _families(folder)]
+    families = [*_built_in(content_dir("kernels")), *(f for folder in extra_dirs for f in _families(Path(folder)))]
     owner: dict[str, Operation] = {}
     for operation in (o for family in families for o in family.operations):
         before = owner.get(operation.name)
@@ -54,6 +55,12 @@ def delegating(extra_dirs: Iterable[str | Path] = ()) -> frozenset[str]:
     """Qualified names of the operators that leave all their work to other operators, which a profile shows inside."""
     operations = (o for family in catalog(extra_dirs) for o in family.operations)
     return frozenset(o.qualified_name for o in operations if all(i.language == COMPOSED for i in o.implementations))
+
+
+@functools.cache
+def _built_in(directory: Path) -> tuple[Family, ...]:
+    """The families below `directory`, read once a process: a program in Thunder asks for some 50 operations."""
+    return tuple(_families(directory))
 
 
 def _families(directory: Path) -> Iterator[Family]:

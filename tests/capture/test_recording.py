@@ -104,6 +104,11 @@ def test_sides_are_profiled_there_and_back_in_parts() -> None:
         def call(self, command: str, steps: int | None = None) -> None:
             called.append((self.side, command, steps))
 
+        begin = call
+
+        def result(self) -> None:
+            pass
+
     children: Any = [Told(0), Told(1)]
     launching._profile(children, [1, 0], [48, 48])
     turns = [(side, steps) for side, command, steps in called if command == "record_steps"]

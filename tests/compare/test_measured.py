@@ -68,11 +68,23 @@ def test_each_launch_says_anew_how_long_a_turn_is(tmp_path, monkeypatch):
     assert taken == [{0: 3, 1: 1}, {0: 1, 1: 2}]
 
 
+@pytest.mark.parametrize(
+    ("peaks", "device", "together"),
+    [((), "cpu", 1), ((2e9, None), "cpu", 1), ((2e9, 2e9), "cpu", 2), ((3e9, 2e9), "cpu", 1), ((1.0, 1.0), "cuda", 1)],
+)
+def test_two_launches_start_together_where_memory_is_known_to_hold_them(peaks, device, together, monkeypatch):
+    monkeypatch.setattr("perfkit.capture.memory.available_bytes", lambda: 9e9)
+    assert launching._together([program("A", device=device), program("B", device=device)], peaks) == together
+
+
 @pytest.mark.slow
 def test_checked_sides_carry_their_correctness(tmp_path, monkeypatch):
     monkeypatch.setattr("perfkit.capture.memory.available_bytes", lambda: 2_000_000_000)
+    peaks, measured = [], recording.measure
+    monkeypatch.setattr(recording, "measure", lambda *given: (peaks.extend(given[-1]), measured(*given))[1])
     measure(tmp_path / "pair", check=True)
     checked = json.loads((tmp_path / "pair" / "run" / "run.json").read_text())["backends"]
+    assert peaks == [checked[0]["peak_memory_bytes"]] * 2 and all(peaks), "both sides are eager"
     assert [TIMED_ALONE in backend["warnings"] for backend in checked] == [True]
     sides = load(target_of(tmp_path / "pair"))
     assert all(side.backend.correctness.ok for side in sides)

@@ -5,16 +5,15 @@ Triton reads TRITON_INTERPRET when it is imported, so the kernels run in process
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import math
 import multiprocessing
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from perfkit.kernels.selection import Wanted
 from perfkit.kernels.triton import Launch, availability, binding, launch, row_tile, unavailable
 from tests.sweeps import rest
 
-ROOT = Path(__file__).parents[2]
 OPERATIONS = [
     o for family in catalog() for o in family.operations if any(i.language == "triton" for i in o.implementations)
 ]
@@ -60,31 +58,32 @@ def cases(name: str) -> list[dict[str, int]]:
     return small + [case for start, more in MORE.items() if name.startswith(start) for case in more]
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-
-
 @pytest.fixture(scope="module")
-def interpreter() -> Iterator[Callable[..., Any]]:
-    """Call `perfkit.kernels.check` in a process that runs Triton's interpreter."""
+def pool() -> Iterator[ProcessPoolExecutor]:
+    """A process that runs Triton's interpreter: one for all tests, for it imports torch and Triton."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TRITON_INTERPRET", "1")
             pool.submit(os.getpid).result()  # its process starts here, and keeps the variable
-
-        def run(name: str, **arguments: Any) -> Any:
-            return pool.submit(check, name, language="triton", **arguments).result()
-
-        yield run
+        yield pool
 
 
-def in_process(program: str, **variables: str) -> str:
-    """What a program prints, run under the interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], env=environment() | variables, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+@pytest.fixture(scope="module")
+def interpreter(pool: ProcessPoolExecutor) -> Callable[..., Any]:
+    """Call `perfkit.kernels.check` under the interpreter."""
+
+    def run(name: str, **arguments: Any) -> Any:
+        return pool.submit(check, name, language="triton", **arguments).result()
+
+    return run
+
+
+def printed(program: str) -> str:
+    """What a program prints, run in this process."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(program, {"__name__": "__main__"})
+    return out.getvalue().strip()
 
 
 def agrees(interpreter: Callable[..., Any], name: str, dtype: str) -> None:
@@ -110,7 +109,7 @@ def test_agrees_with_the_reference_in_bf16(interpreter: Callable[..., Any], name
 
 
 @pytest.mark.parametrize("name", ADDS)
-def test_adds_to_what_is_there(name: str) -> None:
+def test_adds_to_what_is_there(pool: ProcessPoolExecutor, name: str) -> None:
     """Every output at once, each holding 1 before; on the third case, whose sums go over several blocks."""
     program = (
         "import torch\n"
@@ -124,7 +123,7 @@ def test_adds_to_what_is_there(name: str) -> None:
         "expected = as_tuple(o.reference(*map(to_fp64, a)))\n"
         "print(max(largest_error(x, e + 1) for x, e in zip(outputs, expected)) <= o.tolerance['fp32'])"
     )
-    assert in_process(program) == "True"
+    assert pool.submit(printed, program).result() == "True"
 
 
 @pytest.mark.slow
@@ -173,7 +172,7 @@ def test_cross_entropy_of_padded_and_of_no_rows(interpreter: Callable[..., Any])
     interpreter("cross_entropy_forward", inputs=(logits[:, 4500:5000], none, 500, -1))[0].require()
 
 
-def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
+def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan(pool: ProcessPoolExecutor) -> None:
     """Targets and tokens outside the vocabulary: NaN in their rows alone, and no gradient into any word."""
     program = (
         "import torch\n"
@@ -196,7 +195,7 @@ def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
         "_, dw, db = run('layernorm_backward', none, none, w, rows, rows)\n"
         "print(dw.abs().sum().item(), db.abs().sum().item())"
     )
-    assert in_process(program).splitlines() == [
+    assert pool.submit(printed, program).result().splitlines() == [
         "True [False, True, False] [False, True, False] 0.0",
         "[[False, True, True]] [0.0, 2.0, 0.0, 0.0, 0.0] [2.0, 2.0, 2.0, 0.0]",
         "torch.Size([0, 3]) torch.Size([0, 3])",
@@ -205,7 +204,9 @@ def test_what_a_kernel_on_a_gpu_cannot_refuse_is_nan() -> None:
 
 
 @pytest.mark.parametrize("names", [sorted(A_FEW), rest([o.name for o in OPERATIONS])], ids=["few", "all"])
-def test_every_operation_is_there_and_every_swept_block_size_is_right(names: list[str]) -> None:
+def test_every_operation_is_there_and_every_swept_block_size_is_right(
+    pool: ProcessPoolExecutor, names: list[str]
+) -> None:
     """The first, a middle and the last combination of each sweep, on a small case."""
     program = (
         "import torch\n"
@@ -228,7 +229,7 @@ def test_every_operation_is_there_and_every_swept_block_size_is_right(names: lis
         "        assert max(errors) <= o.tolerance['fp32'], (name, parameters, errors)\n"
         "print('all right')"
     )
-    assert in_process(program) == "all right"
+    assert pool.submit(printed, program).result() == "all right"
 
 
 # ---- choice, launch and what is said of their absence ---------------------------------------------------------------
