@@ -65,7 +65,7 @@ ROOTS = """
 @pytest.mark.slow
 @can_be_held
 def test_mkl_chooses_wrongly_where_threads_ask_at_once_and_rightly_where_one_does(held: Callable[[str], Any]) -> None:
-    """The first line is PyTorch's own fault: where it is mended, `perfkit/kernels/mkl.py` can go."""
+    """The first is MKL's own fault: once it is mended, `perfkit/kernels/mkl.py` can go."""
     first, second = held(ROOTS + "    print(json.dumps([error(), error()]))")
     assert first > 1e-4 and second < 1e-6
     chosen = "    from perfkit.kernels import mkl\n    mkl.choose_vector_functions()\n    print(json.dumps(error()))"
