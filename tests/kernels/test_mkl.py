@@ -46,8 +46,8 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     subprocess.run([*compiler.command, *options], check=True)
 
     def run(script: str) -> Any:
-        environment = {**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": "8", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", "import json, torch\n" + textwrap.dedent(script)]
+        environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", "import json, torch\ntorch.set_num_threads(8)\n" + textwrap.dedent(script)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
