@@ -17,6 +17,7 @@ from perfkit.bench.subject import Outputs, Prepared, Subject, Way
 from perfkit.cost.model import Cost
 from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.hardware import Ceilings
+from perfkit.kernels import mkl
 from perfkit.kernels.checking import largest_error, to_fp64
 from perfkit.statistics import exponent, median, ratio_of_medians
 
@@ -74,6 +75,7 @@ def bench(
 
     A way that cannot run, or is wrong, is a row that says so. Without `ceilings` there are no efficiencies.
     """
+    mkl.choose_vector_functions()
     clock = measure.clock_for(options.device, _last_cache(ceilings))
     found = Bench(
         operation=subject.name,

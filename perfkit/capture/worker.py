@@ -26,6 +26,7 @@ from perfkit.capture.first_steps import Checking
 from perfkit.capture.one_layer import keep_one_layer
 from perfkit.capture.ranks import files
 from perfkit.errors import Unavailable
+from perfkit.kernels import mkl
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.trace_checks import UnusableProfile
 from perfkit.workloads import forms
@@ -100,6 +101,7 @@ class Worker:
         from perfkit import backends
         from perfkit.workloads import loader
 
+        mkl.choose_vector_functions()
         self.ranks = join(settings)  # of several ranks each has a device and a share of the batch of its own
         self.settings = settings = self.ranks.own(settings)
         self.workload = loader.find(settings.workload)

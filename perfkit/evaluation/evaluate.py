@@ -17,6 +17,7 @@ from perfkit import backends, statistics
 from perfkit.errors import InputError, UsageError
 from perfkit.evaluation import questions
 from perfkit.evaluation.results import Accuracy, Evaluated, Evaluation, Loss
+from perfkit.kernels import mkl
 from perfkit.run_folder import Settings
 from perfkit.workloads import forms, llmc, loader
 from perfkit.workloads.interface import Workload
@@ -35,6 +36,7 @@ def evaluate(
     that fails has a reason and no figures. Raises `UsageError` for a workload that is no language model, `InputError`
     for data that it cannot read or that is too short.
     """
+    mkl.choose_vector_functions()
     workload = loader.find(settings.workload)
     if not hasattr(workload, "tokens"):
         raise UsageError(f"{workload.name} predicts no tokens.", "Evaluate gpt2 or llama.")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from perfkit.correctness import half_unit
 from perfkit.errors import CheckFailed
-from perfkit.kernels import selection
+from perfkit.kernels import mkl, selection
 from perfkit.kernels.declare import Operation
 from perfkit.kernels.dispatch import Kernel
 from perfkit.kernels.dtypes import TORCH_DTYPES
@@ -105,6 +105,7 @@ def check(
     cannot be built; a wrong result raises nothing: look at `ok`, or call `require()`. A few numbers may have a
     reference next to 0 by chance, and then no error is small beside it: without a `seed` they are drawn again.
     """
+    mkl.choose_vector_functions()
     operation = find(operation, extra_dirs) if isinstance(operation, str) else operation
     fresh, seed = inputs is None and seed is None, secrets.randbits(32) if seed is None else seed
     wanted = Wanted(version, language) if version or language else selection.wanted()
