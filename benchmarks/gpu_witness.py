@@ -81,6 +81,8 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
     import torch
 
     from perfkit import backends, timing
+    from perfkit.backends import replay
+    from perfkit.backends.interface import AutogradProgram
     from perfkit.workloads import find, resolve_settings
 
     found = find(workload)
@@ -88,6 +90,8 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
     torch.manual_seed(settings.seed)
     model = found.build(settings).to("cuda", torch.bfloat16 if settings.dtype == "bf16" else torch.float32).train()
     program = backends.get(backend).prepare(found, model, settings)
+    if isinstance(program, AutogradProgram):
+        replay.add(program, settings)  # as a run does
     batches = [tuple(tensor.to("cuda") for tensor in found.batch(settings, i)) for i in range(TURN)]
     clock = Clock(lambda batch: program.train_step([batch]))
     times: dict[str, list[list[float]]] = {"loop": [], "inside": [], "own": []}

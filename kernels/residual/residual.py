@@ -58,7 +58,8 @@ def layernorm_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
     """Rows whose numbers differ: in one of five like numbers, rounding the sum would be all that is left of it."""
     import torch
 
-    branch = make.normal(B, T, C, scale=2.0) + torch.linspace(-6.0, 6.0, C)
+    branch = make.normal(B, T, C, scale=2.0)
+    branch = branch + torch.linspace(-6.0, 6.0, C, device=branch.device)
     terms = make.normal(B, T, C, mean=0.5), branch.to(make.dtype)
     return *terms, make.normal(C, mean=1.0), make.normal(C), EPS
 

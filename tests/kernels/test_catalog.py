@@ -332,3 +332,20 @@ def test_what_is_allocated_has_the_shapes_and_types_that_the_reference_gives(ope
     assert [o.dtype for o in made] == [
         types.get(operation.dtypes.get(name, ""), torch.bfloat16) for name in operation.signature.outputs
     ]
+
+
+class Elsewhere(Inputs):
+    """Inputs on a device that is not the CPU: they have shapes and no numbers."""
+
+    def normal(self, *shape, scale=1.0, mean=0.0):
+        return torch.empty(shape, dtype=self.dtype, device="meta")
+
+    def integers(self, low, high, *shape):
+        return torch.empty(shape, dtype=torch.int64, device="meta")
+
+
+@pytest.mark.parametrize("operation", [o for f in catalog() for o in f.operations], ids=lambda o: o.name)
+def test_inputs_of_checks_lie_on_one_device(operation):
+    """What an operation adds to the drawn numbers lies where they are: checks on a GPU draw there."""
+    arguments = operation.inputs(Elsewhere("fp32", 0), **operation.cases[-1])
+    assert {a.device.type for a in arguments if isinstance(a, torch.Tensor)} == {"meta"}
