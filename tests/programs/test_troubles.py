@@ -91,7 +91,7 @@ def test_a_full_disk(tmp_path):
 
 def test_after_some_seconds(tmp_path):
     """Those before do not count: of the others three warm up, two are recorded."""
-    found, _ = run("import time\ntrain(8)\ntime.sleep(1.1)\ntrain(8)\n" + END, tmp_path, Order(3, 2, after=1.0))
+    found, _ = run("import time\ntrain(8)\ntime.sleep(3.1)\ntrain(8)\n" + END, tmp_path, Order(3, 2, after=3.0))
     assert found.recorded[0][1].found == 5
 
 
