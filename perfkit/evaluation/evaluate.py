@@ -6,6 +6,7 @@ Legend: B batch, T time (sequence length), V vocabulary.
 from __future__ import annotations
 
 import gc
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def _losses(backend: str, workload: Workload, task: _Task, name: str, progress: 
         progress(f"{name} · batch {number} of {task.count}")
 
 
-class _Task:
+class _Task(ABC):
     """What a model is asked: batches of tokens with their targets, and what its losses say."""
 
     settings: Settings
@@ -95,11 +96,13 @@ class _Task:
     count: int  # batches
     length: int  # T
 
+    @abstractmethod
     def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        raise NotImplementedError
+        """Tokens and targets, each (B, T)."""
 
+    @abstractmethod
     def judge(self, name: str, losses: Sequence[np.ndarray]) -> Evaluated:
-        raise NotImplementedError
+        """What the losses (B, T) of all batches say of the backend `name`."""
 
 
 class _Tokens(_Task):
