@@ -1,4 +1,4 @@
-"""Llama's training step by hand: what `perfkit.raw.language` leaves to it.
+"""Llama by hand: of the training step what `perfkit.raw.language` leaves to it, and a token's pass.
 
 Legend: B batch, T time, C channels, NH heads, NKV heads of keys and values, HS head size, F width of the MLP, V
 vocabulary; N = B·T rows.
@@ -11,15 +11,18 @@ vocabulary; N = B·T rows.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor
 
-from perfkit.raw import at
+from perfkit.kernels import direct
+from perfkit.raw import RawDecode, at
 from perfkit.raw.attention import Shapes, alike
 from perfkit.raw.language import LanguageStep
 from perfkit.raw.model import RMS_NORM, Names
 from perfkit.run_folder import Settings
+from perfkit.workloads.caching import Cache
 
 
 class LlamaByHand(LanguageStep):
@@ -113,3 +116,56 @@ class LlamaByHand(LanguageStep):
             self.call("swiglu_backward", shared["wide"], kept["gate"], kept["up"], out=[dgate, dup])
         self.linear_backward(f"{name}.gate_proj", dgate, kept["y2"], shared["narrow"], add)
         self.linear_backward(f"{name}.up_proj", dup, kept["y2"], shared["narrow"], add, add_dx=True)
+
+
+class LlamaDecode(RawDecode):
+    """Five kernels a layer, each a product with what lies around it (kernels/decoding), and one for norm and head."""
+
+    def __init__(self, model: Any, settings: Settings) -> None:
+        super().__init__(model, settings)
+        sizes, rotary = model.sizes, model.model.rotary
+        self.layers, self.heads, self.eps = sizes.layers, sizes.heads, sizes.norm_eps
+        self.scale = sizes.head_size**-0.5
+        self.angles = rotary.cos, rotary.sin  # (positions, HS / 2)
+        self.choose = model.choose
+
+    def decode(self, token: Tensor, cache: Cache, position: Tensor) -> tuple[Tensor, Tensor]:
+        with at("model.embed_tokens"):
+            x = direct("embedding_forward")(token, self._weight("model.embed_tokens"))[:, 0]
+        for i in range(self.layers):
+            x = self._attended(f"model.layers.{i}", x, cache[i], position)
+            x = self._widened(f"model.layers.{i}", x)
+        with self._products("model.norm", "lm_head"):
+            logits = direct("decode_head")(x, self._weight("model.norm"), self._weight("lm_head"), self.eps)[:, None]
+        with at("choose"):
+            return logits, self.choose(logits)
+
+    def _attended(self, layer: str, x: Tensor, past: tuple[Tensor, Tensor], position: Tensor) -> Tensor:
+        """x (B, C) and what attention adds to it."""
+        own = f"{layer}.self_attn"
+        norm, projections = f"{layer}.input_layernorm", [f"{own}.{part}_proj" for part in ("q", "k", "v")]
+        with self._products(norm, *projections):
+            weights = self._weight(norm), *map(self._weight, projections)
+            q = direct("decode_qkv")(x, *weights, *self.angles, position, *past, self.eps)
+        with at(own):
+            y = direct("decode_attention")(q.view(len(x), self.heads, -1), *past, position, self.scale)
+        with self._products("", f"{own}.o_proj"):
+            return direct("decode_sum")(y.view_as(x), self._weight(f"{own}.o_proj"), x)
+
+    def _widened(self, layer: str, x: Tensor) -> Tensor:
+        """x (B, C) and what the MLP adds to it."""
+        norm, gate, up = f"{layer}.post_attention_layernorm", f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"
+        with self._products(norm, gate, up):
+            weights = (self._weight(name) for name in (norm, gate, up))
+            g = direct("decode_swiglu")(x, *weights, self.eps)
+        with self._products("", f"{layer}.mlp.down_proj"):
+            return direct("decode_sum")(g, self._weight(f"{layer}.mlp.down_proj"), x)
+
+    def _products(self, norm: str, *linear: str) -> AbstractContextManager[None]:
+        """Mark a kernel that serves these modules: a share follows the weights that it reads for each."""
+        serves = [(norm, "rms_norm", float(self._weight(norm).numel()))] if norm else []
+        serves += [(name, "linear", float(self._weight(name).numel())) for name in linear]
+        return at(linear[0].rpartition(".")[0] or linear[0], serves)
+
+    def _weight(self, module: str) -> Tensor:
+        return self.parameters[f"{module}.weight"]

@@ -1,9 +1,8 @@
 /* The product of a few rows with a weight: y = x W^T (+ bias). N rows of K columns, a weight of M rows of K columns.
  *
- * The weight is read once and is far larger than all else: the time is that of memory. Argument order everywhere: input
- * tensors, output, sizes.
+ * Argument order everywhere: input tensors, output, sizes.
  */
-#include <perfkit/vector.h>
+#include <perfkit/few_rows.h>
 #include <stdlib.h>
 
 /* ---- version 1: as the formula says --------------------------------------------------------------------------- */
@@ -24,70 +23,14 @@ int gemv_v1(const scalar *x, const scalar *weight, scalar *y, int64_t N, int64_t
 
 /* ---- version 2: four rows of the weight at once, the next four asked of memory meanwhile -------------------------------- */
 
-/* A thread takes the weight in pieces of this many bytes as they lie in memory: who is held up takes fewer. */
-#define PIECE ((int64_t)128 << 10)
-/* Rows of the weight that are read side by side: a processor's own prefetching follows each only to the page's end. */
-#define OUTS 4
-/* Rows of x that a weight serves once it is loaded: as many as the sums find registers. */
-#if WIDTH == 16
-#define TOGETHER 4
-#else
-#define TOGETHER 2
-#endif
-
-/* y[r M + o] = x[r] . w[o] + bias[o] for `rows` rows of x, K apart, and `outs` rows of the weight. */
-LANEWISE void products(const float *x, const scalar *w, const scalar *bias, scalar *y, int64_t K, int64_t M, const int rows,
-                       const int outs) {
-    vec sums[TOGETHER][OUTS];
-    for (int r = 0; r < rows; r++)
-        for (int o = 0; o < outs; o++) sums[r][o] = v_all(0.0f);
-    int64_t k = 0;
-    for (; k + WIDTH <= K; k += WIDTH) {
-        vec weights[OUTS];
-        for (int o = 0; o < outs; o++) {
-            __builtin_prefetch(w + (o + outs) * K + k, 0, 2);
-            weights[o] = v_load(w + o * K + k);
-        }
-        for (int r = 0; r < rows; r++) {
-            vec value = v_load_float(x + r * K + k);
-            for (int o = 0; o < outs; o++) sums[r][o] += value * weights[o];
-        }
-    }
-    for (int r = 0; r < rows; r++)
-        for (int o = 0; o < outs; o++) {
-            float sum = v_sum(sums[r][o]);
-            for (int64_t rest = k; rest < K; rest++) sum += x[r * K + rest] * get(w + o * K + rest);
-            put(y + r * M + o, sum + (bias ? get(bias + o) : 0.0f));
-        }
-}
-
-LANEWISE void some_rows(const float *x, const scalar *w, const scalar *bias, scalar *y, int64_t K, int64_t M, int64_t rows,
-                        const int outs) {
-    if (rows == 1) products(x, w, bias, y, K, M, 1, outs);
-    else if (rows == 2 || TOGETHER == 2) products(x, w, bias, y, K, M, 2, outs);
-    else if (rows == 3) products(x, w, bias, y, K, M, 3, outs);
-    else products(x, w, bias, y, K, M, TOGETHER, outs);
-}
-
 int gemv_bias_v2(const scalar *x, const scalar *weight, const scalar *bias, scalar *y, int64_t N, int64_t K, int64_t M) {
-    float *rows = malloc((size_t)(N * K + 1) * sizeof(float)); /* x in fp32: converted once, not for each row of W */
+    float *rows = malloc((size_t)(N * (K + M) + 1) * sizeof(float)); /* x in fp32: converted once, not for each row of W */
     if (!rows) return KERNEL_OUT_OF_MEMORY;
+    float *sums = rows + N * K;
     for (int64_t i = 0; i < N * K; i++) rows[i] = get(x + i);
-    int64_t piece = PIECE / (int64_t)sizeof(scalar) / (K ? K : 1) / OUTS * OUTS;
-    if (piece < OUTS) piece = OUTS;
-#pragma omp parallel for schedule(dynamic) if (M * K >= PARALLEL_FROM)
-    for (int64_t from = 0; from < M; from += piece) {
-        int64_t end = from + piece < M ? from + piece : M;
-        for (int64_t m = from; m < end;) {
-            const int whole = m + OUTS <= end;
-            const scalar *w = weight + m * K, *b = bias ? bias + m : NULL;
-            for (int64_t n = 0; n < N; n += TOGETHER) {
-                if (whole) some_rows(rows + n * K, w, b, y + n * M + m, K, M, N - n, OUTS);
-                else some_rows(rows + n * K, w, b, y + n * M + m, K, M, N - n, 1);
-            }
-            m += whole ? OUTS : 1;
-        }
-    }
+    by_weight(rows, weight, sums, N, K, M);
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t m = 0; m < M; m++) put(y + n * M + m, sums[n * M + m] + (bias ? get(bias + m) : 0.0f));
     free(rows);
     return KERNEL_DONE;
 }

@@ -123,6 +123,8 @@ ALSO_IN = {"triton": (grouped_attention,)}
 class CatalogProgram(AutogradProgram):
     """Eager's program, with `REPLACING` in force and the language of the kernels settled while a step runs."""
 
+    replays_passes = True
+
     def __init__(
         self,
         workload: Workload,

@@ -48,7 +48,7 @@ class CompiledProgram(AutogradProgram):
     `whole` gives outputs and loss of a batch, compiled as one, where the workload has a loss of its own.
     """
 
-    replays = None  # --compile-mode reduce-overhead is the compiler's own way
+    replays = replays_passes = None  # --compile-mode reduce-overhead is the compiler's own way
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from perfkit.backends.generation import Generation
     from perfkit.backends.parallel import Parallel
-    from perfkit.backends.replay import Replay
+    from perfkit.backends.replay import Replay, ReplayedPass
     from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
@@ -113,6 +113,7 @@ class AutogradProgram(Program):
 
     # Whether a GPU's steps are replayed as CUDA graphs where the settings leave it open; None: they never are.
     replays: ClassVar[bool | None] = False
+    replays_passes: ClassVar[bool | None] = False  # the same of the passes of a step that generates
 
     def __init__(
         self,
@@ -132,7 +133,8 @@ class AutogradProgram(Program):
         self.elsewhere = parallel.elsewhere if parallel else frozenset()
         self.replay: Replay | None = None  # of a program whose forward and backward are replayed
         self.generation: Generation | None = None  # of a program whose step generates tokens, by these two calls
-        self.generating = generation.calls(call)
+        self.generating: tuple[Any, Any] = generation.calls(call)
+        self.passes: tuple[ReplayedPass, ...] = ()  # where these are replayed
         own = optimizer and workload.has("step")
         self._own_step = OwnStep(workload, self._present, optimizer) if own else None
 
@@ -199,7 +201,9 @@ class AutogradProgram(Program):
         return kept, None if loss is None else loss.clone()
 
     def warnings(self) -> list[str]:
-        return self.replay.warnings() if self.replay else []
+        if self.replay:
+            return self.replay.warnings()
+        return list(dict.fromkeys(text for one in self.passes for text in one.warnings()))
 
     def gradients(self) -> dict[str, torch.Tensor]:
         return self._own_step.gradients() if self._own_step is not None else self._present()

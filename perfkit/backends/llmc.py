@@ -6,6 +6,9 @@ activations and gradients that are allocated once.
 On a GPU forward and backward are replayed as CUDA graphs; the loss, which waits for how many targets count, and AdamW,
 whose numbers change, are launched as they are. While a profiler or a tool listens, everything is: the same kernels in
 the same order, each with its marks. Several ranks exchange gradients while backward goes on, and replay nothing.
+
+Where a workload brings a token's pass by hand as well, the backend generates: the prompt's pass is that of the backend
+`kernels`.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit import ranges
 from perfkit.backends import parallel
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
     from perfkit.raw import Graphs, RawStep
     from perfkit.workloads.interface import Batch, Workload
+
+Part = TypeVar("Part")
 
 
 class RawProgram(Program):
@@ -163,23 +168,37 @@ def why_not_adamw(optimizer: torch.optim.Optimizer) -> str:
     return ""
 
 
-def step_by_hand(workload: Workload) -> type[RawStep]:
-    """The `RawStep` of the file that `workload.by_hand` names. Raises `InputError` when it does not define just one."""
+def by_hand(workload: Workload, kind: type[Part]) -> type[Part] | None:
+    """The subclass of `kind` (`RawStep`, `RawDecode`) in the file that `workload.by_hand` names, if there is one.
+
+    Raises `InputError` when there are several.
+    """
     from perfkit.content import load_content_module
-    from perfkit.raw import RawStep
 
     path = Path(inspect.getfile(type(workload))).resolve().parent / workload.by_hand
     module = load_content_module("workloads", path)
     found = [
-        v for v in vars(module).values()
-        if isinstance(v, type) and issubclass(v, RawStep) and not inspect.isabstract(v)
-    ]  # fmt: skip
-    if len(found) != 1:
+        v for v in vars(module).values() if isinstance(v, type) and issubclass(v, kind) and not inspect.isabstract(v)
+    ]
+    if len(found) > 1:
         raise InputError(
-            f"{path} defines {len(found)} steps by hand, not one.",
+            f"{path} defines {len(found)} subclasses of {kind.__name__}, not one.",
+            "Leave one of them in it that defines all of its methods.",
+        )
+    return found[0] if found else None
+
+
+def step_by_hand(workload: Workload) -> type[RawStep]:
+    """The `RawStep` of the file that `workload.by_hand` names. Raises `InputError` when it does not define just one."""
+    from perfkit.raw import RawStep
+
+    found = by_hand(workload, RawStep)
+    if found is None:
+        raise InputError(
+            f"The file {workload.by_hand} of {workload.name} defines no step by hand.",
             "Leave one subclass of RawStep in it that defines all of its methods.",
         )
-    return found[0]
+    return found
 
 
 class Llmc(Backend):
@@ -204,10 +223,16 @@ class Llmc(Backend):
         if not workload.by_hand:
             return f"The workload {settings.workload} brings no step written by hand."
         if settings.generate:
-            return "A step by hand generates no tokens."
+            return self._cannot_generate(workload)
         if settings.recompute and not step_by_hand(workload).recomputes:
             return f"The step by hand of {settings.workload} keeps its activations: it recomputes none."
         return None
+
+    def _cannot_generate(self, workload: Workload) -> str | None:
+        from perfkit.raw import RawDecode
+
+        found = by_hand(workload, RawDecode)
+        return None if found else f"The workload {workload.name} brings no token's pass written by hand."
 
     def load(self, settings: Settings) -> None:
         from perfkit import kernels
@@ -220,6 +245,8 @@ class Llmc(Backend):
         from perfkit.raw import Graphs
 
         kernels.load(settings.kernel_dirs)
+        if settings.generate:
+            return self._generating(workload, model, settings)
         step = step_by_hand(workload)(model, settings)
         graphs = Graphs() if step.captures and asked(settings, usual=True) else None
         if not settings.training:
@@ -230,3 +257,14 @@ class Llmc(Backend):
             raise Unavailable(f"Backend llmc does not know the optimizer of {workload.name}: {reason}.")
         sharing = SHARINGS[settings.parallel](step)
         return RawProgram(model, step, AdamW(sharing.parts(), like), sharing, graphs)
+
+    def _generating(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:
+        """The prompt's pass by the model with kernels in it, a token's by hand."""
+        from perfkit.backends.catalog import CatalogProgram
+        from perfkit.raw import RawDecode
+
+        decode = by_hand(workload, RawDecode)
+        assert decode is not None, "`unavailable` says so"
+        program = CatalogProgram(workload, model, parallel.begin(workload, model, settings), None)
+        program.generating = program.generating[0], decode(model, settings)
+        return program

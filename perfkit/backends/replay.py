@@ -3,6 +3,8 @@
 The step that the capture of PyTorch's own manual describes: a batch is copied to where the graph reads it, the replay
 leaves gradients where the graph put them, and the optimizer steps outside of it. Only batches of the first one's form
 (shapes, precisions, and values that are no tensors) are replayed. While a profiler or a tool listens nothing is.
+
+A step that generates tokens replays its passes: one graph of the prompt's, one of every further token's.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ REPLAYS = (
     "The timed steps replay forward and backward as CUDA graphs; the profiled ones launch the same kernels one by one, "
     "and what that takes longer is part of the profiler's overhead."
 )
+PASSES = (
+    "The timed passes are replayed as CUDA graphs; the profiled ones launch the same kernels one by one, and what that "
+    "takes longer is part of the profiler's overhead."
+)
 _LONGEST = 200  # characters of PyTorch's message in a sentence
 
 
@@ -34,14 +40,17 @@ class NotCaptured(Exception):
 
 def asked(settings: Settings, usual: bool | None) -> bool:
     """Whether steps are to be replayed: `usual` says whether the backend does so by itself, None that it never can."""
-    possible = settings.device.startswith("cuda") and settings.ranks == 1 and not settings.generate
+    possible = settings.device.startswith("cuda") and settings.ranks == 1
     wanted = usual if settings.cuda_graphs == "default" else settings.cuda_graphs == "all"
     return bool(possible and wanted and usual is not None)
 
 
 def add(program: AutogradProgram, settings: Settings) -> None:
     """Let `program` replay its steps where that is asked for; a workload's own step does what it likes, and is not."""
-    if asked(settings, program.replays) and not program.workload.has("step"):
+    if settings.generate and asked(settings, program.replays_passes):
+        prefill, decode = (ReplayedPass(call) for call in program.generating)
+        program.passes = program.generating = prefill, decode
+    elif not settings.generate and asked(settings, program.replays) and not program.workload.has("step"):
         program.replay = Replay(list(program.model.parameters()))
 
 
@@ -106,6 +115,42 @@ class Replay:
                 parameter.grad = None
 
 
+class ReplayedPass:
+    """A pass of a step that generates: called once as it is, then captured, then replayed, all with one cache.
+
+    It gives the same tensors at each replay.
+    """
+
+    def __init__(self, call: Callable[..., Any], make: Callable[[], Graphs] | None = None) -> None:
+        self._call = call
+        self._make = make or _graphs
+        self._graphs: Graphs | None = None
+        self._form = ""
+        self._refused = ""
+
+    def __call__(self, tokens: torch.Tensor, cache: Any, *position: torch.Tensor) -> Any:
+        given, form = (tokens, *position), _form((tokens, *position))
+        if ranges.listening() or self._refused or self._form not in ("", form):
+            return self._call(tokens, cache, *position)
+        if not self._form:
+            self._form = form
+            return self._call(tokens, cache, *position)
+        self._graphs = self._graphs or self._make()
+        own, *place = self._graphs.inputs(given)
+        try:
+            return self._graphs.run("pass", lambda: self._call(own, cache, *place))
+        except RuntimeError as error:
+            self._refused = _cause(error)
+            self._graphs = None
+            return self._call(tokens, cache, *position)
+
+    def warnings(self) -> list[str]:
+        """What a report says of it."""
+        if self._refused:
+            return [f"A pass could not be captured as a CUDA graph, and runs without: {self._refused}"]
+        return [PASSES] if self._graphs else []
+
+
 def _cause(error: BaseException) -> str:
     """What PyTorch said first: that a capture has failed is all that it says when that one ends."""
     while isinstance(error.__context__, RuntimeError):
@@ -114,7 +159,7 @@ def _cause(error: BaseException) -> str:
     return f"{text.rstrip('.')}." if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} …"
 
 
-def _form(batch: Batch) -> str:
+def _form(batch: Any) -> str:
     return repr(forms.mapped(batch, lambda tensor: (tuple(tensor.shape), tensor.dtype)))
 
 

@@ -85,6 +85,8 @@ class ThunderProgram(AutogradProgram):
     Each line of the executed traces is a range that tells the module and operator of its work (`traces.marks`).
     """
 
+    replays_passes = True
+
     def __init__(
         self,
         workload: Workload,

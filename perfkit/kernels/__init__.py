@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import Unavailable
+from perfkit.kernels.cuda.early import overlapping
 from perfkit.kernels.declare import Family, Gradient, Implementation, Operation, added_to, versions
 from perfkit.kernels.families import catalog, costs, delegating, find
 from perfkit.kernels.languages import device_unavailable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",
     "added_to", "bind", "catalog", "check", "costs", "delegating", "direct", "find", "load",
-    "rows_and_columns", "unavailable", "use_version", "versions",
+    "overlapping", "rows_and_columns", "unavailable", "use_version", "versions",
 ]  # fmt: skip
 
 _NO_TORCH = "PyTorch is not installed, and the kernels run behind it."

@@ -2,14 +2,16 @@
 
 A workload may bring such a step beside its model (`Workload.by_hand`), and the backend `llmc` runs it: no autograd,
 each tensor allocated once, every kernel named. Matrix products come from PyTorch's libraries by their `out=` forms; the
-rest are operations of the kernel catalog. What steps of language models share is in `perfkit.raw.language`.
+rest are operations of the kernel catalog. What steps of language models share is in `perfkit.raw.language`. It may bring
+a token's pass as well (`RawDecode`), with which the backend generates.
 """
 
 from __future__ import annotations
 
 from perfkit.raw.arena import Arena
 from perfkit.raw.calls import Kernels, at, product
+from perfkit.raw.decode import RawDecode
 from perfkit.raw.graphs import Graphs
 from perfkit.raw.step import RawStep
 
-__all__ = ["Arena", "Graphs", "Kernels", "RawStep", "at", "product"]
+__all__ = ["Arena", "Graphs", "Kernels", "RawDecode", "RawStep", "at", "product"]

@@ -26,6 +26,7 @@ ALONE = (
     "bias_gradient", "gelu_bias_backward", "split_heads_bias_backward",
     "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
     "adamw_step", "global_norm", "gemv", "gemv_bias",
+    *(f"decode_{name}" for name in ("qkv", "attention", "sum", "swiglu", "head")),
 )  # fmt: skip
 FOUND = {f"perfkit::{name}_{direction}" for name in BOTH_WAYS for direction in ("forward", "backward")}
 FOUND |= {f"perfkit::{name}" for name in ALONE}
@@ -138,6 +139,21 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("global_norm", (spec(40),), 80, 160, 4),
         ("gemv", (spec(2, 1, 8), spec(5, 8)), 160, 4 * 56, 40),
         ("gemv_bias", (spec(2, 8), spec(5, 8), spec(5)), 160 + 10, 4 * 61, 40),
+        # Two sequences of 8 channels; 4 heads of 2·2 share 2 of keys.
+        (
+            "decode_qkv",
+            (spec(2, 8), spec(8), spec(16, 8), spec(8, 8), spec(8, 8), spec(9, 2), spec(9, 2),
+             spec(1, dtype="int64"), spec(2, 2, 7, 4), spec(2, 2, 7, 4), 1e-5),
+            2 * 2 * 32 * 8 + 4 * 16 + 3 * (32 + 16), 4 * (16 + 8 + 32 * 8 + 4) + 8, 4 * (32 + 2 * 16),
+        ),
+        (
+            "decode_attention",
+            (spec(2, 4, 4), spec(2, 2, 7, 4), spec(2, 2, 7, 4), spec(1, dtype="int64"), 0.5),
+            (4 * 4 + 6) * 8 * 7, 4 * (32 + 2 * 112) + 8, 4 * 32,
+        ),
+        ("decode_sum", (spec(2, 8), spec(5, 8), spec(2, 5)), 160 + 10, 4 * (16 + 40 + 10), 40),
+        ("decode_swiglu", (spec(2, 8), spec(8), spec(5, 8), spec(5, 8), 1e-5), 320 + 50 + 64, 4 * (16 + 8 + 80), 40),
+        ("decode_head", (spec(2, 8), spec(8), spec(5, 8), 1e-5), 160 + 64, 4 * (16 + 8 + 40), 40),
         ("adamw_step", (spec(40), spec(40), spec(40), spec(40), *(0.1,) * 5, 1, 1.0), 600, 640, 480),
         ("classifier", (spec(3, 8), spec(3, dtype="int64"), 1.0, 7, -1), 7 * 21 + 15, 84 + 24, 96 + 12),
         ("multiply_add_relu_forward", (spec(5, 8), spec(5, 8), 0.5, spec(8)), 160, 4 * 88, 160),

@@ -6,6 +6,6 @@ symbol, which says grid, block and shared memory of its launches as functions of
 
 from perfkit.kernels.cuda.availability import unavailable
 from perfkit.kernels.cuda.binding import launcher
-from perfkit.kernels.cuda.host import Argument, Host, ceil
+from perfkit.kernels.cuda.host import VECTOR_BYTES, Argument, Host, ceil
 
-__all__ = ["Argument", "Host", "ceil", "launcher", "unavailable"]
+__all__ = ["VECTOR_BYTES", "Argument", "Host", "ceil", "launcher", "unavailable"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.content import load_content_module
 from perfkit.errors import RunFailed, Unavailable
+from perfkit.kernels.cuda import early
 from perfkit.kernels.cuda.availability import unavailable
 from perfkit.kernels.cuda.build import Cubin, cubin
 from perfkit.kernels.cuda.host import Argument, Device, Host, HostFunction, Step, record
@@ -96,7 +97,7 @@ class _Program:
         self._current_stream = torch._C._cuda_getCurrentRawStream
         guards: Any = torch._C._dynamo.guards  # its memory is the current GPU's: `run` sees to it that it is this one
         self._empty = lambda size: guards._empty_strided_cuda((size,), (1,), torch.uint8)
-        self.steps: list[tuple[Any, tuple[int, int, int], tuple[int], list[Any], list[tuple[int, int]], int]] = []
+        self.steps: list[tuple[Any, tuple[int, int, int], tuple[int], list[Any], list[tuple[int, int]], int, bool]] = []
         if host.steps:
             built = cubin(source, dtype, host.device.arch, [step.kernel for step in host.steps])
             self.steps = [self._step(step, built) for step in host.steps]
@@ -105,7 +106,7 @@ class _Program:
         kernel = _kernel(built.path, built.symbols[step.kernel], self.device, step.shared)
         places = [(i, a.place) for i, a in enumerate(step.arguments) if isinstance(a, Argument)]
         constants = [0 if isinstance(a, Argument) else a for a in step.arguments]
-        return kernel, step.grid, (step.block,), constants, places, step.shared
+        return kernel, step.grid, (step.block,), constants, places, step.shared, step.early
 
     def run(self, values: list[Any]) -> None:
         if self._current_device() == self.device:
@@ -121,11 +122,14 @@ class _Program:
         kept = [self._empty(size) for size in self.scratches]
         values += [scratch.data_ptr() for scratch in kept]
         stream = _stream(self._current_stream(self.device))
-        for kernel, grid, block, constants, places, shared in self.steps:
+        for kernel, grid, block, constants, places, shared, may_be_early in self.steps:
             arguments = constants.copy()
             for position, place in places:
                 arguments[position] = values[place]
-            kernel(grid, block, arguments, shared_mem=shared, stream=stream)
+            if may_be_early and early.allowed():
+                early.launch(kernel.ptr, grid, block[0], shared, stream.ptr, arguments)
+            else:
+                kernel(grid, block, arguments, shared_mem=shared, stream=stream)
 
 
 @functools.cache

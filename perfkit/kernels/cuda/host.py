@@ -45,13 +45,17 @@ class Device:
 
 @dataclass(frozen=True)
 class Step:
-    """One recorded launch: threads of a block in one dimension; `arguments` are constants or places."""
+    """One recorded launch: threads of a block in one dimension; `arguments` are constants or places.
+
+    `early`: the kernel waits itself for the one before it on the stream (early.cuh), and may begin while that one ends.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
     block: int
     shared: int
     arguments: tuple[Argument | int, ...]
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,11 +151,15 @@ class Host:
         block: int,
         *arguments: Argument | int,
         shared: int = 0,
+        early: bool = False,
     ) -> None:
-        """Launch `kernel`, a name expression such as `f<T, 4>`. Nothing is launched when the grid is empty."""
+        """Launch `kernel`, a name expression such as `f<T, 4>`. Nothing is launched when the grid is empty.
+
+        `early`: as in `Step`, where the caller allows it (`perfkit.kernels.overlapping`).
+        """
         sizes = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
         if 0 not in sizes:
-            self.steps.append(Step(kernel, (sizes[0], sizes[1], sizes[2]), block, shared, arguments))
+            self.steps.append(Step(kernel, (sizes[0], sizes[1], sizes[2]), block, shared, arguments, early))
 
 
 HostFunction = Callable[..., None]

@@ -1,0 +1,112 @@
+"""Launches of decoding.cu: B rows of C channels; version 1 where accesses of 16 bytes would not be aligned."""
+
+from __future__ import annotations
+
+from perfkit.kernels.cuda import VECTOR_BYTES, Argument, Host, ceil
+
+PACKS = 8  # accesses of a thread to each row of the weights, under way at once
+POSITIONS = 4  # that a thread of attention holds
+THREADS = 256  # of a block of attention
+MOST_SHARING = 8  # heads of queries of a head of keys, whose sums find registers
+
+Tensors = tuple[Argument, ...]
+Sizes = tuple[Argument | int, ...]
+
+
+def decode_sum_v1(
+    host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int,
+    *, block: int = 64,
+) -> None:  # fmt: skip
+    _one_each(host, "decode_sum", B * ceil(M, 2), block, x, weight, residual, y, B, C, M)
+
+
+def decode_sum_v2(
+    host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int
+) -> None:
+    _staged(host, "decode_sum", ceil(M, 2), (x, weight), (x, weight, residual, y, B, C, M), B, C)
+
+
+def decode_head_v1(
+    host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument,
+    *, block: int = 64,
+) -> None:  # fmt: skip
+    _one_each(host, "decode_head", B * ceil(M, 2), block, x, norm, weight, y, B, C, M, eps)
+
+
+def decode_head_v2(
+    host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument
+) -> None:
+    _staged(host, "decode_head", ceil(M, 2), (x, norm, weight), (x, norm, weight, y, B, C, M, eps), B, C)
+
+
+def decode_swiglu_v1(
+    host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
+    B: int, C: int, F: int, eps: Argument, *, block: int = 64,
+) -> None:  # fmt: skip
+    _one_each(host, "decode_swiglu", B * F, block, x, norm, gate, up, g, B, C, F, eps)
+
+
+def decode_swiglu_v2(
+    host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
+    B: int, C: int, F: int, eps: Argument,
+) -> None:  # fmt: skip
+    _staged(host, "decode_swiglu", F, (x, norm, gate, up), (x, norm, gate, up, g, B, C, F, eps), B, C)
+
+
+def decode_qkv_v1(
+    host: Host, x: Argument, norm: Argument, wq: Argument, wk: Argument, wv: Argument, cos: Argument, sin: Argument,
+    position: Argument, keys: Argument, values: Argument, q: Argument,
+    B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument, *, block: int = 64,
+) -> None:  # fmt: skip
+    given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
+    _one_each(host, "decode_qkv", B * (NH + 2 * NKV) * P, block, *given)
+
+
+def decode_qkv_v2(
+    host: Host, x: Argument, norm: Argument, wq: Argument, wk: Argument, wv: Argument, cos: Argument, sin: Argument,
+    position: Argument, keys: Argument, values: Argument, q: Argument,
+    B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument,
+) -> None:  # fmt: skip
+    given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
+    _staged(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C)
+
+
+def decode_attention_v1(
+    host: Host, q: Argument, keys: Argument, values: Argument, position: Argument, y: Argument,
+    B: int, NH: int, NKV: int, HS: int, S: int, scale: Argument, *, block: int = 64,
+) -> None:  # fmt: skip
+    _one_each(host, "decode_attention", B * NH * HS, block, q, keys, values, position, y, B, NH, NKV, HS, S, scale)
+
+
+def decode_attention_v2(
+    host: Host, q: Argument, keys: Argument, values: Argument, position: Argument, y: Argument,
+    B: int, NH: int, NKV: int, HS: int, S: int, scale: Argument,
+) -> None:  # fmt: skip
+    width, group = VECTOR_BYTES // host.item, NH // NKV
+    lanes = HS // width
+    if host.width(HS, q, keys, values) < width or lanes not in (1, 2, 4, 8, 16, 32) or group > MOST_SHARING:
+        return decode_attention_v1(host, q, keys, values, position, y, B, NH, NKV, HS, S, scale)
+    count = THREADS // lanes * POSITIONS
+    blocks = ceil(S, count)
+    parts = host.scratch(B * NH * blocks * (HS + 2)) if blocks > 1 else y
+    kernel = f"decode_attention_v2<T, {width}, {lanes}, {group}, {POSITIONS}, {THREADS}, {str(blocks > 1).lower()}>"
+    host.launch(kernel, (blocks, NKV, B), THREADS, q, keys, values, position, y, parts, NKV, S, scale, early=True)
+    if blocks > 1:
+        kernel = f"decode_attention_joined<T, {count}>"
+        host.launch(kernel, B * NH, min(HS, 1024), parts, position, y, HS, blocks, early=True)
+
+
+def _one_each(host: Host, name: str, threads: int, block: int, *arguments: Argument | int) -> None:
+    host.launch(f"{name}_v1<T>", ceil(threads, block), block, *arguments)
+
+
+def _staged(host: Host, name: str, pairs: int, read: Tensors, arguments: Sizes, B: int, C: int) -> None:
+    """A block a pair of outputs, of as many threads as make PACKS accesses of a row, if it is so long."""
+    width = VECTOR_BYTES // host.item
+    if host.width(C, *read) < width:
+        return _one_each(host, name, B * pairs, 64, *arguments)
+    threads = next((t for t in (32, 64, 128) if ceil(C, t * width) <= PACKS), 256)
+    packs, rows = min(PACKS, ceil(C, threads * width)), 1 if B == 1 else 2 if B == 2 else 4
+    shared = 2 * packs * threads * VECTOR_BYTES
+    kernel = f"{name}_v2<T, {width}, {rows}, {packs}, {threads}>"
+    host.launch(kernel, (pairs, ceil(B, rows)), threads, *arguments, shared=shared, early=True)
