@@ -125,7 +125,7 @@ class Worker:
             if not isinstance(self.program, AutogradProgram):
                 raise Unavailable(f"The backend {backend} generates no tokens.", "Leave --generate out.")
             self.program.generation = self._generation = Generation(self.workload, model, settings)
-        elif isinstance(self.program, AutogradProgram) and not reference:
+        if isinstance(self.program, AutogradProgram) and not reference:
             replay.add(self.program, settings)
         self._prepare_ns = float(time.perf_counter_ns() - started)
         return self._facts(sizes, frozen), precision
