@@ -7,7 +7,7 @@ Kernels: the fastest of ours at the sizes that Liger shows (RMSNorm with C = 163
 with V = 131072), with a cold cache: over PyTorch as models write it, which the goals are about ("naive" in `perfkit
 bench`), over PyTorch's own operator beside it, and its bandwidth over that of a copy that moves as many bytes, half of
 them read and half written, timed as the kernel is. (On an H100 a copy that moves 84 MB has 0.79 of the bandwidth of one
-that moves 2 GB, and one of 201 MB 0.89: no kernel reaches 0.9 there. The share of a large copy's stands beside.) Head:
+that moves 2 GB, one of 201 MB 0.89: kernels of these sizes do not reach a large copy's. Its share stands beside.) Head:
 the head with its cross entropy, forward and backward, at 32768 rows of Llama 3.2's sizes, by chunks against PyTorch
 with whole logits (which models convert to fp32): peak memory, and time against the faster of with and without the
 conversion. Train: a step of B = 8, T = 2048 with fused attention; of half the batch where memory runs out, and so on.
