@@ -5,11 +5,14 @@
 
 Kernels: the fastest of ours at the sizes that Liger shows (RMSNorm with C = 16384, rotary with T = 8192, cross entropy
 with V = 131072), with a cold cache: over PyTorch as models write it, which the goals are about ("naive" in `perfkit
-bench`), over PyTorch's own operator beside it, and its bandwidth as a share of a large copy's. Head: the head with its
-cross entropy, forward and backward, at 32768 rows of Llama 3.2's sizes, by chunks against PyTorch with whole logits
-(which models convert to fp32): peak memory, and time against the faster of with and without the conversion. Train: a
-step of B = 8, T = 2048. Decode: one sequence, against reading weights and cache once a token. A line says what was
-found, what is asked, and whether it is reached. Exit code 1: something is not reached, wrong, or failed.
+bench`), over PyTorch's own operator beside it, and its bandwidth over that of a copy that moves as many bytes, half of
+them read and half written, timed as the kernel is. (On an H100 a copy that moves 84 MB has 0.79 of the bandwidth of one
+that moves 2 GB, one of 201 MB 0.89: kernels of these sizes do not reach a large copy's. Its share stands beside.) Head:
+the head with its cross entropy, forward and backward, at 32768 rows of Llama 3.2's sizes, by chunks against PyTorch
+with whole logits (which models convert to fp32): peak memory, and time against the faster of with and without the
+conversion. Train: a step of B = 8, T = 2048 with fused attention; of half the batch where memory runs out, and so on.
+Decode: one sequence, against reading weights and cache once a token. A line says what was found, what is asked, and
+whether it is reached. Exit code 1: something is not reached, wrong, or failed.
 
 A session on a GPU is short. Train and decode run the backends that their goals name, and time them without a profile
 (--profile torch makes one); --backend chooses others, --out keeps the runs. Thunder needs minutes to trace a model for
@@ -24,6 +27,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -43,7 +47,8 @@ KERNELS = {  # sizes, and how many times the speed of PyTorch as models write it
 }
 BY_PYTORCH = {"naive", "pytorch", "compile"}
 HEAD = {"rows": 32768, "channels": 2048, "vocabulary": 128256}
-COPY = 0.9  # the share of a large copy's bandwidth that is asked
+COPY = 0.9  # the share of the bandwidth of a copy of the same bytes that is asked
+LARGE = float(1 << 31)  # bytes that a large copy moves
 SMALL = {"C": 256, "T": 64, "N": 16, "V": 1024, "Vp": 1024}  # where it is only to be seen that it works
 
 
@@ -123,44 +128,72 @@ def write(path: Path | None, found: Sequence[tuple[str, Goal]]) -> None:
         partial_file.replace(path)
 
 
-def perfkit(options: Any, *arguments: str) -> None:
-    """Run perfkit; its output is shown. A wrong backend shows in what it wrote. Raises `TimeoutError` at the limit."""
+def perfkit(options: Any, *arguments: str) -> str:
+    """Run perfkit; its output is shown, and what it said beside its report is returned. A wrong backend shows in what
+    it wrote. Raises `TimeoutError` at the limit."""
     say(f"$ perfkit {' '.join(arguments)}")
-    left = options.began + options.limit - time.monotonic()
-    try:
-        subprocess.run([*PERFKIT, *arguments], check=False, timeout=max(left, 0.0) if left < float("inf") else None)
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"ended by --limit {options.limit:g}") from error
+    end = options.began + options.limit
+    said = []
+    with subprocess.Popen([*PERFKIT, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        limit = threading.Timer(min(max(end - time.monotonic(), 0.0), threading.TIMEOUT_MAX), process.kill)
+        limit.start()
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                said.append(line)
+                print(line, end="", file=sys.stderr, flush=True)
+        finally:
+            limit.cancel()
+    if process.returncode < 0 and time.monotonic() >= end:
+        raise TimeoutError(f"ended by --limit {options.limit:g}")
+    return "".join(said)
 
 
 def kernels(options: Any, scratch: Path) -> Iterator[Goal]:
     """The fastest right kernel of ours over PyTorch as models write it, and beside a copy, with a cold cache."""
-    copy = copied(options.device)
+    largest = copied(options.device, LARGE)
+    if largest:
+        say(
+            f"a large copy moves {largest / 1e12:.2f} TB/s, smaller ones less: a kernel is held against one of its size"
+        )
     for name, (sizes, asked) in KERNELS.items():
         given = sizes if options.device != "cpu" else small(sizes)
         perfkit(options, "bench", name, "--sizes", given, "--device", options.device, "--dtype", options.dtype,
                 "--cache", "cold", "--out", str(scratch))  # fmt: skip
         path = scratch / f"bench-{name}.json"
-        rows = json.loads(path.read_text())["points"][0]["rows"] if path.is_file() else []
-        timed = {r["way"]: r["cold"] for r in rows if r["status"] == "ok" and r["cold"]}
+        point = json.loads(path.read_text())["points"][0] if path.is_file() else {"rows": [], "bytes": None}
+        timed = {r["way"]: r["cold"] for r in point["rows"] if r["status"] == "ok" and r["cold"]}
         times = {way: cold["ns"]["value"] for way, cold in timed.items()}
         best = min(times.keys() - BY_PYTORCH, key=lambda way: times[way], default=None)
         over = {way: times[way] / times[best] for way in BY_PYTORCH & times.keys()} if best else {}
         what = f"{name} ({given}), {best or 'no kernel'}"
         own = f" ({over['pytorch']:.2f} × PyTorch's own operator)" if "pytorch" in over else ""
         yield Goal(f"{what} over PyTorch as models write it{own}", over.get("naive"), asked)
-        if copy:
-            yield Goal(f"{what}, bandwidth / copy's", timed[best]["bandwidth"] / copy if best else None, COPY)
+        if largest and best:
+            rate, alike = timed[best]["bandwidth"], copied(options.device, point["bytes"])
+            of = f"of the {point['bytes'] / 1e6:.0f} MB that it moves ({rate / largest:.2f} of a large copy's)"
+            yield Goal(f"{what}, bandwidth / that of a copy {of}", rate / alike if alike else None, COPY)
+        elif largest:
+            yield Goal(f"{what}, bandwidth / that of a copy", None, COPY)
 
 
-def copied(device: str) -> float | None:
-    """Bytes a second of a large copy on a GPU."""
+def copied(device: str, moved: float) -> float | None:
+    """Bytes a second of a copy on a GPU that reads and writes `moved` together, with a cold cache; None on a CPU."""
     if device == "cpu":
         return None
-    import torch
-    from gpu_kernels import copy_bandwidth  # type: ignore[import-not-found]  # it lies beside this script
+    from statistics import median
 
-    found: float = copy_bandwidth()
+    import torch
+
+    from perfkit.bench.measure import clock_for, in_turns
+    from perfkit.bench.results import COLD
+
+    source = torch.randn(max(int(moved) // 8, 1), device=device)  # 4 bytes an element, read once and written once
+    target = torch.empty_like(source)
+    clock = clock_for(device, torch.cuda.get_device_properties(device).L2_cache_size)
+    (samples,) = in_turns(clock, [partial(target.copy_, source)], [1], COLD, seconds=0.5)
+    found = 2 * source.nbytes * 1e9 / median(samples)
+    del source, target, clock
     torch.cuda.empty_cache()
     return found
 
@@ -243,9 +276,16 @@ def small(sizes: str) -> str:
 
 
 def train(options: Any, scratch: Path) -> Iterator[Goal]:
-    """Steps of the backends: right, and beside torch.compile's."""
-    backends = ran(options, scratch / "train", TRAIN, "-B", str(options.batch), "-T", str(options.length))
-    yield Goal("share of the backends that are right", right(backends), 1.0)
+    """Steps of the backends: right, and beside torch.compile's; of the largest batch that fits."""
+    batch = options.batch
+    while True:
+        work = ["--variant", "sdpa", "-B", str(batch), "-T", str(options.length)]
+        backends, said = ran(options, scratch / f"train-{batch}", TRAIN, *work)
+        if batch == 1 or not ran_out(backends, said):
+            break
+        say(f"B = {batch} does not fit: B = {batch // 2}")
+        batch //= 2
+    yield Goal(f"share of the backends that are right at B = {batch}", right(backends), 1.0)
     steps = {b["name"]: b["step"]["value"] for b in backends if b["status"] == "ok" and b["step"]}
     for name, time_ns in steps.items():
         say(f"train {name}: {time_ns / 1e6:.2f} ms a step")
@@ -256,9 +296,8 @@ def train(options: Any, scratch: Path) -> Iterator[Goal]:
 
 def decode(options: Any, scratch: Path) -> Iterator[Goal]:
     """One sequence: how near the best backend comes to reading weights and cache once a token."""
-    backends = ran(
-        options, scratch / "decode", DECODE, "--generate", str(options.generate), "--prompt", "64", "-B", "1"
-    )
+    work = ["--generate", str(options.generate), "--prompt", "64", "-B", "1"]
+    backends, _ = ran(options, scratch / "decode", DECODE, *work)
     yield Goal("share of the backends that are right", right(backends), 1.0)
     phases = [(b["name"], p) for b in backends for p in b["phases"] if p["name"] == "decode" and p["efficiency"]]
     for name, phase in phases:
@@ -267,12 +306,17 @@ def decode(options: Any, scratch: Path) -> Iterator[Goal]:
     yield Goal("decode, the best backend's share of its roof", best, 0.8)
 
 
-def ran(options: Any, out: Path, backends: str, *work: str) -> list[dict[str, Any]]:
-    """A run of llama on `--backend`, or else on `backends`: what its report tells of each of them."""
-    perfkit(options, "run", "llama", "--preset", options.preset, *work, "--backend", options.backend or backends,
+def ran(options: Any, out: Path, backends: str, *work: str) -> tuple[list[dict[str, Any]], str]:
+    """A run of llama on `--backend`, or else on `backends`: what its report tells of each of them, and what it said."""
+    said = perfkit(options, "run", "llama", "--preset", options.preset, *work, "--backend", options.backend or backends,
             "--skip-unavailable", "--device", options.device, "--dtype", options.dtype, "--steps", str(options.steps),
             "--profiler", options.profile, "--out", str(out), "--overwrite")  # fmt: skip
-    return reported(out)
+    return reported(out), said
+
+
+def ran_out(backends: list[dict[str, Any]], said: str) -> bool:
+    """Whether memory ran out for a backend, or for the whole run, which then has no report."""
+    return any("emory ran out" in text for text in (said, *(b["reason"] for b in backends)))
 
 
 def reported(folder: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,8 @@
 The parent process never runs a model. It drives one child process a backend, with --ranks a group of processes:
 
     load        on a GPU all processes start, and import what they need while the reference runs
-    reference   eager in fp64: outputs, gradients and losses of the first steps, into a scratch folder
+    reference   eager in fp64, or in fp32 where that finds no room: outputs, gradients and losses of the first steps,
+                into a scratch folder
     check       each backend against the reference; these steps are its warm-up too
     time        a few steps of each backend in turn, forwards and backwards (A B C, C B A, …), no profiler
     profile     each backend alone, under torch.profiler, and its trace read into the kernel table
@@ -33,7 +34,7 @@ from perfkit.capture.child import Child
 from perfkit.capture.members import LOG, Member, guarded, together
 from perfkit.capture.ranks.group import Group, processes
 from perfkit.capture.ranks.hosts import THREADS, Meeting, threads
-from perfkit.errors import PerfkitError, RunFailed, Unavailable
+from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable
 from perfkit.run_folder import (
     KERNELS,
     TIMED_ALONE,
@@ -55,6 +56,7 @@ RANKS_SHARE = "The ranks share this CPU: efficiency holds the kernels of rank 0 
 # the host took 17.5 ms as the second and third step after another process's turn.
 SETTLE_NS, SETTLE_STEPS = 150e6, 10
 ROOMY = 0.5  # of a GPU's memory, that all members together may take as they prepare
+FULL = 0.6  # of a GPU's memory: where eager's first steps took so much, two backends hardly fit beside each other
 
 Progress = Callable[[str, str], None]
 
@@ -161,12 +163,15 @@ class Session:
             group = groups.pop(0)
             with contextlib.ExitStack() as stack:
                 kept: list[Member] = []
-                for wave in self._waves(group, reference.share):
+                for planned in self._waves(group, reference.share):
+                    wave = [member for member in planned if not member.crowded]
                     self._start(stack, wave, scratch)
                     for member in wave:
                         if not self._crowded_out(member, group):
                             self._judge(member, eager, reference)
                             kept.append(member)
+                    if wave == [eager]:
+                        self._make_room(eager, group[1:])
                 self._time([m for m in kept if m.alive and m.record.timed])
                 for member in kept:
                     self._finish(member)
@@ -180,6 +185,17 @@ class Session:
         if self.meeting is not None:
             return False
         return member.crowded and len(group) > 1 and (member is not group[0] or bool(member.first))
+
+    def _make_room(self, eager: Member, others: Sequence[Member]) -> None:
+        """After eager's first steps: where they took most of a GPU, the others are too many, as each would find out
+        after minutes of compiling. Eager itself goes where it is here to judge by only."""
+        if self.settings.device != "cpu" and self.settings.ranks == 1 and eager.alive:
+            assert eager.child is not None
+            full = eager.child.call("memory_share") > FULL
+            for member in others:
+                member.crowded = full
+        if not eager.record.timed:
+            eager.let_go()
 
     def _again(self, member: Member) -> Member:
         """Make a member that found too little memory beside the others as it was before it started."""
@@ -213,15 +229,22 @@ class Session:
     def _checked_steps(self) -> int:
         return correctness.CHECKED_STEPS if self.settings.training else 1
 
-    def _reference(self, folder: Path, scratch: Path) -> _Reference:
-        """Run the reference, which leaves its outputs and gradients in `scratch`."""
-        settings = self.settings.alone()
-        with self._child("reference", folder, settings) as child:
-            facts, precision = child.call("prepare", settings=settings, backend=REFERENCE, reference=True)
-            first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
-            share = child.call("memory_share")
-            demonstration = child.call("demonstrate")
-            facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
+    def _reference(self, folder: Path, scratch: Path, highest: str = "fp64") -> _Reference:
+        """Run the reference, which leaves its outputs and gradients in `scratch`: in `highest`, or else in fp32."""
+        settings, precision = self.settings.alone(), highest
+        prepared = {"settings": settings, "backend": REFERENCE, "reference": True, "highest": highest}
+        try:
+            with self._child("reference", folder, settings) as child:
+                facts, precision = child.call("prepare", **prepared)
+                first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
+                share = child.call("memory_share")
+                demonstration = child.call("demonstrate")
+        except OutOfMemory:
+            if precision == "fp32":
+                raise
+            self.progress("reference", "too large in fp64: again in fp32")
+            return self._reference(folder, scratch, "fp32")
+        facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
         losses = first["found"].losses
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Parameters, gradients, two moments, one temporary of the step, and the parameters before it.
 WORDS = 6
 SHARE = {"cpu": 0.5, "cuda": 0.125}  # of the free memory: on a GPU several backends take their first steps at once
+SAMPLE = {"cpu": 1.0, "cuda": 0.25}  # of that, where some parameters are followed: a large model's step needs the rest
 
 ON_CPU = 2.5e8  # parameters of a GPU's model that a CPU may follow: it steps some 10⁸ a second
 
@@ -146,14 +147,14 @@ def _in_fp64(gradient: torch.Tensor, device: torch.device) -> torch.Tensor:
 def place(sizes: Mapping[str, int], device: str) -> tuple[str, set[str]]:
     """Where an fp64 optimizer has room, and the parameters of these `sizes` (elements) that it has room for.
 
-    On `device` where all fit, else on a CPU where all fit and are few enough to be stepped there, else the smallest
-    ones on `device`: an optimizer does the same with every tensor.
+    On `device` where all fit, else on a CPU where all fit and are few enough to be stepped there, else some of the
+    smallest ones on `device`: an optimizer does the same with every tensor.
     """
     whole = sum(sizes.values())
     for candidate in dict.fromkeys([device, "cpu"]):
         if whole <= _room(candidate) and (candidate == device or whole <= ON_CPU):
             return candidate, set(sizes)
-    left, names = _room(device), set()
+    left, names = SAMPLE[_kind(device)] * _room(device), set()
     for name in sorted(sizes, key=lambda name: sizes[name]):
         left -= sizes[name]
         if left < 0:
@@ -165,4 +166,8 @@ def place(sizes: Mapping[str, int], device: str) -> tuple[str, set[str]]:
 def _room(device: str) -> float:
     """Elements of parameters whose fp64 optimizer has room on `device`."""
     available = memory.available_bytes(device)
-    return math.inf if available is None else available * SHARE[device.split(":")[0]] / (8 * WORDS)
+    return math.inf if available is None else available * SHARE[_kind(device)] / (8 * WORDS)
+
+
+def _kind(device: str) -> str:
+    return device.split(":")[0]

@@ -89,12 +89,13 @@ class Worker:
         torch.zeros((), device=settings.device)
 
     def prepare(
-        self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False
+        self, settings: Settings, backend: str, reference: bool = False, one_layer: bool = False, highest: str = "fp64"
     ) -> tuple[WorkloadFacts, str]:
         """Build model and program; return the workload's facts and the precision.
 
-        With `reference` the precision is not the settings' but the highest that fits in memory: fp64, else fp32. With
-        `one_layer` the model keeps the first of its repeated layers only; raises `UsageError` where it has none.
+        With `reference` the precision is not the settings' but `highest` where that is likely to fit in memory, else
+        fp32. With `one_layer` the model keeps the first of its repeated layers only; raises `UsageError` where it has
+        none.
         """
         import torch
 
@@ -115,7 +116,7 @@ class Worker:
         sizes = {name: p.numel() for name, p in model.named_parameters()}
         frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
         parameters = sum(sizes.values())
-        precision = self._reference_precision(parameters) if reference else settings.dtype
+        precision = self._reference_precision(parameters, highest) if reference else settings.dtype
         self._dtype = _dtype(precision)
         model = model.to(device=settings.device, dtype=self._dtype).train(settings.training)
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
@@ -135,11 +136,12 @@ class Worker:
         keeps = settings.device == "cpu" or not settings.training or "recompute" not in self.workload.takes
         return settings if keeps else msgspec.structs.replace(settings, recompute=True)
 
-    def _reference_precision(self, parameters: int) -> str:
-        """fp64 where parameters, gradients, AdamW's two moments and as much again for activations and files fit."""
+    def _reference_precision(self, parameters: int, highest: str) -> str:
+        """`highest` if in fp64 parameters, gradients, AdamW's two moments and as much again for activations and files
+        fit; what a large vocabulary's logits take beyond that, only a step can tell."""
         words = 8 if self.settings.training else 3
         available = memory.available_bytes(self.settings.device)
-        return "fp64" if available is None or parameters * 8.0 * words < available else "fp32"
+        return highest if available is None or parameters * 8.0 * words < available else "fp32"
 
     def _facts(self, sizes: dict[str, int], frozen: list[str]) -> WorkloadFacts:
         work, settings = self.workload, self.settings

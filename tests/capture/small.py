@@ -23,6 +23,8 @@ class Net(nn.Module):
             os.kill(os.getpid(), signal.SIGKILL)
         if os.environ.get("SMALL_RAISES") and x.dtype == torch.float32:
             raise ValueError("the second layer\nis out of order")
+        if os.environ.get("SMALL_LARGE_IN_FP64") and x.dtype == torch.float64:
+            raise RuntimeError("CUDA error: out of memory")
         logits = self.last(torch.relu(self.first(x)))
         return logits, None if targets is None else self.loss(logits, targets)
 

@@ -19,7 +19,7 @@ from perfkit.capture.child import Child
 from perfkit.capture.members import Member, together
 from perfkit.capture.session import Session, _shares
 from perfkit.errors import OutOfMemory, RunFailed, UsageError
-from perfkit.run_folder import BackendRun, Settings, read_manifest
+from perfkit.run_folder import TIMED_APART, BackendRun, Settings, read_manifest
 from perfkit.table import KernelTable
 from tests.interrupts import hear_interrupts
 
@@ -242,10 +242,27 @@ def test_backends_prepare_together_beside_a_gpu_and_one_by_one_on_a_cpu(tmp_path
     assert [[m.name for m in wave] for wave in session._waves(members, share)] == waves
 
 
+def test_a_reference_too_large_in_fp64_runs_in_fp32(tmp_path, monkeypatch):
+    monkeypatch.setenv("SMALL_LARGE_IN_FP64", "1")
+    told = []
+    session = Session(
+        settings(profiler="none"), {"eager": "eager"}, tmp_path / "run", progress=lambda *said: told.append(said)
+    )
+    session.run()
+    eager = read_manifest(tmp_path / "run").backend("eager")
+    assert eager.status == "ok" and eager.correctness.reference == "eager in fp32"
+    assert ("reference", "too large in fp64: again in fp32") in told
+
+
 class Recorded(Child):
-    """A worker process on the CPU that notes what it is asked for, as one on a GPU would be."""
+    """A worker process on the CPU that notes what it is asked for, as one on a GPU, of which it takes `share`."""
 
     told: ClassVar[list[tuple[str, str]]] = []
+    share: ClassVar[float] = 0.3
+
+    def call(self, command, **arguments):
+        found = super().call(command, **arguments)
+        return self.share if command == "memory_share" else found
 
     def begin(self, command, **arguments):
         self.told.append((self.name, command))
@@ -258,25 +275,34 @@ class Recorded(Child):
         super().close()
 
 
-@pytest.mark.parametrize("memory", ["roomy", "scarce"])
-def test_beside_a_gpu_processes_load_while_the_reference_runs(tmp_path, monkeypatch, memory):
-    """Where memory holds only one at a time, those that were started are let go until it is their turn."""
+@pytest.fixture
+def beside_a_gpu(monkeypatch):
+    """A function that runs backends as beside a GPU of which each takes a `share`: the run, and what was told."""
     from perfkit.capture import session as module
 
     monkeypatch.setattr(Recorded, "told", [])
-
-    def started(name, settings, log, environment, say, *_):
-        return Recorded(name, log, environment, say)
-
-    monkeypatch.setattr(module, "processes", started)
+    monkeypatch.setattr(
+        module, "processes", lambda name, _, log, environment, say, *__: Recorded(name, log, environment, say)
+    )
     ceilings = hardware.load_or_measure("cpu")
     monkeypatch.setattr(module.hardware, "load_or_measure", lambda device, progress: ceilings)
-    monkeypatch.setattr(module.memory, "available_bytes", lambda: 1e12 if memory == "roomy" else 1e9)
-    given = msgspec.structs.replace(settings(profiler="none"), device="cuda")
-    Session(given, {"eager": "eager", "compile": "compile"}, tmp_path / "run").run()
-    run = read_manifest(tmp_path / "run")
+
+    def run(out, backends, share=0.3, available=1e12):
+        monkeypatch.setattr(Recorded, "share", share)
+        monkeypatch.setattr(module.memory, "available_bytes", lambda: available)
+        given = msgspec.structs.replace(settings(profiler="none"), device="cuda")
+        Session(given, {name: name for name in backends}, out).run()
+        return read_manifest(out), Recorded.told
+
+    return run
+
+
+@pytest.mark.parametrize("memory", ["roomy", "scarce"])
+def test_beside_a_gpu_processes_load_while_the_reference_runs(tmp_path, beside_a_gpu, memory):
+    """Where memory holds only one at a time, those that were started are let go until it is their turn."""
+    available = 1e12 if memory == "roomy" else 1e9
+    run, told = beside_a_gpu(tmp_path / "run", ["eager", "compile"], available=available)
     assert [(b.name, b.status, len(b.samples_ns)) for b in run.backends] == [("eager", "ok", 6), ("compile", "ok", 6)]
-    told = Recorded.told
     assert told[:3] == [("eager", "load"), ("compile", "load"), ("reference", "prepare")]
     loads = [told.index((name, "load")) for name in ("eager", "compile")]
     prepares = [told.index((name, "prepare")) for name in ("eager", "compile")]
@@ -285,6 +311,18 @@ def test_beside_a_gpu_processes_load_while_the_reference_runs(tmp_path, monkeypa
         assert max(loads) < min(prepares) < max(prepares) < min(closes)
     else:
         assert max(loads) < max(closes) < min(prepares), "no process waits in memory that another one needs"
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_the_others_go_one_by_one_where_eager_takes_most_of_a_gpu(tmp_path, beside_a_gpu, share, timed):
+    run, told = beside_a_gpu(tmp_path / "run", ["eager", "compile"] if timed else ["compile"], share=share)
+    compiled = run.backend("compile")
+    assert compiled.status == "ok" and len(compiled.samples_ns) == 6
+    assert (TIMED_APART in compiled.warnings) == (share > 0.5)
+    assert told.count(("compile", "prepare")) == 1, "nothing is compiled in vain"
+    eager_goes, compile_begins = told.index(("eager", "close")), told.index(("compile", "prepare"))
+    assert (eager_goes < compile_begins) == (share > 0.5 or not timed)
 
 
 def test_members_of_a_wave_work_at_the_same_time_and_a_failure_is_one_members_own(tmp_path):

@@ -188,7 +188,7 @@ def test_a_gpu_that_is_nearly_full_leaves_small_models_to_the_cpu(monkeypatch: p
     room = {"cuda:0": 8e9, "cpu": 64e9}
     monkeypatch.setattr(memory, "available_bytes", lambda device="cpu": room[device])
     small, large = {"a": 1_000_000}, {"a": 90_000_000, "b": 34_000_000}
-    huge = {"a": 900_000_000, "b": 12_000_000, "c": 8_000_000}
+    huge = {"a": 900_000_000, "b": 3_000_000, "c": 2_000_000, "d": 12_000_000}
     assert updates.place(small, "cuda:0") == ("cuda:0", {"a"})
     assert updates.place(large, "cuda:0") == ("cpu", {"a", "b"})
     assert updates.place(huge, "cuda:0") == ("cuda:0", {"b", "c"})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,8 +72,60 @@ def test_a_part_that_does_not_exist(monkeypatch, capsys):
 @pytest.mark.parametrize(("part", "backends"), [("train", llama_gpu.TRAIN), ("decode", llama_gpu.DECODE)])
 def test_the_backends_are_those_of_the_goals_unless_others_are_asked_for(part, backends, monkeypatch):
     calls = []
-    monkeypatch.setattr(llama_gpu, "perfkit", lambda options, *arguments: calls.append(arguments))
+    monkeypatch.setattr(llama_gpu, "perfkit", lambda options, *arguments: calls.append(arguments) or "")
     main(monkeypatch, "--only", part)
     main(monkeypatch, "--only", part, "--backend", "thunder")
     assert [call[call.index("--backend") + 1] for call in calls] == [backends, "thunder"]
     assert "thunder" not in llama_gpu.DECODE.split(",")
+
+
+SAYS = "import sys; print('beside it', file=sys.stderr); print('the report')"
+
+
+def test_what_perfkit_says_is_shown_and_returned(monkeypatch, capfd):
+    monkeypatch.setattr(llama_gpu, "PERFKIT", [sys.executable, "-c", SAYS])
+    options = SimpleNamespace(began=time.monotonic(), limit=float("inf"))
+    assert llama_gpu.perfkit(options, "run") == "beside it\n"
+    shown = capfd.readouterr()
+    assert shown.out == "$ perfkit run\nthe report\n" and shown.err == "beside it\n"
+
+
+@pytest.mark.parametrize("reported", [True, False], ids=["for a backend", "for the whole run"])
+def test_half_the_batch_is_trained_where_memory_runs_out(tmp_path, monkeypatch, capsys, reported):
+    batches = []
+
+    def perfkit(options, *arguments):
+        batch = int(arguments[arguments.index("-B") + 1])
+        batches.append(batch)
+        short = "The GPU's memory ran out: 15.66 GiB more were asked for." if batch > 2 else ""
+        if short and not reported:
+            return f"perfkit: {short}"
+        step = {"value": 1e6}
+        backends = [{"name": name, "status": "ok", "reason": "", "step": step} for name in ("compile", "llmc")]
+        backends[0] |= {"status": "failed", "reason": short, "step": None} if short else {}
+        out = Path(arguments[arguments.index("--out") + 1])
+        out.mkdir(parents=True)
+        (out / "report.json").write_text(json.dumps({"backends": backends}))
+        return ""
+
+    monkeypatch.setattr(llama_gpu, "perfkit", perfkit)
+    main(monkeypatch, "--only", "train", "--out", str(tmp_path))
+    printed = capsys.readouterr().out
+    assert batches == [8, 4, 2]
+    assert "B = 8 does not fit: B = 4\nB = 4 does not fit: B = 2\n" in printed
+    assert "reached  share of the backends that are right at B = 2: 1.00" in printed
+
+
+def test_a_kernel_is_held_against_a_copy_of_as_many_bytes(tmp_path, monkeypatch, capsys):
+    row = {"way": "cuda:1", "status": "ok", "cold": {"ns": {"value": 1e4}, "bandwidth": 1.8e12}}
+    point = {"bytes": 84e6, "rows": [row]}
+    for name in llama_gpu.KERNELS:
+        (tmp_path / f"bench-{name}.json").write_text(json.dumps({"points": [point]}))
+    monkeypatch.setattr(llama_gpu, "perfkit", lambda options, *arguments: "")
+    monkeypatch.setattr(llama_gpu, "copied", lambda device, moved: 2e12 if moved == 84e6 else 3e12)
+    main(monkeypatch, "--only", "kernels", "--out", str(tmp_path))
+    shares = [line for line in capsys.readouterr().out.splitlines() if "that of a copy of" in line]
+    assert len(shares) == len(llama_gpu.KERNELS)
+    assert shares[0].startswith("reached") and shares[0].endswith(
+        "cuda:1, bandwidth / that of a copy of the 84 MB that it moves (0.60 of a large copy's): 0.90, asked ≥ 0.9"
+    )
