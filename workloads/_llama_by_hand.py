@@ -12,6 +12,7 @@ vocabulary; N = B·T rows.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor
@@ -23,6 +24,10 @@ from perfkit.raw.language import LanguageStep
 from perfkit.raw.model import RMS_NORM, Names
 from perfkit.run_folder import Settings
 from perfkit.workloads.caching import Cache
+
+OF_A_TOKEN = (
+    "embedding_forward", "decode_qkv", "decode_attention", "decode_sum", "decode_swiglu", "decode_head", "decode_token",
+)  # fmt: skip
 
 
 class LlamaByHand(LanguageStep):
@@ -119,7 +124,7 @@ class LlamaByHand(LanguageStep):
 
 
 class LlamaDecode(RawDecode):
-    """Five kernels a layer, each a product with what lies around it (kernels/decoding), and one for norm and head."""
+    """Five kernels a layer, each a product with what lies around it (kernels/decoding), one for norm and head, and the choice."""
 
     def __init__(self, model: Any, settings: Settings) -> None:
         super().__init__(model, settings)
@@ -127,18 +132,18 @@ class LlamaDecode(RawDecode):
         self.layers, self.heads, self.eps = sizes.layers, sizes.heads, sizes.norm_eps
         self.scale = sizes.head_size**-0.5
         self.angles = rotary.cos, rotary.sin  # (positions, HS / 2)
-        self.choose = model.choose
+        self.run = SimpleNamespace(**{name: direct(name) for name in OF_A_TOKEN})
 
     def decode(self, token: Tensor, cache: Cache, position: Tensor) -> tuple[Tensor, Tensor]:
         with at("model.embed_tokens"):
-            x = direct("embedding_forward")(token, self._weight("model.embed_tokens"))[:, 0]
+            x = self.run.embedding_forward(token, self._weight("model.embed_tokens"))[:, 0]
         for i in range(self.layers):
             x = self._attended(f"model.layers.{i}", x, cache[i], position)
             x = self._widened(f"model.layers.{i}", x)
         with self._products("model.norm", "lm_head"):
-            logits = direct("decode_head")(x, self._weight("model.norm"), self._weight("lm_head"), self.eps)[:, None]
+            logits = self.run.decode_head(x, self._weight("model.norm"), self._weight("lm_head"), self.eps)
         with at("choose"):
-            return logits, self.choose(logits)
+            return logits[:, None], self.run.decode_token(logits)
 
     def _attended(self, layer: str, x: Tensor, past: tuple[Tensor, Tensor], position: Tensor) -> Tensor:
         """x (B, C) and what attention adds to it."""
@@ -146,20 +151,20 @@ class LlamaDecode(RawDecode):
         norm, projections = f"{layer}.input_layernorm", [f"{own}.{part}_proj" for part in ("q", "k", "v")]
         with self._products(norm, *projections):
             weights = self._weight(norm), *map(self._weight, projections)
-            q = direct("decode_qkv")(x, *weights, *self.angles, position, *past, self.eps)
+            q = self.run.decode_qkv(x, *weights, *self.angles, position, *past, self.eps)
         with at(own):
-            y = direct("decode_attention")(q.view(len(x), self.heads, -1), *past, position, self.scale)
+            y = self.run.decode_attention(q.view(len(x), self.heads, -1), *past, position, self.scale)
         with self._products("", f"{own}.o_proj"):
-            return direct("decode_sum")(y.view_as(x), self._weight(f"{own}.o_proj"), x)
+            return self.run.decode_sum(y.view_as(x), self._weight(f"{own}.o_proj"), x)
 
     def _widened(self, layer: str, x: Tensor) -> Tensor:
         """x (B, C) and what the MLP adds to it."""
         norm, gate, up = f"{layer}.post_attention_layernorm", f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"
         with self._products(norm, gate, up):
             weights = (self._weight(name) for name in (norm, gate, up))
-            g = direct("decode_swiglu")(x, *weights, self.eps)
+            g = self.run.decode_swiglu(x, *weights, self.eps)
         with self._products("", f"{layer}.mlp.down_proj"):
-            return direct("decode_sum")(g, self._weight(f"{layer}.mlp.down_proj"), x)
+            return self.run.decode_sum(g, self._weight(f"{layer}.mlp.down_proj"), x)
 
     def _products(self, norm: str, *linear: str) -> AbstractContextManager[None]:
         """Mark a kernel that serves these modules: a share follows the weights that it reads for each."""

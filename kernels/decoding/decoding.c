@@ -116,6 +116,18 @@ int decode_attention_v1(const scalar *q, const scalar *keys, const scalar *value
     return KERNEL_DONE;
 }
 
+/* The first of the largest logits; NaN is larger than all, as in PyTorch. */
+int decode_token_v1(const scalar *logits, int64_t *token, int64_t B, int64_t M) {
+    for (int64_t n = 0; n < B; n++) {
+        const scalar *row = logits + n * M;
+        int64_t best = 0;
+        for (int64_t m = 1; m < M && get(row + best) == get(row + best); m++)
+            if (get(row + m) > get(row + best) || get(row + m) != get(row + m)) best = m;
+        token[n] = best;
+    }
+    return KERNEL_DONE;
+}
+
 /* ---- version 2: the norm once, then the weight read once by threads ------------------------------------------------ */
 
 /* Memory for the rows in fp32 and `more` floats; the rows are normed where there is a norm. NULL without memory. */

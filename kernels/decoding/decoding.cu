@@ -6,6 +6,8 @@
 #include <perfkit/device.cuh>
 #include <perfkit/early.cuh>
 
+typedef unsigned long long uint64;
+
 /* ---- what the products do with a pair of sums -------------------------------------------------------------------------- */
 
 /* Two neighbouring outputs; the second may be beyond the last. */
@@ -52,21 +54,24 @@ template <class T> struct Heads {
     T *keys, *values, *q;
     int64 C, NH, NKV, P, S;
 
+    /* Which head, of all three, and which pair of it; 64-bit divisions would take as long as a load. */
+    DEVICE uint32 head(int64 pair) const { return (uint32)pair / (uint32)P; }
+    DEVICE uint32 within(uint32 head) const { return head < NH ? head : head < NH + NKV ? head - NH : head - NH - NKV; }
     DEVICE const T *first(int64 pair) const {
-        int64 head = pair / P, p = pair % P;
-        const T *weight = head < NH ? wq : head < NH + NKV ? wk : wv;
-        return weight + (within(head) * 2 * P + p) * C;
+        uint32 h = head(pair), p = (uint32)pair - h * (uint32)P;
+        const T *weight = h < NH ? wq : h < NH + NKV ? wk : wv;
+        return weight + (within(h) * 2 * P + p) * C;
     }
     DEVICE const T *second(int64 pair) const { return first(pair) + P * C; }
-    DEVICE int64 within(int64 head) const { return head < NH ? head : head < NH + NKV ? head - NH : head - NH - NKV; }
     DEVICE void write(int64 n, int64 pair, float low, float high) const {
-        int64 head = pair / P, p = pair % P, at = *position;
-        if (head < NH + NKV) {
+        uint32 h = head(pair), p = (uint32)pair - h * (uint32)P;
+        int64 at = *position;
+        if (h < NH + NKV) {
             float c = get(cosine + at * P + p), s = get(sine + at * P + p), u = low;
             low = u * c - high * s, high = high * c + u * s;
         }
-        T *cache = head < NH + NKV ? keys : values;
-        T *y = head < NH ? q + (n * NH + head) * 2 * P : cache + ((n * NKV + within(head)) * S + at) * 2 * P;
+        T *cache = h < NH + NKV ? keys : values;
+        T *y = h < NH ? q + (n * NH + h) * 2 * P : cache + ((n * NKV + within(h)) * S + at) * 2 * P;
         put(y + p, low), put(y + p + P, high);
     }
 };
@@ -232,40 +237,36 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ float weights[GROUP][Of::COUNT], tops[GROUP], totals[GROUP], sums[Of::WARPS][GROUP][Of::HS];
     next_may_begin();
     int lane = threadIdx.x % LANES, slot = threadIdx.x / LANES;
-    int64 head = (int64)blockIdx.z * NKV + blockIdx.y, first = (int64)blockIdx.x * Of::COUNT, last = *position;
+    int64 head = (int64)blockIdx.z * NKV + blockIdx.y;
+    int first = (int)blockIdx.x * Of::COUNT, last = (int)*position;
     if (first > last) return after_previous(); /* nothing here counts yet */
-    Access k[EACH], v[EACH];
+    const T *of_keys = keys + head * S * Of::HS + lane * WIDTH, *of_values = values + head * S * Of::HS + lane * WIDTH;
+    Access k[EACH], v[EACH], query[GROUP];
     /* What earlier passes kept is there. The last position's is made by the kernel ahead. */
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        int64 at = first + slot + e * Of::AT_ONCE;
+        int at = first + slot + e * Of::AT_ONCE;
         k[e].zero(), v[e].zero();
-        if (at < last) {
-            k[e].load(keys + (head * S + at) * Of::HS + lane * WIDTH);
-            v[e].load(values + (head * S + at) * Of::HS + lane * WIDTH);
-        }
+        if (at < last) k[e].load(of_keys + at * Of::HS), v[e].load(of_values + at * Of::HS);
     }
     after_previous();
 #pragma unroll
-    for (int e = 0; e < EACH; e++)
-        if (first + slot + e * Of::AT_ONCE == last) {
-            k[e].load(keys + (head * S + last) * Of::HS + lane * WIDTH);
-            v[e].load(values + (head * S + last) * Of::HS + lane * WIDTH);
-        }
+    for (int g = 0; g < GROUP; g++) query[g].load(q + (head * GROUP + g) * Of::HS + lane * WIDTH);
 #pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-        Access query;
-        query.load(q + (head * GROUP + g) * Of::HS + lane * WIDTH);
+    for (int e = 0; e < EACH; e++)
+        if (first + slot + e * Of::AT_ONCE == last)
+            k[e].load(of_keys + last * Of::HS), v[e].load(of_values + last * Of::HS);
+#pragma unroll
+    for (int g = 0; g < GROUP; g++)
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             float score = 0.0f;
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) score += query.at(j) * k[e].at(j);
+            for (int j = 0; j < WIDTH; j++) score += query[g].at(j) * k[e].at(j);
             score = over_warp<Sum, LANES>(score) * (float)scale;
             int at = slot + e * Of::AT_ONCE;
             if (lane == 0) weights[g][at] = first + at <= last ? score : -infinity();
         }
-    }
     __syncthreads();
     for (int g = threadIdx.x / 32; g < GROUP; g += Of::WARPS) {
         float top = -infinity(), total = 0.0f;
@@ -325,4 +326,73 @@ __global__ void decode_attention_joined(const float *parts, const int64 *positio
         }
         put(y + row * HS + h, sum / total);
     }
+}
+
+/* ---- the token, version 1: one thread a row ------------------------------------------------------------------------------- */
+
+/* Larger for a larger logit, then for an earlier token; NaN is the largest, as in PyTorch. */
+DEVICE uint64 rank_of(float logit, int64 token) {
+    uint32 bits = __float_as_uint(logit);
+    uint32 order = logit != logit ? 0xffffffffu : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64)order << 32 | (uint32)~(uint32)token;
+}
+
+DEVICE int64 token_of(uint64 rank) { return (int64)(uint32)~(uint32)rank; }
+
+template <class T> __global__ void decode_token_v1(const T *logits, int64 *token, int64 B, int64 M) {
+    int64 row = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= B) return;
+    uint64 best = 0;
+    for (int64 m = 0; m < M; m++) {
+        uint64 rank = rank_of(get(logits + row * M + m), m);
+        best = rank > best ? rank : best;
+    }
+    token[row] = token_of(best);
+}
+
+/* ---- the token, version 2: blocks take parts of a row, a block then the best of these ------------------------------------- */
+
+template <int THREADS> DEVICE uint64 best_of_block(uint64 best) {
+    __shared__ uint64 of_warp[THREADS / 32];
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        uint64 other = __shfl_xor_sync(FULL_WARP, best, step);
+        best = other > best ? other : best;
+    }
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = best;
+    __syncthreads();
+    for (int w = 0; w < THREADS / 32; w++) best = of_warp[w] > best ? of_warp[w] : best;
+    return best;
+}
+
+template <class T, int WIDTH, int THREADS>
+__global__ void __launch_bounds__(THREADS) decode_token_v2(const T *logits, uint64 *parts, int64 M) {
+    next_may_begin();
+    after_previous();
+    int64 row = blockIdx.y;
+    uint64 best = 0;
+    for (int64 m = ((int64)blockIdx.x * THREADS + threadIdx.x) * WIDTH; m < M; m += (int64)gridDim.x * THREADS * WIDTH) {
+        float v[WIDTH];
+        load(logits + row * M + m, v);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) {
+            uint64 rank = rank_of(v[j], m + j);
+            best = rank > best ? rank : best;
+        }
+    }
+    best = best_of_block<THREADS>(best);
+    if (threadIdx.x == 0) parts[row * gridDim.x + blockIdx.x] = best;
+}
+
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS) decode_token_joined(const uint64 *parts, int64 *token, int64 count) {
+    next_may_begin();
+    after_previous();
+    uint64 best = 0;
+    for (int64 i = threadIdx.x; i < count; i += THREADS) {
+        uint64 part = parts[blockIdx.x * count + i];
+        best = part > best ? part : best;
+    }
+    best = best_of_block<THREADS>(best);
+    if (threadIdx.x == 0) token[blockIdx.x] = token_of(best);
 }

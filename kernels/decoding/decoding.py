@@ -7,6 +7,8 @@ Legend of the whole: x (B, C) enters a layer, whose norm, rotation and cache tak
     x = decode_sum(y, wo, x)
     g = decode_swiglu(x, norm, gate, up, …)
     x = decode_sum(g, down, x)
+
+Norm and head are decode_head, and decode_token takes the most likely token.
 """
 
 from __future__ import annotations
@@ -79,6 +81,10 @@ def attention_reference(q: Tensor, keys: Tensor, values: Tensor, position: Tenso
     return (weights @ v).view(batch, heads, size)
 
 
+def token_reference(logits: Tensor) -> Tensor:
+    return logits.argmax(-1, keepdim=True)
+
+
 def product(call: Call, weights: range, normed: bool, vector: float) -> Cost:
     """x by the `weights`: 2 FLOP a product and its sum, a norm's for x, and `vector` more an output of the first one.
 
@@ -132,6 +138,12 @@ def attention_cost(call: Call) -> Cost:
     return Cost(flop, q.nbytes + 2 * keys.nbytes + ITEM_BYTES["int64"], q.nbytes)
 
 
+def token_cost(call: Call) -> Cost:
+    """A comparison a logit."""
+    logits = call.tensor(0)
+    return Cost({f"vector_{logits.dtype}": float(logits.numel)}, logits.nbytes, logits.shape[0] * ITEM_BYTES["int64"])
+
+
 def head_inputs(make: Inputs, B: int, C: int, M: int) -> tuple[Any, ...]:
     return make.normal(B, C), make.normal(C), make.normal(M, C), 1e-5
 
@@ -155,6 +167,17 @@ def qkv_inputs(make: Inputs, B: int, C: int, NH: int, NKV: int, P: int, S: int) 
 def attention_inputs(make: Inputs, B: int, NH: int, NKV: int, HS: int, S: int) -> tuple[Any, ...]:
     cache = make.normal(B, NKV, S, HS), make.normal(B, NKV, S, HS)
     return make.normal(B, NH, HS), *cache, make.integers(S // 2, S, 1), HS**-0.5
+
+
+def token_inputs(make: Inputs, B: int, M: int) -> tuple[Any, ...]:
+    """One logit of each row is the largest by far: in bf16 several of thousands would be alike."""
+    logits = make.normal(B, M)
+    return (logits.scatter_(1, make.integers(0, M, B, 1), 100.0),)
+
+
+def token_sizes(logits: Tensor) -> tuple[int, ...]:
+    """B, M."""
+    return tuple(logits.shape)
 
 
 def product_sizes(x: Tensor, norm: Tensor, weight: Tensor, *rest: Any) -> tuple[int | float, ...]:
@@ -283,6 +306,22 @@ FAMILY = Family(
             cases=tuple(dict(zip(("B", "C", "M"), case, strict=True)) for case in PRODUCTS),
             cost=head_cost,
             implementations=PRODUCT_VERSIONS,
+        ),
+        Operation(
+            name="decode_token",
+            category="reduction",
+            schema="(Tensor logits) -> (Tensor token)",
+            formula="the first of the largest logits",
+            shapes={"logits": "B M", "token": "B 1"},
+            dtypes={"token": "int64"},
+            reference=token_reference,
+            scalars=token_sizes,
+            inputs=token_inputs,
+            cases=tuple({"B": b, "M": m} for b, m in ((1, 1), (3, 7), (2, 4096), (1, 128_256), (2, 50_257))),
+            cost=token_cost,
+            implementations=versions(
+                c=("a loop",), cuda=("one thread a row", "blocks take parts of a row, a block then the best of these")
+            ),
         ),
     ),
 )

@@ -96,6 +96,18 @@ def decode_attention_v2(
         host.launch(kernel, B * NH, min(HS, 1024), parts, position, y, HS, blocks, early=True)
 
 
+def decode_token_v1(host: Host, logits: Argument, token: Argument, B: int, M: int, *, block: int = 64) -> None:
+    _one_each(host, "decode_token", B, block, logits, token, B, M)
+
+
+def decode_token_v2(host: Host, logits: Argument, token: Argument, B: int, M: int) -> None:
+    width = host.width(M, logits)
+    parts = max(1, min(host.device.multiprocessors, ceil(M, THREADS * width)))
+    best = host.scratch(B * parts, item=8)
+    host.launch(f"decode_token_v2<T, {width}, {THREADS}>", (parts, B), THREADS, logits, best, M, early=True)
+    host.launch(f"decode_token_joined<{THREADS}>", B, THREADS, best, token, parts, early=True)
+
+
 def _one_each(host: Host, name: str, threads: int, block: int, *arguments: Argument | int) -> None:
     host.launch(f"{name}_v1<T>", ceil(threads, block), block, *arguments)
 

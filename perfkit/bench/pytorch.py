@@ -62,6 +62,31 @@ def gemv_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Call:
     return lambda: F.linear(x, weight, bias)
 
 
+def decode_sum(x: Tensor, weight: Tensor, residual: Tensor) -> Call:
+    return lambda: residual + F.linear(x, weight)
+
+
+def decode_swiglu(x: Tensor, norm: Tensor, gate: Tensor, up: Tensor, eps: float) -> Call:
+    def call() -> Tensor:
+        y = F.rms_norm(x, norm.shape, norm, eps)
+        return functional.swiglu(F.linear(y, gate), F.linear(y, up))
+
+    return call
+
+
+def decode_head(x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> Call:
+    return lambda: F.linear(F.rms_norm(x, norm.shape, norm, eps), weight)
+
+
+def decode_attention(q: Tensor, keys: Tensor, values: Tensor, position: Tensor, scale: float) -> Call:
+    """The scale is that of the head's size."""
+    return lambda: functional.cached_attention(q[:, :, None], keys, values, position)[:, :, 0]
+
+
+def decode_token(logits: Tensor) -> Call:
+    return lambda: logits.argmax(-1, keepdim=True)
+
+
 def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
     return gradients(functional.swiglu, [gate, up], dy)
 
@@ -222,7 +247,7 @@ OWN: dict[str, Callable[..., Call]] = {
         split_heads_forward, split_heads_backward, merge_heads_backward,
         flash_attention_forward, flash_attention_backward, encoder_forward, encoder_backward, embedding_forward,
         embedding_backward, cross_entropy_forward, cross_entropy_backward, classifier, adamw_step, bias_relu_backward,
-        gemv, gemv_bias, global_norm,
+        gemv, gemv_bias, decode_sum, decode_swiglu, decode_head, decode_attention, decode_token, global_norm,
     )
 }  # fmt: skip
 

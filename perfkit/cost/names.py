@@ -45,11 +45,11 @@ _KERNELS = (
             cudnn_="cudnn_.*fprop"),
     _family("embedding", "embedding encoder_forward encoder_backward wpe_backward", wte=r"\bwte"),
     _family("matmul", "gemm gemv cutlass cublas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
-            "wmma triton_mm triton_tem", "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
+            "wmma triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head", "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
     _family("sort", "sort topk radix bitonic unique"),
     _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand"),
     _family("index", "index indices gather scatter nonzero deviceselect"),
-    _family("reduction", "reduce triton_red triton_per scan cumsum global_norm bias_gradient pool",
+    _family("reduction", "reduce triton_red triton_per scan cumsum global_norm bias_gradient pool decode_token",
             "sum mean norm max argmax"),
     _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw", "copy clone cat contiguous",
             convert=r"(^|[\s:])convert"),

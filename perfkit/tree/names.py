@@ -20,7 +20,9 @@ from functools import cache
 # Spellings of the same operator; the right-hand side is what eager's outermost operator is called.
 _SAME = {
     "addmm": "linear", "mm": "linear", "addmv": "linear", "scaled_mm": "linear", "mkldnn_linear": "linear",
-    "linear_pointwise": "linear", "gemv": "linear", "gemv_bias": "linear",
+    "linear_pointwise": "linear", "gemv": "linear", "gemv_bias": "linear", "decode_qkv": "linear",
+    "decode_sum": "linear", "decode_swiglu": "linear", "decode_head": "linear", "decode_token": "argmax",
+    "decode_attention": "matmul",
     "bias_gradient": "linear", "bmm": "matmul", "baddbmm": "matmul", "native_layer_norm": "layer_norm",
     "layernorm": "layer_norm", "rmsnorm": "rms_norm", "fused_rms_norm": "rms_norm",
     "native_group_norm": "group_norm", "native_batch_norm": "batch_norm",

@@ -8,6 +8,7 @@ import torch
 
 from perfkit import ranges, raw
 from perfkit.backends import get, replay
+from perfkit.backends.generation import Generation
 from perfkit.errors import UsageError
 from perfkit.workloads import forms, loader
 from perfkit.workloads.settings import resolve_settings
@@ -171,16 +172,80 @@ def test_what_cannot_be_captured_runs_on_without(gpt2):
 def test_who_replays(gpt2, usual, asked, expected):
     on_a_gpu = msgspec.structs.replace(settings(gpt2), device="cuda", cuda_graphs=asked)
     assert replay.asked(on_a_gpu, usual) is expected
-    for change in ({"device": "cpu"}, {"ranks": 2}, {"generate": 4}):
+    for change in ({"device": "cpu"}, {"ranks": 2}):
         assert not replay.asked(msgspec.structs.replace(on_a_gpu, **change), usual)
 
 
 def test_of_the_backends(gpt2):
+    from perfkit.backends.catalog import CatalogProgram
     from perfkit.backends.compile import CompiledProgram
     from perfkit.backends.interface import AutogradProgram
     from perfkit.backends.thunder_llmc import LlmcProgram
 
     assert [p.replays for p in (AutogradProgram, CompiledProgram, LlmcProgram)] == [False, None, True]
+    programs = AutogradProgram, CompiledProgram, LlmcProgram, CatalogProgram
+    assert [p.replays_passes for p in programs] == [False, None, True, True]
+
+
+# ---- passes of a step that generates ------------------------------------------------------------------------------
+
+
+def generating(backend, captures):
+    """A program that generates tokens and replays its passes, the settings, and the same without replays."""
+    llama = loader.find("llama")
+    size = {"preset": "tiny", "batch_size": 2, "sequence_length": 6, "generate": 5, "training": False}
+    given = msgspec.structs.replace(resolve_settings(llama, **size), cuda_graphs="all")
+    made = []
+    for _ in range(2):
+        program = get(backend).prepare(llama, llama.build(given), given)
+        program.generation = Generation(llama, program.model, given)
+        made.append(program)
+    replay.add(made[0], msgspec.structs.replace(given, device="cuda"))
+    for one in made[0].passes:
+        one._make = lambda: raw.Graphs(captures, ran=True)
+    return llama, given, *made
+
+
+@pytest.mark.parametrize("backend", ["eager", "kernels", "llmc"])
+def test_replayed_passes_make_the_same_tokens(backend):
+    """Of other prompts too, and by the tokens that they are told to follow."""
+    graphs: list[Captured] = []
+
+    def capture(run, pool):
+        graphs.append(Captured(run, run()))
+        return graphs[-1], graphs[-1].result, pool
+
+    llama, given, program, plain = generating(backend, capture)
+    for step in range(3):
+        batch = llama.batch(given, step)
+        assert torch.equal(program.forward(batch)[0], plain.forward(batch)[0])
+    assert [g.replays for g in graphs] == [4 + 4 + 3, 2]  # decode's first pass runs as it is, prefill's as well
+    for one in (program, plain):
+        one.generation.follow = torch.arange(10).view(2, 5)
+    assert far(program.forward(batch)[0], plain.forward(batch)[0]) < 1e-6
+    assert program.warnings()[-1] == replay.PASSES
+
+
+def test_passes_that_cannot_be_captured_run_without(monkeypatch):
+    def refuse(run, pool):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    llama, given, program, plain = generating("eager", refuse)
+    for step in range(3):
+        batch = llama.batch(given, step)
+        assert torch.equal(program.forward(batch)[0], plain.forward(batch)[0])
+    assert program.warnings() == [
+        "A pass could not be captured as a CUDA graph, and runs without: operation not permitted when stream is "
+        "capturing."
+    ]
+
+
+def test_no_pass_is_replayed_while_somebody_listens(monkeypatch):
+    monkeypatch.setattr(ranges, "listening", lambda: True)
+    llama, given, program, _ = generating("kernels", None)
+    for step in range(3):
+        program.forward(llama.batch(given, step))
+    assert program.warnings() == []
 
 
 def test_a_workloads_own_step_is_not_captured(gpt2):

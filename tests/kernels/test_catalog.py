@@ -26,7 +26,7 @@ ALONE = (
     "bias_gradient", "gelu_bias_backward", "split_heads_bias_backward",
     "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
     "adamw_step", "global_norm", "gemv", "gemv_bias",
-    *(f"decode_{name}" for name in ("qkv", "attention", "sum", "swiglu", "head")),
+    *(f"decode_{name}" for name in ("qkv", "attention", "sum", "swiglu", "head", "token")),
 )  # fmt: skip
 FOUND = {f"perfkit::{name}_{direction}" for name in BOTH_WAYS for direction in ("forward", "backward")}
 FOUND |= {f"perfkit::{name}" for name in ALONE}
@@ -154,6 +154,7 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
         ("decode_sum", (spec(2, 8), spec(5, 8), spec(2, 5)), 160 + 10, 4 * (16 + 40 + 10), 40),
         ("decode_swiglu", (spec(2, 8), spec(8), spec(5, 8), spec(5, 8), 1e-5), 320 + 50 + 64, 4 * (16 + 8 + 80), 40),
         ("decode_head", (spec(2, 8), spec(8), spec(5, 8), 1e-5), 160 + 64, 4 * (16 + 8 + 40), 40),
+        ("decode_token", (spec(2, 5),), 10, 40, 16),
         ("adamw_step", (spec(40), spec(40), spec(40), spec(40), *(0.1,) * 5, 1, 1.0), 600, 640, 480),
         ("classifier", (spec(3, 8), spec(3, dtype="int64"), 1.0, 7, -1), 7 * 21 + 15, 84 + 24, 96 + 12),
         ("multiply_add_relu_forward", (spec(5, 8), spec(5, 8), 0.5, spec(8)), 160, 4 * 88, 160),

@@ -57,6 +57,7 @@ GPT2: dict[str, tuple[int | float, ...]] = {
     "decode_qkv": (1, C, NH, NH // 3, C // NH // 2, T, T, 1e-5),
     "decode_sum": (1, 4 * C, C),
     "decode_swiglu": (4, C, 4 * C, 1e-5),
+    "decode_token": (1, V),
     "embedding_backward": (B * T, C, V),
     "embedding_forward": (B * T, C, V),
     "encoder_backward": (B, T, C, V, T),

@@ -8,6 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfkit.backends.catalog import Kernels
+from perfkit.backends.llmc import Llmc
 from perfkit.backends.generation import TOKENS, Generation, calls, token_check
 from perfkit.cli.parts.options import alone, prompt_length, whole_numbers
 from perfkit.errors import UsageError
@@ -110,6 +111,30 @@ def test_kernels_decode_by_products_of_one_row(name, operator):
     assert torch.nn.functional.linear is plain
     model, generation, batch = made(s)
     assert torch.equal(tokens, generation.run(calls(model), batch))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_pass_by_hand_makes_the_same_tokens(batch):
+    """And the same logits: heads share keys in tiny, and the head has a weight of its own."""
+    s = settings_of("llama", batch_size=batch)
+    workload = find("llama")
+    program = Llmc().prepare(workload, workload.build(s), s)
+    program.generation = Generation(workload, program.model, s)
+    with torch.profiler.profile() as profile:
+        tokens = program.forward(workload.batch(s, 0))[0]
+    assert {f"perfkit::decode_{name}" for name in ("qkv", "attention", "sum", "swiglu", "head", "token")} <= {
+        event.name for event in profile.events()
+    }
+    model, generation, given = made(s)
+    assert torch.equal(tokens, generation.run(calls(model), given))
+    program.generation.follow = generation.follow = tokens
+    logits = program.forward(workload.batch(s, 0))[0].double()
+    torch.testing.assert_close(logits, generation.run(calls(model), given), rtol=1e-4, atol=1e-5)
+
+
+def test_who_has_no_pass_by_hand():
+    assert Llmc().unavailable(settings_of("gpt2")) == "The workload gpt2 brings no token's pass written by hand."
+    assert Llmc().unavailable(settings_of("llama")) is None
 
 
 def test_tokens_are_followed_to_the_first_that_differs():

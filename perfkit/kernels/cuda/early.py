@@ -68,4 +68,6 @@ def launch(
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
     code = _driver().cuLaunchKernelEx(ctypes.byref(given), ctypes.c_void_p(function), pointers, None)
     if code:
-        raise RunFailed(f"The CUDA driver could not launch a kernel early: error {code}.", "Run with --cuda-graphs none.")
+        raise RunFailed(
+            f"The CUDA driver could not launch a kernel early: error {code}.", "Run with --cuda-graphs none."
+        )
