@@ -20,10 +20,10 @@ from torch import Tensor
 from perfkit.kernels import direct
 from perfkit.raw import RawDecode, at
 from perfkit.raw.attention import Shapes, alike
+from perfkit.raw.decode import Cache
 from perfkit.raw.language import LanguageStep
 from perfkit.raw.model import RMS_NORM, Names
 from perfkit.run_folder import Settings
-from perfkit.workloads.caching import Cache
 
 OF_A_TOKEN = (
     "embedding_forward", "decode_qkv", "decode_attention", "decode_sum", "decode_swiglu", "decode_head", "decode_token",
@@ -124,7 +124,7 @@ class LlamaByHand(LanguageStep):
 
 
 class LlamaDecode(RawDecode):
-    """Five kernels a layer, each a product with what lies around it (kernels/decoding), one for norm and head, and the choice."""
+    """Five kernels a layer, each a product with what lies around it, then norm and head, then the choice."""
 
     def __init__(self, model: Any, settings: Settings) -> None:
         super().__init__(model, settings)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges
 from perfkit.backends import parallel
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from perfkit.raw import Graphs, RawStep
     from perfkit.workloads.interface import Batch, Workload
-
-Part = TypeVar("Part")
 
 
 class RawProgram(Program):
@@ -168,8 +166,8 @@ def why_not_adamw(optimizer: torch.optim.Optimizer) -> str:
     return ""
 
 
-def by_hand(workload: Workload, kind: type[Part]) -> type[Part] | None:
-    """The subclass of `kind` (`RawStep`, `RawDecode`) in the file that `workload.by_hand` names, if there is one.
+def by_hand(workload: Workload, kind: type) -> Any:
+    """The subclass of `kind` (`RawStep`, `RawDecode`) in the file that `workload.by_hand` names, or None.
 
     Raises `InputError` when there are several.
     """
@@ -192,7 +190,7 @@ def step_by_hand(workload: Workload) -> type[RawStep]:
     """The `RawStep` of the file that `workload.by_hand` names. Raises `InputError` when it does not define just one."""
     from perfkit.raw import RawStep
 
-    found = by_hand(workload, RawStep)
+    found: type[RawStep] | None = by_hand(workload, RawStep)
     if found is None:
         raise InputError(
             f"The file {workload.by_hand} of {workload.name} defines no step by hand.",
@@ -264,7 +262,6 @@ class Llmc(Backend):
         from perfkit.raw import RawDecode
 
         decode = by_hand(workload, RawDecode)
-        assert decode is not None, "`unavailable` says so"
         program = CatalogProgram(workload, model, parallel.begin(workload, model, settings), None)
         program.generating = program.generating[0], decode(model, settings)
         return program

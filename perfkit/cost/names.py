@@ -45,7 +45,8 @@ _KERNELS = (
             cudnn_="cudnn_.*fprop"),
     _family("embedding", "embedding encoder_forward encoder_backward wpe_backward", wte=r"\bwte"),
     _family("matmul", "gemm gemv cutlass cublas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
-            "wmma triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head", "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
+            "wmma triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head",
+            "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
     _family("sort", "sort topk radix bitonic unique"),
     _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand"),
     _family("index", "index indices gather scatter nonzero deviceselect"),

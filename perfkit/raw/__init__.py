@@ -2,8 +2,9 @@
 
 A workload may bring such a step beside its model (`Workload.by_hand`), and the backend `llmc` runs it: no autograd,
 each tensor allocated once, every kernel named. Matrix products come from PyTorch's libraries by their `out=` forms; the
-rest are operations of the kernel catalog. What steps of language models share is in `perfkit.raw.language`. It may bring
-a token's pass as well (`RawDecode`), with which the backend generates.
+rest are operations of the kernel catalog. What steps of language models share is in `perfkit.raw.language`.
+
+It may bring a token's pass as well (`RawDecode`), with which the backend generates.
 """
 
 from __future__ import annotations

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from perfkit import kernels, ranges
 from perfkit.run_folder import Settings
-from perfkit.workloads.caching import Cache
+
+Cache: TypeAlias = Sequence[tuple[Tensor, Tensor]]  # keys and values of each layer, (B, NKV, S, HS)
 
 
 class RawDecode(ABC):

@@ -42,7 +42,7 @@ def test_what_is_launched(monkeypatch) -> None:
     class Driver:
         code = 0
 
-        def cuLaunchKernelEx(self, given, function, parameters, extra):  # noqa: N802  # the driver's name
+        def cuLaunchKernelEx(self, given, function, parameters, extra):  # the driver's name
             found = ctypes.cast(given, ctypes.POINTER(early._Configuration)).contents
             seen["sizes"] = (*found.grid, *found.block, found.shared, found.stream, found.count)
             seen["attribute"] = (found.attributes[0].id, found.attributes[0].value.allowed)

@@ -8,8 +8,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfkit.backends.catalog import Kernels
-from perfkit.backends.llmc import Llmc
 from perfkit.backends.generation import TOKENS, Generation, calls, token_check
+from perfkit.backends.llmc import Llmc
 from perfkit.cli.parts.options import alone, prompt_length, whole_numbers
 from perfkit.errors import UsageError
 from perfkit.workloads import find, resolve_settings

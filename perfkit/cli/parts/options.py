@@ -55,7 +55,8 @@ Inference = Annotated[bool, typer.Option("--inference", help="Forward only, no g
 CudaGraphs = Annotated[
     str,
     typer.Option(
-        help="Backends that replay their steps on a GPU: default (llmc and thunder-llmc), all but compile, or none.",
+        help="Backends that replay their steps on a GPU: default (llmc, thunder-llmc; of a step that generates tokens "
+        "all but eager and compile), all but compile, or none.",
         rich_help_panel=WORK,
     ),
 ]

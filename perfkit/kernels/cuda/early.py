@@ -1,7 +1,7 @@
 """Launches of kernels that may begin while the one before them on the stream ends: programmatic dependent launch.
 
-CuPy has no way to ask the driver for it, so its `cuLaunchKernelEx` is called here. A kernel launched so reads before the
-others have ended; so it is done only where a caller says, by `overlapping`, that nothing it reads early is written there.
+CuPy has no way to ask the driver for it, so its `cuLaunchKernelEx` is called here. A kernel launched so reads before
+the others have ended. So it is done only where a caller says, by `overlapping`, that they write nothing it reads early.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def overlapping(allowed: bool = True) -> Iterator[None]:
     Such a kernel reads its weights, or what a cache kept, before the kernels ahead of it have ended: none of them, back
     to the last one that was not launched early, may write these.
     """
-    global _allowed  # noqa: PLW0603  # as long as the block lasts
+    global _allowed  # as long as the block lasts
     before, _allowed = _allowed, allowed
     try:
         yield
@@ -38,15 +38,15 @@ def allowed() -> bool:
 
 
 class _Value(ctypes.Union):
-    _fields_ = [("allowed", ctypes.c_int), ("bytes", ctypes.c_char * 64)]  # noqa: RUF012  # as ctypes wants it
+    _fields_ = [("allowed", ctypes.c_int), ("bytes", ctypes.c_char * 64)]  # as ctypes wants it
 
 
 class _Attribute(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_uint), ("padding", ctypes.c_char * 4), ("value", _Value)]  # noqa: RUF012
+    _fields_ = [("id", ctypes.c_uint), ("padding", ctypes.c_char * 4), ("value", _Value)]
 
 
 class _Configuration(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
         ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
     ]  # fmt: skip
