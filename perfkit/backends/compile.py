@@ -90,7 +90,7 @@ class CompiledProgram(AutogradProgram):
         return self.recorded.sites.graphs
 
     def warnings(self) -> list[str]:
-        return [*self.recorded.warnings, *self._compilations.warnings()]
+        return [*self.recorded.said(), *self._compilations.warnings()]
 
     def compiler(self) -> dict[str, Any]:
         """Graphs, breaks and recompilations that Dynamo counted since this program was made."""

@@ -52,7 +52,6 @@ class Recording:
         """Keep `kernel`; a name that forward and backward use for different kernels tells nothing and is dropped."""
         if self.kernels.setdefault(name, kernel) != kernel:
             self.ambiguous.add(name)
-            self.warn(f"Two different fused kernels are called {name}: their FLOP and bytes are left out.")
 
     def known(self) -> dict[str, FusedKernel]:
         """The kernels that their names identify."""
@@ -62,6 +61,17 @@ class Recording:
         """Add a warning once."""
         if text not in self.warnings:
             self.warnings.append(text)
+
+    def said(self) -> list[str]:
+        """Every warning, those of ambiguous names in one sentence."""
+        if not self.ambiguous:
+            return self.warnings
+        first, more = min(self.ambiguous), len(self.ambiguous) - 1
+        others = f", and so it is with {more} other name{'s' * (more > 1)}" if more else ""
+        return [
+            *self.warnings,
+            f"Two different fused kernels are called {first}{others}: their FLOP and bytes are left out.",
+        ]
 
 
 @contextlib.contextmanager

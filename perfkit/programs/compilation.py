@@ -86,7 +86,7 @@ class Compilation:
         return {
             "call_sites": self._recording.sites.graphs,
             "kernels": {name: work_of(kernel) for name, kernel in self._recording.known().items()},
-            "warnings": [*self._recording.warnings, *self._compilations.warnings()],
+            "warnings": [*self._recording.said(), *self._compilations.warnings()],
             "compiler": self._compilations.facts(),
         }
 
