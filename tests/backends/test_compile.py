@@ -248,6 +248,6 @@ def test_a_name_that_two_different_kernels_share_tells_nothing():
     for size in (4.0, 8.0):
         recorded.add("graph_0_other", kernel(size))
     assert recorded.said() == [
-        "Two different fused kernels are called graph_0_other, and so it is with 1 other name: their FLOP and bytes are "
-        "left out."
+        "Two different fused kernels are called graph_0_other, and so it is with 1 other name: their FLOP and "
+        "bytes are left out."
     ]
