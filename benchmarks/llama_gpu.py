@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
-TRAIN, DECODE = "compile,thunder-llmc,llmc", "compile,kernels"  # eager checks them, named or not
+TRAIN, DECODE = "compile,thunder-llmc,llmc", "compile,kernels,llmc"  # eager checks them, named or not
 KERNELS = {  # sizes, and how many times the speed of PyTorch as models write it is asked
     "rmsnorm_forward": ("B=1,T=2048,C=16384", 8.0),
     "rmsnorm_backward": ("B=1,T=2048,C=16384", 8.0),
