@@ -3,9 +3,9 @@
     python benchmarks/gpu_check.py [--json FILE] [--commit HASH] [--work FOLDER] [--only TEXT]
 
 For every change of capture, backends, readers, kernels or workloads. It runs GPT-2 124M in bf16 (B = 4, T = 256) on
-four backends, a small DLRM, a workload of a user's own, a program that torch.profiler recorded, and a capture of ncu
-that is joined; then it holds what perfkit says against witnesses that share no code with its readers
-(`gpu_witness.py`):
+four backends, a small DLRM, a tiny Llama that generates, a workload of a user's own, a program that torch.profiler
+recorded, and a capture of ncu that is joined; then it holds what perfkit says against witnesses that share no code
+with its readers (`gpu_witness.py`):
 
     trace checks    all checks of every profile hold
     kernel time     a step's kernel time within 0.1 % of the sum over the trace's JSON
@@ -45,6 +45,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import gpu_witness, optimizer_faults  # noqa: E402
+from perfkit.backends.replay import PASSES  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "gpu-check.json"
 CHECKED = (
@@ -184,7 +185,7 @@ class Session:
         self.witnesses = {name: self.witness(name) for name in self.step_ns}
         self.side_by_side(self.kernels, self.program, self.optimizer)
         self.part(self.steps)
-        self.side_by_side(self.dlrm, self.own)
+        self.side_by_side(self.dlrm, self.own, self.tokens)
         self.part(self.ncu)
 
     def side_by_side(self, *parts: Callable[[], None]) -> None:
@@ -280,6 +281,13 @@ class Session:
 
     def own(self) -> None:
         self.run_folder("own", ROOT / "examples" / "my_model.py", "--preset", "wide", "--backend", "eager")
+
+    def tokens(self) -> None:
+        """A small Llama that generates tokens: right, and its passes are replayed in timed steps."""
+        size = ["--preset", "tiny", "--generate", "12", "--prompt", "16", "-B", "2", "--dtype", "bf16"]
+        found = self.run_folder("tokens", "llama", *size, "--backend", "kernels,llmc")
+        for name, backend in found.items():
+            self.add(Check(f"passes are replayed, tokens {name}", PASSES in backend["warnings"]))
 
     def program(self) -> None:
         """A trace that plain torch.profiler wrote."""
