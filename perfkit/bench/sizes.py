@@ -13,6 +13,7 @@ _BATCH = {"cpu": {"B": 4, "T": 64}, "cuda": {"B": 8, "T": 1024}}
 _ROWS = ("activation", "bias", "cross_entropy", "linear_cross_entropy", "softmax")
 _ELEMENTS = {"gelu": 4 * 768, "residual": 768}
 _PARAMETERS = 7_077_888  # of one block's weights: what the optimizer gets as one tensor would be a little less
+_TOKEN = {"B": 1, "M": 50257, "F": 4 * 768, "P": 32, "S": 1024}  # of one sequence, with a cache of a full context
 STEPS = 9
 
 
@@ -25,6 +26,8 @@ def gpt2(
     """
     batch = batch or _BATCH["cuda" if device.startswith("cuda") else "cpu"]
     known = {**fallback, **_MODEL, **batch}
+    if family == "decoding":
+        return {name: {**known, **_TOKEN}[name] for name in names}
     tokens = batch["B"] * batch["T"]
     if family in _ROWS or "M" in names:
         known["N"] = tokens
