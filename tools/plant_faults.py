@@ -1,6 +1,6 @@
 """Plants each fault of the table in CONTRIBUTING.md, and sees that the tests named beside it find it.
 
-    python tools/plant_faults.py              all of them, in a copy of the tree: about five minutes
+    python tools/plant_faults.py              all of them, in a copy of the tree: one to five minutes
     python tools/plant_faults.py gap launch   those whose words hold one of these
 
 First the tests run as they are, and must pass. Then each fault is planted, its test runs as `make test` would run it,

@@ -32,7 +32,7 @@ from perfkit.inductor.work import work_of
 from perfkit.run_folder import DeclaredKernel, Settings
 from perfkit.tree.shares import CallSite
 from perfkit.workloads import forms
-from perfkit.workloads.choices import unknown
+from perfkit.workloads.choices import not_one_of
 
 if TYPE_CHECKING:
     import torch
@@ -155,7 +155,7 @@ def mode_options(mode: str) -> dict[str, Any]:
 
     modes = torch._inductor.list_mode_options()
     if mode not in modes:
-        raise unknown("compile mode", mode, modes)
+        raise not_one_of("--compile-mode", mode, ("default", *modes))
     return dict(modes[mode])
 
 

@@ -137,7 +137,11 @@ def packed(plain: Path, folder: Path, name: str = "") -> Path:
 
 
 def table_of(
-    program: Program, workload: Workload, settings: Settings, result: Profile, timed_ns: float | None = None
+    program: Program,
+    workload: Workload,
+    settings: Settings,
+    result: Profile | Recording,
+    timed_ns: float | None = None,
 ) -> KernelTable:
     """Read the trace into the kernel table, with the costs of perfkit's own and of generated kernels.
 

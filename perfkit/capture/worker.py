@@ -79,13 +79,9 @@ class Worker:
 
     def load(self, settings: Settings, backend: str) -> None:
         """Import what `prepare` will need, and open the GPU."""
+        _import(settings, backend)
         import torch
 
-        from perfkit import backends
-        from perfkit.workloads import loader
-
-        loader.find(settings.workload)
-        backends.get(backend).load(settings)
         torch.zeros((), device=settings.device)
 
     def prepare(
@@ -97,6 +93,7 @@ class Worker:
         fp32. With `one_layer` the model keeps the first of its repeated layers only; raises `UsageError` where it has
         none.
         """
+        _import(settings, backend)
         import torch
 
         from perfkit import backends
@@ -315,16 +312,20 @@ class Worker:
         self._recording = self._recorder.finish()
         del self._recorder
 
-    def read_recording(self, folder: str) -> dict[str, Any]:
+    def read_recording(self, folder: str, keep_trace: bool = True) -> dict[str, Any]:
         """Write the recorded steps' trace and kernel table into `folder`. Returns what the manifest keeps of it.
 
-        An unusable trace is kept, and has no kernel table: the steps' times are right all the same.
+        An unusable trace is kept, and has no kernel table: the steps' times are right all the same. Without
+        `keep_trace` it is read as the profiler wrote it, and goes: packing takes as long as half of the reading.
         """
         self._progress("reading the trace")
+        result: profile.Recording | profile.Profile = self._recording
         kept: dict[str, Any] = {"beside_ns": self._beside_ns, "unusable": "", "trace_checks": []}
-        with files.written(Path(folder), self.ranks, kept) as near:
-            result = profile.write(self._recording, near, f"rank{self.ranks.rank}" if self.ranks.size > 1 else "")
-            kept |= {"trace": result.trace.name, "profiled_ns": result.step_ns}
+        kept["profiled_ns"] = result.step_ns
+        if keep_trace:
+            with files.written(Path(folder), self.ranks, kept) as near:
+                result = profile.write(self._recording, near, f"rank{self.ranks.rank}" if self.ranks.size > 1 else "")
+                kept["trace"] = result.trace.name
         del self._recording
         gc.collect()
         if self.ranks.rank:
@@ -355,6 +356,20 @@ class Worker:
     def demonstrate(self) -> str:
         """The workload's own sign that the model works."""
         return self.workload.demonstrate(self.program.model, self.settings)
+
+
+def _import(settings: Settings, backend: str) -> None:
+    """Import what a program needs, without the collector and out of its sight: it would go through modules, which stay,
+    dozens of times as they come, and again in a first step that compiles: 0.5 to 1 s in all."""
+    with timing.collector_off():
+        from perfkit import backends
+        from perfkit.workloads import loader
+
+        loader.find(settings.workload)
+        backends.get(backend).load(settings)
+        if settings.training:
+            import torch._dynamo  # noqa: F401  # as PyTorch's optimizers do
+    gc.freeze()
 
 
 def _keep() -> None:

@@ -162,12 +162,12 @@ def capture(
 def _checked_tool(tool: str) -> str:
     """The tool; of two that are joined in one order. Raises `UsageError` for an unknown one."""
     from perfkit.capture.counters import TOOLS
-    from perfkit.workloads.choices import unknown
+    from perfkit.workloads.choices import not_one_of
 
     if set(tool.split(",")) == set(JOINED.split(",")):
         return JOINED
     if tool not in (TORCH_TOOL, *TOOLS):
-        raise unknown("tool", tool, (TORCH_TOOL, *TOOLS, JOINED))
+        raise not_one_of("--tool", tool, (TORCH_TOOL, *TOOLS, JOINED))
     return tool
 
 

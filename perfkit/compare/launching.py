@@ -251,16 +251,15 @@ def _read(groups: Sequence[Sequence[Child]], targets: Sequence[Path], folder: Pa
     own = [[target / f"{side}" for side in range(len(group))] for group, target in zip(groups, targets, strict=True)]
     for children, folders in zip(groups, own, strict=True):
         for child, where in zip(children, folders, strict=True):
-            child.begin("read_recording", folder=str(where))
+            child.begin("read_recording", folder=str(where), keep_trace=False)
     return [_tables(children, folders, folder) for children, folders in zip(groups, own, strict=True)]
 
 
 def _tables(children: Sequence[Child], folders: Sequence[Path], folder: Path) -> tuple[list[str], str]:
     """The tables of one launch, as `_read` says."""
     unusable = []
-    for child, own in zip(children, folders, strict=True):
+    for child in children:
         found = child.result()
-        (own / found["trace"]).unlink(missing_ok=True)
         unusable += [f"{child.name}: {found['unusable']}"] if found["unusable"] else []
     if unusable:
         return [""] * len(folders), " ".join(unusable)

@@ -6,7 +6,7 @@ import msgspec
 
 from perfkit.errors import Unavailable, UsageError
 from perfkit.run_folder import Settings
-from perfkit.workloads.choices import unknown
+from perfkit.workloads.choices import not_one_of
 from perfkit.workloads.interface import Workload
 
 WAYS = ("ddp", "fsdp", "zero1")
@@ -23,7 +23,7 @@ def resolved(workload: Workload, settings: Settings) -> Settings:
     ways = (*([workload.parallel] if workload.parallel else []), *WAYS)
     settings = msgspec.structs.replace(settings, parallel=settings.parallel or ways[0])
     if settings.parallel not in ways:
-        raise unknown("way to train on several ranks", settings.parallel, ways)
+        raise not_one_of("--parallel", settings.parallel, ways)
     if not settings.training:
         raise UsageError("--ranks belongs to training.", "Leave it out, or leave --inference out.")
     if settings.profiler in ("ncu", "nsys"):

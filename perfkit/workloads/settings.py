@@ -9,7 +9,7 @@ from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.access import no_gpu
 from perfkit.run_folder import DTYPES, Settings
 from perfkit.workloads import loader, parallel
-from perfkit.workloads.choices import unknown
+from perfkit.workloads.choices import not_one_of, unknown
 from perfkit.workloads.interface import Workload
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -74,13 +74,13 @@ def _overrides(workload: Workload, preset: str, given: Mapping[str, Any]) -> dic
 
 def _check_names(workload: Workload, settings: Settings) -> None:
     choices = {
-        "dtype": DTYPES, "optimizer": OPTIMIZERS, "compile mode": COMPILE_MODES, "profiler": PROFILERS,
-        "allocator": ALLOCATORS, "CUDA graphs": CUDA_GRAPHS,
+        "dtype": DTYPES, "optimizer": OPTIMIZERS, "compile_mode": COMPILE_MODES, "profiler": PROFILERS,
+        "allocator": ALLOCATORS, "cuda_graphs": CUDA_GRAPHS,
     }  # fmt: skip
-    for what, known in choices.items():
-        value = getattr(settings, what.replace(" ", "_").lower())
+    for name, known in choices.items():
+        value = getattr(settings, name)
         if value not in known:
-            raise unknown(what, value, known)
+            raise not_one_of(_option(name), value, known)
     if settings.variant and settings.variant not in workload.variants:
         raise unknown(f"variant of {workload.name}", settings.variant, workload.variants)
 
@@ -128,7 +128,7 @@ def _check_parts(workload: Workload, settings: Settings) -> None:
 def _check_device(settings: Settings) -> None:
     kind, _, index = settings.device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
-        raise unknown("device", settings.device, ("cpu", "cuda", "cuda:1"))
+        raise not_one_of("--device", settings.device, ("cpu", "cuda", "cuda:1"))
     if kind == "cuda":
         if settings.allocator != "default":
             raise UsageError("--allocator is of CPU tensors; a GPU's allocator keeps what is freed.", "Leave it out.")

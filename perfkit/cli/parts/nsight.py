@@ -14,16 +14,16 @@ def check(tool: str, counter_set: str, clock_control: str, cache_control: str, t
     """Raise `UsageError` for an unknown tool, set or way to control clocks or caches, or a limit that is none."""
     from perfkit.capture.counters import TOOLS
     from perfkit.capture.nsight import ncu
-    from perfkit.workloads.choices import unknown
+    from perfkit.workloads.choices import not_one_of
 
-    for what, value, known in (
-        ("tool", tool, TOOLS),
-        ("set", counter_set, ncu.SETS),
-        ("clock control", clock_control, ncu.CLOCKS),
-        ("cache control", cache_control, ncu.CACHES),
+    for option, value, known in (
+        ("--tool", tool, TOOLS),
+        ("--set", counter_set, ncu.SETS),
+        ("--clock-control", clock_control, ncu.CLOCKS),
+        ("--cache-control", cache_control, ncu.CACHES),
     ):
         if value not in known:
-            raise unknown(what, value, known)
+            raise not_one_of(option, value, known)
     if not time_limit > 0:
         raise UsageError(f"--time-limit must be more than 0 seconds; it is {time_limit:g}.")
 
