@@ -39,7 +39,7 @@ def test_outputs_are_written_and_added_to_in_place(name: str, version: int | Non
         bind(operation, copy, added, accumulate=operation.signature.outputs)()
     for w, a, e in zip(written, added, expected, strict=True):
         assert torch.equal(w, e)
-        assert torch.allclose(a, e + 7.0, rtol=1e-5, atol=1e-5)
+        assert torch.allclose(a, e + torch.full_like(e, 7.0), rtol=1e-5, atol=1e-5)
 
 
 def test_only_the_named_outputs_are_added_to() -> None:

@@ -25,7 +25,7 @@ SIZES = {
     "B": st.integers(1, 3), "T": st.integers(1, 37), "C": st.integers(3, 70), "NH": st.integers(1, 3),
     "HS": st.integers(1, 35), "N": st.integers(1, 70), "M": st.integers(1, 70), "V": st.integers(1, 70),
     "Vp": st.integers(70, 90), "NKV": st.integers(1, 3), "P": st.integers(1, 19), "F": st.integers(1, 70),
-    "K": st.integers(1, 70),
+    "K": st.integers(1, 70), "S": st.integers(1, 40),
 }  # fmt: skip
 
 
@@ -35,7 +35,7 @@ SIZES = {
 def test_odd_shapes_agree_with_the_reference(name: str, data: st.DataObject) -> None:
     letters = find(name).cases[0]
     sizes = {letter: data.draw(SIZES[letter], letter) for letter in letters}
-    if name.startswith("flash_attention"):
+    if name.startswith(("flash_attention", "decode_attention")):
         sizes["NH"] *= sizes["NKV"]
     dtype = data.draw(st.sampled_from(["fp32", "bf16"]), "dtype")
     check(name, None, dtype, sizes, seed=3, language="c")[0].require()
