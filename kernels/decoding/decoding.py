@@ -217,7 +217,7 @@ QKV = ((1, 1, 1, 1, 1, 1), (2, 33, 4, 2, 3, 5), (3, 64, 3, 1, 4, 9), (1, 2048, 8
 ATTENTION = ((1, 1, 1, 1, 1), (2, 6, 2, 12, 7), (2, 4, 4, 8, 70), (1, 32, 8, 64, 300), (1, 3, 1, 128, 150))
 
 PRODUCT_VERSIONS = versions(
-    c=("loops, as the formula says", "the norm once, then the weight read once by threads, four rows at a time"),
+    c=("loops, as the formula says", "the norm once, then the weight read once by threads, eight rows at a time"),
     cuda=(
         "one thread a pair of outputs",
         "one group of threads a pair, which asks for its weights before the kernel ahead of it has ended",

@@ -52,7 +52,7 @@ CASES = (
     {"N": 8, "K": 64, "M": 515},
 )
 LEGEND = {"...": "any dimensions, N rows in all: few", "K": "columns", "M": "outputs of a row"}
-V2 = "four rows of the weight at once, the next four asked of memory meanwhile; threads over pieces"
+V2 = "eight rows of the weight at once, the next eight asked of memory meanwhile; threads over pieces"
 V3 = "as many threads an output as fill the GPU, loads of each under way together; outputs share what they read of x"
 
 IMPLEMENTATIONS = versions(

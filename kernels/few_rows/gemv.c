@@ -21,7 +21,7 @@ int gemv_v1(const scalar *x, const scalar *weight, scalar *y, int64_t N, int64_t
     return gemv_bias_v1(x, weight, NULL, y, N, K, M);
 }
 
-/* ---- version 2: four rows of the weight at once, the next four asked of memory meanwhile -------------------------------- */
+/* ---- version 2: eight rows of the weight at once, the next eight asked of memory meanwhile -------------------------------- */
 
 int gemv_bias_v2(const scalar *x, const scalar *weight, const scalar *bias, scalar *y, int64_t N, int64_t K, int64_t M) {
     float *rows = malloc((size_t)(N * (K + M) + 1) * sizeof(float)); /* x in fp32: converted once, not for each row of W */
