@@ -13,6 +13,7 @@ Norm and head are decode_head, and decode_token takes the most likely token.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost
@@ -131,11 +132,8 @@ def qkv_cost(call: Call) -> Cost:
 
 
 def attention_cost(call: Call) -> Cost:
-    """As if all S positions counted, which no shape tells: two products of 2·HS FLOP and the softmax's 6 each."""
-    q, keys = call.tensor(0), call.tensor(1)
-    pairs = q.numel // q.shape[2] * keys.shape[2]
-    flop = {f"matrix_{q.dtype}": 4.0 * q.shape[2] * pairs, f"vector_{q.dtype}": 6.0 * pairs}
-    return Cost(flop, q.nbytes + 2 * keys.nbytes + ITEM_BYTES["int64"], q.nbytes)
+    """Unknown: how many of the S positions count stands in the GPU's memory, and no shape tells."""
+    return Cost({}, math.nan, math.nan)
 
 
 def token_cost(call: Call) -> Cost:
