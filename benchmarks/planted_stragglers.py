@@ -25,8 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STEPS, WARMUP, WIDTH, BATCH = 9, 3, 512, 64
+STEPS, WARMUP, WIDTH = 9, 3, 512
+BATCH = {"cpu": 64, "cuda": 32768}  # rows; a GPU needs more before a multiple of them takes longer
 DELAY = 0.060  # seconds planted a step
+CYCLES = 1.2e8  # of a GPU's clock: about as long
 MORE = 12  # times the rows
 HEALTHY = 8
 NEAR = 0.15
@@ -69,7 +71,7 @@ def main() -> int:
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch)
-        for name, kind in KINDS.items():
+        for name, kind in possible(options.device).items():
             if not asked or any(text in name for text in asked):
                 found.append(judged(name, kind, job(folder / name, name, kind, options.device)))
         for number in range(options.healthy):
@@ -78,6 +80,15 @@ def main() -> int:
     reached = all(one["rank"] and one["delay"] for one in found) and missed <= 1
     print(f"{len(found)} jobs: {'all reached' if reached else 'NOT reached'}, {missed} without the right cause")
     return int(not reached)
+
+
+def possible(device: str) -> dict[str, Kind]:
+    """The kinds that this machine has enough GPUs for; all on a CPU."""
+    if device == "cpu":
+        return KINDS
+    import torch
+
+    return {name: kind for name, kind in KINDS.items() if kind.ranks <= torch.cuda.device_count()}
 
 
 def judged(name: str, kind: Kind, report: Any) -> dict[str, bool]:
@@ -152,10 +163,11 @@ def rank_of(name: str, folder: Path, device: str) -> None:
     import torch
     from torch import distributed, nn
 
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     rank = distributed.get_rank()
-    if device == "cuda":
-        torch.cuda.set_device(rank)
+    rows_here = BATCH[device]
     kind = KINDS.get(name, HEALTHY_JOB)
     torch.manual_seed(0)
     layers = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
@@ -163,7 +175,7 @@ def rank_of(name: str, folder: Path, device: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     plant = planted(name, device) if rank in kind.late else lambda step: 0.0
     took: list[float] = []
-    more_data = seconds_alone(model, MORE * BATCH, device) - seconds_alone(model, BATCH, device)
+    more_data = seconds_alone(model, MORE * rows_here, device) - seconds_alone(model, rows_here, device)
     activities = [torch.profiler.ProfilerActivity.CPU]
     activities += [torch.profiler.ProfilerActivity.CUDA] if device == "cuda" else []
     schedule = torch.profiler.schedule(wait=0, warmup=WARMUP, active=STEPS)
@@ -173,7 +185,7 @@ def rank_of(name: str, folder: Path, device: str) -> None:
     ) as profiler:  # fmt: skip
         for step in range(WARMUP + STEPS):
             late = rank in kind.late and step % kind.every == 0
-            rows = MORE * BATCH if late and name == "more-data" else BATCH
+            rows = MORE * rows_here if late and name == "more-data" else rows_here
             x = torch.randn(rows, WIDTH, device=device)
             delay = plant(step) if late and name not in OF_THE_STEP else 0.0
             if name == "kernel":
@@ -212,7 +224,12 @@ LIBRARIES: list[Any] = []  # PyTorch forgets the operators of one that is collec
 
 
 def work(x: Any, late: bool) -> Any:
-    """An operator that takes `DELAY` seconds of the CPU when it is late."""
+    """An operator that takes `DELAY` seconds of its device when it is late."""
+    if x.is_cuda:
+        import torch
+
+        torch.cuda._sleep(int(CYCLES) if late else 1000)  # one kernel that only spins
+        return x.new_zeros(1)
     until = time.perf_counter() + (DELAY if late else 0.0)
     while time.perf_counter() < until:
         pass
@@ -227,8 +244,12 @@ def slow_operator(x: Any, late: bool) -> float:
         LIBRARIES.append(torch.library.Library("planted", "DEF"))
         LIBRARIES[0].define("work(Tensor x, bool late) -> Tensor")
         LIBRARIES[0].impl("work", work, "CompositeExplicitAutograd")
+    if x.is_cuda:
+        torch.cuda.synchronize()
     begin = time.perf_counter()
     torch.ops.planted.work(x, late)
+    if x.is_cuda:
+        torch.cuda.synchronize()
     return time.perf_counter() - begin
 
 
@@ -236,7 +257,8 @@ def planted(name: str, device: str) -> Callable[[int], float]:
     """What delays a step and gives the seconds that it took; 0 for a kind whose work delays by itself."""
     import torch
 
-    matrix = torch.randn(1024, 1024, device=device)
+    side, times = (1024, 40) if device == "cpu" else (8192, 350)
+    matrix = torch.randn(side, side, device=device)
     slow: Any = Slow()
     loader = iter(torch.utils.data.DataLoader(slow, batch_size=None))
 
@@ -258,7 +280,7 @@ def planted(name: str, device: str) -> Callable[[int], float]:
     works: dict[str, Callable[[], object]] = {
         "python": busy,
         "loader": lambda: next(loader),
-        "more-kernels": lambda: [matrix.sin() for _ in range(40)],
+        "more-kernels": lambda: [matrix.sin() for _ in range(times)],
     }
     return timed(works.get(name, lambda: time.sleep(DELAY)))
 
