@@ -147,8 +147,11 @@ def job(folder: Path, name: str, kind: Kind, device: str) -> Any:
                          env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(kind.ranks)
     ]  # fmt: skip
-    codes = [process.wait() for process in commands]
-    if any(codes):
+    while any(process.poll() is None for process in commands) and not any(process.poll() for process in commands):
+        time.sleep(0.05)
+    if any(process.poll() for process in commands):
+        for process in commands:
+            process.kill()  # the others would wait for the one that failed
         raise SystemExit(f"A rank of {name or 'a healthy job'} failed.")
     traces = sorted(folder.glob("rank*.json"))
     tables = [readers.tables_of(readers.read(path))["profile"] for path in traces]
@@ -257,7 +260,7 @@ def planted(name: str, device: str) -> Callable[[int], float]:
     """What delays a step and gives the seconds that it took; 0 for a kind whose work delays by itself."""
     import torch
 
-    side, times = (1024, 40) if device == "cpu" else (8192, 350)
+    side, times = (1024, 40) if device == "cpu" else (8192, 350)  # on a GPU the launches end well before the kernels
     matrix = torch.randn(side, side, device=device)
     slow: Any = Slow()
     loader = iter(torch.utils.data.DataLoader(slow, batch_size=None))
@@ -277,10 +280,14 @@ def planted(name: str, device: str) -> Callable[[int], float]:
         while time.perf_counter() < until:
             pass
 
+    def more() -> None:
+        for _ in range(times):
+            matrix.sin()
+
     works: dict[str, Callable[[], object]] = {
         "python": busy,
         "loader": lambda: next(loader),
-        "more-kernels": lambda: [matrix.sin() for _ in range(times)],
+        "more-kernels": more,
     }
     return timed(works.get(name, lambda: time.sleep(DELAY)))
 
