@@ -132,11 +132,13 @@ def test_a_clock_a_little_ahead_is_a_failure_that_numbers_survive(tmp_path: Path
     assert "the GPU's clock is 1.19 ms ahead of the host's" in refused(trace).message
 
 
-def launched(call: float, start: float, end: float, number: int, name: str = "cudaLaunchKernel") -> list[Any]:
+def launched(
+    call: float, start: float, end: float, number: int, name: str = "cudaLaunchKernel", kernel: str = "k"
+) -> list[Any]:
     """A launch of 10 µs, and its kernel."""
     return [
         event("cuda_runtime", name, call, call + 10, correlation=number),
-        event("kernel", "k", start, end, pid=0, tid=7, device=0, stream=7, correlation=number),
+        event("kernel", kernel, start, end, pid=0, tid=7, device=0, stream=7, correlation=number),
     ]
 
 
@@ -204,6 +206,14 @@ def test_a_timed_step_is_no_shorter_than_the_busy_time(tmp_path: Path, timed: fl
     else:
         found = checks_of(trace, expected)["timed"]
         assert (found["holds"], found["needed"], found["figure"]) == (holds, needed, pytest.approx(200e3 / timed))
+
+
+def test_waiting_for_other_ranks_is_not_held_against_the_timed_step(tmp_path: Path) -> None:
+    """A collective's kernel waits for 500 µs for a rank that its profiler delays; 60 µs of it lie beside the first."""
+    events = [mark("perfkit:step:0", 0, 1000), *launched(100, 150, 250, 1)]
+    events += launched(160, 190, 690, 2, kernel="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    found = checks_of(write(tmp_path / "t.json", events), Expected(1, on_gpu=True, timed_ns=110e3))["timed"]
+    assert found["holds"] and found["figure"] == pytest.approx(100 / 110)
 
 
 def test_launches_into_a_graph_and_calls_inside_calls_lack_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from perfkit.readers.kineto.checks.evidence import (
     Found,
 )
 from perfkit.readers.kineto.decode.events import OPERATOR
+from perfkit.readers.kineto.measure.collectives import collectives
 
 _WITHOUT_TIME = 0.01  # of the activities of a GPU
 _BELOW_RESOLUTION = 0.5  # of operators, and of all events of a trace in whole µs: the shortest have none
@@ -95,11 +96,14 @@ def _launched(e: Evidence, length: Integers) -> tuple[Integers, Integers]:
 
 
 def timed(e: Evidence) -> Found:
-    """A step without the profiler takes no less than the GPU is busy in one with it."""
+    """A step without the profiler takes no less than the GPU is busy in one with it.
+
+    Collectives are left out: their kernels also last while they wait for other ranks, which profilers delay.
+    """
     without = e.expected.timed_ns if e.expected else None
-    busy_ns: Any = e.facts["busy_ns"]
-    if not without or not len(e.device) or not busy_ns:
+    if not without or not len(e.device) or not e.facts["busy_ns"]:
         return DOES_NOT_APPLY
+    busy_ns = _without_collectives(e)
     ran, of = sum(busy_ns) / len(busy_ns), len(busy_ns)
     share = ran / without
     if share <= _NOISE:
@@ -109,3 +113,14 @@ def timed(e: Evidence) -> Found:
         f"{units.text(without, 'ns')}"
     )
     return Found(holds=False, figure=share, events=of, of=of, needed=share > _IMPOSSIBLE, sentence=words)
+
+
+def _without_collectives(e: Evidence) -> Sequence[int]:
+    """Busy ns of each step; where GPUs talk to each other only what else runs."""
+    talks = collectives(e.device)
+    if not talks.any():
+        known: Sequence[int] = e.facts["busy_ns"]
+        return known
+    cover = Cover(e.device.start[~talks], e.device.end[~talks])
+    busy_ns: list[int] = (cover.until(e.steps.end) - cover.until(e.steps.start)).tolist()
+    return busy_ns
