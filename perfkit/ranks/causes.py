@@ -13,6 +13,7 @@ from perfkit.units import text as in_unit
 HOST, KERNELS, WORK, COPIES = "host", "kernels", "work", "copies"
 _WORTH = 0.1  # of the lateness
 _OTHER_WORK = 0.1  # of a rank's computation: kernels, or shapes, that no other rank has
+_MORE_WORK = 0.5  # of what it computes longer: the kernels that it has more of
 _SLOWER = 1.02
 _CAUSES = {
     "data": "the data loader",
@@ -75,13 +76,14 @@ def _computing(members: Sequence[Member], column: int, steps: np.ndarray, ns: fl
             kind=WORK, ns=ns, text=f"it has other work: {name} of {shapes or 'other shapes'}, which no other rank runs"
         )
     counts = {k: v[1] - float(np.median([o[k][1] for o in others if k in o])) for k, v in own.items() if k not in alone}
-    if more := sum(n for n in counts.values() if n > 0):
-        name, shapes = max(counts, key=lambda k: own[k][0] * max(counts[k], 0.0))
-        text = (
-            f"it has more work: {more / max(int(steps.sum()), 1):.0f} kernels a step more, such as {name} of {shapes}"
-        )
+    number = max(int(steps.sum()), 1)
+    extra = {k: n * own[k][0] / own[k][1] / number for k, n in counts.items() if n > 0}
+    if sum(extra.values()) > _MORE_WORK * ns:
+        name, shapes = max(extra, key=lambda k: extra[k])
+        more = sum(counts[k] for k in extra) / number
+        text = f"it has more work: {more:.3g} kernels a step more, such as {name} of {shapes or 'other shapes'}"
         return Cause(kind=WORK, ns=ns, text=text)
-    return Cause(kind=KERNELS, ns=ns, text=_slower(own, others, max(int(steps.sum()), 1)))
+    return Cause(kind=KERNELS, ns=ns, text=_slower(own, others, number))
 
 
 def _slower(

@@ -36,29 +36,37 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
     """How late each member is, and whether it is named a straggler.
 
     A rank's lateness in a step is the sum, over the collectives, of how long after the median rank it arrives, less
-    what the median of the other ranks has. It is named where the whole interval of the median over steps is above
-    `WORTH` of the step, or where in two steps or more it is above `BURST` and five times what it is otherwise.
+    what the median of the other ranks has; how long its profiler worked for itself is taken off, for that is not the
+    program's. It is named where the whole interval of the median over steps is above `WORTH` of the step, or where it
+    is late in bursts, above `BURST` and five times what it is otherwise: in at least two steps more than the median of
+    the others, which the same machine disturbs.
     """
     steps = members[0].steps
-    lag = per_step(waiting.lag, matched.step, steps)
-    length = np.median([m.step_ns for m in members], axis=0)
+    lag = np.maximum(per_step(waiting.lag, matched.step, steps) - _of_profiler(members, steps), 0.0)
+    length = float(np.median([m.step_ns for m in members])) if steps else 0.0
+    late = [lag[:, i] - np.median(np.delete(lag, i, axis=1), axis=1) for i in range(len(members))]
+    bursts = [_bursts(one, length) for one in late]
+    count = np.array([int(one.sum()) for one in bursts])
     found = []
-    for i in range(len(members)):
-        others = np.median(np.delete(lag, i, axis=1), axis=1)
-        found.append(_judged(lag[:, i] - others, length))
+    for i, one in enumerate(late):
+        least = max(WORTH * length, _LEAST_NS)
+        if steps and interval(one).low > least:
+            found.append(Lateness(one, one > least, True))
+        else:
+            found.append(Lateness(one, bursts[i], bool(count[i] >= 2 + np.median(np.delete(count, i)))))
     return found
 
 
-def _judged(late: np.ndarray, length: np.ndarray) -> Lateness:
-    if not len(late):
-        return Lateness(late, np.zeros(0, bool), False)
-    typical = float(np.median(length))
-    always = interval(late).low > max(WORTH * typical, _LEAST_NS)
-    if always:
-        return Lateness(late, late > max(WORTH * typical, _LEAST_NS), True)
-    usual = float(np.median(np.abs(late)))
-    bursts = late > max(BURST * typical, 5 * usual, _LEAST_NS)
-    return Lateness(late, bursts, int(bursts.sum()) >= 2)
+def _of_profiler(members: Sequence[Member], steps: int) -> np.ndarray:
+    """How long each member's profiler worked for itself, ns: (steps, members); 0 where its capture does not tell."""
+    told = [[float(one.get("profiler_ns") or 0.0) for one in m.facts["per_step"]] for m in members]
+    return np.array(told).reshape(len(members), steps).T
+
+
+def _bursts(late: np.ndarray, length: float) -> np.ndarray:
+    """The steps in which a rank is far later than it is otherwise."""
+    usual = float(np.median(np.abs(late))) if len(late) else 0.0
+    return late > max(BURST * length, 5 * usual, _LEAST_NS)
 
 
 def interval(values: np.ndarray) -> Interval:

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.intervals import Cover, Steps, by_cause_alone
-from perfkit.readers.kineto.decode.events import COPY, KERNEL, DeviceEvents, HostEvents, Message, distinct
+from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message, distinct
 from perfkit.readers.kineto.measure.collectives import collectives
 from perfkit.readers.kineto.measure.gpu import device_names
 from perfkit.readers.kineto.measure.gpu_traffic import (
@@ -27,7 +27,7 @@ from perfkit.readers.kineto.measure.gpu_traffic import (
     length_of,
     ranges,
 )
-from perfkit.readers.kineto.measure.rows import SYNC_CALL
+from perfkit.readers.kineto.measure.rows import PROFILERS_OWN, SYNC_CALL
 from perfkit.readers.kineto.place.launches import Launches
 
 
@@ -58,7 +58,7 @@ def facts(
         "concurrency": _concurrency(device, names),
         "idle": by_cause_alone(gaps),
         "launch_delay": _delay(delays),
-        "per_step": _per_step(device, steps, delays, talks),
+        "per_step": _per_step(host, device, steps, delays, talks),
         "unattributed": _part(device, launches.call < 0),
         "graphs": {
             "launches": len(np.unique(launches.call[launches.replayed])),
@@ -166,9 +166,12 @@ def _delays(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launche
 
 
 def _per_step(
-    device: DeviceEvents, steps: Steps, delays: tuple[Integers, Integers], talks: Booleans
+    host: HostEvents, device: DeviceEvents, steps: Steps, delays: tuple[Integers, Integers], talks: Booleans
 ) -> list[dict[str, Any]]:
-    """For each step its wall time, and of that the GPU's busy time, computing, copying and talking (unions each)."""
+    """For each step its wall time, and of that the GPU's busy time, computing, copying and talking (unions each).
+
+    `profiler_ns` is how long the profiler's own work kept a thread of the host.
+    """
     kernel = device.kind == KERNEL
     covers = {
         "busy_ns": cover_of(device, np.ones(len(device), bool)),
@@ -176,6 +179,8 @@ def _per_step(
         "communication_ns": cover_of(device, kernel & talks),
         "copy_ns": cover_of(device, device.kind == COPY),
     }
+    own = (host.category == OVERHEAD) & host.named([n in PROFILERS_OWN for n in host.names])
+    covers["profiler_ns"] = Cover(host.start[own], host.end[own])
     parts = {name: inside(cover, steps.start, steps.end) for name, cover in covers.items()}
     delay, step = delays
     result: list[dict[str, Any]] = []
