@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from perfkit.hardware import Sweep
+    from perfkit.hardware import Ceilings
     from perfkit.scale.one_rank import OneRank
 
 NAME = "scale"
@@ -51,7 +51,8 @@ def scale(
     wanted = [_number(text) for text in options.names(ranks)]
     one = one_rank.read_one_rank(run, backend)
     device = one.manifest.settings.device
-    network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
+    known = _measured(one)
+    network = links.network(link, per_host, device, one.ceilings.device_name, known.collectives, known.sharding)
     scalings = foretell.SCALINGS if scaling == "both" else (scaling,)
     found = foretell.foretell(one, network, wanted, options.names(parallel), scalings)
     made = rendered.page(found)
@@ -67,11 +68,9 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _sweeps(one: OneRank) -> list[Sweep]:
-    """The sweeps of collectives that the run keeps, else those of this machine, if it is of the same kind."""
+def _measured(one: OneRank) -> Ceilings:
+    """The ceilings that the run keeps; where they know no collectives those of this machine, if it is of the kind."""
     from perfkit.hardware import kept_ceilings
 
-    if one.ceilings.collectives:
-        return one.ceilings.collectives
-    kept = kept_ceilings(one.manifest.settings.device)
-    return kept.collectives if kept and kept.device_name == one.ceilings.device_name else []
+    kept = None if one.ceilings.collectives else kept_ceilings(one.manifest.settings.device)
+    return kept if kept and kept.device_name == one.ceilings.device_name else one.ceilings

@@ -81,7 +81,7 @@ def _point(one: OneRank, network: Network, way: str, ranks: int, scaling: str) -
 def _assumptions(one: OneRank, network: Network, ways: Sequence[str], ranks: Sequence[int]) -> list[str]:
     said = [
         "Every rank takes as long as the measured one: no straggler, no jitter, no slower data loading.",
-        *schedule.assumptions(ways, one),
+        *schedule.assumptions(ways, one, network, max(ranks)),
     ]
     if one.on_gpu:
         said.append("Computation beside a collective is as fast as alone; collectives run one after the other.")

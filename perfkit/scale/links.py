@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from perfkit.errors import UsageError
 from perfkit.hardware.collectives.formulas import bus_factor
-from perfkit.hardware.collectives.results import Sweep, sweep_for
+from perfkit.hardware.collectives.results import Sharding, Sweep, sweep_for
 from perfkit.units import text
 
 MEASURED = "measured"
@@ -86,12 +86,14 @@ def link(text_: str) -> Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts of `per_host` ranks: links inside one, or `sweeps` measured there, and `between`, one port a rank."""
+    """Hosts of `per_host` ranks: links inside one, or `sweeps` measured there, and `between`, one port a rank; and what
+    FSDP costs the hosts."""
 
     per_host: int
     inside: Link | None
     between: Link
     sweeps: Sequence[Sweep] = ()
+    sharding: Sequence[Sharding] = ()
 
     def hosts(self, ranks: int) -> int:
         """Hosts that so many ranks take."""
@@ -168,7 +170,14 @@ class Network:
         return f"measured: {first.carrier} between {sizes} ranks, {first.measured_at[:10]}"
 
 
-def network(given: str, per_host: int, device: str, device_name: str, sweeps: Sequence[Sweep]) -> Network:
+def network(
+    given: str,
+    per_host: int,
+    device: str,
+    device_name: str,
+    sweeps: Sequence[Sweep],
+    sharding: Sequence[Sharding] = (),
+) -> Network:
     """The network that --link means: `inside,between`, one of the two left out, or nothing.
 
     Inside a host it is what was measured, else the kind that the GPU's name tells. Raises `UsageError` where that is
@@ -179,9 +188,9 @@ def network(given: str, per_host: int, device: str, device_name: str, sweeps: Se
     inside, _, between = given.partition(",")
     beyond = link(between or "ndr")
     if inside and inside != MEASURED:
-        return Network(per_host, link(inside), beyond)
+        return Network(per_host, link(inside), beyond, sharding=tuple(sharding))
     if sweeps:
-        return Network(per_host, None, beyond, tuple(sweeps))
+        return Network(per_host, None, beyond, tuple(sweeps), tuple(sharding))
     named = None if inside == MEASURED else _of_device(device_name)
     if named is None:
         cuda = "" if device == "cpu" else " --device cuda"
@@ -189,7 +198,7 @@ def network(given: str, per_host: int, device: str, device_name: str, sweeps: Se
             "How fast the links inside a host are is not known.",
             f"Measure them: perfkit ceilings --ranks 2{cuda}; or name them: --link {next(iter(KINDS))}.",
         )
-    return Network(per_host, link(named), beyond)
+    return Network(per_host, link(named), beyond, sharding=tuple(sharding))
 
 
 def _of_device(name: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from perfkit.scale.fsdp import OPERATOR_HOST_NS, UNIT_HOST_NS, fsdp
+from perfkit.scale.fsdp import fsdp, sharding
 from perfkit.scale.lane import Lane, Step
 from perfkit.scale.links import Network
 from perfkit.scale.one_rank import BACKWARD, OneRank
@@ -95,16 +95,19 @@ def _step(made: Work, lane: Lane, copies: float, needed_ns: float) -> Step:
 WAYS: dict[str, Callable[[OneRank, Network, int, float], Step]] = {"ddp": ddp, "fsdp": fsdp, "zero1": zero1}
 
 
-def assumptions(ways: Iterable[str], one: OneRank) -> list[str]:
-    """What the schedules take for granted, in sentences."""
+def assumptions(ways: Iterable[str], one: OneRank, network: Network, ranks: int) -> list[str]:
+    """What the schedules take for granted between up to `ranks` ranks, in sentences."""
+    cost = sharding(network, ranks)
+    seen = f"measured between {cost.ranks} ranks, {cost.measured_at[:10]}" if cost.measured_at else "seen elsewhere"
     said = {
         "ddp": "ddp: buckets of 1 MiB, then of 25 MiB, in the order of the gradients; a bucket is reduced when its "
         "last gradient is there, while backward goes on; the optimizer waits for all of them.",
         "fsdp": "fsdp: each repeated block is a unit, the rest another; two gathered units at most in the forward "
         "pass, the next one prefetched; gradients reduced"
         + (" in fp32" if one.manifest.settings.dtype == "bf16" else "")
-        + f"; its hooks take the host {UNIT_HOST_NS / 1e6:.0f} ms a unit, and each operator of the optimizer "
-        f"{OPERATOR_HOST_NS / 1e6} ms more, which on a GPU shows where the host is the slower one.",
+        + f"; its hooks take the host {cost.unit_s * 1e3:.1f} ms a unit, and the optimizer "
+        f"{cost.parameter_s * 1e6:.0f} µs a parameter more ({seen}), which on a GPU shows where the host is "
+        "the slower one.",
         "zero1": "zero1: gradients reduced in buckets of 25 MiB while backward goes on; the parameters are gathered "
         "after the optimizer, which nothing covers.",
     }

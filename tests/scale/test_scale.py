@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perfkit.errors import InputError, UsageError
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
+from perfkit.hardware.collectives.results import OPERATIONS, Point, Sharding, Sweep
 from perfkit.run_folder import MANIFEST
 from perfkit.scale import fsdp, lane, memory, schedule
 from perfkit.scale.foretell import foretell
@@ -73,8 +73,7 @@ def test_a_compiled_graph_exchanges_nothing_before_its_end_by_zero1(tmp_path):
 
 
 def test_fsdp_gathers_the_next_unit_while_one_computes(one, monkeypatch):
-    monkeypatch.setattr(fsdp, "UNIT_HOST_NS", 0.0)
-    monkeypatch.setattr(fsdp, "OPERATOR_HOST_NS", 0.0)
+    monkeypatch.setattr(fsdp, "ASSUMED", msgspec.structs.replace(fsdp.ASSUMED, unit_s=0.0, parameter_s=0.0))
     step = fsdp.fsdp(one, over(10e9), 2, 1.0)
     # Gathered: the root (60 MB) once, each block (8 MB) twice; reduced: all. Half the bytes pass a link.
     assert step.message_bytes == 60e6 + 4 * 8e6 + 76e6
@@ -88,9 +87,19 @@ def test_fsdp_gathers_the_next_unit_while_one_computes(one, monkeypatch):
 
 def test_fsdp_waits_for_a_host_that_is_slower(one):
     step = fsdp.fsdp(one, over(1e15), 2, 1.0)
-    assert step.added_ns < 1e6  # 10 ms and 9.1 ms more are less than the step
+    assert step.added_ns < 1e6  # 10 ms and 9.4 ms more are less than the step
     late = fsdp.fsdp(replace(one, host_ns=40e6), over(1e15), 2, 1.0)
-    assert late.ns == pytest.approx(40e6 + 3 * 3e6 + 0.1e6)
+    assert late.ns == pytest.approx(40e6 + 3 * 3e6 + len(one.parameters) * 0.1e6)
+
+
+def test_what_fsdp_costs_the_host_is_what_was_measured_here(one):
+    measured = [Sharding(ranks=n, measured_at="2026-11-24", unit_s=n * 1e-3, parameter_s=0.2e-3) for n in (2, 4)]
+    network = replace(over(1e15), sharding=measured)
+    found = fsdp.fsdp(replace(one, host_ns=40e6), network, 4, 1.0)
+    assert found.ns == pytest.approx(40e6 + 3 * 4e6 + len(one.parameters) * 0.2e6)
+    said = " ".join(schedule.assumptions(["fsdp"], one, network, 2))
+    assert "2.0 ms a unit" in said and "200 µs a parameter more (measured between 2 ranks, 2026-11-24)" in said
+    assert "(seen elsewhere)" in " ".join(schedule.assumptions(["fsdp"], one, over(1e15), 2))
 
 
 # A GPT of 6 blocks (C = 768, T = 512, V = 50304, head of its own), which two H200 trained: the messages below are those

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
+from perfkit.hardware.collectives.results import OPERATIONS, Point, Sharding, Sweep, sweep_for
 from perfkit.hardware.collectives.sweep import Request
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.observation import GIB, KIB, MIB, Progress
@@ -24,8 +25,18 @@ def requested(device: str) -> Request:
     return Request(device="cuda", sizes=_sizes(KIB, GIB, 2), seconds=0.01)
 
 
-def measure(device: str, ranks: int, threads: int, progress: Progress, request: Request | None = None) -> list[Sweep]:
-    """A sweep of each collective between two or more `ranks`, on GPUs from the first one or on shares of the CPU.
+@dataclass(frozen=True)
+class Between:
+    """What was measured between so many ranks; no `sharding` where torch has no `fully_shard`."""
+
+    sweeps: list[Sweep]
+    sharding: Sharding | None
+
+
+def measure(device: str, ranks: int, threads: int, progress: Progress, request: Request | None = None) -> Between:
+    """A sweep of each collective between two or more `ranks`, and what FSDP costs their hosts.
+
+    They run on GPUs from the first one, or on shares of the CPU.
 
     Raises `Unavailable` without torch or so many GPUs, `RunFailed` when a rank fails or a collective gives wrong
     results.
@@ -39,9 +50,10 @@ def measure(device: str, ranks: int, threads: int, progress: Progress, request: 
     return _sweeps(lines, ranks, progress)
 
 
-def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[Sweep]:
+def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> Between:
     seen: dict[tuple[str, float], list[Mapping]] = {}
     facts: Mapping = {}
+    sharded: Mapping[str, float] | None = None
     for line in lines:
         if "progress" in line:
             progress(line["progress"])
@@ -51,6 +63,8 @@ def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[Sw
             raise RunFailed(f"{line['wrong']} between {ranks} ranks gave wrong results: its speed means nothing.")
         elif "software" in line:
             facts = line
+        elif "sharding" in line:
+            sharded = line["sharding"]
         else:
             seen.setdefault((line["operation"], line["bytes"]), []).append(line)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -67,7 +81,19 @@ def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[Sw
     ]
     if not all(sweep.points for sweep in found):
         raise RunFailed(f"The sweep between {ranks} ranks did not end within {TIME_LIMIT:.0f} s.")
-    return found
+    return Between(found, _sharding(sharded, found) if sharded else None)
+
+
+def _sharding(said: Mapping[str, float], sweeps: Sequence[Sweep]) -> Sharding:
+    """A unit without its collectives where nothing covers them: gathered in both passes, reduced once."""
+    first, unit = sweeps[0], said["unit_s"]
+    if first.carrier == "gloo":
+        for operation, times in (("all_gather", 2), ("reduce_scatter", 1)):
+            sweep = sweep_for(sweeps, operation, first.ranks)
+            unit -= times * sweep.seconds(said["unit_bytes"]) if sweep else 0.0
+    return Sharding(
+        ranks=first.ranks, measured_at=first.measured_at, unit_s=max(unit, 0.0), parameter_s=said["parameter_s"]
+    )
 
 
 def _point(size: float, rounds: list[Mapping]) -> Point:

@@ -49,6 +49,16 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         return bus_bandwidth(self.operation, self.ranks, message_bytes, self.seconds(message_bytes))
 
 
+class Sharding(msgspec.Struct, frozen=True, kw_only=True):
+    """What FSDP2 costs the host of a rank in a step, beside its collectives: seconds a unit (the hooks of both passes),
+    and seconds a parameter in the optimizer (AdamW, as PyTorch runs it there), as measured at `measured_at`."""
+
+    ranks: int
+    measured_at: str
+    unit_s: float
+    parameter_s: float
+
+
 def sweep_for(sweeps: Sequence[Sweep], operation: str, ranks: int) -> Sweep | None:
     """The sweep that tells of an operation between so many ranks; None where that was not measured.
 
