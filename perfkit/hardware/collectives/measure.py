@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sharding, Sweep, sweep_for
+from perfkit.hardware.collectives.results import OPERATIONS, Point, Sharding, Sweep
 from perfkit.hardware.collectives.sweep import Request
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.observation import GIB, KIB, MIB, Progress
@@ -81,19 +81,8 @@ def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> Between
     ]
     if not all(sweep.points for sweep in found):
         raise RunFailed(f"The sweep between {ranks} ranks did not end within {TIME_LIMIT:.0f} s.")
-    return Between(found, _sharding(sharded, found) if sharded else None)
-
-
-def _sharding(said: Mapping[str, float], sweeps: Sequence[Sweep]) -> Sharding:
-    """A unit without its collectives where nothing covers them: gathered in both passes, reduced once."""
-    first, unit = sweeps[0], said["unit_s"]
-    if first.carrier == "gloo":
-        for operation, times in (("all_gather", 2), ("reduce_scatter", 1)):
-            sweep = sweep_for(sweeps, operation, first.ranks)
-            unit -= times * sweep.seconds(said["unit_bytes"]) if sweep else 0.0
-    return Sharding(
-        ranks=first.ranks, measured_at=first.measured_at, unit_s=max(unit, 0.0), parameter_s=said["parameter_s"]
-    )
+    sharding = Sharding(ranks=ranks, measured_at=now, **sharded) if sharded else None
+    return Between(found, sharding)
 
 
 def _point(size: float, rounds: list[Mapping]) -> Point:

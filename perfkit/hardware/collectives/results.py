@@ -50,8 +50,10 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sharding(msgspec.Struct, frozen=True, kw_only=True):
-    """What FSDP2 costs the host of a rank in a step, beside its collectives: seconds a unit (the hooks of both passes),
-    and seconds a parameter in the optimizer (AdamW, as PyTorch runs it there), as measured at `measured_at`."""
+    """What FSDP2 costs the host of a rank in a step, however small the messages are.
+
+    Seconds a unit: hooks of both passes, and where ranks meet. Seconds a parameter: of AdamW as PyTorch runs it there.
+    """
 
     ranks: int
     measured_at: str
