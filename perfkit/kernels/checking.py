@@ -22,7 +22,10 @@ from perfkit.kernels.families import find
 from perfkit.kernels.register import runner
 from perfkit.kernels.selection import Wanted, use_version
 
-FEW, REDRAWN = 4, 2  # numbers of a case, by the product of its sizes, and how often these are drawn again
+FEW, REDRAWN = (
+    32,
+    2,
+)  # numbers of a case, by the product of its sizes (six means of five, say), and how often drawn again
 
 
 class Inputs:
