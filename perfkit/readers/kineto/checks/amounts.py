@@ -104,13 +104,14 @@ def timed(e: Evidence) -> Found:
     if not without or not len(e.device) or not e.facts["busy_ns"]:
         return DOES_NOT_APPLY
     busy_ns = _without_collectives(e)
+    beside = " beside collectives" if collectives(e.device).any() else ""
     ran, of = sum(busy_ns) / len(busy_ns), len(busy_ns)
     share = ran / without
     if share <= _NOISE:
         return Found(holds=True, figure=share, of=of)
     words = (
-        f"the GPU is busy for {units.text(ran, 'ns')} of a profiled step, and a step without the profiler takes "
-        f"{units.text(without, 'ns')}"
+        f"the GPU is busy for {units.text(ran, 'ns')} of a profiled step{beside}, and a step without the profiler "
+        f"takes {units.text(without, 'ns')}"
     )
     return Found(holds=False, figure=share, events=of, of=of, needed=share > _IMPOSSIBLE, sentence=words)
 
