@@ -1,4 +1,6 @@
-"""Steps on several ranks beside what `perfkit scale` foretold from one: GPT-2 and Llama by ddp, fsdp and zero1.
+"""Steps on several ranks beside what `perfkit scale` foretold from one that shares the work in the same way.
+
+GPT-2 and Llama by ddp, fsdp and zero1; what one rank alone takes stands beside them.
 
     python benchmarks/scaling.py --device cuda --ranks 1,2,4,8     GPT-2 124M (B = 16 a rank, T = 1024), Llama 1b
     python benchmarks/scaling.py --ranks 1,2                       tiny models over gloo, on CPUs
@@ -41,7 +43,7 @@ CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a workload on so many ranks, shared in one way ("" on one rank)."""
+    """One run: a workload on so many ranks, shared in one way ("": one process alone)."""
 
     workload: str
     ranks: int
@@ -106,12 +108,12 @@ def main() -> int:
 
 
 def jobs(options: Any) -> Iterator[Job]:
-    """Each workload on one rank, then on more ranks by every way."""
+    """Each workload alone, then by every way on one rank and on more."""
     counts = sorted({int(n) for n in options.ranks.split(",")} | {1})
     for workload in options.workload.split(","):
         yield Job(workload, 1, "")
-        for ranks in counts[1:]:
-            for way in options.parallel.split(","):
+        for way in options.parallel.split(","):
+            for ranks in counts:
                 yield Job(workload, ranks, way)
 
 
@@ -174,7 +176,7 @@ def rows_of(job: Job, options: Any) -> Iterator[Row]:
         if backend.status == "unavailable":
             continue
         step = backend.step
-        beside = told(["report", str(folder / backend.name)], job, options) if job.way else {}
+        beside = told(["report", str(folder / backend.name)], job, options) if job.ranks > 1 else {}
         parts = beside.get("parts", [])
         talks: list[dict[str, Any]] = beside.get("collectives", [])
         largest = max(talks, key=lambda c: c["message_bytes"] or 0.0, default={})
@@ -190,9 +192,10 @@ def rows_of(job: Job, options: Any) -> Iterator[Row]:
 
 
 def foretold(job: Job, backend: str, options: Any) -> float | None:
-    """The step that the run of one rank foretells; None where ranks share cores, or it lacks the backend."""
-    one = options.out / Job(job.workload, 1, "").name
-    if not job.way or not (one / "run.json").is_file() or (options.device == "cpu" and job.ranks > len(CORES)):
+    """The step that a run of one rank in the same way foretells; None where ranks share cores, or it lacks the
+    backend."""
+    one = options.out / Job(job.workload, 1, job.way).name
+    if job.ranks == 1 or not (one / "run.json").is_file() or (options.device == "cpu" and job.ranks > len(CORES)):
         return None
     found = told(["scale", str(one), "--ranks", str(job.ranks), "--parallel", job.way, "--scaling", "weak",
                   "--backend", backend], job, options)  # fmt: skip
@@ -249,10 +252,10 @@ def plots(rows: Sequence[Row]) -> Iterator[Figure]:
     """Of each workload throughput against as many single ranks."""
     for workload in dict.fromkeys(row.workload for row in rows):
         mine = [row for row in rows if row.workload == workload and row.rate and row.status == "ok"]
-        alone = {row.backend: row.rate for row in mine if row.ranks == 1}
+        alone = {row.backend: row.rate for row in mine if not row.way}
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in mine:
-            if row.way and alone.get(row.backend) and row.rate:
+            if row.ranks > 1 and alone.get(row.backend) and row.rate:
                 line = lines.setdefault(f"{row.backend} {row.way}", [(1.0, 100.0)])
                 line.append((float(row.ranks), 100 * row.rate / row.ranks / (alone[row.backend] or 1.0)))
         series = [Series(name=name, x=[x for x, _ in at], y=[y for _, y in at]) for name, at in lines.items()]

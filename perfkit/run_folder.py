@@ -76,6 +76,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 1
     generate: int = 0  # tokens that a step generates behind a prompt of `sequence_length` tokens; 0: none
 
+    @property
+    def in_group(self) -> bool:
+        """Whether the work is done as ranks share it, be it by a group of one."""
+        return self.ranks > 1 or bool(self.parallel)
+
     def alone(self) -> Settings:
         """The same work in one process."""
         return msgspec.structs.replace(self, ranks=1, parallel="", hosts=1)

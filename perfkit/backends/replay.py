@@ -40,7 +40,7 @@ class NotCaptured(Exception):
 
 def asked(settings: Settings, usual: bool | None) -> bool:
     """Whether steps are to be replayed: `usual` says whether the backend does so by itself, None that it never can."""
-    possible = settings.device.startswith("cuda") and settings.ranks == 1
+    possible = settings.device.startswith("cuda") and not settings.in_group
     wanted = usual if settings.cuda_graphs == "default" else settings.cuda_graphs == "all"
     return bool(possible and wanted and usual is not None)
 

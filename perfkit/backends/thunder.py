@@ -100,7 +100,7 @@ class ThunderProgram(AutogradProgram):
 
         self._modules = Modules(model)
         call = thunder.jit(model, executors=executors, transforms=[*transforms, Marks(self._modules)])
-        if settings.ranks > 1:
+        if settings.in_group:
             made = TRACED[settings.parallel](workload, call, settings)
             super().__init__(workload, model, made.call, made.optimizer, parallel=made)
         else:

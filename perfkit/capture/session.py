@@ -118,7 +118,7 @@ class Session:
 
     def _world(self, records: Sequence[BackendRun]) -> World | None:
         settings = self.settings
-        if settings.ranks == 1:
+        if not settings.in_group:
             return None
         hosts = dict.fromkeys(rank.host for record in records for rank in record.ranks)
         return World(
@@ -144,7 +144,7 @@ class Session:
 
         On a CPU they would slow it down. Those that were not needed in the end are let go.
         """
-        if self.settings.device == "cpu" or self.settings.ranks > 1:
+        if self.settings.device == "cpu" or self.settings.in_group:
             yield
             return
         with contextlib.ExitStack() as stack:
@@ -189,7 +189,7 @@ class Session:
     def _make_room(self, eager: Member, others: Sequence[Member]) -> None:
         """After eager's first steps: where they took most of a GPU, the others are too many, as each would find out
         after minutes of compiling. Eager itself goes where it is here to judge by only."""
-        if self.settings.device != "cpu" and self.settings.ranks == 1 and eager.alive:
+        if self.settings.device != "cpu" and not self.settings.in_group and eager.alive:
             assert eager.child is not None
             full = eager.child.call("memory_share") > FULL
             for member in others:
@@ -207,9 +207,9 @@ class Session:
     def _order(self) -> list[str]:
         """Eager first, because the others are judged by its error; then as named, each once.
 
-        Several ranks are judged by eager in one process.
+        Ranks are judged by eager in one process alone.
         """
-        return list(dict.fromkeys([*([REFERENCE] if self.settings.ranks == 1 else []), *self.backends]))
+        return list(dict.fromkeys([*([] if self.settings.in_group else [REFERENCE]), *self.backends]))
 
     def _record(self, name: str) -> BackendRun:
         record = BackendRun(name=name, timed=name in self.backends)
@@ -248,7 +248,7 @@ class Session:
         losses = first["found"].losses
         if not all(math.isfinite(v) for v in losses):
             raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
-        standard = self._in_one_process(folder, scratch) if self.settings.ranks > 1 else None
+        standard = self._in_one_process(folder, scratch) if self.settings.in_group else None
         return _Reference(facts, precision, losses, standard, share)
 
     def _in_one_process(self, folder: Path, scratch: Path) -> correctness.Found:

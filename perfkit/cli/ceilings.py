@@ -141,9 +141,6 @@ def _print_collectives(found: Ceilings, console: Console) -> None:
         _print_by_size(f"Bus bandwidth {named}", sweeps, [[scale.text(r) for r in of_one] for of_one in rates], console)
         console.print()
         _print_by_size("Time of a call", sweeps, [[units.text(ns, "ns") for ns in of_one] for of_one in times], console)
-        for cost in (one for one in found.sharding if one.ranks == ranks):
-            unit, each = units.text(cost.unit_s * 1e9, "ns"), units.text(cost.parameter_s * 1e9, "ns")
-            console.print(f"FSDP takes a rank's host {unit} a unit and step, its optimizer {each} a parameter more")
 
 
 def _print_by_size(title: str, sweeps: list[Sweep], columns: list[list[str]], console: Console) -> None:

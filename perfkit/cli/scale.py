@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from perfkit.hardware import Ceilings
+    from perfkit.hardware import Sweep
     from perfkit.scale.one_rank import OneRank
 
 NAME = "scale"
 
 
 def scale(
-    run: Annotated[Path, typer.Argument(help="A run folder of one process that trains.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of one rank that trains.")],
     ranks: Annotated[str, typer.Option(help="Numbers of ranks, separated by commas.")] = "2,4,8",
-    parallel: Annotated[str, typer.Option(help="How they share the work: ddp, fsdp, zero1, separated by commas.")] = (
-        "ddp,fsdp"
-    ),
+    parallel: Annotated[
+        str,
+        typer.Option(help="How they share the work: ddp, fsdp, zero1, separated by commas; default: as the run did."),
+    ] = "",
     link: Annotated[
         str,
         typer.Option(
@@ -39,7 +40,8 @@ def scale(
     """Foretell step time, throughput, efficiency and memory on more ranks, from the kernels of one.
 
     Collectives take what was measured here or what a model of the links says, and overlap with computation as far as
-    the schedule of ddp, fsdp or zero1 allows. Every assumption is printed. Needs no torch and no GPU.
+    the schedule of ddp, fsdp or zero1 allows. A run with --parallel and --ranks 1 has what sharing costs the rank
+    itself in its step; without it is assumed. Every assumption is printed. Needs no torch and no GPU.
     """
     from perfkit.cli.parts import options, pages
     from perfkit.errors import UsageError
@@ -51,10 +53,9 @@ def scale(
     wanted = [_number(text) for text in options.names(ranks)]
     one = one_rank.read_one_rank(run, backend)
     device = one.manifest.settings.device
-    known = _measured(one)
-    network = links.network(link, per_host, device, one.ceilings.device_name, known.collectives, known.sharding)
+    network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
     scalings = foretell.SCALINGS if scaling == "both" else (scaling,)
-    found = foretell.foretell(one, network, wanted, options.names(parallel), scalings)
+    found = foretell.foretell(one, network, wanted, options.names(parallel or one.way or "ddp,fsdp"), scalings)
     made = rendered.page(found)
     pages.show(made, found, as_json, pages.write(made, found, out, NAME) if out else [])
     return 0
@@ -68,9 +69,11 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _measured(one: OneRank) -> Ceilings:
-    """The ceilings that the run keeps; where they know no collectives those of this machine, if it is of the kind."""
+def _sweeps(one: OneRank) -> list[Sweep]:
+    """The sweeps of collectives that the run keeps, else those of this machine, if it is of the same kind."""
     from perfkit.hardware import kept_ceilings
 
-    kept = None if one.ceilings.collectives else kept_ceilings(one.manifest.settings.device)
-    return kept if kept and kept.device_name == one.ceilings.device_name else one.ceilings
+    if one.ceilings.collectives:
+        return one.ceilings.collectives
+    kept = kept_ceilings(one.manifest.settings.device)
+    return kept.collectives if kept and kept.device_name == one.ceilings.device_name else []

@@ -12,7 +12,7 @@ from bisect import bisect_right
 
 import msgspec
 
-from perfkit.hardware.collectives.results import Sharding, Sweep
+from perfkit.hardware.collectives.results import Sweep
 
 SCHEMA_VERSION = 2
 
@@ -82,7 +82,6 @@ class Ceilings(msgspec.Struct, kw_only=True):
     region_s: float | None = None  # an empty parallel region: to begin work on all threads and to wait for them
     handover: float | None = None  # bytes/s at which threads read what all of them wrote, from each other's caches
     collectives: list[Sweep] = []  # between ranks of this machine: `perfkit ceilings --ranks N`
-    sharding: list[Sharding] = []  # what FSDP costs the hosts of as many ranks
     warnings: list[str] = []
     checks: list[SelfCheck] = []
 

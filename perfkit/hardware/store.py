@@ -43,7 +43,6 @@ def load_or_measure(
         before, _ = _load(path)
         ceilings = measure(device, threads, progress, plan)
         ceilings.collectives = before.collectives if before else []  # they hold by themselves
-        ceilings.sharding = before.sharding if before else []
         _keep(path, ceilings)
     if complaint:
         ceilings.warnings.append(complaint)
@@ -67,12 +66,10 @@ def load_or_measure_collectives(
     with locked(path):
         kept, _ = _load(path)
         found = [s for s in (kept or ceilings).collectives if s.ranks == ranks and collectives.still_holds(s)]
-        if refresh or not found or all(s.ranks != ranks for s in (kept or ceilings).sharding):
-            between = collectives.measure(device, ranks, threads, progress or (lambda text: None))
-            sweeps = [*(s for s in ceilings.collectives if s.ranks != ranks), *between.sweeps]
-            ceilings.collectives = sorted(sweeps, key=lambda s: s.ranks)
-            ceilings.sharding = [s for s in ceilings.sharding if s.ranks != ranks]
-            ceilings.sharding += [between.sharding] if between.sharding else []
+        if refresh or not found:
+            found = collectives.measure(device, ranks, threads, progress or (lambda text: None))
+            others = [s for s in ceilings.collectives if s.ranks != ranks]
+            ceilings.collectives = sorted([*others, *found], key=lambda s: s.ranks)
             _keep(path, ceilings)
     return ceilings
 

@@ -34,7 +34,8 @@ def settings(report: Report) -> str:
     optimizer = "" if s.optimizer == "default" else f"{s.optimizer} optimizer"
     parts = [s.workload, f"preset {s.preset}", *dimensions, s.variant, mode, optimizer, s.dtype, batch, s.device]
     if report.world:
-        parts.append(f"{report.world.ranks} ranks, {report.world.parallel} over {report.world.backend}")
+        who = f"{report.world.ranks} ranks" if report.world.ranks > 1 else "a group of one rank"
+        parts.append(f"{who}, {report.world.parallel} over {report.world.backend}")
     parts.append(f"{s.allocator} allocator" if s.device == "cpu" else "")
     parts.append("" if s.cuda_graphs == "default" else f"CUDA graphs: {s.cuda_graphs}")
     parts.append(f"{units.text(float(w.parameters), '')} parameters")

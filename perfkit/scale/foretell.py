@@ -18,11 +18,16 @@ def foretell(
 ) -> ScaleReport:
     """What `one` foretells for each of `ranks` by each of `ways`.
 
-    Raises `UsageError` for an unknown way or no ranks.
+    Raises `UsageError` for an unknown way, for another than `one` was run by, or no ranks.
     """
     for way in ways:
         if way not in schedule.WAYS:
             raise UsageError(f"--parallel {way} cannot be foretold.", f"Choose {', '.join(schedule.WAYS)}.")
+    if one.way and set(ways) != {one.way}:
+        raise UsageError(
+            f"The run was made with --parallel {one.way}, whose work is in its step.",
+            f"Foretell {one.way} from it, or run again with the way to be foretold, or without one.",
+        )
     if not ranks or not ways or min(ranks) < 2:
         raise UsageError("--ranks takes numbers of ranks, of two or more.", "Give --ranks 8,64 --parallel ddp,fsdp.")
     problems: list[str] = []
@@ -81,7 +86,7 @@ def _point(one: OneRank, network: Network, way: str, ranks: int, scaling: str) -
 def _assumptions(one: OneRank, network: Network, ways: Sequence[str], ranks: Sequence[int]) -> list[str]:
     said = [
         "Every rank takes as long as the measured one: no straggler, no jitter, no slower data loading.",
-        *schedule.assumptions(ways, one, network, max(ranks)),
+        *schedule.assumptions(ways, one),
     ]
     if one.on_gpu:
         said.append("Computation beside a collective is as fast as alone; collectives run one after the other.")

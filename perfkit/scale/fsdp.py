@@ -10,21 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from perfkit.hardware.collectives.results import Sharding
 from perfkit.scale.lane import Lane, Step
 from perfkit.scale.links import Network
 from perfkit.scale.one_rank import BACKWARD, FORWARD, OPTIMIZER, ROOT, OneRank, unit_of
 from perfkit.scale.work import Work, work
 
-# What the host does more in a step where `perfkit ceilings --ranks` did not measure it: seen with torch 2.11 on two
-# H200 and with 2.13 on two cores.
-ASSUMED = Sharding(ranks=2, measured_at="", unit_s=3e-3, parameter_s=0.1e-3)
-
-
-def sharding(network: Network, ranks: int) -> Sharding:
-    """What was measured between as many ranks, else between others, else what is assumed."""
-    known = sorted(network.sharding, key=lambda one: abs(one.ranks - ranks))
-    return known[0] if known else ASSUMED
+# What the host does more in a step for hooks of a unit, and for a parameter that is a DTensor in the optimizer. With
+# torch 2.11 hosts of two H200 took 3 ms and 0.1 ms, those of two H100 4 ms and 0.06 ms.
+UNIT_HOST_NS, PARAMETER_HOST_NS = 3e6, 0.1e6
 
 
 def fsdp(one: OneRank, network: Network, ranks: int, share: float) -> Step:
@@ -35,7 +28,6 @@ def fsdp(one: OneRank, network: Network, ranks: int, share: float) -> Step:
 class _Simulated:
     def __init__(self, made: Work, network: Network, ranks: int) -> None:
         self._work, self._lane, self._ranks = made, Lane(network, ranks), ranks
-        self._sharding = sharding(network, ranks)
         one = made.one
         self._wide = 2.0 if one.manifest.settings.dtype == "bf16" else 1.0  # of a gradient where it is reduced
         self._gathered: dict[int, float] = {}
@@ -65,9 +57,10 @@ class _Simulated:
     def _host(self) -> None:
         """Add the host's work for units and sharded parameters: all of it on a CPU, on a GPU what exceeds the step."""
         one = self._work.one
+        if one.way:  # the measured step has it
+            return
         trained = sum(parameter.trained for parameter in one.parameters)
-        seconds = len(self._gathered) * self._sharding.unit_s + trained * self._sharding.parameter_s
-        host = 1e9 * seconds
+        host = len(self._gathered) * UNIT_HOST_NS + trained * PARAMETER_HOST_NS
         if one.on_gpu:
             host = max((one.host_ns or 0.0) + host - self.clock, 0.0)
         self.added += host

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from perfkit.errors import UsageError
 from perfkit.hardware.collectives.formulas import bus_factor
-from perfkit.hardware.collectives.results import Sharding, Sweep, sweep_for
+from perfkit.hardware.collectives.results import Sweep, sweep_for
 from perfkit.units import text
 
 MEASURED = "measured"
@@ -86,14 +86,12 @@ def link(text_: str) -> Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts of `per_host` ranks: links inside one, or `sweeps` measured there, and `between`, one port a rank; and what
-    FSDP costs the hosts."""
+    """Hosts of `per_host` ranks: links inside one, or `sweeps` measured there, and `between`, one port a rank."""
 
     per_host: int
     inside: Link | None
     between: Link
     sweeps: Sequence[Sweep] = ()
-    sharding: Sequence[Sharding] = ()
 
     def hosts(self, ranks: int) -> int:
         """Hosts that so many ranks take."""
@@ -170,14 +168,7 @@ class Network:
         return f"measured: {first.carrier} between {sizes} ranks, {first.measured_at[:10]}"
 
 
-def network(
-    given: str,
-    per_host: int,
-    device: str,
-    device_name: str,
-    sweeps: Sequence[Sweep],
-    sharding: Sequence[Sharding] = (),
-) -> Network:
+def network(given: str, per_host: int, device: str, device_name: str, sweeps: Sequence[Sweep]) -> Network:
     """The network that --link means: `inside,between`, one of the two left out, or nothing.
 
     Inside a host it is what was measured, else the kind that the GPU's name tells. Raises `UsageError` where that is
@@ -188,9 +179,9 @@ def network(
     inside, _, between = given.partition(",")
     beyond = link(between or "ndr")
     if inside and inside != MEASURED:
-        return Network(per_host, link(inside), beyond, sharding=tuple(sharding))
+        return Network(per_host, link(inside), beyond)
     if sweeps:
-        return Network(per_host, None, beyond, tuple(sweeps), tuple(sharding))
+        return Network(per_host, None, beyond, tuple(sweeps))
     named = None if inside == MEASURED else _of_device(device_name)
     if named is None:
         cuda = "" if device == "cpu" else " --device cuda"
@@ -198,7 +189,7 @@ def network(
             "How fast the links inside a host are is not known.",
             f"Measure them: perfkit ceilings --ranks 2{cuda}; or name them: --link {next(iter(KINDS))}.",
         )
-    return Network(per_host, link(named), beyond, sharding=tuple(sharding))
+    return Network(per_host, link(named), beyond)
 
 
 def _of_device(name: str) -> str | None:

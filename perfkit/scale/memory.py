@@ -17,14 +17,21 @@ def held(one: OneRank, parallel: str, ranks: int, share: float) -> float | None:
     peak = one.backend.peak_memory_bytes
     if peak is None:
         return None
+    before = _kept(one, one.way, 1)
+    return _kept(one, parallel, ranks) + max(peak - before, 0.0) * share
+
+
+def _kept(one: OneRank, way: str, ranks: int) -> float:
+    """Bytes that do not grow with the batch. Alone, gradients come and go: they are counted with what does."""
     weights, gradients = one.parameter_bytes, one.gradient_bytes
     states = _STATES * gradients
-    rest = max(peak - weights - states, 0.0) * share
-    if parallel == "ddp":
-        return weights + states + gradients + rest
-    if parallel == "zero1":
-        return weights + gradients + (states + gradients) / ranks + rest
-    return (weights + states + gradients) / ranks + 2 * _largest_unit(one) + rest
+    if not way:
+        return weights + states
+    if way == "ddp":
+        return weights + states + gradients
+    if way == "zero1":
+        return weights + gradients + (states + gradients) / ranks
+    return (weights + states + gradients) / ranks + 2 * _largest_unit(one)
 
 
 def _largest_unit(one: OneRank) -> float:

@@ -35,7 +35,9 @@ class Row:
 @dataclass(frozen=True)
 class OneRank:
     """One rank's step. `rows` add up to `step_ns`, the median step without a profiler. `host_ns` is what its host
-    takes to launch a step on a GPU, None where that is not known. `bandwidth` is that of main memory, bytes/s."""
+    takes to launch a step on a GPU, None where that is not known. `bandwidth` is that of main memory, bytes/s. `way` is
+    how a group of one shared the work, "" where the process was alone: the rows of a group have its copies and hooks.
+    """
 
     manifest: Manifest
     backend: BackendRun
@@ -44,6 +46,11 @@ class OneRank:
     parameters: list[Parameter]
     step_ns: float
     host_ns: float | None
+
+    @property
+    def way(self) -> str:
+        """How the one rank shared the work; "" alone."""
+        return self.manifest.settings.parallel
 
     @property
     def on_gpu(self) -> bool:
@@ -74,7 +81,8 @@ def read_one_rank(folder: Path, backend: str = "") -> OneRank:
     manifest = read_manifest(folder)
     if manifest.settings.ranks > 1:
         raise InputError(
-            f"{folder} is a run of {manifest.settings.ranks} ranks.", "Give a run of one: leave --ranks out."
+            f"{folder} is a run of {manifest.settings.ranks} ranks.",
+            "Give a run of one: --ranks 1, with or without --parallel.",
         )
     if not manifest.settings.training:
         raise InputError(f"{folder} is a run of inference, whose ranks exchange nothing.", "Give a run of training.")
@@ -111,7 +119,10 @@ def _ceilings(folder: Path) -> Ceilings:
 
 
 def _rows(table: KernelTable, step_ns: float, folder: Path) -> list[Row]:
-    """The last recorded step in the order of time; idle time is stretched, or work shrunk, to `step_ns` in all."""
+    """The last recorded step in the order of time; idle time is stretched, or work shrunk, to `step_ns` in all.
+
+    Collectives of a group of one, which send nothing, are left out of it.
+    """
     frame = table.frame[table.frame["step"].notna()]
     frame = frame[(frame["step"] == frame["step"].max()) & (frame["kind"] != "graph")].sort_values("start_ns")
     if frame.empty:
@@ -128,9 +139,9 @@ def _rows(table: KernelTable, step_ns: float, folder: Path) -> list[Row]:
     phases = [_phase(value) for value in frame["pass"].astype(object).where(frame["pass"].notna(), "")]
     layers = frame["layer"].fillna(ROOT).astype(int).tolist()
     modules = frame["module"].astype(object).where(frame["module"].notna(), "").tolist()
-    return [
-        Row(*values) for values in zip(_filled(phases), layers, modules, length.tolist(), gaps.tolist(), strict=True)
-    ]
+    own = frame["collective"].isna().tolist()
+    rows = zip(_filled(phases), layers, modules, length.tolist(), gaps.tolist(), strict=True)
+    return [Row(*values) for values, computes in zip(rows, own, strict=True) if computes]
 
 
 def _phase(name: str) -> str:

@@ -6,10 +6,10 @@ covered: gloo's threads use the cores that compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perfkit.scale.fsdp import fsdp, sharding
+from perfkit.scale.fsdp import PARAMETER_HOST_NS, UNIT_HOST_NS, fsdp
 from perfkit.scale.lane import Lane, Step
 from perfkit.scale.links import Network
 from perfkit.scale.one_rank import BACKWARD, OneRank
@@ -95,23 +95,38 @@ def _step(made: Work, lane: Lane, copies: float, needed_ns: float) -> Step:
 WAYS: dict[str, Callable[[OneRank, Network, int, float], Step]] = {"ddp": ddp, "fsdp": fsdp, "zero1": zero1}
 
 
-def assumptions(ways: Iterable[str], one: OneRank, network: Network, ranks: int) -> list[str]:
-    """What the schedules take for granted between up to `ranks` ranks, in sentences."""
-    cost = sharding(network, ranks)
-    seen = f"measured between {cost.ranks} ranks, {cost.measured_at[:10]}" if cost.measured_at else "seen elsewhere"
+def assumptions(ways: Sequence[str], one: OneRank) -> list[str]:
+    """What the schedules take for granted, in sentences."""
     said = {
         "ddp": "ddp: buckets of 1 MiB, then of 25 MiB, in the order of the gradients; a bucket is reduced when its "
         "last gradient is there, while backward goes on; the optimizer waits for all of them.",
         "fsdp": "fsdp: each repeated block is a unit, the rest another; two gathered units at most in the forward "
         "pass, the next one prefetched; gradients reduced"
         + (" in fp32" if one.manifest.settings.dtype == "bf16" else "")
-        + f"; its hooks take the host {cost.unit_s * 1e3:.1f} ms a unit, and the optimizer "
-        f"{cost.parameter_s * 1e6:.0f} µs a parameter more ({seen}), which on a GPU shows where the host is "
-        "the slower one.",
+        + ".",
         "zero1": "zero1: gradients reduced in buckets of 25 MiB while backward goes on; the parameters are gathered "
         "after the optimizer, which nothing covers.",
     }
-    found = [said[way] for way in dict.fromkeys(ways)]
+    found = [said[way] for way in dict.fromkeys(ways)] + _costs(ways, one)
     if "fsdp" in ways and one.manifest.settings.grad_accumulation > 1:
         found.append("fsdp gathers parameters once a step; a real one does for each batch that it accumulates.")
+    return found
+
+
+def _costs(ways: Sequence[str], one: OneRank) -> list[str]:
+    """What sharing costs the rank itself: copies, hooks, other kernels."""
+    if one.way:
+        return [f"What {one.way} costs a rank itself is as in the run: copies, hooks, and the kernels that it led to."]
+    found = []
+    if "fsdp" in ways:
+        found.append(
+            f"The hooks of fsdp take the host {UNIT_HOST_NS / 1e6:.0f} ms a unit, and its optimizer "
+            f"{PARAMETER_HOST_NS / 1e6} ms a parameter more, which on a GPU shows where the host is the slower one; "
+            "foretold from a run with --parallel fsdp and --ranks 1 it is measured."
+        )
+    if "ddp" in ways and one.backend.name == "compile":
+        found.append(
+            "The compiled kernels stay as they are; Dynamo divides the graph at the buckets of ddp, and may choose "
+            "others: foretold from a run with --parallel ddp and --ranks 1 they are measured."
+        )
     return found

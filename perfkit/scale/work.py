@@ -38,7 +38,9 @@ class Work:
         return found
 
     def moved_ns(self, bytes_: float) -> float:
-        """What reading and writing so many bytes takes, a launch at least."""
+        """What sharing takes to read and write so many bytes, a launch at least; nothing where it is among the rows."""
+        if self.one.way:
+            return 0.0
         return max(bytes_ / self.one.bandwidth * 1e9, _LAUNCH_NS[self.one.on_gpu]) if bytes_ else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What several ranks are asked to do, checked before anything starts."""
+"""What ranks are asked to do, several or a group of one, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ def resolved(workload: Workload, settings: Settings) -> Settings:
 
     Raises `UsageError` for what does not go together, `Unavailable` for more ranks than GPUs.
     """
-    if settings.ranks == 1:
-        _check_alone(settings)
+    if not settings.in_group:
+        if settings.hosts > 1:
+            raise UsageError("--nnodes is for several ranks.", "Give --ranks 2, or leave it out.")
         return settings
     ways = (*([workload.parallel] if workload.parallel else []), *WAYS)
     settings = msgspec.structs.replace(settings, parallel=settings.parallel or ways[0])
     if settings.parallel not in ways:
         raise not_one_of("--parallel", settings.parallel, ways)
     if not settings.training:
-        raise UsageError("--ranks belongs to training.", "Leave it out, or leave --inference out.")
+        raise UsageError(f"{_option(settings)} belongs to training.", "Leave it out, or leave --inference out.")
     if settings.profiler in ("ncu", "nsys"):
         raise UsageError(
-            f"--profiler {settings.profiler} profiles one process, and --ranks {settings.ranks} starts several.",
+            f"--profiler {settings.profiler} profiles one process alone, and {_option(settings)} starts ranks.",
             "Leave one of them out.",
         )
     if settings.batch_size % settings.ranks:
@@ -42,10 +43,8 @@ def resolved(workload: Workload, settings: Settings) -> Settings:
     return settings
 
 
-def _check_alone(settings: Settings) -> None:
-    for option, given in (("--parallel", settings.parallel), ("--nnodes", settings.hosts > 1)):
-        if given:
-            raise UsageError(f"{option} is for several ranks.", "Give --ranks 2, or leave it out.")
+def _option(settings: Settings) -> str:
+    return f"--ranks {settings.ranks}" if settings.ranks > 1 else f"--parallel {settings.parallel}"
 
 
 def _check_hosts(settings: Settings) -> None:

@@ -189,21 +189,34 @@ def test_shared_arenas_and_tables_are_right(tmp_path, options, run_cli):
     assert read_manifest(tmp_path / "run").backend(backend).status == "ok"
 
 
+def test_a_group_of_one_tells_what_sharing_costs_and_foretells_with_it(tmp_path, run_cli):
+    given = ["--parallel", "ddp", "--backend", "eager", "--steps", "2", "--out", tmp_path / "run"]
+    done = run_cli(["run", SMALL, *given], timeout=300)
+    assert done.rc == 0 and "a group of one rank, ddp over gloo" in " ".join(done.stdout.split()), done.stdout
+    world = read_manifest(tmp_path / "run").world
+    assert (world.ranks, world.parallel) == (1, "ddp")
+    told = run_cli(["scale", tmp_path / "run", "--ranks", "2", "--link", "50GB/s:5us", "--json"])
+    found = json.loads(told.stdout)
+    assert {point["parallel"] for point in found["points"]} == {"ddp"}
+    assert run_cli(["scale", tmp_path / "run", "--parallel", "fsdp", "--link", "50GB/s:5us"]).rc == 2
+
+
 def test_a_backend_that_cannot_says_so(tmp_path, run_cli):
     done = run_cli(["run", "gpt2", "--ranks", "2", "--parallel", "fsdp", "--backend", "llmc"], cwd=tmp_path)
     assert done.rc == 2
-    assert "llmc does not train on several ranks by fsdp; it can by ddp or zero1." in " ".join(done.stderr.split())
+    assert "llmc does not train by fsdp; it can by ddp or zero1." in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"parallel": "ddp"}, "--parallel is for several ranks"),
+        ({"hosts": 2}, "--nnodes is for several ranks"),
         ({"ranks": 3}, "3 ranks do not divide the batch of 32 samples"),
         ({"ranks": 2, "parallel": "ddq"}, "Did you mean ddp?"),
         ({"ranks": 0}, "--ranks must be at least 1"),
-        ({"ranks": 2, "training": False}, "--ranks belongs to training"),
-        ({"ranks": 2, "profiler": "ncu"}, "--profiler ncu profiles one process"),
+        ({"ranks": 2, "training": False}, "--ranks 2 belongs to training"),
+        ({"parallel": "ddp", "training": False}, "--parallel ddp belongs to training"),
+        ({"ranks": 2, "profiler": "ncu"}, "--profiler ncu profiles one process alone"),
         ({"ranks": 3, "hosts": 2, "batch_size": 6}, "2 hosts do not divide 3 ranks"),
     ],
 )

@@ -10,7 +10,7 @@ from perfkit.hardware import store
 from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.collectives import measure
 from perfkit.hardware.collectives.formulas import bus_bandwidth, seconds_at
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sharding, Sweep, sweep_for
+from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep, sweep_for
 from tests.ceilings import requested
 
 
@@ -40,9 +40,7 @@ def lines(**changes):
 
 def test_of_several_rounds_the_best_counts():
     said = []
-    between = measure._sweeps(lines(), 2, said.append)
-    found = between.sweeps
-    assert between.sharding is None
+    found = measure._sweeps(lines(), 2, said.append)
     assert [s.operation for s in found] == list(OPERATIONS) and len(said) == 12
     assert found[0].carrier == "nccl" and found[0].software == {"torch": "2.11.0"} and found[0].latency_s == 1024.0
     assert [(p.bytes, p.seconds, p.calls) for p in found[0].points] == [(1024.0, 1024.0, 20), (2048.0, 2048.0, 20)]
@@ -60,12 +58,6 @@ def test_of_several_rounds_the_best_counts():
 def test_what_a_sweep_may_say_instead(line, raised, said):
     with pytest.raises(raised, match=said):
         measure._sweeps([line], 2, print)
-
-
-def test_what_fsdp_costs_the_hosts_is_kept():
-    said = {"sharding": {"unit_s": 3e-3, "parameter_s": 1e-4}}
-    found = measure._sweeps([*lines(), said], 2, print).sharding
-    assert (found.ranks, found.unit_s, found.parameter_s) == (2, 3e-3, 1e-4)
 
 
 def test_what_stands_for_what():
@@ -87,9 +79,8 @@ def real():
 
 
 def test_two_ranks_measure_every_collective(real):
-    assert [s.operation for s in real.sweeps] == list(OPERATIONS) and {s.carrier for s in real.sweeps} == {"gloo"}
-    assert 0 <= real.sharding.unit_s < 1 and 1e-6 < real.sharding.parameter_s < 0.1
-    for one in real.sweeps:
+    assert [s.operation for s in real] == list(OPERATIONS) and {s.carrier for s in real} == {"gloo"}
+    for one in real:
         assert [p.bytes for p in one.points] == [2**10, 2**16, 2**20] and all(p.calls >= 5 for p in one.points)
         assert 1e-6 < one.latency_s < 1 and 1e6 < one.bus_bandwidth(2**20) < 1e12
         assert measure.still_holds(one) and not measure.still_holds(sweep("all_reduce", torch="1.0"))
@@ -100,8 +91,7 @@ def test_sweeps_are_kept_beside_the_other_ceilings(tmp_path, monkeypatch):
 
     def measured(device, ranks, threads, progress):
         asked.append(ranks)
-        sharding = Sharding(ranks=ranks, measured_at="now", unit_s=1e-3, parameter_s=1e-4)
-        return measure.Between([sweep("all_reduce", ranks, torch=measure.version_of("torch"))], sharding)
+        return [sweep("all_reduce", ranks, torch=measure.version_of("torch"))]
 
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(store.collectives, "measure", measured)
@@ -112,7 +102,6 @@ def test_sweeps_are_kept_beside_the_other_ceilings(tmp_path, monkeypatch):
     for ranks in (4, 2, 2):
         found = store.load_or_measure_collectives(ranks)
     assert asked == [4, 2] and [s.ranks for s in found.collectives] == [2, 4]
-    assert sorted(s.ranks for s in found.sharding) == [2, 4]
     assert from_json(to_json(found)) == store.load_or_measure() == store.kept_ceilings()
     monkeypatch.setattr(store, "outdated", lambda _: "torch is another")
     assert [s.ranks for s in store.load_or_measure().collectives] == [2, 4]
@@ -129,7 +118,7 @@ def test_what_cannot_be_asked_for(ranks, device):
 
 def test_the_command_shows_bandwidth_and_time_by_size(real, tmp_path, monkeypatch, run_cli):
     found = store.load_or_measure()
-    found.collectives, found.sharding = real.sweeps, [real.sharding]
+    found.collectives = real
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
     kept = store.cache_path("cpu", found.threads)
     kept.parent.mkdir()
@@ -137,7 +126,6 @@ def test_the_command_shows_bandwidth_and_time_by_size(real, tmp_path, monkeypatc
     shown = run_cli(["ceilings", "--ranks", "2"])
     assert shown.rc == 0, shown.stderr
     assert "Bus bandwidth between 2 ranks, gloo" in shown.stdout and "Time of a call" in shown.stdout
-    assert "FSDP takes a rank's host" in shown.stdout
     assert "64.00 KiB" in shown.stdout and "1.00 MiB" in shown.stdout and "reduce scatter" in shown.stdout
     printed = json.loads(run_cli(["ceilings", "--json"]).stdout)["collectives"]
     assert [one["operation"] for one in printed] == list(OPERATIONS)

@@ -20,14 +20,18 @@ STEP_NS = 40e6
 FACTS = {"step_ns": [42e6], "launch_delay": {"growth_ns": 24e6}, "profiler_estimate": {}}
 
 
-def run_folder(folder, device="cuda:0", backend="eager", sizes=SIZES, collectives=(), **settings):
-    """Write the run, and give its folder. Main memory moves a TB/s, so that 4 MB are copied in 8 µs."""
+def run_folder(folder, device="cuda:0", backend="eager", sizes=SIZES, collectives=(), sends=(), **settings):
+    """Write the run, and give its folder. Main memory moves a TB/s, so that 4 MB are copied in 8 µs.
+
+    `sends`: the passes at whose end a collective takes a millisecond.
+    """
     rows, now = [], 0.0
-    for order, (name, layer, module, ms) in enumerate(ROWS):
+    talks = [(name, None, "", 1.0) for name in sends]
+    for order, (name, layer, module, ms) in enumerate([*ROWS[:8], *talks[:1], *ROWS[8:], *talks[1:]]):
         kind = "cpu_op" if device == "cpu" else "gpu_kernel"
         rows.append({"name": "k", "short_name": "k", "kind": kind, "device": device, "order": order, "step": 0,
                      "pass": name, "layer": layer, "module": module, "start_ns": now,
-                     "duration_ns": ms * 1e6})  # fmt: skip
+                     "collective": None if module else "all_reduce", "duration_ns": ms * 1e6})  # fmt: skip
         now += ms * 1e6
     table = KernelTable(conform(pd.DataFrame(rows)), facts=FACTS if device != "cpu" else {})
     (folder / backend).mkdir(parents=True)

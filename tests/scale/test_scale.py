@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perfkit.errors import InputError, UsageError
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sharding, Sweep
+from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
 from perfkit.run_folder import MANIFEST
 from perfkit.scale import fsdp, lane, memory, schedule
 from perfkit.scale.foretell import foretell
@@ -73,7 +73,8 @@ def test_a_compiled_graph_exchanges_nothing_before_its_end_by_zero1(tmp_path):
 
 
 def test_fsdp_gathers_the_next_unit_while_one_computes(one, monkeypatch):
-    monkeypatch.setattr(fsdp, "ASSUMED", msgspec.structs.replace(fsdp.ASSUMED, unit_s=0.0, parameter_s=0.0))
+    monkeypatch.setattr(fsdp, "UNIT_HOST_NS", 0.0)
+    monkeypatch.setattr(fsdp, "PARAMETER_HOST_NS", 0.0)
     step = fsdp.fsdp(one, over(10e9), 2, 1.0)
     # Gathered: the root (60 MB) once, each block (8 MB) twice; reduced: all. Half the bytes pass a link.
     assert step.message_bytes == 60e6 + 4 * 8e6 + 76e6
@@ -89,17 +90,30 @@ def test_fsdp_waits_for_a_host_that_is_slower(one):
     step = fsdp.fsdp(one, over(1e15), 2, 1.0)
     assert step.added_ns < 1e6  # 10 ms and 9.4 ms more are less than the step
     late = fsdp.fsdp(replace(one, host_ns=40e6), over(1e15), 2, 1.0)
-    assert late.ns == pytest.approx(40e6 + 3 * 3e6 + len(one.parameters) * 0.1e6)
+    assert late.ns == pytest.approx(40e6 + 3 * 3e6 + 4 * 0.1e6)
 
 
-def test_what_fsdp_costs_the_host_is_what_was_measured_here(one):
-    measured = [Sharding(ranks=n, measured_at="2026-11-24", unit_s=n * 1e-3, parameter_s=0.2e-3) for n in (2, 4)]
-    network = replace(over(1e15), sharding=measured)
-    found = fsdp.fsdp(replace(one, host_ns=40e6), network, 4, 1.0)
-    assert found.ns == pytest.approx(40e6 + 3 * 4e6 + len(one.parameters) * 0.2e6)
-    said = " ".join(schedule.assumptions(["fsdp"], one, network, 2))
-    assert "2.0 ms a unit" in said and "200 µs a parameter more (measured between 2 ranks, 2026-11-24)" in said
-    assert "(seen elsewhere)" in " ".join(schedule.assumptions(["fsdp"], one, over(1e15), 2))
+def test_a_group_of_one_has_the_costs_of_its_way_in_its_step(tmp_path, one):
+    """What is assumed of a process alone: 0.152 ms of copies by ddp, 9.4 ms of its host by fsdp."""
+    in_way = {way: read_one_rank(run_folder(tmp_path / way, parallel=way)) for way in ("ddp", "fsdp", "zero1")}
+    step = schedule.ddp(in_way["ddp"], over(10e9), 2, 1.0)
+    assert step.added_ns == 0 and step.exposed_ns == pytest.approx(5.6e6, rel=0.05)
+    late = replace(in_way["fsdp"], host_ns=40e6)
+    assert fsdp.fsdp(late, over(1e15), 2, 1.0).ns == pytest.approx(40e6, rel=1e-4)  # that of its host
+    # Gradients that stay in buckets (76 MB) were among the 1 GB already.
+    assert memory.held(in_way["ddp"], "ddp", 2, 1.0) == pytest.approx(1e9)
+    assert memory.held(one, "ddp", 2, 1.0) == pytest.approx(1e9 + 76e6)
+    assert memory.held(in_way["zero1"], "zero1", 2, 1.0) == pytest.approx(1e9 - 1.5 * 76e6)
+    report = foretell(in_way["ddp"], over(10e9), [2], ["ddp"], ["weak"])
+    assert any("What ddp costs a rank itself is as in the run" in said for said in report.assumptions)
+    with pytest.raises(UsageError, match="made with --parallel ddp"):
+        foretell(in_way["ddp"], over(10e9), [2], ["fsdp"])
+
+
+def test_collectives_of_a_group_of_one_are_no_work(tmp_path):
+    """Two rows of 1 ms that send nothing lie in a step of 40 ms."""
+    made = read_one_rank(run_folder(tmp_path / "run", parallel="ddp", sends=("backward", "optimizer")))
+    assert len(made.rows) == 9 and sum(row.ns + row.gap for row in made.rows) == pytest.approx(STEP_NS * 40 / 42)
 
 
 # A GPT of 6 blocks (C = 768, T = 512, V = 50304, head of its own), which two H200 trained: the messages below are those

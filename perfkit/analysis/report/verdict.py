@@ -102,8 +102,9 @@ def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], setti
         name, step = steps[0]
         return [f"A step takes {_time(step)} in {name}."]
     took = listed([f"{units.text(step.value, 'ns')} in {name}" for name, step in steps])
-    if settings.ranks > 1:
-        return [f"In this run a step of {settings.ranks} ranks took {took}."]
+    if settings.in_group:
+        who = f"{settings.ranks} ranks" if settings.ranks > 1 else "a group of one rank"
+        return [f"In this run a step of {who} took {took}."]
     if any(run.own for run in order):  # processes of one program: no sides of a comparison
         ranks = any("-rank" in name for name, _ in steps)
         more = " The traces of its ranks, given to `perfkit report` together, tell who waits for whom." if ranks else ""

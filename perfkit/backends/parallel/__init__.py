@@ -31,8 +31,8 @@ def begin(workload: Workload, model: torch.nn.Module, settings: Settings) -> Par
 
 
 def cannot(backend: str, settings: Settings | None, ways: tuple[str, ...]) -> str | None:
-    """One sentence where `settings` ask for several ranks in a way that is not one of the backend's `ways`."""
-    if settings is None or settings.ranks == 1 or settings.parallel in ways:
+    """One sentence where `settings` ask for ranks in a way that is not one of the backend's `ways`."""
+    if settings is None or not settings.in_group or settings.parallel in ways:
         return None
     known = f"; it can by {' or '.join(filter(None, ways))}" if any(ways) else ""
-    return f"{backend} does not train on several ranks by {settings.parallel}{known}."
+    return f"{backend} does not train by {settings.parallel}{known}."

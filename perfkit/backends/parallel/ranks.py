@@ -33,7 +33,7 @@ class Ranks:
 
     def own(self, settings: Settings) -> Settings:
         """`settings` on this rank's device."""
-        return msgspec.structs.replace(settings, device=self.device) if self.size > 1 else settings
+        return msgspec.structs.replace(settings, device=self.device)
 
     def meet(self) -> None:
         """Wait until every rank is here, and its device has nothing left to do."""
@@ -62,7 +62,7 @@ def join(settings: Settings) -> Ranks:
 
     Raises `RunFailed` in a process that torchrun did not start as one of so many.
     """
-    if settings.ranks == 1:
+    if not settings.in_group:
         return Ranks(device=settings.device)
     import torch
     from torch import distributed

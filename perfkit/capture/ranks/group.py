@@ -264,6 +264,6 @@ def processes(
     index: int = 0,
 ) -> Child | Group:
     """A backend's process, or one for each of its ranks, which on several hosts meet as backend number `index`."""
-    if settings.ranks == 1:
+    if not settings.in_group:
         return Child(name, log, environment, progress)
     return Group(name, settings, log, environment, progress, meeting, index)

@@ -75,7 +75,8 @@ Ranks = Annotated[
 Parallel = Annotated[
     str,
     typer.Option(
-        help="How they do: ddp, fsdp (FSDP2), zero1 (only the optimizer sharded), or the workload's own way.",
+        help="How they do: ddp, fsdp (FSDP2), zero1 (only the optimizer sharded), or the workload's own way. With "
+        "--ranks 1: what that costs a rank before anything is sent.",
         rich_help_panel=WORK,
     ),
 ]

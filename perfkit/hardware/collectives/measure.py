@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
 from perfkit.errors import RunFailed, Unavailable
-from perfkit.hardware.collectives.results import OPERATIONS, Point, Sharding, Sweep
+from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
 from perfkit.hardware.collectives.sweep import Request
 from perfkit.hardware.identity import version_of
 from perfkit.hardware.observation import GIB, KIB, MIB, Progress
@@ -25,18 +24,8 @@ def requested(device: str) -> Request:
     return Request(device="cuda", sizes=_sizes(KIB, GIB, 2), seconds=0.01)
 
 
-@dataclass(frozen=True)
-class Between:
-    """What was measured between so many ranks; no `sharding` where torch has no `fully_shard`."""
-
-    sweeps: list[Sweep]
-    sharding: Sharding | None
-
-
-def measure(device: str, ranks: int, threads: int, progress: Progress, request: Request | None = None) -> Between:
-    """A sweep of each collective between two or more `ranks`, and what FSDP costs their hosts.
-
-    They run on GPUs from the first one, or on shares of the CPU.
+def measure(device: str, ranks: int, threads: int, progress: Progress, request: Request | None = None) -> list[Sweep]:
+    """A sweep of each collective between two or more `ranks`, on GPUs from the first one or on shares of the CPU.
 
     Raises `Unavailable` without torch or so many GPUs, `RunFailed` when a rank fails or a collective gives wrong
     results.
@@ -50,10 +39,9 @@ def measure(device: str, ranks: int, threads: int, progress: Progress, request: 
     return _sweeps(lines, ranks, progress)
 
 
-def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> Between:
+def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> list[Sweep]:
     seen: dict[tuple[str, float], list[Mapping]] = {}
     facts: Mapping = {}
-    sharded: Mapping[str, float] | None = None
     for line in lines:
         if "progress" in line:
             progress(line["progress"])
@@ -63,8 +51,6 @@ def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> Between
             raise RunFailed(f"{line['wrong']} between {ranks} ranks gave wrong results: its speed means nothing.")
         elif "software" in line:
             facts = line
-        elif "sharding" in line:
-            sharded = line["sharding"]
         else:
             seen.setdefault((line["operation"], line["bytes"]), []).append(line)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -81,8 +67,7 @@ def _sweeps(lines: Iterable[Mapping], ranks: int, progress: Progress) -> Between
     ]
     if not all(sweep.points for sweep in found):
         raise RunFailed(f"The sweep between {ranks} ranks did not end within {TIME_LIMIT:.0f} s.")
-    sharding = Sharding(ranks=ranks, measured_at=now, **sharded) if sharded else None
-    return Between(found, sharding)
+    return found
 
 
 def _point(size: float, rounds: list[Mapping]) -> Point:

@@ -49,18 +49,6 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         return bus_bandwidth(self.operation, self.ranks, message_bytes, self.seconds(message_bytes))
 
 
-class Sharding(msgspec.Struct, frozen=True, kw_only=True):
-    """What FSDP2 costs the host of a rank in a step, however small the messages are.
-
-    Seconds a unit: hooks of both passes, and where ranks meet. Seconds a parameter: of AdamW as PyTorch runs it there.
-    """
-
-    ranks: int
-    measured_at: str
-    unit_s: float
-    parameter_s: float
-
-
 def sweep_for(sweeps: Sequence[Sweep], operation: str, ranks: int) -> Sweep | None:
     """The sweep that tells of an operation between so many ranks; None where that was not measured.
 

@@ -3,7 +3,7 @@
     torchrun … -m perfkit.hardware.collectives.sweep REQUEST
 
 REQUEST is a `Request` as JSON. Rank 0 prints a JSON line an observation: operation, bytes, seconds, calls, round. Lines
-{"progress": …}, {"software": …}, {"sharding": …} and {"unavailable": …} lie between.
+{"progress": …}, {"software": …} and {"unavailable": …} lie between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perfkit.hardware.collectives import sharding
 from perfkit.hardware.collectives.results import OPERATIONS
 
 if TYPE_CHECKING:
@@ -81,9 +80,6 @@ def main() -> None:
     distributed.init_process_group(carrier, timeout=timedelta(seconds=120), **options)
     ranks.say(software=_software(carrier), carrier=carrier)
     _sweep(request, ranks)
-    ranks.say(progress=f"units of FSDP between {ranks.size} ranks")
-    if found := sharding.observe(ranks.device):
-        ranks.say(sharding={name: ranks.most(value) for name, value in found.items()})
     distributed.destroy_process_group()
 
 
