@@ -9,7 +9,7 @@ from perfkit.units import text
 def sentences(report: RanksReport) -> list[str]:
     """Who is late, why, and what the communication itself takes, in this order."""
     said = [_late(one) for one in report.stragglers] or [
-        "No rank is named a straggler: none is late by 2 % of the step."
+        "No rank is named a straggler: none is late by 2 % of the step in most steps, nor by more in some alone."
     ]
     most = max(report.parts, key=lambda part: part.waiting_ns)
     said.append(_communication(most, report))

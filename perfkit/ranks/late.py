@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 
@@ -15,7 +16,10 @@ from perfkit.statistics import estimates
 
 WORTH = 0.02  # of the step: what a rank that is always late must delay the others
 BURST = 0.10  # of the step: what one that is late now and then must delay them then
-_LEAST_NS = 20e3  # alignment and the network's latency are of this order
+LARGE = 0.50  # of the step: a burst that is no hiccup of a machine that profiles
+CHANCE = 0.05  # that bursts which fall on ranks by chance name one
+# Hosts of equal ranks differ by so much a step while a profiler records them (seen on two H100: 0.2 ms).
+LEAST_NS = 0.5e6
 
 
 @dataclass(frozen=True)
@@ -37,23 +41,23 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
 
     A rank's lateness in a step is the sum, over the collectives, of how long after the median rank it arrives, less
     what the median of the other ranks has; how long its profiler worked for itself is taken off, for that is not the
-    program's. It is named where the whole interval of the median over steps is above `WORTH` of the step, or where it
-    is late in bursts, above `BURST` and five times what it is otherwise: in at least two steps more than the median of
-    the others, which the same machine disturbs.
+    program's. It is named where the whole interval of the median over steps is above `WORTH` of the step; or where it
+    is late in bursts, above `BURST` and five times what it is otherwise, more often than if bursts fell on ranks by
+    chance; or where bursts above `LARGE` are at least two more than the median of the others has.
     """
     steps = members[0].steps
     lag = np.maximum(per_step(waiting.lag, matched.step, steps) - _of_profiler(members, steps), 0.0)
     length = float(np.median([m.step_ns for m in members])) if steps else 0.0
     late = [lag[:, i] - np.median(np.delete(lag, i, axis=1), axis=1) for i in range(len(members))]
-    bursts = [_bursts(one, length) for one in late]
-    count = np.array([int(one.sum()) for one in bursts])
+    bursts = [_bursts(one, BURST * length) for one in late]
+    often = _more_often(bursts) | _two_more([_bursts(one, LARGE * length) for one in late])
     found = []
     for i, one in enumerate(late):
-        least = max(WORTH * length, _LEAST_NS)
+        least = max(WORTH * length, LEAST_NS)
         if steps and interval(one).low > least:
             found.append(Lateness(one, one > least, True))
         else:
-            found.append(Lateness(one, bursts[i], bool(count[i] >= 2 + np.median(np.delete(count, i)))))
+            found.append(Lateness(one, bursts[i], bool(often[i])))
     return found
 
 
@@ -63,10 +67,26 @@ def _of_profiler(members: Sequence[Member], steps: int) -> np.ndarray:
     return np.array(told).reshape(len(members), steps).T
 
 
-def _bursts(late: np.ndarray, length: float) -> np.ndarray:
-    """The steps in which a rank is far later than it is otherwise."""
-    usual = float(np.median(np.abs(late))) if len(late) else 0.0
-    return late > max(BURST * length, 5 * usual, _LEAST_NS)
+def _bursts(late: np.ndarray, least: float) -> np.ndarray:
+    """The steps in which a rank is later than `least`, and far later than it is otherwise."""
+    usual = float(np.quantile(np.abs(late), 0.25)) if len(late) else 0.0  # half of the steps may have a burst
+    return late > max(least, 5 * usual, LEAST_NS)
+
+
+def _more_often(bursts: Sequence[np.ndarray]) -> np.ndarray:
+    """Which ranks have more of all bursts than each of them falling on any rank alike explains (binomial tail)."""
+    count = [int(one.sum()) for one in bursts]
+    total, share = sum(count), 1 / len(count)
+    tails = [
+        sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(mine, total + 1)) for mine in count
+    ]
+    return np.array(tails) < CHANCE * share
+
+
+def _two_more(bursts: Sequence[np.ndarray]) -> np.ndarray:
+    """Which ranks have at least two bursts more than the median of the others."""
+    count = np.array([int(one.sum()) for one in bursts])
+    return np.array([count[i] >= 2 + np.median(np.delete(count, i)) for i in range(len(count))])
 
 
 def interval(values: np.ndarray) -> Interval:

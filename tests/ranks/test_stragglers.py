@@ -63,6 +63,25 @@ def test_nobody_is_named_in_a_healthy_job(seed):
     assert report.headline[0].startswith("No rank is named a straggler")
 
 
+def late_in(steps, ns):
+    return lambda r, s, layer: {"host": ns, "cause": "Python"} if r == 1 and s in steps and layer == 0 else {}
+
+
+@pytest.mark.parametrize(
+    ("steps", "ns", "named"),
+    [
+        (range(12), 0.3e6, False),  # 2.7 % of the step, and no more than hosts differ under a profiler
+        (range(12), 0.8e6, True),
+        ((2, 7), 3e6, False),  # 27 % of the step: one of two ranks has both by chance
+        ((0, 2, 4, 7, 9, 11), 3e6, True),  # six, by chance in 1 of 64 jobs
+        ((2, 7), 8e6, True),  # 70 %: no hiccup
+    ],
+)
+def test_what_a_profiled_machine_does_by_itself_names_nobody(steps, ns, named):
+    found = analyse(job(2, late_in(steps, ns), noise=0.001)).stragglers
+    assert [one.rank for one in found] == ([1] if named else [])
+
+
 def test_the_parts_of_a_rank_add_up():
     members = job(4, only(1, host=LATE))
     report = analyse(members)

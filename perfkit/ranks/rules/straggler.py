@@ -36,7 +36,8 @@ RULES = (
         where=SEVERAL,
         what="A collective ends on no rank before the last one has arrived: the step of all is that of the latest.",
         recognised="How long after the median rank it arrives at the collectives of a step, beyond what the others do: "
-        "the interval of the median over steps above 2 % of the step, or above 10 % in two steps or more.",
+        "the interval of the median over steps above 2 % of the step and above 0.5 ms; or bursts of 10 % of the step, "
+        "more of them than chance gives a rank; or two bursts of half a step more than the other ranks have.",
         estimate="That delay, as if nothing else were late. With its 95 % interval over the steps.",
         remedies=(
             "Mend what the evidence names: a host that launches late (its Python, its data loader, cores that it "
