@@ -177,7 +177,7 @@ def test_report_reads_a_folder_of_ranks_and_says_which_cannot_be_read(run_cli, f
 
 
 def test_what_a_profiler_delays_is_no_straggler():
-    """A healthy job on two H100: in one step CUPTI worked for 3.1 ms on rank 0, and each rank was disturbed now and then."""
+    """A healthy job on two H100: in one step CUPTI worked for 3.1 ms on rank 0; hiccups beside it."""
     fixtures = Path(__file__).parents[1] / "fixtures" / "kineto" / "ranks"
     pair = [members.of_table(readers.read(fixtures / f"healthy-h100.rank{r}.json.gz")) for r in (0, 1)]
     own = [round(one["profiler_ns"] / 1e6, 1) for one in pair[0].facts["per_step"]]
