@@ -57,6 +57,14 @@ def on_gpu(us: float = 1000.0) -> Row:
     return gpu("nvjet_bf16", us, "matmul", by="linear", shapes="bf16[1000×1000], bf16[1000×1000]")
 
 
+_NARROW = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)"
+
+
+def _bf16(name: str, us: float, flop: float) -> Row:
+    shapes = "bf16[16384×768], bf16[768×50257]" if "align" in name else "bf16[1024×1024], bf16[1024×1024]"
+    return gpu(name, us, "matmul", by="linear", shapes=shapes, flop_matrix_bf16=flop, moved=1e3)
+
+
 def made(rows: list[Row], step_us: float, between_us: float = 0.0, **facts: Any) -> table.KernelTable:
     """One step of `step_us`: the rows one after another, `between_us` apart."""
     at, placed = 0.0, []
@@ -231,6 +239,14 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: report([product(1000)], 1000),
         lambda: report([product(1000)], 1000, msgspec.structs.replace(CEILINGS, compute={"matrix_fp32": 1e12,
                                                                                         "matrix_bf16": 0.9e12})),
+        750,
+    ),
+    # 1 GFLOP each; the other product reaches 4 TFLOP/s.
+    "unaligned-product": (
+        lambda: report([_bf16("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", 1000, 4e9), _bf16(_NARROW, 1000, 1e9)],
+                       2000),
+        lambda: report([_bf16("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", 1000, 4e9),
+                        _bf16(_NARROW.replace("align1", "align8"), 1000, 4e9)], 2000),
         750,
     ),
     "gather-bound": (lambda: _gathered(100), lambda: _gathered(20.5), 80),

@@ -94,6 +94,15 @@ def test_kernels_that_a_larger_finding_explains_are_not_told_again() -> None:
     assert found.count("below-roof") == 0
 
 
+def test_the_size_that_is_no_multiple_of_16_bytes_is_named_with_what_would_be() -> None:
+    planted, _, _ = faults.FAULTS["unaligned-product"]
+    found = named(planted())
+    assert set(found) == {"unaligned-product"}  # that it is below its roof is no second finding
+    evidence = found["unaligned-product"].evidence
+    assert "Of their sizes 50257 is no multiple of 8: 50304 would be." in evidence
+    assert "the profile's other bf16 products reach 4.00 TFLOP/s" in evidence
+
+
 def test_shapes_are_read_back() -> None:
     assert tensors.shapes("fp32[64×1], int64[], (bf16[3]") == (("fp32", (64, 1)), ("int64", ()), ("bf16", (3,)))
     assert tensors.broadcast("fp32[64×1×1], int64[10]") == (64, 1, 10)

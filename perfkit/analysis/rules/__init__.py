@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from perfkit.analysis.rules import access, copies, kernels, warps
+from perfkit.analysis.rules import access, alignment, copies, kernels, warps
 from perfkit.analysis.rules.base import Case, Circumstances, Rule
 
 __all__ = ["OF_COUNTERS", "OF_KERNELS", "RULES", "Case", "Circumstances", "Rule", "by_name"]
@@ -17,12 +17,17 @@ __all__ = ["OF_COUNTERS", "OF_KERNELS", "RULES", "Case", "Circumstances", "Rule"
 # Causes before symptoms: what one rule claims, those after it do not tell again. Other files come between the two.
 _FIRST = ("host", "idle", "movement", "chains", "optimizer", "compiler", "machine", "paging")
 OF_COUNTERS = (*access.RULES, *warps.RULES)  # a kernel's first reason is the one to mend first
-OF_KERNELS = (*kernels.RULES, *copies.RULES, *OF_COUNTERS)  # those that need no step around the kernels
+OF_KERNELS = (
+    *alignment.RULES,
+    *kernels.RULES,
+    *copies.RULES,
+    *OF_COUNTERS,
+)  # those that need no step around the kernels
 
 
 def _of_steps() -> tuple[Rule, ...]:
     """The rules of every other file in this folder."""
-    last = {module.__name__.rpartition(".")[2] for module in (access, copies, kernels, warps)}
+    last = {module.__name__.rpartition(".")[2] for module in (access, alignment, copies, kernels, warps)}
     found = {module.name for module in pkgutil.iter_modules(__path__)} - last
     names = (*_FIRST, *sorted(found - set(_FIRST)))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name != "answers"]

@@ -119,6 +119,11 @@ class Case:
         passed = {name: test(name) for name in set(names)}
         return np.array([passed[name] for name in names], bool)
 
+    def named_short(self, name: str) -> Booleans:
+        """The rows of one kernel by its short name, as groups have it."""
+        found: Booleans = (self.frame["short_name"].fillna(self.frame["name"]) == name).to_numpy(bool)
+        return found
+
     def main_kernels(self, rows: Booleans, most: int = 8) -> list[str]:
         """Short names of the kernels among `rows`, the longest first."""
         import pandas as pd

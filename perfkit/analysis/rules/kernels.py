@@ -13,6 +13,7 @@ from perfkit.analysis.source import NCU
 from perfkit.analysis.words import bound, call, cropped, listed, percent
 
 _NAMED = 3
+_AS_MUCH = 0.8  # of the saving that is to have a cause
 _UNTOLD = "The report does not tell why: `ncu --set full` collects stall reasons, access patterns and occupancy."
 _FUSE = "Fuse them with their neighbours (torch.compile), so that their tensors pass memory once less"
 _BY_FAMILY = {
@@ -49,7 +50,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
     buckets: dict[tuple[str, str, str], list[Group]] = {}
     for group in report.headroom:
         below = group.efficiency is not None and group.efficiency < NEAR and not group.above_roof
-        if below and main_reason(group) is None:
+        if below and main_reason(group) is None and not _has_cause(case, group):
             own = group.key if report.kind == NCU else ""
             buckets.setdefault((own, group.family, group.bound), []).append(group)
     for (own, family, limit), groups in buckets.items():
@@ -69,6 +70,15 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
             kernels=list(dict.fromkeys(g.key for g in groups)),
             remedy=_UNTOLD if own else f"{_remedy(family, limit, report.device)}.",
         )
+
+
+def _has_cause(case: Case, group: Group) -> bool:
+    """Whether a finding that saves about as much says why of all the group's kernels."""
+    rows = case.named_short(group.key)
+    return any(
+        other.saving_ns >= _AS_MUCH * (group.headroom_ns or 0.0) and bool((claimed | ~rows).all())
+        for other, claimed in case.claims
+    )
 
 
 def _remedy(family: str, limit: str, device: str) -> str:

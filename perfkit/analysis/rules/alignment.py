@@ -1,0 +1,91 @@
+"""Matrix products whose rows do not begin on 16 bytes, which tensor cores are fed element by element."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfkit import units
+from perfkit.analysis.results import Finding, Unjudged
+from perfkit.analysis.roofline.roof import Booleans, Reals
+from perfkit.analysis.rules import tensors
+from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
+from perfkit.analysis.words import listed
+
+WHOLE = 16  # bytes that a thread loads at once, where rows begin on a multiple of them
+PAD = 64  # numbers: sizes that are multiples of these fit the tiles of all kernels too
+_SIZES = {"tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}  # bytes of an operand's number by matrix unit
+_ALIGN = re.compile(r"tensorop\w*_align(\d+)")  # CUTLASS names how many numbers a load may take
+
+
+def _unaligned(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    for unit, size in _SIZES.items():
+        flop = np.nan_to_num(case.frame[f"flop_matrix_{unit}"].to_numpy(float))
+        products = (flop > 0) & case.is_in("family", ("matmul",)) & np.isfinite(case.judged.time)
+        rows = products & case.named(lambda name, size=size: _narrow(name, size))  # type: ignore[misc]
+        if rows.any():
+            yield _told(rule, case, rows, flop, products & ~rows, unit, WHOLE // size)
+
+
+def _narrow(name: str, size: int) -> bool:
+    found = _ALIGN.search(name)
+    return found is not None and int(found[1]) * size < WHOLE
+
+
+def _told(
+    rule: Rule, case: Case, rows: Booleans, flop: Reals, others: Booleans, unit: str, multiple: int
+) -> Finding | Unjudged:
+    aligned = flop[others].sum() / case.judged.time[others].sum() if others.any() else 0.0
+    roof = np.nan_to_num(case.judged.roof)
+    takes = np.maximum(flop / aligned if aligned else 0.0, roof)
+    if not (takes[rows] > 0).all():
+        return rule.cannot("it has neither ceilings nor another product of that precision")
+    time, least = case.time(rows), case.per_step(np.minimum(takes, case.judged.time)[rows].sum())
+    rates = [units.text(rate * 1e9, "FLOP/s") for rate in (flop[rows].sum() / case.judged.time[rows].sum(), aligned)]
+    beside = f"; the profile's other {unit} products reach {rates[1]}" if aligned else ""
+    count = case.per_step(rows.sum())
+    return rule.finding(
+        case,
+        f"{count:,.0f} {unit} products{case.a_step} load numbers one by one: {units.text(time, 'ns')}, {rates[0]}",
+        f"Their kernels are those for rows that do not begin on {WHOLE} bytes (align1, align2 or align4 in the name)"
+        f"{beside}. {_why(case, rows, unit, multiple)}",
+        time,
+        time - least,
+        rows=rows,
+    )  # fmt: skip
+
+
+def _why(case: Case, rows: Booleans, unit: str, multiple: int) -> str:
+    """The sizes that cause it, where the profile has shapes."""
+    texts = np.array(case.text("shapes"), object)[rows]
+    sizes = {n for text in set(texts) for _, shape in tensors.shapes(text) for n in shape if n % multiple}
+    if not sizes:
+        return ""
+    odd = listed([str(n) for n in sorted(sizes)])
+    padded = listed([str(-(-n // PAD) * PAD) for n in sorted(sizes)])
+    return f"Of their sizes {odd} is no multiple of {multiple}: {padded} would be."
+
+
+RULES = (
+    Rule(
+        name="unaligned-product",
+        summary="products of an odd size keep the matrix units waiting for their operands",
+        where=ON_A_GPU,
+        what="Tensor cores are fed by loads of 16 bytes. Where the rows of an operand or of the result are no multiple "
+        "of that, 8 numbers of bf16, the library falls back on kernels that load one, two or four numbers at a time.",
+        recognised="Products on tensor cores by CUTLASS kernels that name an alignment below 16 bytes. Other libraries' "
+        "kernels do not name theirs.",
+        estimate="Their time less what the same FLOP take at the rate of the profile's other products of the same "
+        "precision, or at the roof where there are none.",
+        remedies=(
+            "Pad the odd size to a multiple of 64: the vocabulary, the classes, the features. The rows that are added "
+            "are never looked up, and their logits are left out of the loss. torch.compile pads by itself where it sees "
+            "the whole product.",
+        ),
+        example="GPT-2's vocabulary of 50257 in bf16 on an H100: the head's three products take 30 ms of a step of 75 "
+        "ms, and 6 ms with 50304.",
+        find=_unaligned,
+    ),
+)
