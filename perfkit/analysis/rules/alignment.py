@@ -1,9 +1,10 @@
-"""Matrix products whose rows do not begin on 16 bytes, which tensor cores are fed element by element."""
+"""Matrix products whose rows do not begin on 16-byte boundaries: tensor cores get their operands in small pieces."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -24,12 +25,13 @@ def _unaligned(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     for unit, size in _SIZES.items():
         flop = np.nan_to_num(case.frame[f"flop_matrix_{unit}"].to_numpy(float))
         products = (flop > 0) & case.is_in("family", ("matmul",)) & np.isfinite(case.judged.time)
-        rows = products & case.named(lambda name, size=size: _narrow(name, size))  # type: ignore[misc]
+        rows = products & case.named(partial(_narrow, size))
         if rows.any():
             yield _told(rule, case, rows, flop, products & ~rows, unit, WHOLE // size)
 
 
-def _narrow(name: str, size: int) -> bool:
+def _narrow(size: int, name: str) -> bool:
+    """Whether a kernel loads less than 16 bytes of numbers of `size` bytes at a time."""
     found = _ALIGN.search(name)
     return found is not None and int(found[1]) * size < WHOLE
 
@@ -48,7 +50,7 @@ def _told(
     count = case.per_step(rows.sum())
     return rule.finding(
         case,
-        f"{count:,.0f} {unit} products{case.a_step} load numbers one by one: {units.text(time, 'ns')}, {rates[0]}",
+        f"{count:,.0f} {unit} products{case.a_step} have rows off 16-byte boundaries: {units.text(time, 'ns')}, {rates[0]}",
         f"Their kernels are those for rows that do not begin on {WHOLE} bytes (align1, align2 or align4 in the name)"
         f"{beside}. {_why(case, rows, unit, multiple)}",
         time,
@@ -75,14 +77,14 @@ RULES = (
         where=ON_A_GPU,
         what="Tensor cores are fed by loads of 16 bytes. Where the rows of an operand or of the result are no multiple "
         "of that, 8 numbers of bf16, the library falls back on kernels that load one, two or four numbers at a time.",
-        recognised="Products on tensor cores by CUTLASS kernels that name an alignment below 16 bytes. Other libraries' "
-        "kernels do not name theirs.",
+        recognised="Products on tensor cores by CUTLASS kernels that name an alignment below 16 bytes. Kernels of "
+        "others do not name theirs.",
         estimate="Their time less what the same FLOP take at the rate of the profile's other products of the same "
         "precision, or at the roof where there are none.",
         remedies=(
             "Pad the odd size to a multiple of 64: the vocabulary, the classes, the features. The rows that are added "
-            "are never looked up, and their logits are left out of the loss. torch.compile pads by itself where it sees "
-            "the whole product.",
+            "are never looked up, and their logits are left out of the loss. torch.compile pads by itself where it "
+            "sees the whole product.",
         ),
         example="GPT-2's vocabulary of 50257 in bf16 on an H100: the head's three products take 30 ms of a step of 75 "
         "ms, and 6 ms with 50304.",
