@@ -45,12 +45,13 @@ def _told(
     if not (takes[rows] > 0).all():
         return rule.cannot("it has neither ceilings nor another product of that precision")
     time, least = case.time(rows), case.per_step(np.minimum(takes, case.judged.time)[rows].sum())
-    rates = [units.text(rate * 1e9, "FLOP/s") for rate in (flop[rows].sum() / case.judged.time[rows].sum(), aligned)]
-    beside = f"; the profile's other {unit} products reach {rates[1]}" if aligned else ""
-    count = case.per_step(rows.sum())
+    rate = units.text(flop[rows].sum() / case.judged.time[rows].sum() * 1e9, "FLOP/s")
+    reached = units.text(aligned * 1e9, "FLOP/s")
+    beside = f"; the profile's other {unit} products reach {reached}" if aligned else ""
+    count = f"{case.per_step(rows.sum()):,.0f} {unit} products{case.a_step}"
     return rule.finding(
         case,
-        f"{count:,.0f} {unit} products{case.a_step} have rows off 16-byte boundaries: {units.text(time, 'ns')}, {rates[0]}",
+        f"{count} have rows off {WHOLE}-byte boundaries: {units.text(time, 'ns')}, {rate}",
         f"Their kernels are those for rows that do not begin on {WHOLE} bytes (align1, align2 or align4 in the name)"
         f"{beside}. {_why(case, rows, unit, multiple)}",
         time,
