@@ -99,7 +99,7 @@ def test_the_size_that_is_no_multiple_of_16_bytes_is_named_with_what_would_be() 
     found = named(planted())
     assert set(found) == {"unaligned-product"}  # that it is below its roof is no second finding
     evidence = found["unaligned-product"].evidence
-    assert "Of their sizes 50257 is no multiple of 8: 50304 would be." in evidence
+    assert "No multiple of 8: 50257; padded: 50304." in evidence
     assert "the profile's other bf16 products reach 4.00 TFLOP/s" in evidence
 
 

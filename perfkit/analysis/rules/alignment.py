@@ -16,6 +16,7 @@ from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 from perfkit.analysis.words import listed
 
 WHOLE = 16  # bytes that a thread loads at once, where rows begin on a multiple of them
+_NAMED = 4
 PAD = 64  # numbers: sizes that are multiples of these fit the tiles of all kernels too
 _SIZES = {"tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}  # bytes of an operand's number by matrix unit
 _ALIGN = re.compile(r"tensorop\w*_align(\d+)")  # CUTLASS names how many numbers a load may take
@@ -53,22 +54,22 @@ def _told(
         case,
         f"{count} have rows off {WHOLE}-byte boundaries: {units.text(time, 'ns')}, {rate}",
         f"Their kernels are those for rows that do not begin on {WHOLE} bytes (align1, align2 or align4 in the name)"
-        f"{beside}. {_why(case, rows, unit, multiple)}",
+        f"{beside}. {_why(case, rows, multiple)}",
         time,
         time - least,
         rows=rows,
     )  # fmt: skip
 
 
-def _why(case: Case, rows: Booleans, unit: str, multiple: int) -> str:
-    """The sizes that cause it, where the profile has shapes."""
+def _why(case: Case, rows: Booleans, multiple: int) -> str:
+    """The sizes that cause it, the largest first, where the profile has shapes."""
     texts = np.array(case.text("shapes"), object)[rows]
     sizes = {n for text in set(texts) for _, shape in tensors.shapes(text) for n in shape if n % multiple}
     if not sizes:
         return ""
-    odd = listed([str(n) for n in sorted(sizes)])
-    padded = listed([str(-(-n // PAD) * PAD) for n in sorted(sizes)])
-    return f"Of their sizes {odd} is no multiple of {multiple}: {padded} would be."
+    odd = sorted(sizes, reverse=True)[:_NAMED]
+    padded = listed([str(-(-n // PAD) * PAD) for n in odd])
+    return f"No multiple of {multiple}: {listed([str(n) for n in odd])}; padded: {padded}."
 
 
 RULES = (
