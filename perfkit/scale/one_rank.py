@@ -97,7 +97,7 @@ def read_one_rank(folder: Path, backend: str = "") -> OneRank:
         rows=_rows(table, step_ns, folder),
         parameters=parameters,
         step_ns=step_ns,
-        host_ns=_host_ns(table),
+        host_ns=_host_ns(table, step_ns),
     )
 
 
@@ -157,19 +157,17 @@ def _filled(phases: Sequence[str]) -> list[str]:
     return filled
 
 
-def _host_ns(table: KernelTable) -> float | None:
-    """How long the host takes to launch a step: what the GPU falls behind in a step, and the profiler, taken off.
-
-    `growth_ns` is from the middle of the first quarter of the launches to that of the last one.
+def _host_ns(table: KernelTable, step_ns: float) -> float | None:
+    """How long the host takes to launch a step: what the profiler costs it is taken off, and it is not longer than a
+    step without one. Where it waits for the GPU in the middle of a step, the wait is in it.
     """
     facts: Mapping = table.facts
-    delay = (facts.get("launch_delay") or {}).get("growth_ns")
-    steps = facts.get("step_ns") or []
-    if delay is None or not steps:
+    launched = [one["launched_ns"] for one in facts.get("per_step") or [] if one.get("launched_ns")]
+    if not launched:
         return None
     seen = facts.get("profiler_estimate") or {}
-    cost = seen.get("event_cost_ns", 0.0) * seen.get("events", 0) / len(steps)
-    return max(statistics.median(steps) - delay / 0.75 - cost, 0.0)
+    cost = seen.get("event_cost_ns", 0.0) * seen.get("events", 0) / len(launched)
+    return min(max(statistics.median(launched) - cost, 0.0), step_ns)
 
 
 def unit_of(name: str, rows: Sequence[Row]) -> int:

@@ -56,7 +56,7 @@ def work(one: OneRank, share: float = 1.0, part: float = 1.0) -> Work:
         rows.append(replace(row, ns=max(row.ns * factor, min(row.ns, least))))
     total = sum(row.ns + row.gap for row in rows)
     if one.host_ns and one.host_ns > total:
-        more = (min(one.host_ns, one.step_ns) - total) / len(rows)
+        more = (one.host_ns - total) / len(rows)
         rows = [replace(row, gap=row.gap + more) for row in rows]
     return Work(one, rows)
 

@@ -238,6 +238,16 @@ def test_busy_and_idle_add_up_to_every_step(name: str) -> None:
     json.dumps(facts, allow_nan=False)
 
 
+@pytest.mark.parametrize("name", ["eager", "compiled"])
+def test_the_host_has_launched_a_step_when_its_last_launch_call_ends(name: str) -> None:
+    found = events(name)
+    steps = [e for e in found if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
+    ends = [e["ts"] + e["dur"] for e in found if e.get("cat", "").startswith("cuda_") and "aunchKernel" in e["name"]]
+    for step, told in zip(sorted(steps, key=lambda e: e["ts"]), table(name).facts["per_step"], strict=True):
+        last = max(end for end in ends if step["ts"] <= end <= step["ts"] + step["dur"])
+        assert told["launched_ns"] == pytest.approx((last - step["ts"]) * 1000, abs=4)
+
+
 def test_why_the_gpu_waits_in_a_small_eager_model() -> None:
     """The host cannot feed the GPU: nearly all idle time is before a launch, in the program or in operators."""
     found = table("eager").facts

@@ -17,7 +17,7 @@ ROWS = [
     ("backward", 0, "h.0.fc", 8.0), ("backward", None, "emb", 1.0), ("optimizer", None, "optimizer", 8.0),
 ]  # fmt: skip
 STEP_NS = 40e6
-FACTS = {"step_ns": [42e6], "launch_delay": {"growth_ns": 24e6}, "profiler_estimate": {}}
+FACTS = {"step_ns": [42e6], "per_step": [{"launched_ns": 10e6}], "profiler_estimate": {}}
 
 
 def run_folder(folder, device="cuda:0", backend="eager", sizes=SIZES, collectives=(), sends=(), **settings):

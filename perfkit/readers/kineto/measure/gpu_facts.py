@@ -6,6 +6,7 @@ Times are whole ns over the capture unless said otherwise; overlap is always tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,15 @@ from perfkit.readers.kineto.measure.rows import PROFILERS_OWN, SYNC_CALL
 from perfkit.readers.kineto.place.launches import Launches
 
 
+@dataclass(frozen=True)
+class _Calls:
+    """Launch calls in order: the delay until the first kernel of each starts, its step, and when the call ends."""
+
+    delay: Integers
+    step: Integers
+    end: Integers
+
+
 def facts(
     host: HostEvents,
     device: DeviceEvents,
@@ -46,7 +56,7 @@ def facts(
     compute = cover_of(device, kernel & ~talks)
     covered = inside(compute, device.start, device.end)
     names, calls = device_names(device), calls_of(host)
-    delays = _delays(host, device, steps, launches)
+    launched = _delays(host, device, steps, launches)
     return {
         "devices": _devices(device, names),
         "ranges": ranges(host, device, launches.call),
@@ -57,8 +67,8 @@ def facts(
         "streams": _streams(device, names),
         "concurrency": _concurrency(device, names),
         "idle": by_cause_alone(gaps),
-        "launch_delay": _delay(delays),
-        "per_step": _per_step(host, device, steps, delays, talks),
+        "launch_delay": _delay(launched),
+        "per_step": _per_step(host, device, steps, launched, talks),
         "unattributed": _part(device, launches.call < 0),
         "graphs": {
             "launches": len(np.unique(launches.call[launches.replayed])),
@@ -133,13 +143,13 @@ def _concurrency(device: DeviceEvents, names: Coded) -> dict[str, Any]:
     return {"busy_ns": busy, "several_ns": several, "most": most}
 
 
-def _delay(delays: tuple[Integers, Integers]) -> dict[str, Any]:
+def _delay(calls: _Calls) -> dict[str, Any]:
     """How far the host runs ahead: from the start of a kernel's launch call to the kernel's start.
 
     `growth_ns`: by how much the median of the last quarter of a step's launches exceeds that of the first, the median
     over the steps; it grows where the host launches faster than the GPU works. Graph replays count with one kernel.
     """
-    delay, step = delays
+    delay, step = calls.delay, calls.step
     if not len(delay):
         return {"median_ns": None, "p90_ns": None, "growth_ns": None}
     growth = []
@@ -155,22 +165,23 @@ def _delay(delays: tuple[Integers, Integers]) -> dict[str, Any]:
     }
 
 
-def _delays(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> tuple[Integers, Integers]:
-    """Delay and step of each launch with its first kernel, in the order of the launches."""
+def _delays(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> _Calls:
+    """The launch calls of kernels."""
     mine = np.flatnonzero((found.call >= 0) & (device.kind == KERNEL))
     call, first = np.unique(found.call[mine], return_index=True)
     issued = host.start[call]
     order = np.argsort(issued, kind="stable")
     delay = device.start[mine[first]] - issued
-    return np.maximum(delay[order], 0), steps.at(issued[order])
+    return _Calls(np.maximum(delay[order], 0), steps.at(issued[order]), host.end[call][order])
 
 
 def _per_step(
-    host: HostEvents, device: DeviceEvents, steps: Steps, delays: tuple[Integers, Integers], talks: Booleans
+    host: HostEvents, device: DeviceEvents, steps: Steps, calls: _Calls, talks: Booleans
 ) -> list[dict[str, Any]]:
     """For each step its wall time, and of that the GPU's busy time, computing, copying and talking (unions each).
 
-    `profiler_ns` is how long the profiler's own work kept a thread of the host.
+    `profiler_ns` is how long the profiler's own work kept a thread of the host, `launched_ns` how long after the step's
+    begin the host had launched its last kernel.
     """
     kernel = device.kind == KERNEL
     covers = {
@@ -182,14 +193,14 @@ def _per_step(
     own = (host.category == OVERHEAD) & host.named([n in PROFILERS_OWN for n in host.names])
     covers["profiler_ns"] = Cover(host.start[own], host.end[own])
     parts = {name: inside(cover, steps.start, steps.end) for name, cover in covers.items()}
-    delay, step = delays
     result: list[dict[str, Any]] = []
     for i, length in enumerate((steps.end - steps.start).tolist()):
-        mine = delay[step == i]
+        mine = calls.step == i
         entry: dict[str, Any] = {"step": i, "step_ns": length}
         entry |= {name: int(values[i]) for name, values in parts.items()}
         entry["idle_ns"] = length - entry["busy_ns"]
-        entry["delay_ns"] = float(np.median(mine)) if len(mine) else None
+        entry["delay_ns"] = float(np.median(calls.delay[mine])) if mine.any() else None
+        entry["launched_ns"] = int(calls.end[mine].max() - steps.start[i]) if mine.any() else None
         result.append(entry)
     return result
 
