@@ -13,7 +13,8 @@ from perfkit.capture.ranks import hosts, merging
 from perfkit.capture.session import Session
 from perfkit.correctness import Found
 from perfkit.errors import InputError, UsageError
-from perfkit.run_folder import Check, RankRun, Settings, read_manifest
+from perfkit.run_folder import KERNELS, Check, RankRun, Settings, read_manifest
+from perfkit.table import KernelTable
 from perfkit.workloads import forms, loader
 from perfkit.workloads.settings import resolve_settings
 
@@ -199,6 +200,22 @@ def test_a_group_of_one_tells_what_sharing_costs_and_foretells_with_it(tmp_path,
     found = json.loads(told.stdout)
     assert {point["parallel"] for point in found["points"]} == {"ddp"}
     assert run_cli(["scale", tmp_path / "run", "--parallel", "fsdp", "--link", "50GB/s:5us"]).rc == 2
+
+
+@pytest.mark.full
+def test_every_part_of_a_divided_graph_has_its_own_layers(tmp_path, run_cli):
+    """Dynamo divides the graph of nine layers at DDP's buckets; the three parts in the middle have the same calls."""
+    done = run_cli(
+        ["run", "gpt2", "--preset", "tiny", "--dim", "layers=9", "--dim", "channels=512", "-B", "2", "-T", "32",
+         "--parallel", "ddp", "--backend", "compile", "--steps", "2", "--out", tmp_path / "run"],
+        timeout=600,
+    )  # fmt: skip
+    assert done.rc == 0, done.stdout + done.stderr
+    frame = KernelTable.load(tmp_path / "run" / "compile" / KERNELS).frame
+    frame = frame[(frame["step"] == 0) & (frame["family"] == "matmul") & frame["layer"].notna()].sort_values("start_ns")
+    for name, order in (("forward", range(9)), ("backward", reversed(range(9)))):
+        layers = frame["layer"][frame["pass"] == name].astype(int)
+        assert list(dict.fromkeys(layers)) == list(order)
 
 
 def test_a_backend_that_cannot_says_so(tmp_path, run_cli):

@@ -23,9 +23,9 @@ def options(out, until):
     )  # fmt: skip
 
 
-def test_jobs_begin_with_one_rank(script, tmp_path):
+def test_jobs_begin_alone_then_go_by_way(script, tmp_path):
     names = [job.name for job in script["jobs"](options(tmp_path, 0.0))]
-    assert names == ["gpt2-1", "gpt2-2-ddp", "gpt2-2-fsdp", "gpt2-4-ddp", "gpt2-4-fsdp"]
+    assert names == ["gpt2-1", *(f"gpt2-{ranks}-{way}" for way in ("ddp", "fsdp") for ranks in (1, 2, 4))]
 
 
 def test_it_resumes_and_begins_nothing_that_may_not_end(script, tmp_path, monkeypatch):
@@ -47,11 +47,12 @@ def test_it_resumes_and_begins_nothing_that_may_not_end(script, tmp_path, monkey
     asked = options(tmp_path, 125.0)
     wanted = list(script["jobs"](asked))
     left = measured(wanted, asked)
-    assert ran == ["ceilings-2", "ceilings-4", "gpt2-1", "gpt2-2-ddp"]
-    assert [job.name for job in left] == ["gpt2-2-fsdp", "gpt2-4-ddp", "gpt2-4-fsdp"]
+    assert ran == ["ceilings-2", "ceilings-4", "gpt2-1", "gpt2-1-ddp"]
+    later = ["gpt2-2-ddp", "gpt2-4-ddp", "gpt2-1-fsdp", "gpt2-2-fsdp", "gpt2-4-fsdp"]
+    assert [job.name for job in left] == later
     ran.clear()
     asked.until = now[0] + 100.0
-    assert measured(wanted, asked) == [] and ran == ["gpt2-2-fsdp", "gpt2-4-ddp", "gpt2-4-fsdp"]
+    assert measured(wanted, asked) == [] and ran == later
 
 
 def test_how_far_off_a_step_is(script):

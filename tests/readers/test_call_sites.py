@@ -109,6 +109,29 @@ def test_code_that_several_modules_share_is_placed_by_the_module_that_it_runs_in
     assert any("runs 3 × in one pass" in w for w in table.warnings)  # in a head nothing tells which part it is
 
 
+def in_a_thread_of_its_own(runs: int) -> list[Event]:
+    """A backward whose graphs run in autograd's thread, as on a GPU: only the other thread has the range of the pass."""
+    events = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:backward", 10, 900)]
+    for at in range(20, 20 + 100 * runs, 100):
+        events += [mark("## Call CompiledFxGraph abc ##", at, at + 90, tid=2)]
+        events += [{**call, "tid": 2} for call in (*product(at + 10), op(GELU, at + 20, at + 30))]
+    return events
+
+
+def test_graphs_with_the_same_calls_run_in_the_order_of_their_making(tmp_path: Path) -> None:
+    """As the parts of a graph that was divided at DDP's buckets, with two layers each."""
+    table = read(tmp_path, in_a_thread_of_its_own(3), [layer(2), layer(1), layer(0)])
+    modules = [module for name, module, *_ in places(table) if name == GELU]
+    assert modules == ["transformer.h.2", "transformer.h.1", "transformer.h.0"]
+    assert not any("in one pass" in w for w in table.warnings)
+
+
+def test_a_graph_that_runs_several_times_in_autograds_thread_is_not_placed(tmp_path: Path) -> None:
+    table = read(tmp_path, in_a_thread_of_its_own(3), [layer(2)])
+    assert [module for name, module, *_ in places(table) if name == GELU] == [None] * 3
+    assert any("runs 3 × in one pass" in w for w in table.warnings)
+
+
 def test_micro_batches_run_a_graph_once_in_each_forward(tmp_path: Path) -> None:
     events = [mark("perfkit:step:0", 0, 1000)]
     for start in (10, 510):

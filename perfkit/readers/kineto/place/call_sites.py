@@ -6,14 +6,18 @@ one after the other. Where one is missing or another stands between, the calls t
 a range tells which module it runs for, its calls have the places that they have in the module that the compiler saw,
 moved to that one: those of `h.0.mlp.fc` in the range of `h.3` are of `h.3.mlp.fc`. Elsewhere they are not placed.
 
+Several graphs may have the same calls, as the parts of a graph that was divided at buckets of gradients have. Where a
+pass has as many runs of them as there are graphs, they are taken in the order in which they were generated, which is
+that in which they ran first.
+
 What runs beside the graphs is the model's own work, as it is in eager; what runs in one and is no call that it told of
 is not placed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +29,15 @@ from perfkit.tree import shares
 from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, distinct_pairs
 from perfkit.tree.sequences import MOST_CELLS, align
 from perfkit.tree.shares import CallSite, Member
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of a graph: the events of its calls, in the order of time."""
+
+    graph: int
+    events: Integers
+
 
 PROVENANCE = "provenance"
 _GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
@@ -129,11 +142,11 @@ def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Boole
     starts = np.cumsum([0, *(len(g) for g in graphs)])
     sequences = [np.array([words.get(s.name, -1) for s in g], dtype=np.int64) for g in graphs]
     own = np.full(len(host), -1, np.int64)
-    runs: list[tuple[int, int]] = []  # graph and its first call
+    runs: list[_Run] = []
     for segment, whole in _segments(host, called):
         runs += _placed_runs(segment, code[host.name[segment]], sequences, starts, own, whole)
-    times = [count for graph, count in enumerate(_times(host, len(graphs), runs)) for _ in graphs[graph]]
-    return host.inherit(own), times
+    often = _shared_out(host, sequences, starts, own, runs)
+    return host.inherit(own), [count for graph, count in enumerate(often) for _ in graphs[graph]]
 
 
 def _outermost(host: HostEvents, called: Booleans) -> Booleans:
@@ -154,12 +167,13 @@ def _segments(host: HostEvents, called: Booleans) -> list[tuple[Integers, bool]]
 
 def _placed_runs(
     events: Integers, names: Integers, sequences: Sequence[Integers], starts: Integers, own: Integers, whole: bool
-) -> list[tuple[int, int]]:
-    """Give the events of a segment their call sites; returns the graphs that ran in it, each with its first event.
+) -> list[_Run]:
+    """Give the events of a segment their call sites; returns the runs of graphs in it.
 
     A `whole` segment is one run of one graph: it fits as a whole, or is aligned.
     """
-    found, at = [], 0
+    found: list[_Run] = []
+    at = 0
     longest_first = sorted(range(len(sequences)), key=lambda g: -len(sequences[g]))
     while at < len(events):
         graph = next((g for g in longest_first if _begins(names, at, sequences[g])), None)
@@ -168,7 +182,7 @@ def _placed_runs(
             continue
         length = len(sequences[graph])
         own[events[at : at + length]] = starts[graph] + np.arange(length)
-        found.append((graph, int(events[at])))
+        found.append(_Run(graph, events[at : at + length]))
         at += length
     if not found and whole and len(events):
         return _aligned(events, names, sequences, starts, own)
@@ -181,7 +195,7 @@ def _begins(names: Integers, at: int, sequence: Integers) -> bool:
 
 def _aligned(
     events: Integers, names: Integers, sequences: Sequence[Integers], starts: Integers, own: Integers
-) -> list[tuple[int, int]]:
+) -> list[_Run]:
     """The call sites of a run that no graph fits exactly: of the graph that fits best, those that are certain."""
     best: tuple[int, int, Integers] | None = None
     for graph, sequence in enumerate(sequences):
@@ -195,17 +209,42 @@ def _aligned(
         return []
     _, graph, site = best
     own[events[site >= 0]] = starts[graph] + site[site >= 0]
-    return [(graph, int(events[0]))]
+    return [_Run(graph, events[site >= 0])]
 
 
-def _times(host: HostEvents, graphs: int, runs: Sequence[tuple[int, int]]) -> list[int]:
-    """How often each of the `graphs` runs in one pass at most."""
-    around = host.nearest(host.named([n.startswith(PASS) for n in host.names]))
-    most = [0] * graphs
-    for graph in range(graphs):
-        passes = Counter(int(around[event]) for g, event in runs if g == graph and around[event] >= 0)
-        most[graph] = max(passes.values(), default=0)
-    return most
+def _shared_out(
+    host: HostEvents, sequences: Sequence[Integers], starts: Integers, own: Integers, runs: Sequence[_Run]
+) -> list[int]:
+    """Share the runs of a pass out over the graphs that have the same calls, where there is one for each; how often
+    each graph runs in one pass at most."""
+    alike: dict[bytes, list[int]] = {}
+    for graph, sequence in enumerate(sequences):
+        alike.setdefault(sequence.tobytes(), []).append(graph)
+    often = [0] * len(sequences)
+    by_pass: dict[tuple[bytes, int], list[_Run]] = {}
+    for run, number in zip(runs, _passes(host, runs), strict=True):
+        if number >= 0:
+            by_pass.setdefault((sequences[run.graph].tobytes(), number), []).append(run)
+    for (calls, _), found in by_pass.items():
+        graphs = alike[calls]
+        each = len(found) == len(graphs)
+        if each:
+            for graph, run in zip(graphs, sorted(found, key=lambda r: host.start[r.events[0]]), strict=True):
+                own[run.events] += starts[graph] - starts[run.graph]
+        for graph in graphs:
+            often[graph] = max(often[graph], 1 if each else len(found))
+    return often
+
+
+def _passes(host: HostEvents, runs: Sequence[_Run]) -> list[int]:
+    """The outermost range of a pass that each run lies in, by time: on a GPU the backward of PyTorch runs in a thread of
+    its own. −1: none."""
+    ranges = np.flatnonzero(_outermost(host, host.named([n.startswith(PASS) for n in host.names])))
+    ranges = ranges[np.argsort(host.start[ranges], kind="stable")]
+    moments = np.array([host.start[run.events[0]] for run in runs], np.int64)
+    last = np.searchsorted(host.start[ranges], moments, side="right") - 1
+    inside = (last >= 0) & (moments < host.end[ranges[np.maximum(last, 0)]]) if len(ranges) else last >= 0
+    return np.where(inside, last, -1).tolist()
 
 
 def _beside(places: Place, chosen: Integers, passes: Coded) -> Placement:
