@@ -110,7 +110,7 @@ def test_code_that_several_modules_share_is_placed_by_the_module_that_it_runs_in
 
 
 def in_a_thread_of_its_own(runs: int) -> list[Event]:
-    """A backward whose graphs run in autograd's thread, as on a GPU: only the other thread has the range of the pass."""
+    """A backward whose graphs run in autograd's thread, as on a GPU; the range of the pass is in the other one."""
     events = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:backward", 10, 900)]
     for at in range(20, 20 + 100 * runs, 100):
         events += [mark("## Call CompiledFxGraph abc ##", at, at + 90, tid=2)]

@@ -237,8 +237,8 @@ def _shared_out(
 
 
 def _passes(host: HostEvents, runs: Sequence[_Run]) -> list[int]:
-    """The outermost range of a pass that each run lies in, by time: on a GPU the backward of PyTorch runs in a thread of
-    its own. −1: none."""
+    """The outermost range of a pass that each run lies in, by time: on a GPU PyTorch's backward runs in a thread of its
+    own. −1: none."""
     ranges = np.flatnonzero(_outermost(host, host.named([n.startswith(PASS) for n in host.names])))
     ranges = ranges[np.argsort(host.start[ranges], kind="stable")]
     moments = np.array([host.start[run.events[0]] for run in runs], np.int64)
