@@ -16,6 +16,7 @@ from types import ModuleType
 
 from perfkit.content import content_dir, load_content_module
 from perfkit.errors import InputError, PerfkitError, Unavailable
+from perfkit.run_folder import MANIFEST
 from perfkit.workloads.choices import unknown
 from perfkit.workloads.interface import Workload
 
@@ -75,6 +76,11 @@ def _path_of(name_or_path: str) -> Path:
         if hint_of_file.is_file():
             error.hint += f" To run the file here, give its path: ./{hint_of_file}."
         raise error
+    if (path / MANIFEST).is_file():
+        raise InputError(
+            f"{path} is a run folder, no workload.",
+            "`perfkit report` shows it, and `perfkit compare` takes it without --backend: FOLDER or FOLDER:BACKEND.",
+        )
     if path.is_dir():
         raise InputError(f"{path} is a folder.", "Give the workload's Python file.")
     return path.resolve()

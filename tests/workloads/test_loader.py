@@ -109,6 +109,10 @@ def test_a_name_that_is_also_a_file_here(write, monkeypatch, tmp_path):
 def test_a_path_that_leads_nowhere(tmp_path):
     with says("no file .*missing.py"):
         find(str(tmp_path / "missing.py"))
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "run.json").touch()
+    with says("is a run folder, no workload"):
+        loader.find(str(tmp_path / "made"))
     with says("is a folder. Give the workload's Python file"):
         find(f"{tmp_path}/")
 
