@@ -15,6 +15,8 @@ from perfkit import ranges
 from perfkit.backends import generation
 from perfkit.backends.own_step import OwnStep
 from perfkit.backends.replay import NotCaptured
+from perfkit.cost import TensorSpec
+from perfkit.inductor.names import dtype_name
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
 from perfkit.tree.shares import CallSite
 from perfkit.workloads import forms
@@ -85,6 +87,10 @@ class Program(ABC):
 
     def call_sites(self) -> list[list[CallSite]]:
         """For each graph of generated code what its calls of kernels serve, in the order in which they run."""
+        return []
+
+    def stepped(self) -> list[list[TensorSpec]]:
+        """What the optimizer steps: the tensors that have a gradient, one list for each of its groups."""
         return []
 
     def generated(self) -> str:
@@ -166,6 +172,10 @@ class AutogradProgram(Program):
             self.optimizer.step()
         return result
 
+    def stepped(self) -> list[list[TensorSpec]]:
+        groups = getattr(self.optimizer, "param_groups", [])
+        return [[_here(p) for p in group["params"] if p.grad is not None] for group in groups]
+
     def _accumulated(self, batches: Sequence[Batch], run: Run) -> tuple[Outputs, torch.Tensor | None]:
         """The gradients of all batches; outputs and loss of the last."""
         assert self.optimizer is not None
@@ -243,3 +253,9 @@ class Backend(ABC):
         With several ranks (`settings.ranks`) `settings.batch_size` is this rank's share.
         The compile or trace itself may happen here or at the first step; the capture times both together.
         """
+
+
+def _here(parameter: torch.Tensor) -> TensorSpec:
+    """Shape and dtype of what this rank holds of a parameter."""
+    own: torch.Tensor = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+    return TensorSpec(tuple(own.shape), dtype_name(own.dtype))

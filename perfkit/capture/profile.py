@@ -161,5 +161,6 @@ def table_of(
         matmul_precision="tf32" if settings.dtype == "tf32" else "fp32",
         event_cost_ns=result.event_cost_ns,
         call_sites=program.call_sites(),
+        stepped=program.stepped(),
         expected=Expected(len(result.step_ns), settings.device != "cpu", timed_ns),
     )

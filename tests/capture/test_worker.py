@@ -57,7 +57,7 @@ def test_a_trace_without_times_of_the_gpu_leaves_no_kernel_table(tmp_path: Path)
         worker: Any = Worker(lambda text: None)
         worker.settings = SimpleNamespace(kernel_dirs=(), device="cuda", dtype="fp32")
         worker.workload = SimpleNamespace(passes={}, layers="")
-        worker.program, worker.ranks = SimpleNamespace(declared_kernels=dict, call_sites=list), Ranks()
+        worker.program, worker.ranks = SimpleNamespace(declared_kernels=dict, call_sites=list, stepped=list), Ranks()
         worker._samples_ns, worker._beside_ns, worker._recording = [3e6, 3.2e6], [3.1e6], recording
         found = worker.read_recording(str(tmp_path))
         assert found["profiled_ns"] == [3e6, 3e6] and found["unusable"].startswith(said)

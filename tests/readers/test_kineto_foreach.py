@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from perfkit.cost import TensorSpec
 from perfkit.readers.kineto.trace import read_trace
 from tests.readers.traces import Event, event, mark, op, write
 
@@ -83,3 +84,29 @@ def test_a_fused_optimizer_keeps_its_empty_list_and_its_steps(tmp_path: Path) ->
     assert found["bytes_read"].sum() == 4 * 4 * ELEMENTS  # parameters, gradients, two moments
     assert found["bytes_written"].sum() == 3 * 4 * ELEMENTS
     assert found["flop_vector_fp32"].sum() == 14 * ELEMENTS
+
+
+ADAM = ["TensorList"] * 6 + ["Scalar"] * 7 + ["", ""]
+VALUES = [""] * 6 + ["0.1", "0.9", "0.99", "0.0", "1e-08", "False", "False", "", ""]
+GROUPS = [[TensorSpec(tuple(shape), "fp32") for shape in PARAMETERS], [TensorSpec((5,), "fp32")]]
+
+
+def fused(folder: Path, calls: int, groups: Any) -> pd.DataFrame:
+    """A step on a CPU whose optimizer calls PyTorch's fused AdamW so often, on lists that the profiler left out."""
+    events = [mark("ProfilerStep#1", 0, 1000)]
+    for number in range(calls):
+        start, shapes = 100 + 100 * number, [[] for _ in ADAM]
+        events.append(op("aten::_fused_adamw_", start, start + 90, shapes, types=ADAM, values=VALUES))
+    return read_trace(write(folder / "t.json", events), stepped=groups).frame
+
+
+def test_on_a_cpu_the_program_tells_what_its_optimizer_steps(tmp_path: Path) -> None:
+    found = fused(tmp_path, 2, GROUPS)
+    # Weights, gradients and two moments are read; all but the gradients are written.
+    assert found["bytes_read"].tolist() == [4 * 4 * ELEMENTS, 4 * 4 * 5]
+    assert found["bytes_written"].tolist() == [3 * 4 * ELEMENTS, 3 * 4 * 5]
+
+
+@pytest.mark.parametrize("groups", [[], GROUPS])
+def test_of_another_number_of_calls_than_groups_nothing_is_known(tmp_path: Path, groups: Any) -> None:
+    assert fused(tmp_path, 1, groups)["bytes_read"].isna().all()

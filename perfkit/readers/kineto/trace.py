@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from perfkit import table
-from perfkit.cost import CostModel
+from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.columns import integers
 from perfkit.readers.finish import finish, uncosted
 from perfkit.readers.kineto import checks
@@ -41,6 +41,7 @@ def read_trace(
     matmul_precision: str = "fp32",
     event_cost_ns: float | None = None,
     call_sites: Sequence[Sequence[CallSite]] = (),
+    stepped: Sequence[Sequence[TensorSpec]] = (),
     expected: checks.Expected | None = None,
 ) -> table.KernelTable:
     """Read the trace at `path` (JSON, plain or gzip) into a kernel table.
@@ -48,14 +49,15 @@ def read_trace(
     `passes` maps passes of the workload to module patterns (forward work in a module that matches none stays in
     "forward"), `layers` is the module pattern of the repeated blocks. `declared` holds the work of generated kernels by
     the name they have in the trace; `event_cost_ns` is what recording one event costs, for the estimate of the
-    profiler's own share of the gaps; `call_sites` says what the calls of compiled graphs serve.
+    profiler's own share of the gaps; `call_sites` says what the calls of compiled graphs serve, `stepped` what each
+    group of the optimizer steps, for a profiler leaves long lists out.
     `facts` of the table hold steps, step_ns, busy_ns, gaps, events, trace_checks. `expected` is what a capture of
     perfkit's own knows of its trace.
     Raises `InputError` for a file that is missing, damaged or no trace, `UnusableProfile` for one that fails a check
     which its numbers need.
     """
     path = Path(path)
-    known = Known(costs or CostModel(), declared or {}, matmul_precision, event_cost_ns, call_sites)
+    known = Known(costs or CostModel(), declared or {}, matmul_precision, event_cost_ns, call_sites, stepped)
     with collector_off():
         columns, facts, warnings = _measured(path, known, expected)
         names = columns["name"]

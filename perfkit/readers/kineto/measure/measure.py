@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfkit.cost import CostModel
+from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.kineto.decode.read import Events
 from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, gpu, gpu_facts, idle, stalls
 from perfkit.readers.kineto.measure.collectives import messages_of
@@ -23,14 +23,15 @@ from perfkit.tree.shares import CallSite
 @dataclass(frozen=True)
 class Known:
     """What is known beside the trace: costs of operators, the work of generated kernels by their name in the trace,
-    the precision of products, what recording one event costs in ns (None: no estimate), and the calls of compiled
-    graphs."""
+    the precision of products, what recording one event costs in ns (None: no estimate), the calls of compiled graphs,
+    and what each group of the optimizer steps."""
 
     costs: CostModel
     declared: Mapping[str, DeclaredKernel]
     matmul_precision: str
     event_cost_ns: float | None
     call_sites: Sequence[Sequence[CallSite]]
+    stepped: Sequence[Sequence[TensorSpec]]
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     """Rows and facts of a trace without a GPU."""
     host, places, unplaced = events.host, placed.places, list[str]()
     rows = choose(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
+    foreach.complete_told(host, places, rows, known.costs, known.stepped)
     chosen = events_of(host, rows)
     columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, known.call_sites, unplaced)
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
