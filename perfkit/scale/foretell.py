@@ -20,6 +20,11 @@ def foretell(
 
     Raises `UsageError` for an unknown way, for another than `one` was run by, or no ranks.
     """
+    if one.way and one.way not in schedule.WAYS:
+        raise UsageError(
+            f"The run was made with --parallel {one.way}, which cannot be foretold.",
+            f"Run it again without, or with one of {', '.join(schedule.WAYS)}.",
+        )
     for way in ways:
         if way not in schedule.WAYS:
             raise UsageError(f"--parallel {way} cannot be foretold.", f"Choose {', '.join(schedule.WAYS)}.")

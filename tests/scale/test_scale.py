@@ -108,6 +108,9 @@ def test_a_group_of_one_has_the_costs_of_its_way_in_its_step(tmp_path, one):
     assert any("What ddp costs a rank itself is as in the run" in said for said in report.assumptions)
     with pytest.raises(UsageError, match="made with --parallel ddp"):
         foretell(in_way["ddp"], over(10e9), [2], ["fsdp"])
+    tables = read_one_rank(run_folder(tmp_path / "tables", parallel="tables"))
+    with pytest.raises(UsageError, match="--parallel tables, which cannot be foretold"):
+        foretell(tables, over(10e9), [2], ["tables"])
 
 
 def test_collectives_of_a_group_of_one_are_no_work(tmp_path):
