@@ -55,7 +55,8 @@ def judge(frame: Any) -> list[Judged]:
             if {VOCABULARY, PADDED} & set(first):
                 backward = True
         numbers = {n for s in shapes[row] for n in s}
-        if numbers & {ROWS, TIME}:
+        # The position embedding is T rows long: an optimizer that steps all parameters at once has them too.
+        if numbers & {ROWS, TIME} and not names[row].startswith("_fused_adam"):
             layers = [layer for layer, widths in enumerate(OF_LAYER) if numbers & widths]
             alone = len(layers) == 1 and not numbers & OUTSIDE
             if alone or layers or (numbers & OUTSIDE and product):
