@@ -107,6 +107,6 @@ def test_on_a_cpu_the_program_tells_what_its_optimizer_steps(tmp_path: Path) -> 
     assert found["bytes_written"].tolist() == [3 * 4 * ELEMENTS, 3 * 4 * 5]
 
 
-@pytest.mark.parametrize("groups", [[], GROUPS])
-def test_of_another_number_of_calls_than_groups_nothing_is_known(tmp_path: Path, groups: Any) -> None:
+@pytest.mark.parametrize("groups", [[], [[]], GROUPS])
+def test_without_a_call_for_each_group_of_tensors_nothing_is_known(tmp_path: Path, groups: Any) -> None:
     assert fused(tmp_path, 1, groups)["bytes_read"].isna().all()

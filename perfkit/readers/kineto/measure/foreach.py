@@ -60,9 +60,12 @@ def complete(
 def complete_told(
     host: HostEvents, places: Place, rows: Rows, costs: CostModel, groups: Sequence[Sequence[TensorSpec]]
 ) -> None:
-    """Give fused optimizers with unrecorded lists the shapes and cost of `groups`, where a step calls one for each."""
+    """Give fused optimizers with unrecorded lists the shapes and cost of `groups`, where a step calls one for each.
+
+    Nothing is known of a group without tensors: a step that frees its gradients at the end leaves none to tell.
+    """
     calls = {code: call for code, call in _without_lists(host).items() if call.name.startswith(_FUSED)}
-    if not calls or not groups:
+    if not calls or not groups or not all(groups):
         return
     events = np.flatnonzero(np.isin(host.call, list(calls)) & rows.is_row)
     events = events[np.argsort(host.start[events], kind="stable")]

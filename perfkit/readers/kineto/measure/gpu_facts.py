@@ -56,7 +56,7 @@ def facts(
     compute = cover_of(device, kernel & ~talks)
     covered = inside(compute, device.start, device.end)
     names, calls = device_names(device), calls_of(host)
-    launched = _delays(host, device, steps, launches)
+    launched = _launch_calls(host, device, steps, launches)
     return {
         "devices": _devices(device, names),
         "ranges": ranges(host, device, launches.call),
@@ -165,7 +165,7 @@ def _delay(calls: _Calls) -> dict[str, Any]:
     }
 
 
-def _delays(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> _Calls:
+def _launch_calls(host: HostEvents, device: DeviceEvents, steps: Steps, found: Launches) -> _Calls:
     """The launch calls of kernels."""
     mine = np.flatnonzero((found.call >= 0) & (device.kind == KERNEL))
     call, first = np.unique(found.call[mine], return_index=True)

@@ -30,6 +30,9 @@ from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, d
 from perfkit.tree.sequences import MOST_CELLS, align
 from perfkit.tree.shares import CallSite, Member
 
+PROVENANCE = "provenance"
+_GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
+
 
 @dataclass(frozen=True)
 class _Run:
@@ -37,10 +40,6 @@ class _Run:
 
     graph: int
     events: Integers
-
-
-PROVENANCE = "provenance"
-_GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
 
 
 def by_call_sites(
