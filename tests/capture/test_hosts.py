@@ -10,7 +10,7 @@ from perfkit.capture.ranks import files, hosts
 from perfkit.capture.ranks.group import Group
 from perfkit.errors import RunFailed, UsageError
 from perfkit.run_folder import Settings, read_manifest
-from tests.capture.test_ranks import free_port
+from tests.capture.test_ranks import free_ports
 
 SMALL = Path(__file__).parent / "small.py"
 TWO = Settings(workload="small", preset="one", batch_size=32, ranks=2, parallel="ddp", hosts=2)
@@ -19,7 +19,7 @@ TWO = Settings(workload="small", preset="one", batch_size=32, ranks=2, parallel=
 @pytest.mark.full
 def test_two_hosts_make_one_run(tmp_path, run_cli):
     """Each has a working folder of its own, so that the run's folder, a relative path, is seen by the first alone."""
-    meeting = ["--nnodes", "2", "--rdzv-endpoint", f"localhost:{free_port()}"]
+    meeting = ["--nnodes", "2", "--rdzv-endpoint", f"localhost:{free_ports(1)}"]
     work = ["run", SMALL, "--ranks", "2", "--steps", "2", "--warmup", "0", *meeting]
     for name in ("host0", "host1"):
         (tmp_path / name).mkdir()

@@ -1,8 +1,10 @@
 """Runs of several ranks over gloo: what is left in the folder, and what becomes of a wrong, a dying and a late rank."""
 
+import contextlib
 import gzip
 import json
 import os
+import random
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,10 +53,15 @@ def fail(batches):
 """
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("localhost", 0))
-        return one.getsockname()[1]
+def free_ports(count):
+    """The first of `count` free ports in a row, below those that the system gives to whoever asks for any port."""
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        first = random.randrange(10_000, max(first_given, 20_000) - count)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
+            for port in range(first, first + count):
+                taken.enter_context(socket.socket()).bind(("localhost", port))
+            return first
 
 
 def run(out, named, meeting=None, **changes):
@@ -69,16 +76,19 @@ def asked(**changes):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, run_cli):
     """Eager by DDP, and a backend that does not reduce its gradients, on two hosts that are this machine."""
     out = tmp_path_factory.mktemp("ranks")
     (out / "unreduced.py").write_text(UNREDUCED)
     named = {"eager": "eager", "unreduced": str(out / "unreduced.py")}
-    first, second = (hosts.Meeting("localhost", port, number) for port in [free_port()] for number in (0, 1))
+    meeting = hosts.Meeting("localhost", free_ports(len(named)))
+    second = ["run", SMALL, "--preset", "one", "-B", "32", "--steps", "3", "--warmup", "1", "--ranks", "2",
+              "--parallel", "ddp", "--backend", ",".join(named.values()), "--nnodes", "2", "--node-rank", "1",
+              "--rdzv-endpoint", f"{meeting.host}:{meeting.port}"]  # fmt: skip
     with ThreadPoolExecutor() as pool:
-        other = pool.submit(hosts.serve, asked(hosts=2), second, list(named))
-        run(out / "run", named, first, hosts=2)
-        other.result(timeout=60)
+        other = pool.submit(run_cli, second, timeout=200)
+        run(out / "run", named, meeting, hosts=2)
+        assert other.result().rc == 0
     return out / "run"
 
 
