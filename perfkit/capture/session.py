@@ -33,7 +33,9 @@ from perfkit.capture import counters, folders, memory
 from perfkit.capture.child import Child
 from perfkit.capture.members import LOG, Member, guarded, together
 from perfkit.capture.ranks.group import Group, processes
-from perfkit.capture.ranks.hosts import THREADS, Meeting, threads
+from perfkit.capture.ranks.hosts import THREADS, threads
+from perfkit.capture.ranks.meeting import Meeting
+from perfkit.capture.ranks.rendezvous import Rendezvous
 from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable
 from perfkit.run_folder import (
     KERNELS,
@@ -89,10 +91,17 @@ class Session:
     nsight: counters.Plan | None = None
     meeting: Meeting | None = None  # where several hosts meet; this is the first one
     nsight_problems: list[PerfkitError] = field(default_factory=list)  # what `nsight` asked for and did not get
+    _rendezvous: Rendezvous | None = None  # of the hosts, while the run lasts
 
     def run(self) -> Path:
         """Do everything; return the run folder. Raises `PerfkitError` when not even the reference could run."""
         folders.check_out(self.out, self.overwrite)
+        if self.meeting is None:
+            return self._run()
+        with Rendezvous(self.meeting) as self._rendezvous:
+            return self._run()
+
+    def _run(self) -> Path:
         ceilings = hardware.load_or_measure(
             self.settings.device, progress=lambda text: self.progress("ceilings", str(text))
         )
@@ -223,7 +232,7 @@ class Session:
         environment = {"CUDA_LAUNCH_BLOCKING": "1"} if self.settings.launch_blocking else {}
         say = partial(self.progress, name)
         index = list(self.backends).index(name) if name in self.backends else 0
-        return processes(name, settings, folder / LOG, environment, say, self.meeting, index)
+        return processes(name, settings, folder / LOG, environment, say, self._rendezvous, index)
 
     @property
     def _checked_steps(self) -> int:

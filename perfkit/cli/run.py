@@ -16,7 +16,7 @@ from perfkit.cli.parts.options import DATA, MEASURE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from perfkit.capture.ranks.hosts import Meeting
+    from perfkit.capture.ranks.meeting import Meeting
     from perfkit.errors import PerfkitError
     from perfkit.run_folder import Settings
 
@@ -154,6 +154,7 @@ def run(
     once more under that tool. Exit code 1: a backend is wrong or failed, or the tool gave no result.
     """
     from perfkit.capture.ranks import hosts
+    from perfkit.capture.ranks.meeting import meeting_of
     from perfkit.cli.parts import nsight, shown
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
@@ -202,7 +203,7 @@ def run(
     settings = resolve(batch_size=sizes[0] if sizes else None)
     chosen_backends = options.named(options.names(backend))
     unavailable = options.unavailable_of(chosen_backends, settings, skip_unavailable)
-    meeting = hosts.meeting(settings, node_rank, rdzv_endpoint)
+    meeting = meeting_of(settings, node_rank, rdzv_endpoint)
     if meeting and meeting.number:
         print(f"Host {meeting.number} of {settings.hosts} waits for host 0 at {meeting.host}.", file=sys.stderr)
         hosts.serve(settings, meeting, [*chosen_backends], [*unavailable])

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.ranks import hosts, merging
+from perfkit.capture.ranks import merging
+from perfkit.capture.ranks.meeting import Meeting
 from perfkit.capture.session import Session
 from perfkit.correctness import Found
 from perfkit.errors import InputError, UsageError
@@ -81,7 +82,7 @@ def folder(tmp_path_factory, run_cli):
     out = tmp_path_factory.mktemp("ranks")
     (out / "unreduced.py").write_text(UNREDUCED)
     named = {"eager": "eager", "unreduced": str(out / "unreduced.py")}
-    meeting = hosts.Meeting("localhost", free_ports(len(named)))
+    meeting = Meeting("localhost", free_ports(1 + len(named)))
     second = ["run", SMALL, "--preset", "one", "-B", "32", "--steps", "3", "--warmup", "1", "--ranks", "2",
               "--parallel", "ddp", "--backend", ",".join(named.values()), "--nnodes", "2", "--node-rank", "1",
               "--rdzv-endpoint", f"{meeting.host}:{meeting.port}"]  # fmt: skip

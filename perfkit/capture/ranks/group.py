@@ -27,8 +27,9 @@ from typing import Any
 from perfkit.backends.parallel.ranks import TIMEOUT
 from perfkit.capture.child import Child, rebuilt, search_path
 from perfkit.capture.ranks import files, merging
-from perfkit.capture.ranks.hosts import Meeting, threads, torchrun
+from perfkit.capture.ranks.hosts import threads, torchrun
 from perfkit.capture.ranks.rank import ADDRESS, KEY, LOGS
+from perfkit.capture.ranks.rendezvous import Rendezvous
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.run_folder import RankRun, Settings
 
@@ -62,7 +63,7 @@ class Group:
         log: Path,
         environment: Mapping[str, str],
         progress: Callable[[str], None],
-        meeting: Meeting | None = None,
+        rendezvous: Rendezvous | None = None,
         index: int = 0,
     ) -> None:
         self.name, self._settings, self._log, self._progress = name, settings, log, progress
@@ -72,19 +73,22 @@ class Group:
         self.ranks: list[RankRun] = []  # what each rank measured so far
         log.parent.mkdir(parents=True, exist_ok=True)
         key = secrets.token_bytes(32)
-        bound, host = ("", meeting.host) if meeting else ("localhost", "localhost")
+        self._rendezvous, self._index = rendezvous, index
+        bound, host = ("", rendezvous.meeting.host) if rendezvous else ("localhost", "localhost")
         self._listener = Listener((bound, 0), backlog=settings.ranks, authkey=key)
         address = f"{host}:{self._listener.address[1]}"
         own = {ADDRESS: address, KEY: key.hex(), LOGS: str(log.parent.resolve())}
         with open(log, "ab") as output:
             self._agent = subprocess.Popen(
-                torchrun(settings, meeting.options(index) if meeting else ()),
+                torchrun(settings, rendezvous.meeting.options(index) if rendezvous else ()),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **search_path(), **threads(settings), **environment, **own},
                 start_new_session=True,  # Ctrl-C is the session's to handle
             )
+        if rendezvous:
+            rendezvous.begin(index)
         self._arriving: queue.Queue[Connection] = queue.Queue()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -180,6 +184,8 @@ class Group:
             except queue.Empty:
                 if self._agent.poll() is not None:
                     raise RunFailed(f"{self.name}'s ranks did not start.", self._last_words(self._log)) from None
+                if self._rendezvous and (trouble := self._rendezvous.trouble(self._index)):
+                    raise RunFailed(f"{trouble} before {self.name}'s ranks came.", "Its own output says why.") from None
                 continue
             number, host, pid = pipe.recv()
             members.append(_Rank(number, host, pid, pipe))
@@ -260,10 +266,10 @@ def processes(
     log: Path,
     environment: Mapping[str, str],
     progress: Callable[[str], None],
-    meeting: Meeting | None = None,
+    rendezvous: Rendezvous | None = None,
     index: int = 0,
 ) -> Child | Group:
     """A backend's process, or one for each of its ranks, which on several hosts meet as backend number `index`."""
     if not settings.in_group:
         return Child(name, log, environment, progress)
-    return Group(name, settings, log, environment, progress, meeting, index)
+    return Group(name, settings, log, environment, progress, rendezvous, index)
