@@ -212,3 +212,15 @@ def test_counts_of_steps_are_no_unfused_optimizer_however_long_they_were_held_up
     fused = faults.cpu("_fused_adam_", 100, "optimizer", **{"pass": "optimizer"})
     counts = [faults.cpu("add_", 50, "elementwise", moved=8, **{"pass": "optimizer"}) for _ in range(40)]
     assert "unfused-optimizer" not in named(faults.report([faults.product(4000), fused, *counts], 6100))
+
+
+def test_what_kernels_on_a_cpu_save_is_of_the_step_without_the_profiler() -> None:
+    """The profiled step takes twice as long as the timed one, kernels included: a saving, as a share, is the same."""
+    parts = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_") * 8
+    steps = [faults.cpu(part, 25, moved=2e6, **{"pass": "optimizer"}) for part in parts]
+    rows = [faults.product(4000), *steps]
+    as_long, twice = (
+        named(faults.of_run(rows, 5400, {}, samples_ns=[step] * 5))["unfused-optimizer"] for step in (5.4e6, 2.7e6)
+    )
+    assert as_long.saving_ns == pytest.approx(2 * twice.saving_ns) and as_long.saving_ns > 0
+    assert (as_long.share, as_long.evidence) == (pytest.approx(twice.share), twice.evidence)

@@ -73,9 +73,23 @@ class Case:
         """What follows a number of things in a sentence: " a step" where amounts are of one."""
         return " a step" if self.report.per == "step" else ""
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the kernels run on the host, where the profiler lengthens them."""
+        return self.report.device == "cpu"
+
     def share(self, ns: float) -> float:
-        """A time of one step as a share of it."""
+        """A time of a profiled step as a share of the step."""
+        return self.of_step(self.unprofiled(ns) if self.on_cpu else ns)
+
+    def of_step(self, ns: float) -> float:
+        """A time without a profiler as a share of the step."""
         return ns / self.step_ns if self.step_ns else 0.0
+
+    def between(self, ns: float) -> float:
+        """Time on the host between kernels, as it adds to the time of the kernels themselves: without the profiler
+        where those run on a GPU, and as profiled where those are."""
+        return ns if self.on_cpu else self.unprofiled(ns)
 
     def unprofiled(self, ns: float) -> float:
         """What is left of a time on the host without the profiler: it shrinks as the whole step does."""
@@ -179,15 +193,17 @@ class Rule(Texts):
     ) -> Finding:
         """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
 
-        It saves no more than the step takes: a profiled step may be longer than the timed one. Without a `remedy` of
-        its own it has the rule's.
+        A profiled step may be longer than the timed one: what kernels on a CPU save shrinks as the step does, and
+        nothing saves more than the step takes. Without a `remedy` of its own it has the rule's.
         """
+        if rows is not None and case.on_cpu:
+            saving_ns = case.unprofiled(saving_ns)
         saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns))
         kernels = kernels if rows is None else case.main_kernels(rows)
         count = count if rows is None else case.per_step(rows.sum())
         found = Finding(
             name=self.name, title=title, evidence=evidence, remedy=remedy or self.remedy, time_ns=time_ns,
-            saving_ns=saving_ns, share=case.share(saving_ns), kernels=list(kernels), count=count,
+            saving_ns=saving_ns, share=case.of_step(saving_ns), kernels=list(kernels), count=count,
         )  # fmt: skip
         if rows is not None:
             case.claims.append((found, rows))

@@ -156,7 +156,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     rows[[i for chain in found for i in chain.rows]] = True
     time, kernels, left = case.time(rows), case.per_step(rows.sum()), case.per_step(len(found))
     moved = case.per_step(sum(c.moved_ns for c in found))
-    launches = case.unprofiled(case.per_step(sum(c.launch_ns for c in found)))
+    launches = case.between(case.per_step(sum(c.launch_ns for c in found)))
     bytes_ = units.text(case.per_step(sum(c.saved_bytes for c in found)), "B")
     yield rule.finding(
         case,
@@ -184,7 +184,7 @@ def _largest(case: Case, found: list[Chain]) -> list[str]:
     for chain in found:
         total = totals.setdefault(called(case, chain), [0, 0.0])
         total[0] += 1
-        total[1] += chain.moved_ns + case.unprofiled(chain.launch_ns)
+        total[1] += chain.moved_ns + case.between(chain.launch_ns)
     order = sorted(totals.items(), key=lambda item: -item[1][1])
     return [f"{case.per_step(count):,.3g} × {name}" for name, (count, _) in order[:_NAMED]]
 

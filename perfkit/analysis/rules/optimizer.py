@@ -34,7 +34,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if count < _MANY or case.time(rows) < case.time(inside & fused):
         return
     time, fewest = case.time(rows), _fewest(case, rows, operators)
-    gaps = case.unprofiled(_gaps(case))
+    gaps = case.between(_gaps(case))
     least = (
         f" One pass over the parameters, gradients and state moves {units.text(fewest[1], 'B')}, and takes "
         f"{units.text(fewest[0], 'ns')} at the rate that {fewest[2]}."

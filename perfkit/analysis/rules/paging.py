@@ -22,14 +22,14 @@ def _pages(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         return
     threads = max(1.0, float((case.about.environment.get("threads") or {}).get("count") or 1))
     time = system_ns / threads
-    if fresh < _LEAST or case.share(time) < _NOTABLE:
+    if fresh < _LEAST or case.of_step(time) < _NOTABLE:
         return
     over = f", {units.text(time, 'ns')} on each of {threads:.0f} threads" if threads > 1 else ""
     yield rule.finding(
         case,
         f"The kernel clears {units.text(fresh, 'B')} of fresh pages in every step",
         f"A timed step spends {units.text(system_ns, 'ns')} of CPU time in the operating system's kernel{over}: "
-        f"{percent(case.share(time))} of the step. It is hidden in the operators that write these pages first.",
+        f"{percent(case.of_step(time))} of the step. It is hidden in the operators that write these pages first.",
         time,
         time,
     )
