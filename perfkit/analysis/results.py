@@ -15,6 +15,7 @@ from perfkit.run_folder import Correctness, RankRun, Settings, Symbol, WorkloadF
 from perfkit.trace_checks import TraceCheck
 
 SCHEMA_VERSION = 1
+MUCH_OVERHEAD = 0.15  # of the step without a profiler
 COPY, COLLECTIVE = "copy", "collective"  # kinds of `Exposed`
 
 
@@ -188,6 +189,11 @@ class Accounting(msgspec.Struct, kw_only=True):
     timed_step_ns: float | None  # median without a profiler
     profiler_overhead: float | None  # median profiled step / plain step − 1
     plain_step_ns: float | None = None  # median of the steps right before the profiled ones, else of the timed
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether the profiled step takes so much longer than one without a profiler that it is another one."""
+        return self.profiler_overhead is not None and self.profiler_overhead > MUCH_OVERHEAD
 
 
 class RangeTime(msgspec.Struct, frozen=True):

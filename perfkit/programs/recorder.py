@@ -57,6 +57,7 @@ class Recorder:
         """What was counted was no step: count anew."""
         if self.state == WARMING:
             self._moments.clear()
+            self.result.found = 0
 
     def _warm(self, ready: Callable[[], bool]) -> None:
         if time.monotonic() - self._begun < self.order.after:
@@ -93,6 +94,7 @@ class Recorder:
     def _begin_recording(self) -> None:
         assert self.profiler is not None
         synchronize()
+        self.result.found += 1
         with self._touching():
             self.profiler.step()
         self.state = RECORDING

@@ -9,8 +9,8 @@ import pytest
 
 from perfkit.programs import recorder as module
 from perfkit.programs.order import Order
-from perfkit.programs.recorder import WARMING, Recorder
-from perfkit.programs.steps import OPTIMIZER, REPLAY
+from perfkit.programs.recorder import RECORDING, WARMING, Recorder
+from perfkit.programs.steps import CALL, OPTIMIZER, REPLAY, StepFinder
 from perfkit.programs.watch import Watcher
 
 MS = 1_000_000
@@ -47,6 +47,25 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
         recorder.boundary(lambda: True)
     assert set(recorder.result.samples_ns) <= {10 * MS}
     assert len(recorder.result.samples_ns) == max(0, warmup - 1 - (warmup + 1) // 2)
+
+
+def test_calls_of_modules_before_the_first_step_of_the_optimizer_are_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LBFGS calls its model twenty times in a step: of 8 steps perfkit said that they were 28."""
+    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
+    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
+    watcher = Watcher(Recorder(Order(warmup=5), tmp_path), lambda: None)
+    watcher.steps = StepFinder(lambda: True)
+    watcher.recorder.marks = False
+    for step in range(1, 7):
+        for _ in range(20):
+            watcher.signal(CALL, "model")
+        watcher.signal(OPTIMIZER, "lbfgs")
+        assert watcher.recorder.result.found == step
+    assert watcher.recorder.state == RECORDING
+    watcher.recorder.profiler = None
+    watcher.remove()
 
 
 @pytest.mark.parametrize(("kind", "outer"), [(OPTIMIZER, "forward"), (REPLAY, "")])

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from perfkit.readers.run import Run
 
-MUCH_OVERHEAD = 0.15  # of the timed step: from here on the profiled step is another one, and the report says so
 Made = tuple[BackendReport, Case | None]  # a report, and what the rules saw of a backend that is right
 
 
@@ -195,9 +194,9 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
 
     On a CPU the profiler lengthens the kernels that are judged. Those of a GPU run beside it: only gaps grow.
     """
-    overhead = account.profiler_overhead if account else None
-    if overhead is None or overhead <= MUCH_OVERHEAD:
+    if account is None or not account.is_slowed:
         return []
+    overhead = account.profiler_overhead
     if device == "cuda":
         return [
             f"the profiled step took {overhead:.0%} longer than one without it: the profiler slows the host, so the "

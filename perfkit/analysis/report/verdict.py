@@ -170,6 +170,14 @@ def _a(report: BackendReport) -> str:
     return " a step" if report.per == "step" else ""
 
 
+def _of(report: BackendReport) -> str:
+    """What a saving is of: a step, or the profiled step where the profiler lengthens the kernels, as on a CPU."""
+    account = report.accounting
+    if report.device != "cpu" or report.per != "step" or account is None or not account.is_slowed:
+        return f"{_a(report)} at most"
+    return f" at most of the {units.text(account.profiled_step_ns, 'ns')} that the profiled step takes"
+
+
 def _idle(report: BackendReport) -> str:
     """The part of the step without a kernel; on a GPU also of the timed step, for there the profiler adds gaps only."""
     account = report.accounting
@@ -194,7 +202,7 @@ def _headroom(report: BackendReport) -> str:
     if report.efficiency is None or report.headroom_ns is None:
         return _not_judged(report)
     own = report.kind == NCU
-    whose, per = "the ceilings" if report.kind != RUN else "this machine's ceilings", _a(report)
+    whose = "the ceilings" if report.kind != RUN else "this machine's ceilings"
     reaching = "reaching them with the work and bytes that they have now" if own else "reaching them"
     which = "Those that can be judged run" if report.withheld else "Its kernels run"
     judged = sum(group.judged_ns for group in report.kernels) / report.kernel_ns if report.kernel_ns else 1.0
@@ -205,7 +213,7 @@ def _headroom(report: BackendReport) -> str:
         return f"{said}. {_not_judged(report)}".strip()
     top = report.headroom[0]
     return (
-        f"{said}; {reaching} would save {units.text(report.headroom_ns, 'ns')}{per} at most. The largest part, "
+        f"{said}; {reaching} would save {units.text(report.headroom_ns, 'ns')}{_of(report)}. The largest part, "
         f"{units.text(top.headroom_ns, 'ns')}, is in {call(top)}, bound by {bound(top.bound)} "
         f"({top.ceiling}), now at {percent(top.efficiency)}. {_not_judged(report)}"
     ).strip()
