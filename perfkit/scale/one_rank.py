@@ -53,6 +53,13 @@ class OneRank:
         return self.manifest.settings.parallel
 
     @property
+    def gathered(self) -> bool:
+        """Whether a group of one by fsdp gathered its parameters, as before torch 2.9, or took them as they are."""
+        torch = self.manifest.environment.get("versions", {}).get("torch", "")
+        version = [int(part) for part in re.findall(r"\d+", torch)[:2]]
+        return bool(version) and version < [2, 9]
+
+    @property
     def on_gpu(self) -> bool:
         """Whether the run was on a GPU."""
         return self.manifest.settings.device != "cpu"

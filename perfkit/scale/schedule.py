@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perfkit.scale.fsdp import PARAMETER_HOST_NS, UNIT_HOST_NS, fsdp
+from perfkit.scale.fsdp import GATHER_HOST_NS, PARAMETER_HOST_NS, UNIT_HOST_NS, fsdp
 from perfkit.scale.lane import Lane, Step
 from perfkit.scale.links import Network
 from perfkit.scale.one_rank import BACKWARD, OneRank
@@ -116,7 +116,13 @@ def assumptions(ways: Sequence[str], one: OneRank) -> list[str]:
 def _costs(ways: Sequence[str], one: OneRank) -> list[str]:
     """What sharing costs the rank itself: copies, hooks, other kernels."""
     if one.way:
-        return [f"What {one.way} costs a rank itself is as in the run: copies, hooks, and the kernels that it led to."]
+        said = [f"What {one.way} costs a rank itself is as in the run: copies, hooks, and the kernels that it led to."]
+        if one.way == "fsdp" and not one.gathered:
+            said.append(
+                f"A group of one gathers nothing: {GATHER_HOST_NS / 1e6} ms of the host are added for each gathering, "
+                "which on a GPU shows where the host is the slower one."
+            )
+        return said
     found = []
     if "fsdp" in ways:
         found.append(

@@ -132,6 +132,27 @@ def test_a_graph_that_runs_several_times_in_autograds_thread_is_not_placed(tmp_p
     assert any("runs 3 × in one pass" in w for w in table.warnings)
 
 
+def test_a_graph_that_serves_fsdps_units_is_placed_by_their_hooks(tmp_path: Path) -> None:
+    """Blocks that `fully_shard` wraps share one graph; all of a group of one's layers were unknown."""
+    events = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:forward", 10, 490), mark("FSDP::pre_forward", 11, 12)]
+    for number, at in enumerate((20, 220)):
+        events += [mark(f"FSDP::pre_forward (transformer.h.{number})", at, at + 5)]
+        events += [
+            mark("## Call CompiledFxGraph None ##", at + 10, at + 90),
+            *product(at + 20),
+            op(GELU, at + 40, at + 50),
+        ]
+    events += [mark("perfkit:pass:backward", 500, 990), mark("FSDP::pre_backward", 505, 506, tid=2)]
+    for number, at in ((1, 520), (0, 720)):
+        events += [mark(f"FSDP::pre_backward (transformer.h.{number})", at, at + 5, tid=2)]
+        events += [mark("## Call CompiledFxGraph None ##", at + 10, at + 90, tid=2)]
+        events += [{**call, "tid": 2} for call in (*product(at + 20), op("aten::relu", at + 40, at + 50))]
+    table = read(tmp_path, events, [layer(0), [layer(0)[0], site("aten::relu", ("transformer.h.0.fc", "gelu", 1.0))]])
+    modules = [module for name, module, *_ in places(table) if name in (GELU, "aten::relu")]
+    assert modules == ["transformer.h.0", "transformer.h.1", "transformer.h.1.fc", "transformer.h.0.fc"]
+    assert table.frame["layer"].isna().sum() == 0 and not any("in one pass" in w for w in table.warnings)
+
+
 def test_micro_batches_run_a_graph_once_in_each_forward(tmp_path: Path) -> None:
     events = [mark("perfkit:step:0", 0, 1000)]
     for start in (10, 510):

@@ -3,8 +3,9 @@
 A trace shows the calls of a graph in the order of its code, so a run of the graph is found by the names of its calls
 one after the other. Where one is missing or another stands between, the calls that are certain all the same are placed
 (`perfkit.tree.sequences`). A graph that runs several times in one pass serves several modules with the same code. Where
-a range tells which module it runs for, its calls have the places that they have in the module that the compiler saw,
-moved to that one: those of `h.0.mlp.fc` in the range of `h.3` are of `h.3.mlp.fc`. Elsewhere they are not placed.
+a range tells which module it runs for, or the hook of an FSDP unit ran last before it, its calls have the places that
+they have in the module that the compiler saw, moved to that one: those of `h.0.mlp.fc` in the range of `h.3` are of
+`h.3.mlp.fc`. Elsewhere they are not placed.
 
 Several graphs may have the same calls, as the parts of a graph that was divided at buckets of gradients have. Where a
 pass has as many runs of them as there are graphs, they are taken in the order in which they were generated, which is
@@ -16,6 +17,7 @@ is not placed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +33,7 @@ from perfkit.tree.sequences import MOST_CELLS, align
 from perfkit.tree.shares import CallSite, Member
 
 PROVENANCE = "provenance"
+_UNIT_BEGINS = re.compile(r"FSDP::pre_(?:forward|backward)(?: \((.+)\))?$")  # a unit's hook; the root has no name
 _GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
 
 
@@ -62,9 +65,24 @@ def by_call_sites(
     called = _called(host, graphs)
     of_event, times = locate(host, graphs, called)
     site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
-    told = _told(sites, site, times, module, warnings)
+    told = _told(sites, site, times, _or_unit(host, chosen, module), warnings)
     outside = (chosen >= 0) & ~_in_graphs(host, called)[np.maximum(chosen, 0)]
     return [told, _beside(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
+
+
+def _or_unit(host: HostEvents, chosen: Integers, module: Coded) -> Coded:
+    """The module around each row; where there is none the FSDP unit whose hook ran last before the row's event, in
+    whichever thread: on a GPU PyTorch's backward runs in one of its own."""
+    units = [hook and (hook[1] or "") for hook in map(_UNIT_BEGINS.match, host.names)]
+    hooks = np.flatnonzero(host.named([unit is not None for unit in units]) & (host.category == ANNOTATION))
+    if not len(hooks):
+        return module
+    hooks = hooks[np.argsort(host.start[hooks], kind="stable")]
+    last = np.searchsorted(host.start[hooks], host.start[np.maximum(chosen, 0)], side="right") - 1
+    known = Coded.of([unit or None for unit in units])
+    unit = np.where((chosen >= 0) & (last >= 0), known.code[host.name[hooks[np.maximum(last, 0)]]], -1)
+    moved = np.where(unit >= 0, unit + len(module.words), -1)
+    return Coded([*module.words, *known.words], np.where(module.code >= 0, module.code, moved))
 
 
 def _told(
