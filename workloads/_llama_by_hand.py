@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from perfkit import kernels
 from perfkit.kernels import direct
 from perfkit.raw import RawDecode, at
 from perfkit.raw.attention import Shapes, alike
@@ -77,33 +78,30 @@ class LlamaByHand(LanguageStep):
 
     def project(self, i: int) -> None:
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.self_attn"
-        for part in ("q", "k", "v"):
-            self.linear(f"{name}.{part}_proj", kept["y1"], shared[part])
+        parts = self.attention.projections(kept, shared)
+        for part, out in parts.items():
+            self.linear(f"{name}.{part}_proj", kept["y1"], out)
         with at(name):
-            self._turn("rotary_forward")
+            q, k = self._in_heads(parts["q"]), self._in_heads(parts["k"])
+            self.call("rotary_forward", q, k, *self.angles, out=[q, k])
         with at(name, [(name, "matmul", 1)]):  # eager copies them in the products
-            for part, heads in self._heads().items():
-                # Merging heads backwards is taking them apart.
-                self.call("merge_heads_backward", self.of_batch(shared[part]), heads, out=[kept[part]])
+            self.attention.split_parts(kept, shared)
 
     def project_backward(self, i: int, add: bool) -> None:
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.self_attn"
         with at(name, [(name, "matmul", 1)]):
-            for part in self._heads():
-                self.call("merge_heads_forward", shared[f"d{part}"], out=[self.of_batch(shared[part])])
+            dq, dk, dv = self.attention.join_parts(shared)
         with at(name):
-            self._turn("rotary_backward")
-        for part in self._heads():
-            arguments = shared[part], kept["y1"], shared["narrow"]
+            turned = [self._in_heads(shared[part]) for part in ("q", "k")]
+            arguments = self._in_heads(dq), self._in_heads(dk), *self.angles
+            kernels.bind("rotary_backward", arguments, turned, [])()  # an operator's results move: bound for this call
+        for part, dy in (("q", shared["q"]), ("k", shared["k"]), ("v", dv)):
+            arguments = dy, kept["y1"], shared["narrow"]
             self.linear_backward(f"{name}.{part}_proj", *arguments, add=add, add_dx=part != "q")
 
-    def _heads(self) -> dict[str, int]:
-        return {"q": self.attention.heads, "k": self.attention.kv_heads, "v": self.attention.kv_heads}
-
-    def _turn(self, direction: str) -> None:
-        """Turn q and k in their place, or back."""
-        heads = [self.scratch[part].view(*self.sizes, self._heads()[part], -1) for part in ("q", "k")]
-        self.call(direction, *heads, *self.angles, out=heads)
+    def _in_heads(self, x: Tensor) -> Tensor:
+        """(N, heads·HS) as (B, T, heads, HS)."""
+        return x.view(*self.sizes, -1, self.attention.size)
 
     # ---- the MLP ----------------------------------------------------------------------------------------------------
 

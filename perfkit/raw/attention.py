@@ -37,7 +37,7 @@ class Attention:
     def __init__(self, call: Kernels, batch: int, time: int, heads: int, kv_heads: int, size: int, flash: bool) -> None:
         self.call = call
         self.flash = flash
-        self.heads, self.kv_heads = heads, kv_heads
+        self.heads, self.kv_heads, self.size = heads, kv_heads, size
         self.scale = 1.0 / math.sqrt(size)
         self.queries: tuple[int, ...] = (batch, heads, time, size)
         self.keys: tuple[int, ...] = (batch, kv_heads, time, size)
@@ -73,6 +73,16 @@ class Attention:
         out = [kept["q"], kept["k"], kept["v"]]
         self.call("split_heads_forward", self._of_tokens(shared["qkv"]), self.heads, out=out)
 
+    def projections(self, kept: Arena, shared: Arena) -> dict[str, Tensor]:
+        """Where projections to q (N, NH·HS), k and v (N, NKV·HS) are to be written: all layers share it."""
+        return {part: shared[part] for part in "qkv"}
+
+    def split_parts(self, kept: Arena, shared: Arena) -> None:
+        """q, k and v of a layer, from projections of their own."""
+        for part in "qkv":  # merging heads backwards is taking them apart
+            arguments = self._of_tokens(shared[part]), kept[part].shape[1]
+            self.call("merge_heads_backward", *arguments, out=[kept[part]])
+
     def mix(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
         """z (N, C) of a layer, from its q, k and v; what `statistics` names is kept in these tensors."""
         heads = self.forward(kept, shared, statistics)
@@ -87,6 +97,12 @@ class Attention:
         """The gradient of the projection, in `qkv` (N, 3·C), and that of its bias (3·C)."""
         parts, out = (shared["dq"], shared["dk"], shared["dv"]), [self._of_tokens(shared["qkv"]), bias]
         self.call("split_heads_bias_backward", *parts, out=out, add=["db"] if add else [])
+
+    def join_parts(self, shared: Arena) -> list[Tensor]:
+        """The gradients of projections to q, k and v, in `q`, `k` and `v`."""
+        for part in "qkv":
+            self.call("merge_heads_forward", shared[f"d{part}"], out=[self._of_tokens(shared[part])])
+        return [shared[part] for part in "qkv"]
 
     def _of_tokens(self, x: Tensor) -> Tensor:
         """(N, M) as (B, T, M)."""

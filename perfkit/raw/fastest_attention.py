@@ -29,13 +29,14 @@ Times = dict[str, float]  # ns of forward and backward by name; what does not ru
 def fastest(plain: Attention, at_once: bool, like: Tensor) -> tuple[Attention | LibraryAttention, list[str]]:
     """The attention of a step, and what a report says of it: `plain`, or PyTorch's operator where one is faster.
 
-    The latter needs q, k and v in one projection (`at_once`). `like` has the step's precision and device.
+    `at_once`: q, k and v are one projection. `like` has the step's precision and device.
     """
-    if not plain.flash or not at_once:
+    if not plain.flash:
         return plain, []
-    times = measured(like.new_empty(plain.queries))
+    times = measured(like.new_empty(plain.queries), plain.kv_heads)
     operators = best(times)
-    return plain if operators is None else LibraryAttention(operators, plain.queries), [note(times)]
+    chosen = plain if operators is None else LibraryAttention(operators, plain.queries, plain.keys, at_once)
+    return chosen, [note(times)]
 
 
 def best(times: Times) -> Operators | None:
@@ -44,18 +45,19 @@ def best(times: Times) -> Operators | None:
     return next((one for one in library_attention.OPERATORS if one.name == name), None)
 
 
-def measured(q: Tensor) -> Times:
-    """Forward and backward in ns of each way on tensors like `q` (B, NH, T, HS); kept for this machine."""
+def measured(q: Tensor, kv_heads: int) -> Times:
+    """Forward and backward in ns of each way on tensors like `q` (B, NH, T, HS), with so many heads of keys and values;
+    kept for this machine."""
     operators = library_attention.OPERATORS
     facts = [torch.cuda.get_device_name(q.device), torch.__version__, torch.backends.cudnn.version()]
-    facts += [[one.name for one in operators], str(q.dtype), list(q.shape), "replayed"]
+    facts += [[one.name for one in operators], str(q.dtype), list(q.shape), kv_heads, "replayed"]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     path = cache_dir() / "attention" / f"{name}.json"
     with locked(path):
         try:
             found: Times = json.loads(path.read_text())["ns"]
         except (OSError, ValueError, KeyError):
-            found = _measure(q, operators)
+            found = _measure(q, kv_heads, operators)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"of": facts, "ns": found}))
     return found
@@ -69,11 +71,12 @@ def note(times: Times) -> str:
     return f"Attention of a layer, forward and backward, measured once on this machine: {found}. The fastest runs."
 
 
-def _measure(q: Tensor, operators: Sequence[Operators]) -> Times:
+def _measure(q: Tensor, kv_heads: int, operators: Sequence[Operators]) -> Times:
     scale = q.shape[-1] ** -0.5
-    q, k, v, dy = (torch.randn_like(q) for _ in range(4))
+    q, dy = (torch.randn_like(q) for _ in range(2))
+    k, v = (torch.randn_like(q[:, :kv_heads]) for _ in range(2))
     y, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
-    gradients = [torch.empty_like(q) for _ in range(3)]
+    gradients = [torch.empty_like(x) for x in (q, k, v)]
     forward = kernels.bind("flash_attention_forward", (q, k, v, scale), (y, lse))
     backward = kernels.bind("flash_attention_backward", (dy, q, k, v, y, lse, scale), gradients)
 

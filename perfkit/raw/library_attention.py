@@ -1,7 +1,8 @@
 """Causal attention of a step by hand by an operator of PyTorch's, which reads q, k and v where they were projected to.
 
-Legend: B batch, T time, NH heads, HS head size, C = NH·HS; N = B·T rows. Nothing is split into heads or merged: a head
-is a stride. Only the gradients of q, k and v come apart, and are joined like heads, of size C.
+Legend: B batch, T time, NH heads, NKV heads of keys and values, HS head size, C = NH·HS; N = B·T rows. Nothing is split
+into heads or merged: a head is a stride. Of a projection to all three, the gradients of q, k and v come apart, and are
+joined like heads, of size C.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from perfkit import kernels
 from perfkit.raw.arena import Arena
-from perfkit.raw.attention import Shapes
+from perfkit.raw.attention import Shapes, alike
 
 aten = torch.ops.aten
 
@@ -24,7 +25,7 @@ aten = torch.ops.aten
 class Operators:
     """forward(q, k, v, scale) → y and lse; backward(dy, q, k, v, y, lse, scale) → dq, dk, dv.
 
-    All (B, NH, T, HS) with any strides, and lse (B, NH, T) in fp32.
+    All (B, NH, T, HS), k and v of NKV heads, with any strides, and lse (B, NH, T) in fp32.
     """
 
     name: str
@@ -72,28 +73,31 @@ OPERATORS = (
 
 
 class LibraryAttention:
-    """From the projection (N, 3·C), which is kept as it is, to z (N, C) in a layer's arena, and back."""
+    """From projections, which are kept as they are, to z (N, C) in a layer's arena, and back.
+
+    With `at_once` q, k and v are one projection (N, 3·C), else (N, NH·HS) and twice (N, NKV·HS).
+    """
 
     flash = True
 
-    def __init__(self, operators: Operators, queries: Sequence[int]) -> None:
-        """`queries`: B, NH, T and HS."""
-        batch, heads, time, size = queries
-        self.heads, self.kv_heads = heads, heads
-        self.scale = 1.0 / math.sqrt(size)
-        self._operators = operators
-        self._sizes = batch, time, heads, size
+    def __init__(self, operators: Operators, queries: Sequence[int], keys: Sequence[int], at_once: bool) -> None:
+        """`queries`: B, NH, T and HS; `keys`: B, NKV, T and HS."""
+        self.batch, self.heads, self.time, self.size = queries
+        self.kv_heads = keys[1]
+        self.scale = 1.0 / math.sqrt(self.size)
+        self._operators, self._at_once = operators, at_once
         self._gradients: Sequence[Tensor] = ()
 
     def kept(self) -> Shapes:
         """What the backward needs of each layer beside z."""
-        batch, time, heads, size = self._sizes
-        return {"qkv": (batch * time, 3 * heads * size)}
+        rows = self.batch * self.time
+        if self._at_once:
+            return {"qkv": (rows, 3 * self.heads * self.size)}
+        return {"q": (rows, self.heads * self.size)} | alike(("k", "v"), rows, self.kv_heads * self.size)
 
     def statistics(self) -> Shapes:
         """What the backward needs of each layer, in fp32."""
-        batch, time, heads, _ = self._sizes
-        return {"lse": (batch, heads, time)}
+        return {"lse": (self.batch, self.heads, self.time)}
 
     def scratch(self, training: bool) -> Shapes:
         """What all layers share: nothing."""
@@ -103,35 +107,49 @@ class LibraryAttention:
         """Where the projection (N, 3·C) is to be written."""
         return kept["qkv"]
 
+    def projections(self, kept: Arena, shared: Arena) -> dict[str, Tensor]:
+        """Where the projections to q, k and v are to be written."""
+        return {part: kept[part] for part in "qkv"}
+
     def split(self, kept: Arena, shared: Arena) -> None:
         """Nothing: the operator reads the projection itself."""
 
+    def split_parts(self, kept: Arena, shared: Arena) -> None:
+        """Nothing either."""
+
     def mix(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
-        """z of a layer, from its projection."""
+        """z of a layer, from what was projected."""
         y, lse = self._operators.forward(*self._parts(kept), self.scale)
         self._in_heads(kept["z"]).copy_(y)
         statistics[0].copy_(lse)
 
     def mix_backward(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
-        """From the gradient of z in `narrow` those of q, k and v, which `join` puts together."""
+        """From the gradient of z in `narrow` those of q, k and v, which `join` or `join_parts` gives."""
         dy, y = self._in_heads(shared["narrow"]), self._in_heads(kept["z"])
         self._gradients = self._operators.backward(dy, *self._parts(kept), y, statistics[0], self.scale)
 
     def join(self, shared: Arena, bias: Tensor, add: bool) -> None:
         """The gradient of the projection, in `qkv` (N, 3·C), and that of its bias (3·C)."""
-        batch, time, heads, size = self._sizes
-        parts = [d.transpose(1, 2).reshape(batch, 1, time, heads * size) for d in self._gradients]
-        out = [shared["qkv"].view(batch, time, -1), bias]
+        parts = [d.reshape(self.batch, 1, self.time, -1) for d in self._of_tokens()]
+        out = [shared["qkv"].view(self.batch, self.time, -1), bias]
         # Bound for this call alone: the operator's results lie somewhere else each time.
         kernels.bind("split_heads_bias_backward", parts, out, ["db"] if add else [])()
-        self._gradients = ()
+
+    def join_parts(self, shared: Arena) -> list[Tensor]:
+        """The gradients of q, k and v: (N, NH·HS) and twice (N, NKV·HS)."""
+        return [d.reshape(self.batch * self.time, -1) for d in self._of_tokens()]
+
+    def _of_tokens(self) -> list[Tensor]:
+        """The gradients (B, T, heads, HS), once."""
+        found, self._gradients = [d.transpose(1, 2) for d in self._gradients], ()
+        return found
 
     def _parts(self, kept: Arena) -> tuple[Tensor, ...]:
-        """q, k and v (B, NH, T, HS) of a projection."""
-        batch, time, heads, size = self._sizes
-        return kept["qkv"].view(batch, time, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
+        """q (B, NH, T, HS), k and v (B, NKV, T, HS)."""
+        if not self._at_once:
+            return tuple(self._in_heads(kept[part]) for part in "qkv")
+        return kept["qkv"].view(self.batch, self.time, 3, self.heads, self.size).permute(2, 0, 3, 1, 4).unbind()
 
     def _in_heads(self, x: Tensor) -> Tensor:
-        """(N, C) as (B, NH, T, HS)."""
-        batch, time, heads, size = self._sizes
-        return x.view(batch, time, heads, size).transpose(1, 2)
+        """(N, heads·HS) as (B, heads, T, HS)."""
+        return x.view(self.batch, self.time, -1, self.size).transpose(1, 2)

@@ -23,7 +23,7 @@ from tests.backends.by_hand import far, pair, settings
 @pytest.fixture
 def flash_everywhere(monkeypatch):
     monkeypatch.setattr(language, "FLASH_DEVICES", ("cpu", "cuda"))
-    monkeypatch.setattr(fastest_attention, "measured", lambda q: {fastest_attention.OWN: 1e5})
+    monkeypatch.setattr(fastest_attention, "measured", lambda *_: {fastest_attention.OWN: 1e5})
 
 
 MODELS = [("gpt2", {}), ("llama", {}), ("llama", {"head": "tied", "kv_heads": 1}), ("llama", {"logits": "inside"})]

@@ -16,19 +16,24 @@ MEASURED = fastest_attention.measured
 
 @pytest.fixture
 def library_everywhere(monkeypatch):
-    """PyTorch's operator for CPUs in the place of cuDNN's."""
+    """PyTorch's operator for CPUs in the place of cuDNN's, and like that one for fewer heads of keys."""
     monkeypatch.setattr(language, "FLASH_DEVICES", ("cpu", "cuda"))
 
+    def repeated(q, *of_keys):
+        return [x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in of_keys]
+
     def forward(q, k, v, scale):
+        k, v = repeated(q, k, v)
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True, scale=scale)
 
     def backward(dy, q, k, v, y, lse, scale):
         own = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        return own(dy, q, k, v, y, lse, 0.0, True, scale=scale)
+        dq, *of_keys = own(dy, q, *repeated(q, k, v), y, lse, 0.0, True, scale=scale)
+        return dq, *(d.unflatten(1, (k.shape[1], -1)).sum(2) for d in of_keys)
 
     operators = library_attention.Operators("the CPU's", forward, backward)
     monkeypatch.setattr(library_attention, "OPERATORS", (operators,))
-    monkeypatch.setattr(fastest_attention, "measured", lambda q: {fastest_attention.OWN: 2e5, operators.name: 1e5})
+    monkeypatch.setattr(fastest_attention, "measured", lambda *_: {fastest_attention.OWN: 2e5, operators.name: 1e5})
 
 
 @pytest.mark.parametrize("time", [8, 9])
@@ -51,12 +56,13 @@ def test_queries_in_blocks(gpt2, monkeypatch, time):
 
 @pytest.mark.usefixtures("library_everywhere")
 @pytest.mark.parametrize("recompute", [False, True])
-def test_pytorchs_attention_where_it_is_the_fastest(gpt2, recompute):
-    given = settings(gpt2, variant="sdpa", grad_accumulation=2, recompute=recompute)
-    by_hand, eager = pair(gpt2, given)
+def test_pytorchs_attention_where_it_is_the_fastest(workload, recompute):
+    """GPT-2 projects to q, k and v at once; Llama by products of their own, with fewer heads of keys."""
+    given = settings(workload, variant="sdpa", grad_accumulation=2, recompute=recompute)
+    by_hand, eager = pair(workload, given)
     assert isinstance(by_hand.step.attention, library_attention.LibraryAttention)
     for step in range(2):
-        data = [gpt2.batch(given, 2 * step + i) for i in range(2)]
+        data = [workload.batch(given, 2 * step + i) for i in range(2)]
         outputs, loss = by_hand.train_step(data)
         expected, expected_loss = eager.train_step(data)
         assert far(outputs, expected) < 1e-4
@@ -141,16 +147,19 @@ def measurements(monkeypatch, tmp_path):
 
 def test_attention_is_measured_once_for_a_shape(measurements, library_everywhere):
     q = torch.empty(1, 2, 9, 16)
-    assert MEASURED(q) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
-    assert MEASURED(q) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
-    assert MEASURED(torch.empty(1, 2, 8, 16))["the CPU's"] == 97.0
+    assert MEASURED(q, 2) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
+    assert MEASURED(q, 2) == {fastest_attention.OWN: 100.0, "the CPU's": 99.0}
+    assert MEASURED(torch.empty(1, 2, 8, 16), 2)["the CPU's"] == 97.0
     for path in (measurements / "attention").iterdir():
         path.write_text("{")
-    assert MEASURED(q)["the CPU's"] == 95.0
+    assert MEASURED(q, 2)["the CPU's"] == 95.0
 
 
+@pytest.mark.parametrize("kv_heads", [4, 2])
 @pytest.mark.parametrize("fault", ["wrong", "refused"])
-def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(measurements, library_everywhere, monkeypatch, fault):
+def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(
+    measurements, library_everywhere, monkeypatch, fault, kv_heads
+):
     (right,) = library_attention.OPERATORS
 
     def forward(q, k, v, scale):
@@ -161,7 +170,7 @@ def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(measurements, li
 
     wrong = library_attention.Operators("cuDNN", forward, right.backward)
     monkeypatch.setattr(library_attention, "OPERATORS", (wrong, right))
-    times = MEASURED(torch.empty(1, 2, 9, 16))
+    times = MEASURED(torch.empty(1, 4, 9, 16), kv_heads)
     assert list(times) == [fastest_attention.OWN, right.name]
     assert "; cuDNN gives no right result here." in fastest_attention.note(times)
 
@@ -181,7 +190,7 @@ def test_thunder_llmc_takes_the_fastest_attention(gpt2, library_everywhere, monk
     (library,) = library_attention.OPERATORS
     for times in ({fastest_attention.OWN: 2e5, library.name: 1e5}, {fastest_attention.OWN: 1e5, library.name: 2e5}):
         monkeypatch.setattr(claimed, "_measured", {})
-        monkeypatch.setattr(fastest_attention, "measured", lambda q, times=times: times)
+        monkeypatch.setattr(fastest_attention, "measured", lambda *_, times=times: times)
         given = settings(gpt2, variant="sdpa")
         eager, program = (get(name).prepare(gpt2, gpt2.build(given), given) for name in ("eager", "thunder-llmc"))
         for step in range(2):

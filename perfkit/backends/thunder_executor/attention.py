@@ -88,7 +88,8 @@ def _settled(q: Any, scale: float | None) -> tuple[float, str]:
     key = tuple(q.shape), q.dtype, q.device
     if key not in _measured:
         dtype, device = dtypes.to_torch_dtype(q.dtype), devices.to_torch_device(q.device)
-        _measured[key] = fastest_attention.measured(torch.empty(tuple(q.shape), dtype=dtype, device=device))
+        like_q = torch.empty(tuple(q.shape), dtype=dtype, device=device)
+        _measured[key] = fastest_attention.measured(like_q, q.shape[1])
     best = fastest_attention.best(_measured[key])
     return 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale, best.name if best else fastest_attention.OWN
 
