@@ -23,6 +23,11 @@ class Marks:
         self.calls_are_forward = False  # each call of a model is marked as a forward pass of its own
         self._tail = contextlib.ExitStack()
 
+    @property
+    def trains(self) -> bool:
+        """Whether the step, or the one before it, had a backward pass."""
+        return self.usual + self._backwards > 0
+
     def module(self, module: Any, outermost: bool = False) -> contextlib.AbstractContextManager[None]:
         """The range of a call of `module`; the model itself has none."""
         path = self._path_of(module)

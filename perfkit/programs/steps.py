@@ -6,8 +6,8 @@ turns make one step, and the key that comes least often closes it.
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 OPTIMIZER, CALL, REPLAY, MARK = "optimizer", "call", "replay", "mark"
 WORDS = {
@@ -17,9 +17,26 @@ WORDS = {
     MARK: "a step is what the program marked as one",
     "": "the whole program counts as one step",
 }
-_WINDOW = 512  # signals that are remembered: a key of which none is among them has gone out of use
+# A key that stays away for _AWAY times what lies between its signals, and _PATTERN signals more, takes no turns any
+# more; of one that came once, its number is taken for that, up to _ONCE.
+_AWAY, _PATTERN, _ONCE = 3, 8, 128
 _ALONE = 4  # replays without a call or an optimizer step between them: from here on they are the steps
 _PATIENCE = 200  # calls of modules without any step of the optimizers that exist: from here on calls are the steps
+
+
+@dataclass
+class _Turn:
+    """How often a key came, and as which signal for the first and the last time."""
+
+    count: int
+    first: int
+    last: int
+
+    def stays(self, now: int) -> bool:
+        """Whether the key takes turns still: it has not stayed away for several times what lies between two of its
+        signals."""
+        between = (self.last - self.first) / (self.count - 1) if self.count > 1 else min(self.first, _ONCE)
+        return now - self.last <= _AWAY * between + _PATTERN
 
 
 class Turns:
@@ -27,28 +44,40 @@ class Turns:
 
     def __init__(self, last: bool) -> None:
         self._last = last
-        self._seen: deque[Hashable] = deque(maxlen=_WINDOW)
+        self._turns: dict[Hashable, _Turn] = {}  # in the order of the first appearance
+        self._now = 0
         self._fixed: Hashable = None
 
     def __call__(self, key: Hashable) -> bool:
         """Whether this signal is a boundary."""
-        self._seen.append(key)
+        self._now += 1
+        turn = self._turns.setdefault(key, _Turn(0, self._now, self._now))
+        turn.count += 1
+        turn.last = self._now
+        self._leave()
         return key == (self._fixed if self._fixed is not None else self._anchor())
 
+    def _leave(self) -> None:
+        """Forget the keys that take no turns any more, and count the others anew."""
+        staying = {key: turn for key, turn in self._turns.items() if turn.stays(self._now)}
+        if len(staying) < len(self._turns):
+            self._turns = {key: _Turn(1, turn.last, turn.last) for key, turn in staying.items()}
+
     def _anchor(self) -> Hashable:
-        counts = Counter(self._seen)  # in the order of the first appearance
-        least = min(counts.values())
-        rare = [key for key, count in counts.items() if count == least]
-        return rare[-1 if self._last else 0]
+        least = min(turn.count for turn in self._turns.values())
+        if self._last:
+            return [key for key, turn in self._turns.items() if turn.count == least][-1]
+        # What opens a step comes once more than what follows it, until that came as well.
+        return next(key for key, turn in self._turns.items() if turn.count <= least + 1)
 
     def fix(self) -> None:
         """From now on the key that closes steps stays the same."""
-        self._fixed = self._anchor() if self._seen else None
+        self._fixed = self._anchor() if self._turns else None
 
     @property
     def keys(self) -> int:
         """How many different keys take turns."""
-        return len(set(self._seen))
+        return len(self._turns)
 
 
 class StepFinder:

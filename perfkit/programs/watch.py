@@ -67,7 +67,9 @@ class Watcher:
             self.models.add(module)
             if self.recorder.state != RECORDING:
                 self._conditions = facts.conditions((args, kwargs))
-            self._signal(CALL, id(module))
+            # A criterion may be made anew for each call.
+            key: Any = type(module) if next(module.parameters(), None) is None else id(module)
+            self._signal(CALL, key)
 
         self._guarded(act)
 
@@ -164,7 +166,8 @@ class Watcher:
         result.steps_are = self.steps.words(self.recorder.order.whole)
         models = self.models.found()
         result.layers = names.layers(models, names.paths(models))
-        training = self.steps.kind == OPTIMIZER or (self.steps.kind == REPLAY and facts.trains())
+        # A step may change the parameters itself, without an optimizer.
+        training = self.steps.kind == OPTIMIZER or self.marks.trains or (self.steps.kind == REPLAY and facts.trains())
         facts.add(result, models, self._conditions, training)
         if result.recorded:
             result.compiled = self._compilation.content()

@@ -31,6 +31,23 @@ def test_a_step_of_several_modules_begins_with_the_first():
     assert [i for i in found if i > 3] == [4, 8] and "2 outermost modules" in finder.words()
 
 
+@pytest.mark.parametrize("rounds", [20, 400])
+def test_a_model_and_its_criterion_make_one_step(rounds):
+    """Of a training without an optimizer no boundary was found, for the criterion had come less often at each call of
+    the model; and beyond 512 signals every optimizer of several closed a step."""
+    signals = [(CALL, "model"), (CALL, "criterion")] * rounds
+    assert boundaries(StepFinder(), signals) == list(range(0, 2 * rounds, 2))
+    finder = StepFinder()
+    assert boundaries(finder, [(OPTIMIZER, "D"), (OPTIMIZER, "G")] * rounds)[1:] == list(range(1, 2 * rounds, 2))
+    assert finder.words() == "a step is one round of the 2 optimizers"
+
+
+def test_a_module_that_was_called_once_in_the_beginning_makes_no_steps():
+    finder = StepFinder()
+    found = boundaries(finder, [(CALL, "transform"), *[(CALL, "model"), (CALL, "criterion")] * 20])
+    assert found[-10:] == list(range(21, 41, 2)) and "2 outermost modules" in finder.words()
+
+
 def test_replays_alone_become_the_steps_although_an_optimizer_stepped_before():
     finder = StepFinder()
     boundaries(finder, [(CALL, "model"), (OPTIMIZER, "adam")] * 3)

@@ -37,6 +37,37 @@ def test_a_program_without_steps_is_recorded_whole(tmp_path, monkeypatch):
     assert {("forward", "0"), ("backward", "0")} <= set(zip(rows["pass"], rows["module"], strict=True))
 
 
+BY_HAND = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+for _ in range(10):
+    model.zero_grad()
+    loss = torch.nn.MSELoss()(model(torch.randn(4, 8)), torch.zeros(4, 8))
+    loss.backward()
+    for p in model.parameters():
+        p.data.add_(p.grad, alpha=-0.1)
+print(loss.item())
+"""
+
+
+def test_a_program_that_changes_its_parameters_itself_is_recorded_by_steps(tmp_path, monkeypatch):
+    """pytorch/examples' word_language_model: the model and its criterion took turns, and no boundary was found before
+    the evaluation, which was shown as inference."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    words = [sys.executable, "-c", BY_HAND]
+    found, without = capture(words, tmp_path, Order(warmup=3, steps=2)), alone(words)
+    assert (found.code, found.stdout) == (0, without.stdout)
+    (_, result) = found.recorded[0]
+    assert result.steps_are == "a step is one round of the 2 outermost modules"
+    assert result.training and result.found == 6 and len(result.step_ns) == 2
+    rows = found.table().frame
+    rows = rows[rows["step"] == 0]
+    changes = rows[(rows["pass"] == "optimizer") & (rows["name"] == "aten::add_")]
+    assert len(changes) == 2 and {"forward", "backward"} <= set(rows["pass"])
+
+
 def test_the_profiler_does_not_warn_of_cycles_that_there_are_not(recwarn):
     profiler = recording(False, False)
     with profiler:
