@@ -203,7 +203,7 @@ def _ceilings(device: str, folder: Path, progress: Progress) -> tuple[str, list[
 
 
 def _settings(result: Result, command: Sequence[str]) -> Settings:
-    dtype = "tf32" if result.tf32 and result.dtype == "fp32" and result.device != "cpu" else result.dtype
+    dtype = "tf32" if result.tf32 and result.dtype == "fp32" else result.dtype
     return Settings(
         workload=title_of(command),
         preset="",

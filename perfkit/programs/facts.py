@@ -52,7 +52,8 @@ def add(result: Result, models: Sequence[torch.nn.Module], last: Conditions, tra
     parameters = list({id(p): p for model in models for p in model.parameters()}.values())
     result.parameters = sum(p.numel() for p in parameters)
     result.dtype = _precision(parameters, last)
-    result.tf32 = torch.get_float32_matmul_precision() != "highest"
+    # A program may allow TF32 wherever it runs: processors compute in fp32 all the same.
+    result.tf32 = result.device != "cpu" and torch.get_float32_matmul_precision() != "highest"
     result.training = training
     result.batch_size = last.batch
     result.model = ", ".join(type(model).__name__ for model in models[:3] if next(model.parameters(), None) is not None)
