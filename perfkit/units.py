@@ -77,6 +77,11 @@ def scale_for(values: Iterable[float | None], unit: str) -> Scale:
     return Scale(factor, suffix, 0 if factor == 1.0 and unit in ("ns", "B", "iB", "") and top >= 10 else digits)
 
 
+def many(count: int, what: str) -> str:
+    """How many there are: `many(124_400_000, "parameter")` is `124.4 M parameters`, that of 1 is `1 parameter`."""
+    return f"{text(float(count), '' if count >= 1000 else 'count')} {what}{'' if count == 1 else 's'}"
+
+
 def text(value: float | None, unit: str) -> str:
     """One value, scaled on its own, with its unit: `text(1.5e6, "ns")` is `1.50 ms`."""
     return scale_for([value], unit).text(value)

@@ -13,9 +13,11 @@ NAME = 70  # and of a kernel's name
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage with two digits; a dash for an unknown one."""
+    """A share as a percentage with two digits; a dash for an unknown one, and no 0 for what is only small."""
     if share is None:
         return units.ABSENT
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
     return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
 
 

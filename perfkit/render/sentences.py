@@ -25,7 +25,7 @@ def settings(report: Report) -> str:
     if s is None or w is None:
         return clean(report.source)
     if w.program:
-        return clean(f"{w.program} · {w.steps_are} · {units.text(float(w.parameters), '')} parameters", SENTENCE)
+        return clean(f"{w.program} · {w.steps_are} · {units.many(w.parameters, 'parameter')}", SENTENCE)
     batch = f"batch {s.batch_size}" + (
         f" × {s.sequence_length} {w.sample_name}" if s.sequence_length else f" {w.sample_name}"
     )
@@ -38,7 +38,7 @@ def settings(report: Report) -> str:
         parts.append(f"{who}, {report.world.parallel} over {report.world.backend}")
     parts.append(f"{s.allocator} allocator" if s.device == "cpu" else "")
     parts.append("" if s.cuda_graphs == "default" else f"CUDA graphs: {s.cuda_graphs}")
-    parts.append(f"{units.text(float(w.parameters), '')} parameters")
+    parts.append(units.many(w.parameters, "parameter"))
     return clean(" · ".join(p for p in parts if p), SENTENCE)
 
 

@@ -33,7 +33,7 @@ def page(report: ScaleReport) -> Page:
             f"{report.backend}, {report.dtype}",
             clean(report.device),
             f"step of one rank {units.text(report.step_ns, 'ns')}",
-            f"{units.text(float(report.parameters), '')} parameters",
+            units.many(report.parameters, "parameter"),
         ],
         verdict=list(_verdict(report)),
         sections=sections,
