@@ -31,8 +31,8 @@ def _late(one: Straggler) -> str:
 
 
 def _communication(part: Part, report: RanksReport) -> str:
-    own = part.exposed_ns + part.overlapped_ns
     return (
         f"Rank {part.rank} waits most: {text(part.waiting_ns, 'ns')} of its step of {text(part.step_ns, 'ns')}. "
-        f"Transfer itself takes {text(own, 'ns')} there, of which nothing covers {text(part.exposed_ns, 'ns')}."
+        f"Transfer itself takes {text(part.transfer_ns, 'ns')} there, of which nothing covers "
+        f"{text(part.exposed_ns, 'ns')}."
     )

@@ -79,11 +79,6 @@ class Member:
         """Whether its kernels ran on a GPU."""
         return "gpus" in self.facts
 
-    @property
-    def is_copy(self) -> np.ndarray:
-        """Whether each row is a copy."""
-        return (self.frame["kind"] == "memcpy").to_numpy(bool, na_value=False)
-
 
 def of_table(table: KernelTable) -> Member:
     """The member that a trace's kernel table makes. Raises `InputError` for a table without a rank or a GPU."""

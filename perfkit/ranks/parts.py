@@ -37,16 +37,18 @@ def divide(member: Member, column: int, matched: Matched, waiting: Waiting) -> d
     communication = Union(start[talks], end[talks])
     transfer = Union((start + wait)[talks], end[talks])
     computing = Union(start[compute], end[compute])
-    copies = Union(start[member.is_copy & inside], end[member.is_copy & inside])
-    covered = transfer.inside(computing)
+    exposed = transfer.length - transfer.inside(computing)
+    overlapped = communication.inside(computing)
+    busy = Union(start[inside], end[inside])
     steps = max(member.steps, 1)
     return {
         "compute_ns": computing.length / steps,
-        "copy_ns": (copies.length - copies.inside(computing)) / steps,
-        "waiting_ns": (communication.length - transfer.length) / steps,
-        "exposed_ns": (transfer.length - covered) / steps,
-        "overlapped_ns": covered / steps,
-        "overlap": communication.inside(computing) / communication.length if communication.length else None,
+        "waiting_ns": (communication.length - overlapped - exposed) / steps,
+        "exposed_ns": exposed / steps,
+        "copy_ns": (busy.length - computing.length - communication.length + overlapped) / steps,
+        "overlapped_ns": overlapped / steps,
+        "transfer_ns": transfer.length / steps,
+        "overlap": overlapped / communication.length if communication.length else None,
         "overlap_hta": hta_overlap(member),
         "step_ns": float(np.mean(member.step_ns)),
         "idle_ns": float(np.mean([one["idle_ns"] for one in member.facts["per_step"]])),

@@ -30,20 +30,23 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The step of one rank, the mean over its steps: unions of intervals.
 
-    `waiting_ns` + `exposed_ns` + `overlapped_ns` is all of its communication: waiting for other ranks, transfer that
-    nothing covers, transfer beside computation. `overlap` is the share of communication that computation covers,
-    waiting included; `overlap_hta` is HolisticTraceAnalysis' figure of it, with its rounding.
+    `compute_ns` + `waiting_ns` + `exposed_ns` + `copy_ns` + `idle_ns` is the step: computation, waiting for other
+    ranks and transfer that no computation covers, copies and fills beside neither, nothing. `waiting_ns` +
+    `exposed_ns` + `overlapped_ns` is all of its communication, and `transfer_ns` all of it but the waiting. `overlap`
+    is the share of communication that computation covers; `overlap_hta` is HolisticTraceAnalysis' figure of it, with
+    its rounding.
     """
 
     rank: int
     device: str
     step_ns: float
     compute_ns: float
-    copy_ns: float
     waiting_ns: float
     exposed_ns: float
-    overlapped_ns: float
+    copy_ns: float
     idle_ns: float
+    overlapped_ns: float
+    transfer_ns: float
     overlap: float | None
     overlap_hta: float | None
     idle: dict[str, float]

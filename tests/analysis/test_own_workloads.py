@@ -70,13 +70,14 @@ def test_what_is_found_is_reviewed(case: str, tmp_path: Path) -> None:
 
 
 def test_the_index_of_large_tables_stands_first_in_its_two_parts(run_cli, tmp_path: Path) -> None:
-    """With tables of 20,000 rows the lookup takes forty times as long as all else, however busy the machine is."""
+    """With tables of 20,000 rows, before anything that does not depend on the machine and on who else uses it."""
     command = ["run", "dlrm", "--preset", "small", "--variant", "index-hash-list", "--dim", "largest=20000"]
     light = ["--dim", "interaction=cat", "--batch-size", "32", "--inference", "--steps", "2", "--warmup", "0"]
     done = run_cli([*command, *light, "--out", tmp_path / "run", "--json"])
     assert done.rc == 0, done.stderr
     [eager] = json.loads(done.stdout)["backends"]
-    found = [f for f in eager["findings"] if f["name"] != "idle-threads"]  # as many threads as the tests are given
+    machine = ANYWHERE | {"idle-threads"}  # as many threads as the tests are given
+    found = [f for f in eager["findings"] if f["name"] not in machine]
     assert sorted(f["name"] for f in found[:2]) == sorted(INDEX)
     assert all(f["share"] > 0.05 for f in found[:2])
     assert "index" in {group["key"] for group in eager["passes"]}

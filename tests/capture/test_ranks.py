@@ -127,7 +127,7 @@ def test_ranks_on_cpus_are_judged_together(folder, run_cli):
     (reduced,) = (one for one in found["collectives"] if one["count"] == 1 and one["operation"] == "all_reduce")
     assert reduced["message_bytes"] == 4 * read_manifest(folder).workload.parameters
     for part in found["parts"]:
-        told = part["compute_ns"] + part["waiting_ns"] + part["exposed_ns"] + part["idle_ns"]
+        told = part["compute_ns"] + part["waiting_ns"] + part["exposed_ns"] + part["copy_ns"] + part["idle_ns"]
         assert part["compute_ns"] > 0 and told == pytest.approx(part["step_ns"], rel=0.01)
     assert f"perfkit report {folder / 'eager'}" in run_cli(["report", folder]).stdout
 

@@ -29,7 +29,7 @@ def job(
     kernels: list[Kernel], step_us: float, ranks: int = 2, steps: int = 4, gpu: str = "NVIDIA H200"
 ) -> list[Member]:
     """Ranks that all do the same in every step; kernels are given in the order of their launch."""
-    return [_member(rank, ranks, kernels, step_us * 1e3, steps, gpu) for rank in range(ranks)]
+    return [member(rank, ranks, kernels, step_us * 1e3, steps, gpu) for rank in range(ranks)]
 
 
 def _kernel(name: str, family: str, stream: int, start: float, us: float, shapes: str) -> Kernel:
@@ -38,7 +38,7 @@ def _kernel(name: str, family: str, stream: int, start: float, us: float, shapes
             "message_bytes": np.nan, "algorithm": None, "protocol": None}  # fmt: skip
 
 
-def _member(rank: int, world: int, kernels: list[Kernel], step_ns: float, steps: int, gpu: str) -> Member:
+def member(rank: int, world: int, kernels: list[Kernel], step_ns: float, steps: int, gpu: str) -> Member:
     group = f"default_pg {list(range(world))}"
     rows = [
         one | {"step": step, "start_ns": one["start_ns"] + step * step_ns, "device": f"cuda:{rank}",

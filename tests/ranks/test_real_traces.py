@@ -68,6 +68,8 @@ def test_rank_0_is_late_because_of_its_host(pairs, kind):
     for part, member in zip(report.parts, pairs[kind], strict=True):
         talks = parts.Union(member.start[member.is_collective], member.end[member.is_collective])
         assert 3 * (part.waiting_ns + part.exposed_ns + part.overlapped_ns) == pytest.approx(talks.length, abs=2)
+        step = part.compute_ns + part.waiting_ns + part.exposed_ns + part.copy_ns + part.idle_ns
+        assert step == pytest.approx(part.step_ns, abs=2)
 
 
 def test_the_bandwidth_of_the_large_all_reduce_is_that_of_a_sweep(pairs):
@@ -173,7 +175,7 @@ def test_report_reads_a_folder_of_ranks_and_says_which_cannot_be_read(run_cli, f
     page = (tmp_path / "out" / "report-ranks.html").read_text()
     assert "Ranks: where a step goes" in page
     kept = json.loads((tmp_path / "out" / "report-ranks.json").read_text())
-    assert kept["parts"][1]["waiting_ns"] > 20e6 and kept["stragglers"][0]["rank"] == 0
+    assert kept["parts"][1]["waiting_ns"] > 15e6 and kept["stragglers"][0]["rank"] == 0
 
 
 def test_what_a_profiler_delays_is_no_straggler():

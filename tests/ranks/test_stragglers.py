@@ -89,7 +89,7 @@ def test_the_parts_of_a_rank_add_up():
         talks = member.is_collective
         together = part.waiting_ns + part.exposed_ns + part.overlapped_ns
         assert together * member.steps == pytest.approx(float(member.frame["duration_ns"][talks].sum()))
-        parts = part.compute_ns + part.copy_ns + together + part.idle_ns
+        parts = part.compute_ns + part.waiting_ns + part.exposed_ns + part.copy_ns + part.idle_ns
         assert parts == pytest.approx(part.step_ns, rel=1e-6)
     assert report.parts[1].waiting_ns < 0.01 * report.parts[0].waiting_ns
 

@@ -19,18 +19,19 @@ def _exposed(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
     if not len(case.matched) or part.exposed_ns <= 0:
         return
     column = next(i for i, member in enumerate(case.members) if member.rank == part.rank)
-    free = max(part.compute_ns - part.overlapped_ns, 0.0)
+    covered = part.transfer_ns - part.exposed_ns
+    free = max(part.compute_ns - covered, 0.0)
     kinds: dict[tuple[str, float], list[int]] = {}
     for k, key in enumerate(zip(case.matched.operation, case.matched.message_bytes.tolist(), strict=True)):
         kinds.setdefault((key[0], -1.0 if key[1] != key[1] else key[1]), []).append(k)
     each = {key: float(np.nansum(case.exposed[calls, column])) / case.steps for key, calls in kinds.items()}
     largest = sorted((key for key in each if each[key] > 0), key=lambda key: -each[key])[:_NAMED]
-    transfer = part.exposed_ns + part.overlapped_ns
     yield rule.finding(
         case,
         f"Transfer of {text(part.exposed_ns, 'ns')} a step is exposed on rank {part.rank}",
-        f"Of {text(transfer, 'ns')} of transfer computation covers {percent(part.overlapped_ns / transfer)}. Exposed "
-        f"are {listed([_called(key, each[key]) for key in largest])}. {text(free, 'ns')} of computation is left.",
+        f"Of {text(part.transfer_ns, 'ns')} of transfer computation covers {percent(covered / part.transfer_ns)}. "
+        f"Exposed are {listed([_called(key, each[key]) for key in largest])}. "
+        f"{text(free, 'ns')} of computation is left.",
         part.exposed_ns,
         min(part.exposed_ns, free),
         ranks=[part.rank],

@@ -75,9 +75,9 @@ def _ranks(report: RanksReport) -> Table:
         figures("computation", [p.compute_ns for p in rows], "ns"),
         figures("waiting", [p.waiting_ns for p in rows], "ns", waits),
         figures("exposed", [p.exposed_ns for p in rows], "ns"),
-        figures("overlapped", [p.overlapped_ns for p in rows], "ns"),
         figures("copies", [p.copy_ns for p in rows], "ns", priority=1),
         figures("idle", [p.idle_ns for p in rows], "ns"),
+        figures("overlapped", [p.overlapped_ns for p in rows], "ns"),
         figures(
             "late", [max(p.late_ns.value, 0.0) for p in rows], "ns", ["bad" if p.rank in late else "" for p in rows]
         ),
@@ -88,8 +88,9 @@ def _ranks(report: RanksReport) -> Table:
 
 def _footnotes(report: RanksReport) -> list[str]:
     return [
-        "Means over the steps, unions of intervals. Waiting, exposed and overlapped are all of a rank's communication: "
-        "waiting for other ranks, transfer that no computation covers, transfer that it covers.",
+        "Means over the steps, unions of intervals. A step is computation, waiting for other ranks and exposed "
+        "transfer (what computation does not cover), copies beside neither, and idle time; overlapped is communication "
+        "that computation covers, waiting included.",
         "late: how much later than the median rank it arrives at the collectives of a step, beyond what the others do "
         "(median over the steps in which it is late, else over all).",
     ]
@@ -214,7 +215,7 @@ def _clocks(report: RanksReport) -> Table:
 
 def summary_rows(parts: list[Part]) -> Iterator[str]:
     """A line a rank, as CSV: what a spreadsheet takes."""
-    names = ("step_ns", "compute_ns", "copy_ns", "waiting_ns", "exposed_ns", "overlapped_ns", "idle_ns")
+    names = ("step_ns", "compute_ns", "waiting_ns", "exposed_ns", "copy_ns", "idle_ns", "overlapped_ns", "transfer_ns")
     yield ",".join(["rank", "device", *names, "late_ns", "late_steps", "steps"])
     for part in parts:
         values = [f"{getattr(part, name):.0f}" for name in names]

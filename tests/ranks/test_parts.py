@@ -1,0 +1,30 @@
+"""What a rank's step is divided into, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfkit.ranks.analyse import analyse
+from tests.ranks.streams import compute, member, talk
+
+STEP_US = 100.0
+FAULTS = {
+    # the last kernels: waiting, exposed, copies, idle, overlapped (µs) of the rank that waits from 10 to 60, and is
+    # done at 70
+    "waits beside computation": ([compute(0, 40)], (20, 10, 0, 30, 30)),
+    "waits alone": ([compute(0, 10)], (50, 10, 0, 30, 0)),
+    "computes over its end": ([compute(0, 10), compute(50, 40)], (40, 0, 0, 10, 20)),
+    "copies beside it": ([compute(0, 40), compute(65, 15, kind="memcpy")], (20, 10, 10, 20, 30)),
+    "fills": ([compute(0, 10), compute(80, 5, kind="memset")], (50, 10, 5, 25, 0)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_waiting_that_computation_covers_is_not_counted_twice(name: str) -> None:
+    kernels, expected = FAULTS[name]
+    ranks = [[compute(0, 60), talk(60, 10)], [*kernels, talk(10, 60)]]
+    early = analyse([member(i, 2, ours, STEP_US * 1e3, 4, "NVIDIA H200") for i, ours in enumerate(ranks)]).parts[1]
+    told = (early.waiting_ns, early.exposed_ns, early.copy_ns, early.overlapped_ns)
+    waiting, exposed, copies, idle, overlapped = (us * 1e3 for us in expected)
+    assert told == pytest.approx((waiting, exposed, copies, overlapped)) and early.transfer_ns == pytest.approx(10e3)
+    assert early.compute_ns + waiting + exposed + copies + idle == pytest.approx(STEP_US * 1e3)
