@@ -98,7 +98,7 @@ class Group(msgspec.Struct, kw_only=True):
     """Rows of the kernel table taken together: a pass, a family, a kernel name, a module, or one row's kind of call.
 
     Sums are over the rows that know the quantity; `flop_known_ns` and `bytes_known_ns` say how much of `time_ns` that
-    is. All amounts are per step.
+    is, and a sum of zeros is None unless all rows know theirs. All amounts are per step.
     """
 
     key: str

@@ -27,7 +27,9 @@ class SideResult(msgspec.Struct, frozen=True, kw_only=True):
     kernel_ns: float | None = None
     launches: float | None = None  # kernels a step
     flop: float | None = None
+    flop_known: float = 1.0  # share of the kernel time whose kernels know theirs
     bytes: float | None = None
+    bytes_known: float = 1.0
     efficiency: float | None = None
     peak_memory_bytes: float | None = None
     profiled_steps: int = 0
@@ -59,12 +61,17 @@ class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What one side takes at one place of the tree, a step; None where unknown."""
+    """What one side takes at one place of the tree, a step; None where unknown.
+
+    `flop_known` and `bytes_known` are the shares of its time whose kernels know theirs, the others add nothing.
+    """
 
     time_ns: float
     launches: float
     flop: float | None
+    flop_known: float
     bytes: float | None
+    bytes_known: float
     efficiency: float | None
     fused: float  # share of the time that is a part of fused kernels
 

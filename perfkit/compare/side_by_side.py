@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfkit.analysis.report.aggregate import known_sum
 from perfkit.compare.results import Cell, Exchange, TreeLine
 from perfkit.tree import nodes
 from perfkit.tree.places import NOT_PLACED, Places, places_of
@@ -75,22 +76,25 @@ def tree(sides: Sequence[pd.DataFrame]) -> list[TreeLine]:
 
 
 def _matrix(lines: pd.DataFrame) -> Reals:
-    """The amounts of the lines, those that are unknown as 0, and behind them which are known."""
+    """The amounts of the lines, those that are unknown as 0, and behind them the time of what is known."""
     values = lines[list(_AMOUNTS)].to_numpy(float)
-    return np.concatenate([np.nan_to_num(values), np.isfinite(values)], axis=1)
+    amounts = np.nan_to_num(values)
+    return np.concatenate([amounts, np.isfinite(values) * amounts[:, :1]], axis=1)
 
 
 def _cell(amounts: Reals) -> Cell:
     sums, known = np.split(amounts, 2)
-    line = {name: float(v) if k else None for name, v, k in zip(_AMOUNTS, sums, known, strict=True)}
-    roof, judged, time = line["roof"], line["judged"], line["time"]
+    line, ns = dict(zip(_AMOUNTS, sums.tolist(), strict=True)), dict(zip(_AMOUNTS, known.tolist(), strict=True))
+    time = line["time"]
     return Cell(
-        time_ns=time or 0.0,
-        launches=line["count"] or 0.0,
-        flop=line["flop"],
-        bytes=line["bytes"],
-        efficiency=roof / judged if roof is not None and judged else None,
-        fused=(line["fused"] or 0.0) / time if time else 0.0,
+        time_ns=time,
+        launches=line["count"],
+        flop=known_sum(line["flop"], ns["flop"], time),
+        flop_known=ns["flop"] / time if time else 0.0,
+        bytes=known_sum(line["bytes"], ns["bytes"], time),
+        bytes_known=ns["bytes"] / time if time else 0.0,
+        efficiency=line["roof"] / line["judged"] if ns["roof"] and line["judged"] else None,
+        fused=line["fused"] / time if time else 0.0,
     )
 
 

@@ -15,6 +15,7 @@ from perfkit import units
 
 NAME_LIMIT = 160  # characters of a name that any text output shows
 NOTE_LIMIT = 600  # characters of a note
+_WHOLE = 0.99  # of the kernel time: a sum over kernels that take so much counts as one over all
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,32 @@ def figures(
     *,
     priority: int = 0,
     scale: units.Scale | None = None,
+    at_least: Sequence[bool] = (),
 ) -> Column:
-    """A column of numbers in base `unit`s, in one scale (its own, or the one given); absent ones are dashes."""
+    """A column of numbers in base `unit`s, in one scale (its own, or the one given); absent ones are dashes.
+
+    What is too small for the scale is `< 0.1`, never 0.0. `at_least` marks values that the truth may exceed: `≥ 9.69`.
+    """
     known = list(values)
     used = scale or column_scale(known, unit)
-    return Column(header, _cells([used.number(v) for v in known], tones), used.suffix, True, priority)
+    limits = [*at_least, *[False] * (len(known) - len(at_least))]
+    shown = [_number(v, used, is_limit) for v, is_limit in zip(known, limits, strict=True)]
+    return Column(header, _cells(shown, tones), used.suffix, True, priority)
+
+
+def in_part(known: float, whole: float = 1.0) -> bool:
+    """Whether a sum over kernels that take the time `known` is a lower limit of that over all, which take `whole`."""
+    return known < _WHOLE * whole
+
+
+def _number(value: float | None, scale: units.Scale, is_limit: bool) -> str:
+    text = scale.number(value)
+    if not value or text == units.ABSENT:
+        return text
+    if text.strip("-0.,"):
+        return f"≥ {text}" if is_limit else text
+    least = scale.number(10 ** -(scale.digits or 0) * scale.factor)
+    return "> 0" if is_limit else f"< {least}" if value > 0 else f"> -{least}"
 
 
 def column_scale(values: Iterable[float | None], unit: str) -> units.Scale:

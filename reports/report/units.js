@@ -27,10 +27,22 @@ function columnScale(values, unitName) {
   return { ...finer, digits: finer.factor === 1 ? 0 : largest / finer.factor >= 10 ? 1 : 2 };
 }
 
-function number(value, scale) {
+const NOTHING = /^-?[0.,]+$/; // what a small value rounds to
+
+// What is too small for the scale is "< 0.1"; a limit, which the truth may exceed, "≥ 9.69".
+function number(value, scale, isLimit = false) {
   if (!known(value)) return ABSENT;
-  return (value / scale.factor).toLocaleString("en-US", { minimumFractionDigits: scale.digits, maximumFractionDigits: scale.digits });
+  const rounded = (v) => (v / scale.factor).toLocaleString("en-US", { minimumFractionDigits: scale.digits, maximumFractionDigits: scale.digits });
+  const text = rounded(value);
+  if (value === 0) return text;
+  if (!NOTHING.test(text)) return isLimit ? `≥ ${text}` : text;
+  const least = rounded(10 ** -scale.digits * scale.factor);
+  return isLimit ? "> 0" : value > 0 ? `< ${least}` : `> -${least}`;
 }
+
+// Whether a sum over kernels that take the time `some` is a lower limit of that over all: `in_part` of perfkit/render/cells.py.
+const inPart = (some, whole) => some < 0.99 * whole;
+const limit = (value, unitName, isLimit) => (isLimit && value ? `≥ ${amount(value, unitName)}` : amount(value, unitName));
 
 function withUnit(value, scale) {
   const text = number(value, scale);
@@ -39,5 +51,5 @@ function withUnit(value, scale) {
 }
 
 const amount = (value, unitName) => withUnit(value, scaleFor([value], unitName));
-const percent = (value, digits = 1) => (known(value) ? `${(100 * value).toFixed(digits)}%` : ABSENT);
+const percent = (value, digits = 1) => (known(value) ? `${number(100 * value, { factor: 1, digits })}%` : ABSENT);
 const relativeError = (value) => (known(value) ? value.toExponential(1) : ABSENT);

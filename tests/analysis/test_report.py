@@ -106,6 +106,15 @@ def test_headroom_is_of_the_profiled_step_where_the_profiler_lengthens_the_kerne
     assert "reaching them would save 50.00 µs at most of the 420.0 µs that the profiled step takes." in verdict[2]
 
 
+def test_a_sum_of_zeros_that_lacks_kernels_is_unknown() -> None:
+    """In backward `exp` moves nothing, and of `my::op` neither FLOP nor bytes are known."""
+    (eager,) = analyse(run(backend("eager", 100))).backends
+    forward, backward = eager.passes
+    assert (forward.flop, forward.bytes, forward.flop_known_ns) == (2e6, 8.04e6, forward.time_ns)
+    assert (backward.flop, backward.flop_known_ns) == (1e6, pytest.approx(backward.time_ns * 40 / 140))
+    assert (backward.bytes, backward.bandwidth, backward.intensity) == (None, None, None)
+
+
 def test_failed_and_unavailable_backends_are_named_with_their_reasons() -> None:
     report = analyse(
         run(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from perfkit.analysis.difference import difference
@@ -15,7 +16,7 @@ from perfkit.cli.parts import shown
 from perfkit.readers import read
 from perfkit.readers.kineto.memory import Allocations, BackendMemory
 from perfkit.render import html, views
-from perfkit.render.cells import column_scale
+from perfkit.render.cells import figures
 from tests.analysis import profiles, test_fused, test_fusion
 from tests.render import sample
 from tests.tensorboard.logdirs import HOSTILE, write_trace
@@ -292,9 +293,25 @@ def test_scales_are_those_of_the_other_formats(show: Show) -> None:
     page = show(report)
     page.click(".more >> text=Show all 39")
     kernels = report.backends[0].kernels
-    scale = column_scale([g.time_ns for g in kernels], "ns")
     shown = page.locator(".panel:not([hidden]) .kernels .timecell .figure").all_inner_texts()
-    assert shown == [scale.number(g.time_ns) for g in kernels]
+    assert shown == [cell.text for cell in figures("time", [g.time_ns for g in kernels], "ns").cells]
+
+
+def test_small_and_partial_sums_are_those_of_the_other_formats(show: Show) -> None:
+    report = sample.report()
+    first, second, *others = report.backends[0].passes
+    known = {"flop_known_ns": first.time_ns / 2, "bytes_known_ns": first.time_ns}
+    passes = [
+        msgspec.structs.replace(first, flop=44e9, **known),
+        msgspec.structs.replace(second, flop=1.0, share=1e-5),
+        *others,
+    ]
+    report.backends[0] = msgspec.structs.replace(report.backends[0], passes=passes)
+    page = show(report)
+    card = page.locator(".panel:not([hidden]) .card", has=page.locator("text=Parts of the step"))
+    rows = [[cell.strip() for cell in row.split("\t")] for row in card.locator("tbody tr").all_inner_texts()]
+    assert rows[0][2:6] == ["< 0.1%", "≥ 44.0", "0.5", "< 0.01"]
+    assert rows[1][2:6] == ["< 0.1%", "< 0.1", "130.5", "0.83"]
 
 
 def test_a_report_that_knows_little(open_page: OpenPage, tmp_path: Path) -> None:

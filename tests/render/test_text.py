@@ -15,6 +15,7 @@ from rich.console import Console
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import csv, json, markdown, tables, terminal
 from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table
+from perfkit.units import Scale
 from tests.render import sample
 
 Golden = Callable[[str, str], None]
@@ -168,6 +169,22 @@ def test_times_of_a_wide_range_keep_their_small_values() -> None:
 
 def test_columns_without_a_value_are_left_out() -> None:
     assert table("t", figures("a", [None, None], "ns"), figures("b", [1.0, None], "ns")).columns[0].header == "b"
+
+
+@pytest.mark.parametrize(
+    ("values", "at_least", "shown"),
+    [
+        ([13.3e9, 1.76e3, 0.0, None], [], ["13.3", "< 0.1", "0.0", "–"]),
+        ([2e9, -1e3], [], ["2.00", "> -0.01"]),
+        ([9.69e9, 1e3, 0.0, None], [True] * 4, ["≥ 9.69", "> 0", "0.00", "–"]),
+        ([9.69e9, 1e3], [False, True], ["9.69", "> 0"]),
+    ],
+)
+def test_small_numbers_are_no_zeros_and_sums_in_part_are_limits(
+    values: list[float | None], at_least: list[bool], shown: list[str]
+) -> None:
+    scale = Scale(1e9, "G", 1 if values[0] == 13.3e9 else 2)
+    assert [cell.text for cell in figures("a", values, "FLOP", scale=scale, at_least=at_least).cells] == shown
 
 
 @pytest.mark.parametrize(

@@ -167,18 +167,20 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
     by_pass, by_bound, by_ceiling, by_name = np.split(line, [first_bound, first_ceiling, first_name])
     by_pass = by_pass[first_pass:]
     judged = q["judged_time"] > 0
+    flop = known_sum(q["flop"] * per_step, q["flop_time"], q["time"])
+    moved = known_sum(q["bytes"] * per_step, q["bytes_time"], q["time"])
     return Group(
         key=key,
         count=q["count"] * per_step,
         time_ns=q["time"] * per_step,
         share=_ratio(q["time"], rows.total_ns) or 0.0,
-        flop=q["flop"] * per_step if q["flop_time"] else None,
-        bytes=q["bytes"] * per_step if q["bytes_time"] else None,
+        flop=flop,
+        bytes=moved,
         flop_known_ns=q["flop_time"] * per_step,
         bytes_known_ns=q["bytes_time"] * per_step,
-        intensity=_ratio(q["both_flop"], q["both_bytes"]),
-        flop_rate=_ratio(q["flop"] * 1e9, q["flop_time"]),
-        bandwidth=_ratio(q["bytes"] * 1e9, q["bytes_time"]),
+        intensity=None if flop is None else _ratio(q["both_flop"], q["both_bytes"]),
+        flop_rate=None if flop is None else _ratio(q["flop"] * 1e9, q["flop_time"]),
+        bandwidth=None if moved is None else _ratio(q["bytes"] * 1e9, q["bytes_time"]),
         roof_ns=q["roof"] * per_step if judged else None,
         judged_ns=q["judged_time"] * per_step,
         efficiency=_ratio(q["roof"], q["judged_time"]),
@@ -201,6 +203,17 @@ def _doubtful(q: Mapping[str, float]) -> bool:
     """Whether rows above their roof weigh enough in a group to make its efficiency no true figure."""
     excess = q["above_excess"] >= LIFT * q["judged_time"]
     return q["above_time"] > 0 and (q["above_time"] >= NOTABLE * q["time"] or excess)
+
+
+def known_sum(amount: float, known_ns: float, time_ns: float) -> float | None:
+    """`amount`, a sum over rows that take `known_ns` of `time_ns`; None where it is of none.
+
+    A sum of zeros of some rows is no zero of all of them: copies have no FLOP, and say nothing of the products beside
+    them whose FLOP is unknown.
+    """
+    if not known_ns or (not amount and known_ns < time_ns * (1 - 1e-9)):
+        return None
+    return amount
 
 
 def _ratio(above: float, below: float) -> float | None:

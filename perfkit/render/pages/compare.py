@@ -22,7 +22,18 @@ from perfkit.compare.results import (
 )
 from perfkit.content import content_dir
 from perfkit.render import html, page
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, efficiency_tone, figures, table, words
+from perfkit.render.cells import (
+    Cell,
+    Column,
+    Table,
+    clean,
+    column_scale,
+    efficiency_tone,
+    figures,
+    in_part,
+    table,
+    words,
+)
 from perfkit.render.page import Page, Section
 
 TEMPLATE = "compare"
@@ -103,8 +114,8 @@ def _sides(found: Comparison) -> Table:
         Column("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) if j else Cell("") for j in judged), numeric=False),
         figures("kernels", [s.kernel_ns for s in sides], "ns", priority=5),
         figures("launches", [s.launches for s in sides], "count", priority=4),
-        figures("work", [s.flop for s in sides], "FLOP", priority=7),
-        figures("moved", [s.bytes for s in sides], "B", priority=6),
+        figures("work", [s.flop for s in sides], "FLOP", priority=7, at_least=[in_part(s.flop_known) for s in sides]),
+        figures("moved", [s.bytes for s in sides], "B", priority=6, at_least=[in_part(s.bytes_known) for s in sides]),
         figures("eff.", shares, "%", [efficiency_tone(share) for share in shares], priority=2),
         figures("memory", [s.peak_memory_bytes for s in sides], "B", priority=5),
         figures("placed", [s.placed for s in sides], "%", priority=8),
@@ -264,19 +275,22 @@ def _tree(lines: Sequence[TreeLine], sides: Sequence[SideResult], limit: int | N
     scale = column_scale([c.time_ns for column in cells for c in column if c], "ns")
     for side, column in zip(sides, cells, strict=True):
         columns.append(figures(_head(side.label), [c.time_ns if c else None for c in column], "ns", scale=scale))
-    for number, (header, unit, pick) in enumerate(
+    for number, (header, unit, pick, known) in enumerate(
         (
-            ("launches", "count", lambda c: c.launches),
-            ("eff.", "%", lambda c: c.efficiency),
-            ("moved", "B", lambda c: c.bytes),
-            ("work", "FLOP", lambda c: c.flop),
+            ("launches", "count", lambda c: c.launches, lambda c: 1.0),
+            ("eff.", "%", lambda c: c.efficiency, lambda c: 1.0),
+            ("moved", "B", lambda c: c.bytes, lambda c: c.bytes_known),
+            ("work", "FLOP", lambda c: c.flop, lambda c: c.flop_known),
         )
     ):
         for side, column in zip(sides, cells, strict=True):
             values = [pick(c) if c else None for c in column]
             parts = header == "launches" and any(v is not None and v != round(v) for v in values)
             own = units.Scale(1.0, "", 1) if parts else None  # a fused kernel is a part of a launch in each place
-            columns.append(figures(f"{header} {_head(side.label)}", values, unit, priority=2 + number, scale=own))
+            limits = [c is not None and in_part(known(c)) for c in column]
+            columns.append(
+                figures(f"{header} {_head(side.label)}", values, unit, priority=2 + number, scale=own, at_least=limits)
+            )
     notes = ["Kernel time a step. A fused kernel is divided among the operators it serves."]
     if left:
         notes.append("Operators are shown of the first layer only: --limit 0 shows all.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report, Roof
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, figures, table, words
+from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, figures, in_part, table, words
 from perfkit.render.marks import efficiencies, flags, notes
 from perfkit.render.sentences import used_roofs
 
@@ -215,13 +215,15 @@ def why(group: Group, judged: bool = True) -> str:
 
 
 def _measures(rows: Sequence[Group]) -> list[Column]:
+    some_flop = [in_part(g.flop_known_ns, g.time_ns) for g in rows]
+    some_bytes = [in_part(g.bytes_known_ns, g.time_ns) for g in rows]
     return [
         figures("count", [g.count for g in rows], "count", priority=1, scale=_counts(rows)),
         figures("time", [g.time_ns for g in rows], "ns"),
         figures("share", [g.share for g in rows], "%"),
-        figures("work", [g.flop for g in rows], "FLOP", priority=5),
+        figures("work", [g.flop for g in rows], "FLOP", priority=5, at_least=some_flop),
         figures("rate", [g.flop_rate for g in rows], "FLOP/s"),
-        figures("moved", [g.bytes for g in rows], "B", priority=4),
+        figures("moved", [g.bytes for g in rows], "B", priority=4, at_least=some_bytes),
         figures("bandwidth", [g.bandwidth for g in rows], "B/s"),
         efficiencies(rows),
         figures("headroom", [g.headroom_ns for g in rows], "ns"),

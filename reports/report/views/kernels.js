@@ -135,7 +135,8 @@ function kernelName(g, open, toggle) {
 function kernelDetails(g) {
   const facts = [
     ["As captured", clean(g.example || g.key, 2000)], ["Shapes", clean(g.shapes, 1000) || ABSENT],
-    ["Work", amount(g.flop, "FLOP")], ["Bytes moved", amount(g.bytes, "B")], ["Intensity", amount(g.intensity, "FLOP/B")],
+    ["Work", limit(g.flop, "FLOP", inPart(g.flop_known_ns, g.time_ns))],
+    ["Bytes moved", limit(g.bytes, "B", inPart(g.bytes_known_ns, g.time_ns))], ["Intensity", amount(g.intensity, "FLOP/B")],
     ["Roof time", amount(g.roof_ns, "ns")], ["Judged time", amount(g.judged_ns, "ns")], ["Ceiling", clean(g.ceiling, 200) || "unknown"],
     ["One call", amount(g.time_ns / g.count, "ns")],
   ];

@@ -70,9 +70,10 @@ function groupsCard(backend) {
 // Passes or kernel types, each with every measure of a group.
 function groupsTable(header, kind, groups, total) {
   const rows = total ? [...groups, { ...total, key: "all", all: true }] : groups;
-  const column = (head, unitName, pick) => {
+  const column = (head, unitName, pick, knownNs = (g) => g.time_ns) => {
     const scale = columnScale(rows.map(pick), unitName);
-    return { head, unit: scale.suffix, right: true, empty: !rows.some((g) => known(pick(g))), cell: (g) => number(pick(g), scale) };
+    const cell = (g) => number(pick(g), scale, inPart(knownNs(g), g.time_ns));
+    return { head, unit: scale.suffix, right: true, empty: !rows.some((g) => known(pick(g))), cell };
   };
   const largest = Math.max(...groups.map((g) => g.time_ns));
   const times = columnScale(rows.map((g) => g.time_ns), "ns");
@@ -80,9 +81,9 @@ function groupsTable(header, kind, groups, total) {
     { head: header, first: true, cell: (g) => el("span", { class: "label" }, g.all ? null : dot(g.key, kind), clean(g.key, 60)) },
     { head: "Time", unit: times.suffix, class: "timecell", cell: (g) => (g.all ? bar(0, number(g.time_ns, times), "hollow") : bar(g.time_ns / largest, number(g.time_ns, times), "", colorOf(g.key, kind))) },
     { head: "Share", right: true, cell: (g) => percent(g.share) },
-    column("Work", "FLOP", (g) => g.flop),
+    column("Work", "FLOP", (g) => g.flop, (g) => g.flop_known_ns),
     column("Rate", "FLOP/s", (g) => g.flop_rate),
-    column("Moved", "B", (g) => g.bytes),
+    column("Moved", "B", (g) => g.bytes, (g) => g.bytes_known_ns),
     column("Bandwidth", "B/s", (g) => g.bandwidth),
     { head: "Efficiency", class: "effcell", empty: !rows.some((g) => known(g.efficiency)), cell: efficiencyBar },
     column("Headroom", "ns", (g) => g.headroom_ns),
