@@ -63,7 +63,7 @@ class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
 class Cell(msgspec.Struct, frozen=True):
     """What one side takes at one place of the tree, a step; None where unknown.
 
-    `flop_known` and `bytes_known` are the shares of its time whose kernels know theirs, the others add nothing.
+    `flop_known` and `bytes_known` are the shares of its time whose kernels know theirs; the others add nothing.
     """
 
     time_ns: float

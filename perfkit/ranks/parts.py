@@ -43,9 +43,9 @@ def divide(member: Member, column: int, matched: Matched, waiting: Waiting) -> d
     steps = max(member.steps, 1)
     return {
         "compute_ns": computing.length / steps,
-        "waiting_ns": (communication.length - overlapped - exposed) / steps,
+        "waiting_ns": _left(communication.length - overlapped - exposed, steps),
         "exposed_ns": exposed / steps,
-        "copy_ns": (busy.length - computing.length - communication.length + overlapped) / steps,
+        "copy_ns": _left(busy.length - computing.length - communication.length + overlapped, steps),
         "overlapped_ns": overlapped / steps,
         "transfer_ns": transfer.length / steps,
         "overlap": overlapped / communication.length if communication.length else None,
@@ -54,3 +54,8 @@ def divide(member: Member, column: int, matched: Matched, waiting: Waiting) -> d
         "idle_ns": float(np.mean([one["idle_ns"] for one in member.facts["per_step"]])),
         "idle": {one["cause"]: one["ns"] / steps for one in member.facts.get("idle", [])},
     }
+
+
+def _left(ns: float, steps: int) -> float:
+    """What is left of sums of times, a step, without their rounding errors: 0 is 0, and not a little beside it."""
+    return max(0.0, round(ns / steps, 3))
