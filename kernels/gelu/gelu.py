@@ -116,6 +116,7 @@ FAMILY = Family(
             scalars=rows_and_columns,
             inputs=bias_backward_inputs,
             cases=ROW_CASES,
+            tolerance={"fp32": 1e-5, "bf16": 2e-2},  # version 1 adds what is rounded to bf16 already
             cost=bias_backward_cost,
             implementations=versions(
                 c=("a loop with tanhf, then column by column", "one pass by threads over parts of the rows"),

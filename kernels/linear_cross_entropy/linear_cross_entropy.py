@@ -105,7 +105,8 @@ FAMILY = Family(
                 {"N": 9, "C": 24, "V": 33, "Vp": 40},
                 {"N": 70, "C": 16, "V": 515, "Vp": 515},
             ),
-            tolerance={"fp32": 1e-5, "bf16": 3e-2},  # logits are rounded to bf16, as those of a head alone
+            # Logits are rounded to bf16, as those of a head alone; on a CPU the products of chunks too.
+            tolerance={"fp32": 1e-5, "bf16": 6e-2},
             cost=forward_cost,
             gradient=Gradient("linear_cross_entropy_backward"),
             implementations=(

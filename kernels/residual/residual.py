@@ -104,6 +104,7 @@ FAMILY = Family(
                 {"B": 3, "T": 37, "C": 100},
                 {"B": 2, "T": 16, "C": 768},
             ),
+            tolerance={"fp32": 1e-5, "bf16": 3e-2},  # the sum is rounded to bf16 before it is normalized
             cost=layernorm_cost,
             gradient=Gradient(
                 "layernorm_backward", also={"da": gradient_of_a_term, "db": gradient_of_a_term}, incoming=("x",)

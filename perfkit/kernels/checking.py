@@ -22,10 +22,8 @@ from perfkit.kernels.families import find
 from perfkit.kernels.register import runner
 from perfkit.kernels.selection import Wanted, use_version
 
-FEW, REDRAWN = (
-    32,
-    2,
-)  # numbers of a case, by the product of its sizes (six means of five, say), and how often drawn again
+FEW = 32  # numbers of a case, by the product of its sizes: six means of five, say
+DRAWS = 32  # of inputs, whose results have the scale of such a case's
 
 
 class Inputs:
@@ -47,7 +45,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class OutputError:
-    """The largest error of one output, |y - reference| / (|reference| + rms of the reference), and what is allowed."""
+    """The largest error of one output, |y - reference| / (|reference| + rms of the reference), and what is allowed.
+
+    The rms of a case of few numbers is that of many draws (`result_scales`).
+    """
 
     output: str
     error: float
@@ -105,33 +106,29 @@ def check(
     """Check one implementation over the operation's cases, over `sizes` alone, or on `inputs` (arguments in order).
 
     `version` and `language` None mean the one that would run on `device`. Raises `Unavailable` or `RunFailed` when it
-    cannot be built; a wrong result raises nothing: look at `ok`, or call `require()`. A few numbers may have a
-    reference next to 0 by chance, and then no error is small beside it: without a `seed` they are drawn again.
+    cannot be built; a wrong result raises nothing: look at `ok`, or call `require()`.
     """
     mkl.choose_vector_functions()
     operation = find(operation, extra_dirs) if isinstance(operation, str) else operation
-    fresh, seed = inputs is None and seed is None, secrets.randbits(32) if seed is None else seed
+    seed = secrets.randbits(32) if seed is None else seed
     wanted = Wanted(version, language) if version or language else selection.wanted()
     chosen = selection.choose(operation, device, dtype, wanted)
     cases: Sequence[Mapping[str, int]] = [{}] if inputs is not None else [sizes] if sizes else operation.cases
 
-    def checked(case: Mapping[str, int], seed: int) -> CheckResult:
-        arguments = inputs if inputs is not None else operation.inputs(Inputs(dtype, seed), **case)
-        placed = [a.to(device) if isinstance(a, Tensor) else a for a in arguments]
-        errors = _errors(operation, Wanted(chosen.version, chosen.language), dtype, placed, device)
-        return CheckResult(operation.qualified_name, chosen.version, dtype, case, seed, errors, chosen.language)
-
     results = []
     for case in cases:
-        result = checked(case, seed)
-        for _ in range(REDRAWN if fresh and math.prod(case.values()) <= FEW else 0):
-            result = result if result.ok else checked(case, secrets.randbits(32))
-        results.append(result)
+        arguments = inputs if inputs is not None else operation.inputs(Inputs(dtype, seed), **case)
+        placed = [a.to(device) if isinstance(a, Tensor) else a for a in arguments]
+        scales = result_scales(operation, dtype, seed, {} if inputs is not None else case)
+        errors = _errors(operation, Wanted(chosen.version, chosen.language), dtype, placed, device, scales)
+        results.append(
+            CheckResult(operation.qualified_name, chosen.version, dtype, case, seed, errors, chosen.language)
+        )
     return results
 
 
 def _errors(
-    operation: Operation, wanted: Wanted, dtype: str, arguments: Sequence[Any], device: str
+    operation: Operation, wanted: Wanted, dtype: str, arguments: Sequence[Any], device: str, scales: Sequence[float]
 ) -> tuple[OutputError, ...]:
     got = poisoned_run(operation, wanted.version, arguments, device, wanted.language)
     expected = as_tuple(operation.reference(*(to_fp64(a) for a in arguments)))
@@ -139,9 +136,22 @@ def _errors(
     interpreted = wanted.language == "triton" and device == "cpu"  # whose bf16 is cut off, not rounded
     hidden = (2 if interpreted else 1) if operation.rounded_once else 0
     return tuple(
-        OutputError(name, largest_error(g, e, hidden), allowed)
-        for name, g, e in zip(operation.signature.results, got, expected, strict=True)
+        OutputError(name, largest_error(g, e, hidden, scale), allowed)
+        for name, g, e, scale in zip(operation.signature.results, got, expected, scales, strict=True)
     )
+
+
+def result_scales(operation: Operation, dtype: str, seed: int, case: Mapping[str, int]) -> list[float]:
+    """The root mean square of each result over many draws of inputs, where a case has few numbers; 0 where it has many.
+
+    A few numbers may all lie next to 0 by chance, and no error is small beside them.
+    """
+    if not case or math.prod(case.values()) > FEW:
+        return [0.0] * len(operation.signature.results)
+    drawn = (operation.inputs(Inputs(dtype, seed + i), **case) for i in range(DRAWS))
+    results = [as_tuple(operation.reference(*map(to_fp64, arguments))) for arguments in drawn]
+    squares = ([root_mean_square(r).square() for r in same] for same in zip(*results, strict=True))
+    return [float(torch.stack(each).mean().sqrt()) for each in squares]
 
 
 def poisoned_run(
@@ -189,10 +199,17 @@ def to_fp64(argument: Any) -> Any:
     return argument.double() if floating else argument
 
 
-def largest_error(got: Tensor, expected: Tensor, hidden: int = 0) -> float:
-    """The largest relative error; infinite when shapes differ, or NaN and infinity stand in different places.
+def root_mean_square(numbers: Tensor) -> Tensor:
+    """Of the finite ones, in fp64; 0 of none."""
+    finite = numbers.double()[numbers.isfinite()]
+    return finite.square().mean().sqrt() if finite.numel() else finite.new_zeros(())
 
-    What does not exceed `hidden` halves of a unit in a result's last place is no error.
+
+def largest_error(got: Tensor, expected: Tensor, hidden: int = 0, scale: float = 0.0) -> float:
+    """The largest error relative to |expected| + its root mean square, or `scale` where that is more.
+
+    Infinite when shapes differ, or NaN and infinity stand in different places. What does not exceed `hidden` halves of
+    a unit in a result's last place is no error.
     """
     if got.shape != expected.shape:
         return math.inf
@@ -203,7 +220,7 @@ def largest_error(got: Tensor, expected: Tensor, hidden: int = 0) -> float:
     g, e = g[finite], e[finite]
     if e.numel() == 0:
         return 0.0
-    size = e.abs() + e.square().mean().sqrt()
+    size = e.abs() + root_mean_square(e).clamp_min(scale)
     size = torch.where(size == 0, 1.0, size)  # a result that is 0 throughout: the error itself
     difference = (g - e).abs()
     if hidden:
