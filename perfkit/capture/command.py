@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.capture.counters import lost_kernels
+from perfkit.capture.launched import check as check_program
 from perfkit.capture.nsight import messages, ncu, nsys
 from perfkit.capture.nsight.process import follow
 from perfkit.errors import PerfkitError, RunFailed, UsageError
@@ -48,7 +48,7 @@ def capture(
     problem = messages.missing(tool)
     if problem:
         raise problem
-    _check_program(program)
+    check_program(program)
     _check_folder(out)
     if isinstance(options, ncu.Options) and access.closed_devices():
         raise access.no_gpu(f"--tool {tool}")
@@ -128,15 +128,6 @@ def _renamed(problem: PerfkitError, partial: Path, out: Path) -> PerfkitError:
         text.replace(str(partial.with_suffix("")), str(out.with_suffix(""))) for text in (problem.message, problem.hint)
     )
     return type(problem)(message, hint)
-
-
-def _check_program(program: Sequence[str]) -> None:
-    if not program:
-        raise UsageError("No program was named.", "Put it after two dashes: perfkit capture -- python train.py")
-    if shutil.which(program[0]) is None:
-        raise UsageError(
-            f"{program[0]} is no program that can be run.", "Give its path, and make it executable (chmod +x)."
-        )
 
 
 def _check_folder(out: Path) -> None:

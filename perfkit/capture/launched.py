@@ -43,10 +43,11 @@ def check(program: Sequence[str]) -> None:
     """Raise `UsageError` for a program that is not there."""
     if not program:
         raise UsageError("No program was named.", "Put it after two dashes: perfkit capture -- python train.py")
-    if shutil.which(program[0]) is None:
-        raise UsageError(
-            f"{program[0]} is no program that can be run.", "Give its path, and make it executable (chmod +x)."
-        )
+    first = program[0]
+    if shutil.which(first) is None:
+        script = Path(first).suffix == ".py" and Path(first).is_file()
+        hint = f"perfkit capture -- python {first}" if script else "Give its path, and make it executable (chmod +x)."
+        raise UsageError(f"{first} is no program that can be run.", hint)
 
 
 def environment(order: Path, given: Mapping[str, str]) -> dict[str, str]:

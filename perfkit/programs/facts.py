@@ -14,6 +14,10 @@ import torch
 
 from perfkit.programs.order import Order, Result
 
+NO_OPTIMIZER_STEP = (
+    "The program holds an optimizer that had not stepped when the recording began: the steps are calls of its modules. "
+    "--after SECONDS begins later."
+)
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 
 
@@ -81,16 +85,30 @@ def _peak(device: str) -> tuple[float, str]:
     return used, "peak resident memory of the program until the recording ended"
 
 
-def too_few(found: int, order: Order) -> str:
-    """Why a program that took `found` steps was not recorded."""
+def too_few(found: int, order: Order, waits: bool = False) -> str:
+    """Why a program that took `found` steps was not recorded; `waits`: its optimizer never stepped."""
     if not found:
         return "The program took no step: it called no module, no optimizer's step, and replayed no CUDA graph."
     steps = "1 step" if found == 1 else f"{found} steps"
     needed = order.warmup + 1 + order.steps
+    if waits and found >= needed:
+        return (
+            f"The program called modules in {steps} and ended before its optimizer stepped, which was waited for. "
+            "--whole records all of it."
+        )
     later = f" after the first {order.after:g} s" if order.after else ""
     return (
         f"The program took {steps}{later}, and {needed} are needed: {order.warmup} to warm up, 1 for the profiler, "
         f"{order.steps} to be recorded."
+    )
+
+
+def phase_before(calls: int, each: float) -> str:
+    """What is said of calls of modules before the first optimizer step, when a step has `each`."""
+    times = "none" if each == 0 else "them once" if each == 1 else f"them {each:.3g} times"
+    return (
+        f"Before its first optimizer step the program called modules {calls} times; a step calls {times}. "
+        "What those calls were for (a rollout, an evaluation) is in no step."
     )
 
 

@@ -6,6 +6,7 @@ turns make one step, and the key that comes least often closes it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -21,7 +22,10 @@ WORDS = {
 # more; of one that came once, its number is taken for that, up to _ONCE.
 _AWAY, _PATTERN, _ONCE = 3, 8, 128
 _ALONE = 4  # replays without a call or an optimizer step between them: from here on they are the steps
-_PATIENCE = 200  # calls of modules without any step of the optimizers that exist: from here on calls are the steps
+# Calls of modules and seconds since the first, without any step of the optimizers that exist: from here on calls are
+# the steps. A rollout or an evaluation that comes before the training has many calls, but takes no longer.
+_PATIENCE, _PATIENCE_S = 200, 20.0
+_MANY, _MORE = 16, 4  # calls before the first optimizer step, and times as many as a step has: they were another phase
 
 
 @dataclass
@@ -84,13 +88,18 @@ class StepFinder:
     """Takes signals, and says of each whether it is a boundary between steps.
 
     `kind` is what the boundaries are made of; it may change until `fix`. `trains()` says whether the program has an
-    optimizer, so that steps of it may still come. With `only` no
-    other kind of signal counts.
+    optimizer, so that steps of it may still come. With `only` no other kind of signal counts. `clock()` gives seconds.
     """
 
-    def __init__(self, trains: Callable[[], bool] = lambda: False, only: str = "") -> None:
+    def __init__(
+        self, trains: Callable[[], bool] = lambda: False, only: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.kind = self._only = only
-        self._trains = trains
+        self.waited = False  # for a step of the optimizers that exist, in vain
+        self._trains, self._clock = trains, clock
+        self._begun: float | None = None  # the first call
+        self._before: int | None = None  # calls before the first optimizer step
+        self._rounds = 0  # optimizer steps
         self._turns = {OPTIMIZER: Turns(True), CALL: Turns(False), REPLAY: Turns(False), MARK: Turns(True)}
         self._calls = self._alone = 0
         self._is_fixed = False
@@ -98,8 +107,13 @@ class StepFinder:
     def signal(self, kind: str, key: Hashable = 0) -> bool:
         """Whether this signal ends a step (with `CALL` and `REPLAY`: whether one begins with it)."""
         self._alone = self._alone + 1 if kind == REPLAY else 0
-        self._calls += kind == CALL
+        if kind == CALL:
+            self._calls += 1
+            self._begun = self._clock() if self._begun is None else self._begun
         boundary = self._turns[kind](key)
+        if kind == OPTIMIZER:
+            self._before = self._calls if self._before is None else self._before
+            self._rounds += boundary
         if not self._is_fixed and self._outranks(kind):
             self.kind = kind
         return boundary and kind == self.kind
@@ -114,9 +128,17 @@ class StepFinder:
 
     def ready(self) -> bool:
         """Whether the kind of the steps is certain enough to record them."""
-        if self.kind != CALL or self._calls >= _PATIENCE:
+        if self.kind != CALL or self.waited or not self._trains():
             return True
-        return not self._trains()
+        assert self._begun is not None
+        self.waited = self._calls >= _PATIENCE and self._clock() - self._begun >= _PATIENCE_S
+        return self.waited
+
+    def phase_before(self) -> tuple[int, float]:
+        """Calls of modules before the first optimizer step, and those of a step, where they were no part of a step."""
+        before = self._before or 0
+        each = (self._calls - before) / max(1, self._rounds - 1)
+        return (before, each) if before >= _MANY and before > _MORE * each else (0, each)
 
     def fix(self) -> None:
         """From now on steps are what they are."""

@@ -28,7 +28,8 @@ class Watcher:
 
     def __init__(self, recorder: Recorder, ended: Callable[[], None], only: str = "") -> None:
         self.recorder, self._ended = recorder, ended
-        self.steps = StepFinder(facts.trains, only)
+        self.steps = StepFinder(self._trains, only)
+        self._optimizer = False
         self.models = Models()
         self.marks = Marks(self.models.path_of)
         self.idle = False
@@ -130,8 +131,15 @@ class Watcher:
         if over:
             self._end()
 
+    def _trains(self) -> bool:
+        """Whether the program holds an optimizer. Looking costs up to a tenth of a second: never again once it does."""
+        self._optimizer = self._optimizer or facts.trains()
+        return self._optimizer
+
     def _begin(self) -> None:
         self.steps.fix()
+        if self.steps.waited:
+            self.recorder.result.notes.append(facts.NO_OPTIMIZER_STEP)
         if self.steps.kind == REPLAY:
             self.recorder.outer_pass = ""  # a graph holds all passes, and nothing tells its kernels apart
         # The graph of a compiled model runs once in a call, and that is how its calls are told apart.
@@ -152,7 +160,8 @@ class Watcher:
         if was == RECORDING and result.recorded and len(result.step_ns) < wanted.steps:
             result.notes.append(f"The program ended when {len(result.step_ns)} of {wanted.steps} steps were recorded.")
         elif not (result.problem or result.recorded):
-            result.problem = facts.too_few(result.found, wanted)
+            waits = self.steps.kind == CALL and self._optimizer
+            result.problem = facts.too_few(result.found, wanted, waits)
         self._end()
 
     def _end(self) -> None:
@@ -169,6 +178,9 @@ class Watcher:
         # A step may change the parameters itself, without an optimizer.
         training = self.steps.kind == OPTIMIZER or self.marks.trains or (self.steps.kind == REPLAY and facts.trains())
         facts.add(result, models, self._conditions, training)
+        before, each = self.steps.phase_before()
+        if result.recorded and before:
+            result.notes.append(facts.phase_before(before, each))
         if result.recorded:
             result.compiled = self._compilation.content()
             self._compilation.write(self.recorder.folder)

@@ -18,6 +18,7 @@ PROGRAMS = {
     "accumulation": (ONE, {"0", "2", "4", "CrossEntropyLoss"}, ""),
     "amp": (ONE, {"0", "2"}, ""),
     "gan": ("a step is one round of the 2 optimizers", {"Generator.net.0", "Discriminator.net.2"}, ""),
+    "rollout": (ONE, {"Sequential.0", "Sequential_2.0"}, ""),
     "workers": (ONE, {"0", "2"}, ""),
     "generation": (
         "a step is one call of the outermost module, and what follows until the next",
@@ -86,6 +87,16 @@ def test_heavy_programs(name, tmp_path):
     needed = NEEDS.get(name, "torch")
     pytest.importorskip(needed, reason=f"{needed} is not installed (extra `integrations`)")
     check(name, HEAVY[name], tmp_path, fresh=True)
+
+
+def test_a_rollout_before_the_training_is_told(tmp_path):
+    """Hundreds of calls take 0.1 s: they are not taken for inference, though an optimizer has not stepped yet."""
+    ((_, result),) = capture(command("rollout"), tmp_path).recorded
+    assert result.training
+    (note,) = result.notes
+    assert note.startswith(
+        "Before its first optimizer step the program called modules 242 times; a step calls them 2 times."
+    )
 
 
 # What belongs to no module: the copies between gradients and buckets. Their time is another in each run.

@@ -61,12 +61,35 @@ def test_replays_inside_optimizer_steps_are_none():
 
 
 def test_calls_count_once_it_is_clear_that_no_optimizer_will_step():
-    finder = StepFinder(lambda: True)
+    now = [100.0]
+    finder = StepFinder(lambda: True, clock=lambda: now[0])
     boundaries(finder, [(CALL, "model")] * 10)
+    now[0] += 60
     assert not finder.ready()
     boundaries(finder, [(CALL, "model")] * 200)
-    assert finder.ready()
+    assert finder.ready() and finder.waited
     assert StepFinder(lambda: False).ready()
+
+
+def test_a_rollout_of_many_quick_calls_is_not_yet_inference():
+    now = [100.0]
+    finder = StepFinder(lambda: True, clock=lambda: now[0])
+    boundaries(finder, [(CALL, "actor"), (CALL, "critic")] * 2048)
+    now[0] += 19
+    assert not finder.ready() and not finder.waited
+    now[0] += 2
+    assert finder.ready() and finder.waited
+
+
+def test_calls_before_the_first_optimizer_step_are_told_where_they_were_another_phase():
+    step = [*[(CALL, "model")] * 8, (OPTIMIZER, "adam")]
+    accumulating, evaluating, rolling = StepFinder(), StepFinder(), StepFinder()
+    boundaries(accumulating, step * 5)
+    boundaries(evaluating, [(CALL, "model")] * 100 + step * 5)
+    boundaries(rolling, [(CALL, "actor")] * 256 + [(OPTIMIZER, "adam")] * 5)
+    assert accumulating.phase_before()[0] == 0
+    assert evaluating.phase_before() == (108, 8.0)
+    assert rolling.phase_before() == (256, 0.0)
 
 
 def test_marks_count_where_nothing_better_is_seen():
