@@ -16,7 +16,7 @@ import perfkit
 from perfkit import hardware
 from perfkit.capture import counted, folders, launched, profile
 from perfkit.errors import PerfkitError, RunFailed
-from perfkit.programs.order import TRACE, Order, Result, read_results
+from perfkit.programs.order import CUT, TRACE, Order, Result, read_results
 from perfkit.run_folder import (
     CEILINGS,
     GENERATED,
@@ -131,6 +131,8 @@ def _why_nothing(results: Sequence[Result]) -> tuple[str, str]:
     told = max((one for one in results if one.problem), key=lambda one: one.found, default=None)
     if told is None:
         return NO_TORCH, "The program has to run a Python that imports torch; `perfkit doctor` shows what is there."
+    if told.problem == CUT:
+        return f"Nothing was recorded. {told.problem}", "Fewer --warmup and --steps are recorded earlier."
     if told.found:
         return f"Nothing was recorded. {told.problem}", "Lower --warmup, or record the whole program: --whole."
     return f"Nothing was recorded. {told.problem}", "Record the whole program as one step: --whole."

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfkit.programs import order as orders
 from perfkit.programs import profiler
 from perfkit.programs.counting import Counting
-from perfkit.programs.order import RESULT, Order
+from perfkit.programs.order import CUT, RESULT, Order, Result
 from perfkit.programs.recorder import Recorder
 from perfkit.programs.watch import Watcher
 
@@ -29,6 +29,7 @@ class Agent:
         """Begin to watch this process, and not those that it forks."""
         os.register_at_fork(after_in_child=self._watcher.remove)
         atexit.register(self._at_exit)
+        self._write(Result(problem=CUT))  # which stays where nothing else is told
         self._watcher.install()
 
     def _finished(self) -> None:
@@ -38,7 +39,10 @@ class Agent:
             raise SystemExit(0)
 
     def _at_exit(self) -> None:
-        if self._told or self._watcher.idle or os.getpid() != self._pid:
+        if self._told or os.getpid() != self._pid:
+            return
+        if self._watcher.idle:  # it loads data for another process
+            self._tell()
             return
         try:
             self._ending = True
@@ -51,9 +55,12 @@ class Agent:
             return
         self._told = True
         result = self._watcher.recorder.result
+        if result.recorded and not self._order.counters:
+            result.event_cost_ns = profiler.event_cost_ns()
+        self._write(result)
+
+    def _write(self, result: Result) -> None:
         try:
-            if result.recorded and not self._order.counters:
-                result.event_cost_ns = profiler.event_cost_ns()
             orders.write(self._folder, RESULT, result)
         except OSError as error:
             self._say(f"what was recorded could not be written: {error.strerror}.")

@@ -11,6 +11,7 @@ from typing import Any
 VARIABLE = "PERFKIT_CAPTURE"  # names the order's file in the environment of a program and its children
 ORDER, RESULT, TRACE = "order.json", "result.json", "trace.json"
 WARMUP, STEPS = 10, 3
+CUT = "The program was ended by a signal, or by os._exit, before its steps were recorded."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,6 +111,15 @@ def test_a_program_without_steps_is_explained(tmp_path, monkeypatch, capfd, prog
     assert not (tmp_path / "runs" / "x").exists()
 
 
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(9)"])
+def test_a_program_that_ends_without_pythons_exit_is_explained(tmp_path, monkeypatch, capfd, end):
+    """By the out-of-memory killer, a job's time limit, or its own will: it did import torch."""
+    monkeypatch.chdir(tmp_path)
+    words = [sys.executable, "-c", f"{TRAIN}\ntrain(4)\n{end}"]
+    assert cli._run(["capture", "--out", "x", "--", *words]) == (9 if "_exit" in end else 128 + 9)
+    assert "was ended by a signal, or by os._exit" in capfd.readouterr().err
+
+
 def test_the_exit_code_is_the_programs(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert cli._run(["capture", "--out", "x", "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
