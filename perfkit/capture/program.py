@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 BACKEND = "program"
 NO_COUNTERS = "There are no hardware counters in this report."
+_MATRIX = "flop_matrix_"
 BESIDE = 4  # of the timed steps those right before the profiled ones
 NO_TORCH = "Nothing was recorded: no Python process of this program imported torch."
 Progress = Callable[[str, str], None]
@@ -163,7 +164,9 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         shutil.move(plain.parent / GENERATED, own / GENERATED)
         record.generated = GENERATED
     try:
-        _table(trace, result).write(own / KERNELS)
+        table = _table(trace, result)
+        table.write(own / KERNELS)
+        result.dtype = multiplied_in(table) or result.dtype
     except UnusableProfile as error:
         record.unusable, record.trace_checks = f"{error.reason}. {error.hint}", error.checks
     return record
@@ -187,6 +190,15 @@ def _table(trace: Path, result: Result) -> KernelTable:
         event_cost_ns=result.event_cost_ns,
         expected=Expected(len(result.step_ns), result.device != "cpu", timed),
     )
+
+
+def multiplied_in(table: KernelTable) -> str:
+    """The precision of most FLOP of matrix products, "" where there are none.
+
+    Autocast within a model, as Hugging Face's Accelerate has it, is seen in no call from outside.
+    """
+    work = table.frame.filter(like=_MATRIX).sum()
+    return str(work.idxmax()).removeprefix(_MATRIX) if work.max() > 0 else ""
 
 
 def _site(name: str, line: int, members: list[list[Any]]) -> CallSite:

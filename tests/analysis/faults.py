@@ -241,6 +241,12 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
                                                                                         "matrix_bf16": 0.9e12})),
         750,
     ),
+    "slow-low-precision": (
+        lambda: report([_bf16("mm", 1000, 0.5e9)], 1000,
+                       msgspec.structs.replace(CEILINGS, compute={"matrix_fp32": 4e12, "matrix_bf16": 0.5e12})),
+        lambda: report([_bf16("mm", 1000, 4e9)], 1000),
+        875,
+    ),
     # 1 GFLOP each; the other product reaches 4 TFLOP/s.
     "unaligned-product": (
         lambda: report([_bf16("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", 1000, 4e9), _bf16(_NARROW, 1000, 1e9)],

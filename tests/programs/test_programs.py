@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from perfkit.capture.program import multiplied_in
 from perfkit.capture.worker import Worker
 from perfkit.programs.order import Order
 from perfkit.run_folder import Settings
@@ -97,6 +98,28 @@ def test_a_rollout_before_the_training_is_told(tmp_path):
     assert note.startswith(
         "Before its first optimizer step the program called modules 242 times; a step calls them 2 times."
     )
+
+
+AUTOCAST_INSIDE = """
+import torch
+model = torch.nn.Linear(64, 64)
+inside = model.forward
+def forward(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return inside(x)
+model.forward = forward
+for _ in range(20):
+    model(torch.ones(8, 64))
+"""
+
+
+def test_the_precision_is_that_of_the_products(tmp_path):
+    """Accelerate's autocast lies within the model: its weights, and the call from outside, are fp32."""
+    found = capture([sys.executable, "-c", AUTOCAST_INSIDE], tmp_path)
+    assert found.recorded[0][1].dtype == "fp32"
+    table = found.table()
+    assert multiplied_in(table) == "bf16"
+    assert multiplied_in(KernelTable(table.frame.assign(flop_matrix_bf16=float("nan")), table.facts)) == ""
 
 
 # What belongs to no module: the copies between gradients and buckets. Their time is another in each run.

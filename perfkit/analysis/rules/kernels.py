@@ -33,8 +33,7 @@ _BY_FAMILY = {
     "attention": "Use a fused attention (scaled_dot_product_attention), which keeps the scores out of memory",
 }
 _BY_BOUND = {
-    "matrix": "Give the matrix units larger products (more rows in a batch, sizes that are multiples of 64), or a "
-    "lower precision",
+    "matrix": "Give the matrix units larger products: more rows in a batch, sizes that are multiples of 64",
     "vector": "Look for what keeps the arithmetic units waiting: `ncu --set full` tells",
     "memory": "Batch them, so that more work is done on each byte; where there are many small ones, fuse them",
     "l2": "Reuse more in registers and shared memory",

@@ -1,4 +1,4 @@
-"""What the machine could do otherwise: gathers, dense gradients of tables, lower precision, idle threads."""
+"""What the machine could do otherwise: gathers, dense gradients of tables, other precisions, idle threads."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _NOTABLE = 0.02  # of the step
 _SPARSE = 4  # times as many rows in a table as are looked up
 _FASTER = 1.2  # times the fp32 ceiling: less is not worth the digits
 _LOWER = ("matrix_tf32", "matrix_bf16", "matrix_fp16")
+_EMULATED = ("matrix_bf16", "matrix_fp16")
 _WIDE_NS = 50e3  # a row shorter than this is not shared out over threads
 
 
@@ -177,6 +178,45 @@ PRECISION = Rule(
 )
 
 
+def _emulated(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    rates = case.ceilings.compute if case.ceilings else {}
+    fp32 = rates.get("matrix_fp32")
+    for name in _EMULATED:
+        now = rates.get(name)
+        bound = case.judged.judged & (case.judged.bound == BOUNDS.index(name))
+        time = case.time(bound)
+        if not fp32 or not now or fp32 < _FASTER * now or case.share(time) < _NOTABLE:
+            continue
+        yield rule.finding(
+            case,
+            f"{unit_name(name)} takes {units.text(time, 'ns')} where fp32 is {fp32 / now:.1f} × as fast",
+            f"Measured here: {unit_name(name)} {units.text(now, 'FLOP/s')}, {unit_name('matrix_fp32')} "
+            f"{units.text(fp32, 'FLOP/s')}.",
+            time,
+            time - case.per_step(np.nansum(case.frame[f"flop_{name}"].to_numpy(float)[bound])) / fp32 * 1e9,
+            rows=bound,
+        )
+
+
+EMULATED = Rule(
+    name="slow-low-precision",
+    summary="matrix products in bf16 or fp16 where fp32 is faster",
+    where=ON_BOTH,
+    what="A processor without matrix instructions for a low precision converts its numbers to fp32 and back, or "
+    "computes them one by one: CPUs without AMX or AVX512-bf16 do, and GPUs before Ampere with bf16.",
+    recognised="bf16 and fp16 products bound by arithmetic that take at least 2 % of the step, on a device whose "
+    f"measured ceiling of fp32 is at least {_FASTER} times that of their precision.",
+    estimate="Their time less that of the same FLOP at the fp32 ceiling: what converts numbers keeps far from its own. "
+    "That fp32 has twice the bytes is left out.",
+    remedies=(
+        "Compute in fp32 on this device: leave autocast off, or load the weights in fp32. Low precision is for devices "
+        "that have units for it.",
+    ),
+    example="A model under torch.autocast on a processor without AVX512-bf16: 21 GFLOP/s in bf16, 174 in fp32.",
+    find=_emulated,
+)
+
+
 def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if case.report.device != "cpu":
         return
@@ -224,4 +264,4 @@ THREADS = Rule(
     example="`torchrun` sets OMP_NUM_THREADS=1 for every process unless told otherwise.",
     find=_threads,
 )
-RULES = (PRECISION, GATHER, DENSE, THREADS)
+RULES = (PRECISION, EMULATED, GATHER, DENSE, THREADS)
