@@ -16,6 +16,7 @@ import perfkit
 from perfkit import hardware
 from perfkit.capture import counted, folders, launched, profile
 from perfkit.errors import PerfkitError, RunFailed
+from perfkit.hardware.cpu import read_cpu
 from perfkit.programs.order import CUT, TRACE, Order, Result, read_results
 from perfkit.run_folder import (
     CEILINGS,
@@ -101,14 +102,16 @@ def assemble(
         records.append(_record(own, path / TRACE, result, folder))
     notes = [note for _, one in recorded for note in [*one.notes, *filter(None, [one.problem])]]
     notes += count(records) if count else []
-    fingerprint, lacking = _ceilings(first.device, folder, progress)
+    environment = hardware.environment()
+    environment["threads"] |= {**first.threads, "processes": len(recorded)}
+    fingerprint, lacking = _ceilings(first, folder, progress)
     manifest = Manifest(
         perfkit=perfkit.__version__,
         created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         command=["perfkit", *sys.argv[1:]],
         settings=_settings(first, command),
         workload=_facts(first, command),
-        environment=hardware.environment(),
+        environment=environment,
         fingerprint=fingerprint,
         backends=records,
         warnings=[*dict.fromkeys(notes), *lacking],
@@ -206,10 +209,15 @@ def _site(name: str, line: int, members: list[list[Any]]) -> CallSite:
     return CallSite(name, line, tuple(Member(*one) for one in members))
 
 
-def _ceilings(device: str, folder: Path, progress: Progress) -> tuple[str, list[str]]:
-    """Write the ceilings of `device` into `folder`; their fingerprint, or why there are none."""
+def _ceilings(result: Result, folder: Path, progress: Progress) -> tuple[str, list[str]]:
+    """Write the ceilings of the program's device into `folder`, those of a CPU with as many threads as the program has;
+    their fingerprint, or why there are none."""
+    count = result.threads.get("count") if result.device == "cpu" else None
+    threads = min(count, read_cpu().usable) if count else None  # more threads than cores reach no more
     try:
-        ceilings = hardware.load_or_measure(device, progress=lambda text: progress("ceilings", str(text)))
+        ceilings = hardware.load_or_measure(
+            result.device, progress=lambda text: progress("ceilings", str(text)), threads=threads
+        )
     except PerfkitError as error:
         return "", [f"Without ceilings nothing is judged: {error}"]
     write_whole(folder / CEILINGS, hardware.to_json(ceilings))

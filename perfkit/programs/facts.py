@@ -18,6 +18,7 @@ NO_OPTIMIZER_STEP = (
     "The program holds an optimizer that had not stepped when the recording began: the steps are calls of its modules. "
     "--after SECONDS begins later."
 )
+OMP = "OMP_NUM_THREADS"
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 
 
@@ -61,9 +62,18 @@ def add(result: Result, models: Sequence[torch.nn.Module], last: Conditions, tra
     result.training = training
     result.batch_size = last.batch
     result.model = ", ".join(type(model).__name__ for model in models[:3] if next(model.parameters(), None) is not None)
-    result.rank = int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None
+    result.rank = rank()
+    result.threads = {"count": torch.get_num_threads(), OMP: os.environ.get(OMP, "unset")}
     result.peak_memory_bytes, result.memory_how = _peak(result.device)
     result.argv, result.pid = list(getattr(sys, "orig_argv", sys.argv)), os.getpid()
+
+
+def rank() -> int | None:
+    """The rank in the default process group, else what a launcher such as torchrun says; None without either."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    told = os.environ.get("RANK", "")
+    return int(told) if told.isdigit() else None
 
 
 def _precision(parameters: Sequence[torch.Tensor], last: Conditions) -> str:

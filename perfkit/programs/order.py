@@ -53,6 +53,7 @@ class Result:
     peak_memory_bytes: float | None = None
     memory_how: str = ""
     rank: int | None = None
+    threads: dict[str, Any] = dataclasses.field(default_factory=dict)  # PyTorch's on a CPU, and what says so
     argv: list[str] = dataclasses.field(default_factory=list)
     pid: int = 0
     compiled: dict[str, Any] = dataclasses.field(default_factory=dict)  # what a compiler told of its kernels

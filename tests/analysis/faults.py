@@ -52,6 +52,11 @@ def product(us: float = 1000.0) -> Row:
     return cpu("mm", us, "matmul", tflop=us * 1e-6, moved=1e3, shapes="fp32[1000×1000], fp32[1000×1000]")
 
 
+def slow_product() -> Row:
+    """1000 µs of 250 that its arithmetic takes."""
+    return {**product(), "flop_matrix_fp32": 250e6}
+
+
 def on_gpu(us: float = 1000.0) -> Row:
     """The same on a GPU, in bf16, of unknown roof."""
     return gpu("nvjet_bf16", us, "matmul", by="linear", shapes="bf16[1000×1000], bf16[1000×1000]")
@@ -149,9 +154,9 @@ def _lookup(left: str, right: str, result: str) -> BackendReport:
     return report([product(), *rows], 1200)
 
 
-def _machine(threads: int) -> dict[str, Any]:
-    return {"threads": {"count": threads, "OMP_NUM_THREADS": str(threads)},
-            "cpu": {"physical": 4, "usable": 8, "quota": None}}  # fmt: skip
+def _machine(threads: int, processes: int = 1, quota: float | None = None) -> dict[str, Any]:
+    return {"threads": {"count": threads, "OMP_NUM_THREADS": str(threads), "processes": processes},
+            "cpu": {"physical": 4, "logical": 8, "usable": 4, "quota": quota}}  # fmt: skip
 
 
 LISTS = [{"module": "index", "count": 2, "ns": 200e3}]
@@ -261,6 +266,11 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: of_run([product(1000)], 1000, _machine(1)),
         lambda: of_run([product(1000)], 1000, _machine(4)),
         750,
+    ),
+    "crowded-threads": (
+        lambda: of_run([slow_product()], 1000, _machine(8, processes=2)),
+        lambda: of_run([product()], 1000, _machine(4, processes=2)),
+        500,
     ),
     "fresh-pages": (
         lambda: of_run([product(1000)], 1000, _machine(4), fresh_bytes=100 * MB, system_ns=400e3),

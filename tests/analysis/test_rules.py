@@ -224,3 +224,15 @@ def test_what_kernels_on_a_cpu_save_is_of_the_step_without_the_profiler() -> Non
     )
     assert as_long.saving_ns == pytest.approx(2 * twice.saving_ns) and as_long.saving_ns > 0
     assert (as_long.share, as_long.evidence) == (pytest.approx(twice.share), twice.evidence)
+
+
+def test_threads_are_held_against_the_cores_that_a_container_pays_for() -> None:
+    """8 threads have 8 logical cores, but a quota of 2 is worth 2; one thread in each of 4 ranks leaves none idle."""
+    machine = faults._machine
+    assert "crowded-threads" not in named(faults.of_run([faults.slow_product()], 1000, machine(8)))
+    paid = named(faults.of_run([faults.slow_product()], 1000, machine(8, quota=2.0)))
+    assert paid["crowded-threads"].title == "8 threads share 2 cores"
+    assert paid["crowded-threads"].saving_ns == pytest.approx(750e3)
+    assert "idle-threads" not in named(faults.of_run([faults.slow_product()], 1000, machine(1, processes=4)))
+    idle = named(faults.of_run([faults.slow_product()], 1000, machine(1, processes=2)))["idle-threads"]
+    assert idle.title == "2 of 4 cores work" and "1 thread in each of 2 processes" in idle.evidence

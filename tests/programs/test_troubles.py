@@ -1,12 +1,16 @@
 """Programs that end otherwise than by taking all their steps: each ends as without perfkit, and it is said why."""
 
+import json
 import signal
 import sys
 
 import pytest
+import torch
 
 from perfkit import cli
+from perfkit.programs import facts
 from perfkit.programs.order import Order
+from perfkit.run_folder import read_manifest
 from tests.programs.captured import ENVIRONMENT, alone, capture
 from tests.sweeps import rest
 
@@ -125,3 +129,27 @@ def test_the_exit_code_is_the_programs(tmp_path, monkeypatch, capfd):
     assert cli._run(["capture", "--out", "x", "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
     assert cli._run(["capture", "--out", "x", "--", "sh", "-c", f"kill -{signal.SIGKILL:d} $$"]) == 128 + 9
     capfd.readouterr()
+
+
+def test_the_rank_is_that_of_the_process_group(monkeypatch):
+    """torch.multiprocessing starts ranks without torchrun's variables."""
+    monkeypatch.delenv("RANK", raising=False)
+    assert facts.rank() is None
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        assert facts.rank() == 0
+    finally:
+        torch.distributed.destroy_process_group()
+    monkeypatch.setenv("RANK", "3")
+    assert facts.rank() == 3
+
+
+def test_a_programs_own_number_of_threads_is_what_its_report_is_about(tmp_path, monkeypatch):
+    """perfkit has more; its ceilings are those of one thread."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    code = TRAIN + "\ntorch.set_num_threads(1)\ntrain(8)\n"
+    assert cli._run(["capture", "--warmup", "2", "--steps", "2", "--out", "x", "--", sys.executable, "-c", code]) == 0
+    manifest = read_manifest(tmp_path / "x")
+    assert manifest.environment["threads"]["count"] == manifest.environment["threads"]["processes"] == 1
+    assert json.loads((tmp_path / "x" / "ceilings.json").read_text())["threads"] == 1

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from perfkit import units
 from perfkit.analysis.results import COLLECTIVE, COPY, Exposed, Finding
-from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
+from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 
 
 def _collectives(rule: Rule, case: Case) -> Iterator[Finding]:
     for one in case.report.exposed:
         if one.kind == COLLECTIVE:
-            title = f"{one.count:,.0f} collectives{case.a_step} take {units.text(one.time_ns, 'ns')}"
+            many = "collective{} takes" if round(one.count) == 1 else "collectives{} take"
+            title = f"{one.count:,.0f} {many.format(case.a_step)} {units.text(one.time_ns, 'ns')}"
             yield from _uncovered(rule, case, one, title, ".")
 
 
@@ -28,7 +29,8 @@ def _copies(rule: Rule, case: Case) -> Iterator[Finding]:
 
 def _uncovered(rule: Rule, case: Case, one: Exposed, title: str, more: str) -> Iterator[Finding]:
     if one.exposed_ns is not None:
-        evidence = f"For {units.text(one.exposed_ns, 'ns')} of it the GPU runs nothing else{more}"
+        device = "CPU" if case.on_cpu else "GPU"
+        evidence = f"For {units.text(one.exposed_ns, 'ns')} of it the {device} runs nothing else{more}"
         yield rule.finding(
             case, title, evidence, one.time_ns, one.exposed_ns, count=one.count, kernels=[one.name]
         )  # fmt: skip
@@ -36,8 +38,8 @@ def _uncovered(rule: Rule, case: Case, one: Exposed, title: str, more: str) -> I
 
 RULES = (
     Rule(
-        "collectives", "communication between GPUs that no computation covers", ON_A_GPU,
-        "While NCCL sends gradients or parameters, nothing else runs on the GPU.",
+        "collectives", "communication between ranks that no computation covers", ON_BOTH,
+        "While NCCL or gloo sends gradients or parameters, nothing else runs on the rank's device.",
         "The time of collectives in which no other kernel runs on their device.",
         "All of that time: a collective also waits for the slowest rank, which overlap does not end.",
         ("Overlap them with computation (bucketed or asynchronous gradients, prefetching), send less (bf16, gradient "

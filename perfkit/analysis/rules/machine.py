@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -220,30 +221,72 @@ EMULATED = Rule(
 def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if case.report.device != "cpu":
         return
-    cores, threads = _cores(case.about.environment), _number(case.about.environment, "threads", "count")
-    if cores is None or threads is None:
+    cores, used = _cores(case.about.environment, "physical", "usable", "quota"), _used(case.about.environment)
+    if cores is None or used is None:
         yield rule.cannot("the profile tells neither the machine's cores nor the threads that were used")
         return
-    if threads >= cores:
+    if used.together >= cores:
         return
     wide = np.nan_to_num(case.judged.time) >= _WIDE_NS
     time = case.time(wide)
-    said = (case.about.environment.get("threads") or {}).get("OMP_NUM_THREADS", "unset")
     yield rule.finding(
         case,
-        f"{threads:.0f} of {cores:.0f} cores work",
-        f"PyTorch ran with {threads:.0f} thread{'s' if threads != 1 else ''} (OMP_NUM_THREADS: {said}). Kernels longer "
-        f"than {units.text(_WIDE_NS, 'ns')}, which can be shared out, take {units.text(time, 'ns')}.",
+        f"{used.together:.0f} of {cores:.0f} cores work",
+        f"PyTorch ran with {used.words}. Kernels longer than {units.text(_WIDE_NS, 'ns')}, which can be shared out, "
+        f"take {units.text(time, 'ns')}.",
         time,
-        time * (1 - threads / cores),
+        time * (1 - used.together / cores),
         rows=wide,
     )
 
 
-def _cores(environment: Mapping[str, Any]) -> float | None:
-    """Physical cores that the process may use: as the machine has them, its affinity mask, and a container's quota."""
-    known = [_number(environment, "cpu", name) for name in ("physical", "usable", "quota")]
-    found = [value for value in known if value]
+def _crowded(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    cores, used = _cores(case.about.environment, "logical", "quota"), _used(case.about.environment)
+    if case.report.device != "cpu" or cores is None or used is None or used.together <= cores:
+        return  # what a profile does not tell is told by idle-threads
+    wide = case.judged.judged & (np.nan_to_num(case.judged.time) >= _WIDE_NS)
+    time, roof = case.time(wide), case.per_step(case.judged.roof[wide].sum()) * used.processes
+    turns = f" by the {used.processes:.0f} processes in turn" if used.processes > 1 else ""
+    yield rule.finding(
+        case,
+        f"{used.together:.0f} threads share {cores:.0f} cores",
+        f"PyTorch ran with {used.words}. Kernels longer than {units.text(_WIDE_NS, 'ns')} take "
+        f"{units.text(time, 'ns')}, and at their roofs{turns} {units.text(roof, 'ns')}.",
+        time,
+        time - min(time, roof),
+        rows=wide,
+    )
+
+
+@dataclass(frozen=True)
+class _Used:
+    """Threads of PyTorch in each of some processes on this machine."""
+
+    threads: float
+    processes: float
+    said: str
+
+    @property
+    def together(self) -> float:
+        return self.threads * self.processes
+
+    @property
+    def words(self) -> str:
+        each = f" in each of {self.processes:.0f} processes" if self.processes > 1 else ""
+        return f"{self.threads:.0f} thread{'s' if self.threads != 1 else ''}{each} (OMP_NUM_THREADS: {self.said})"
+
+
+def _used(environment: Mapping[str, Any]) -> _Used | None:
+    threads = _number(environment, "threads", "count")
+    if threads is None:
+        return None
+    said = str((environment.get("threads") or {}).get("OMP_NUM_THREADS", "unset"))
+    return _Used(threads, _number(environment, "threads", "processes") or 1.0, said)
+
+
+def _cores(environment: Mapping[str, Any], *names: str) -> float | None:
+    """Cores that the process may use: the least of the numbers with these names."""
+    found = [value for value in (_number(environment, "cpu", name) for name in names) if value]
     return float(max(1, int(min(found)))) if found else None
 
 
@@ -257,11 +300,27 @@ THREADS = Rule(
     summary="fewer threads than cores",
     where=ON_A_CPU,
     what="OMP_NUM_THREADS, torch.set_num_threads, or an affinity mask inherited from a launcher leaves cores idle.",
-    recognised="The threads that PyTorch used, against the physical cores that the process may use, both stored with "
-    "the run.",
+    recognised="The threads that PyTorch used, of all recorded processes together, against the physical cores that "
+    "they may use, both stored with the run.",
     estimate="Kernels longer than 50 µs, as if they scaled with the cores. Those bound by memory scale less.",
     remedies=("Set OMP_NUM_THREADS to the number of physical cores, or leave it unset.",),
-    example="`torchrun` sets OMP_NUM_THREADS=1 for every process unless told otherwise.",
+    example="OMP_NUM_THREADS=1, which a job script sets for every program.",
     find=_threads,
 )
-RULES = (PRECISION, EMULATED, GATHER, DENSE, THREADS)
+CROWDED = Rule(
+    name="crowded-threads",
+    summary="more threads than cores",
+    where=ON_A_CPU,
+    what="Threads of one operator wait for each other at its end. Where they share cores, one waits for another that "
+    "the system has put aside, and some wait by spinning, which takes the core from the one that works.",
+    recognised="The threads that PyTorch used, of all recorded processes together, against the logical cores that "
+    "they may use: as many as the machine has, as an affinity mask leaves, or as a quota of CPU time is worth.",
+    estimate="Judged kernels longer than 50 µs, less their roof for each process in turn.",
+    remedies=(
+        "Set OMP_NUM_THREADS to the cores divided by the processes; in a container with a quota, to the quota. "
+        "torchrun sets it to 1; processes that a program starts itself (torch.multiprocessing) each take all cores.",
+    ),
+    example="Two ranks by mp.spawn on two cores: a step took 20.9 ms; with OMP_NUM_THREADS=1 it takes 7.5.",
+    find=_crowded,
+)
+RULES = (PRECISION, EMULATED, GATHER, DENSE, THREADS, CROWDED)
