@@ -18,6 +18,9 @@ NO_OPTIMIZER_STEP = (
     "The program holds an optimizer that had not stepped when the recording began: the steps are calls of its modules. "
     "--after SECONDS begins later."
 )
+OTHER_THREAD = (
+    "The steps are those of one thread that the program started; on a GPU they hold the kernels of further threads too."
+)
 OMP = "OMP_NUM_THREADS"
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 

@@ -178,6 +178,8 @@ class Watcher:
         # A step may change the parameters itself, without an optimizer.
         training = self.steps.kind == OPTIMIZER or self.marks.trains or (self.steps.kind == REPLAY and facts.trains())
         facts.add(result, models, self._conditions, training)
+        if result.recorded and self._wrappers.of_another_thread:
+            result.notes.append(facts.OTHER_THREAD)
         before, each = self.steps.phase_before()
         if result.recorded and before:
             result.notes.append(facts.phase_before(before, each))

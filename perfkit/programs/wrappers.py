@@ -21,6 +21,11 @@ from perfkit.programs.steps import MARK, OPTIMIZER, REPLAY
 _compiling = torch.compiler.is_compiling
 
 
+def _of_python(ident: int) -> bool:
+    """Whether Python started the thread, not a library; such as call Python are known as dummies."""
+    return any(t.ident == ident and not t.name.startswith("Dummy") for t in threading.enumerate())
+
+
 class Told(Protocol):
     """Who the wrappers tell: `idle` while nothing is to be told."""
 
@@ -36,11 +41,15 @@ class Told(Protocol):
 
 
 class Wrappers:
-    """Tells `watcher` of what the thread that made it does; work of other threads is placed, and ends no steps."""
+    """Tells `watcher` of what one thread does; work of other threads is placed, and ends no steps.
+
+    It is the thread that made it, or where that calls nothing, as in a server, the first other one that does.
+    """
 
     def __init__(self, watcher: Told) -> None:
         self._watcher, self._marks, self._recorder = watcher, watcher.marks, watcher.recorder
-        self._thread = threading.get_ident()
+        self._first = self._thread = threading.get_ident()
+        self._told = False  # the thread did something that counts
         self._depth = self._optimizing = 0
         self._stepped = False
 
@@ -60,7 +69,24 @@ class Wrappers:
 
     def _elsewhere(self) -> bool:
         """Whether a compiler traces this call, another thread makes it, or nobody watches."""
-        return _compiling() or self._watcher.idle or threading.get_ident() != self._thread
+        return _compiling() or self._watcher.idle or not self._watched()
+
+    def _watched(self) -> bool:
+        """Whether this thread is the one to tell of, or becomes it: the first thread always, another one instead of a
+        thread that did nothing yet. What torch's own threads do belongs to somebody's step."""
+        here = threading.get_ident()
+        if here != self._thread:
+            if self._recorder.state != WARMING or (self._told and here != self._first) or not _of_python(here):
+                return False
+            self._thread = here
+            self._recorder.restart()
+        self._told = True
+        return True
+
+    @property
+    def of_another_thread(self) -> bool:
+        """Whether the steps are those of a thread that the program started."""
+        return self._thread != self._first
 
     def _quiet(self) -> bool:
         """Whether nothing is recorded now."""

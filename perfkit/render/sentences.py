@@ -25,7 +25,8 @@ def settings(report: Report) -> str:
     if s is None or w is None:
         return clean(report.source)
     if w.program:
-        return clean(f"{w.program} · {w.steps_are} · {units.many(w.parameters, 'parameter')}", SENTENCE)
+        size = units.many(w.parameters, "parameter") if w.parameters else ""  # 0: packed ones, of a quantized model
+        return clean(" · ".join(filter(None, [w.program, w.steps_are, size])), SENTENCE)
     batch = f"batch {s.batch_size}" + (
         f" × {s.sequence_length} {w.sample_name}" if s.sequence_length else f" {w.sample_name}"
     )

@@ -122,6 +122,29 @@ def test_the_precision_is_that_of_the_products(tmp_path):
     assert multiplied_in(KernelTable(table.frame.assign(flop_matrix_bf16=float("nan")), table.facts)) == ""
 
 
+IN_A_THREAD = """
+import threading, torch
+served, own = torch.nn.Linear(64, 64), torch.nn.Sigmoid()
+def serve():
+    for _ in range(SERVED):
+        served(torch.ones(8, 64))
+worker = threading.Thread(target=serve)
+worker.start()
+worker.join()
+for _ in range(OWN):
+    own(torch.ones(8))
+"""
+
+
+@pytest.mark.parametrize(("served", "own", "operator"), [(20, 0, "aten::linear"), (2, 20, "aten::sigmoid")])
+def test_another_thread_has_the_steps_where_the_first_one_calls_nothing(tmp_path, served, own, operator):
+    code = IN_A_THREAD.replace("SERVED", str(served)).replace("OWN", str(own))
+    found = capture([sys.executable, "-c", code], tmp_path)
+    ((_, result),) = found.recorded
+    assert len(result.step_ns) == 2 and operator in set(found.table().frame["operator"])
+    assert ["one thread that the program started" in note for note in result.notes] == [True] * (own == 0)
+
+
 # What belongs to no module: the copies between gradients and buckets. Their time is another in each run.
 REDUCER = {"aten::fill_", "aten::copy_", "torch.distributed.ddp.reducer::copy_bucket_to_grad"}
 
