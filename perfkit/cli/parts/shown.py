@@ -115,12 +115,14 @@ def say_where(written: list[Path], run: Path | None, listed: Sequence[Path] = ()
         console.print("No files were written: --out FOLDER writes the report as HTML and more.")
 
 
-def _of_ranks(run: Path) -> list[Path]:
-    """The folders of a run that hold traces of several ranks, a backend each."""
+def _of_ranks(run: Path) -> list[str]:
+    """What holds the traces of several ranks: a folder of a backend of a run, or files of captured processes."""
     from perfkit.run_folder import read_manifest
 
     backends = read_manifest(run).backends
-    return [run / one.name for one in backends if sum(bool(rank.trace) for rank in one.ranks) > 1]
+    captured = [one for one in backends if one.own and one.trace and "-rank" in one.name]
+    files = [f"{run / backends[0].name}*/*.pt.trace.json.gz"] if captured else []
+    return files + [str(run / one.name) for one in backends if sum(bool(rank.trace) for rank in one.ranks) > 1]
 
 
 def reported(
