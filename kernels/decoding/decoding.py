@@ -132,8 +132,18 @@ def qkv_cost(call: Call) -> Cost:
 
 
 def attention_cost(call: Call) -> Cost:
-    """Unknown: how many of the S positions count stands in the GPU's memory, and no shape tells."""
-    return Cost({}, math.nan, math.nan)
+    """Two products with the keys and values that count, a softmax of 6 FLOP a score.
+
+    Unknown in a profile: how many of the S positions count stands in the GPU's memory, and no shape tells.
+    """
+    q, keys, position = call.tensor(0), call.tensor(1), call.tensor(3)
+    if position.value is None:
+        return Cost({}, math.nan, math.nan)
+    counted = position.value + 1
+    scores = q.shape[0] * q.shape[1] * counted
+    flop = {f"matrix_{q.dtype}": 4.0 * scores * q.shape[2], f"vector_{q.dtype}": 6.0 * scores}
+    cache = 2 * keys.shape[0] * keys.shape[1] * counted * keys.shape[3] * ITEM_BYTES[keys.dtype]
+    return Cost(flop, q.nbytes + cache + position.nbytes, q.nbytes)
 
 
 def token_cost(call: Call) -> Cost:

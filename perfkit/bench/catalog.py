@@ -66,7 +66,9 @@ def spec(argument: Any) -> Any:
     """What the cost model takes for an argument."""
     if not isinstance(argument, Tensor):
         return argument
-    return TensorSpec(tuple(argument.shape), name_of(argument.dtype), argument.stride())
+    single = argument.numel() == 1 and not argument.is_floating_point()
+    value = int(argument) if single else None
+    return TensorSpec(tuple(argument.shape), name_of(argument.dtype), argument.stride(), value)
 
 
 def pytorch_way(operation: Operation) -> Way:

@@ -25,11 +25,15 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and dtype of a tensor argument; `strides` in elements where known."""
+    """Shape and dtype of a tensor argument; `strides` in elements where known.
+
+    `value` is that of a single integer where it is known: a benchmark has its inputs, a profile has not.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
+    value: int | None = None
 
     @property
     def numel(self) -> int:

@@ -105,10 +105,7 @@ def too_few(found: int, order: Order, waits: bool = False) -> str:
     steps = "1 step" if found == 1 else f"{found} steps"
     needed = order.warmup + 1 + order.steps
     if waits and found >= needed:
-        return (
-            f"The program called modules in {steps} and ended before its optimizer stepped, which was waited for. "
-            "--whole records all of it."
-        )
+        return f"The program called modules in {steps}, and ended before its optimizer stepped, which was waited for."
     later = f" after the first {order.after:g} s" if order.after else ""
     return (
         f"The program took {steps}{later}, and {needed} are needed: {order.warmup} to warm up, 1 for the profiler, "

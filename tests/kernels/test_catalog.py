@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import perfkit.kernels
+from perfkit.bench.catalog import cost_of
 from perfkit.cost import CostModel
 from perfkit.cost.model import Call, TensorSpec
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
@@ -198,6 +199,14 @@ def test_no_shape_tells_how_many_positions_count() -> None:
     cache = spec(2, 2, 7, 4)
     call = Call("perfkit::decode_attention", (spec(2, 4, 4), cache, cache, spec(1, dtype="int64"), 0.5))
     assert CostModel(costs()).cost(call) is None
+
+
+def test_a_benchmark_knows_how_many_positions_count() -> None:
+    """Position 2: three keys and values of 4 numbers, for 2 sequences and 2 heads of keys; 4 query heads share them."""
+    arguments = torch.ones(2, 4, 4), *[torch.ones(2, 2, 7, 4)] * 2, torch.tensor([2]), 0.5
+    cost = cost_of(find("decode_attention"), arguments)
+    assert cost.flop == {"matrix_fp32": 4 * 2 * 4 * 3 * 4, "vector_fp32": 6 * 2 * 4 * 3}
+    assert (cost.bytes_read, cost.bytes_written) == (4 * (32 + 2 * 2 * 2 * 3 * 4) + 8, 4 * 32)
 
 
 def test_find_names_what_there_is() -> None:
