@@ -151,9 +151,11 @@ def test_a_layer_mislabelled_on_purpose_is_seen_by_the_widths(table):
 @pytest.mark.slow
 def test_modules_operators_and_evidence(table):
     name, program, table = table
-    frame = table.frame[table.frame["range"].fillna("").str.contains(r"generated:\d+$")]
-    time = table.frame[table.frame["pass"] != "optimizer"]["duration_ns"].sum()
-    assert frame["duration_ns"].sum() > 0.97 * time
+    on_a_line = table.frame["range"].fillna("").str.contains(r"generated:\d+$")
+    elsewhere = table.frame[~on_a_line & (table.frame["pass"] != "optimizer")]
+    # The loss's gradient, a 1, and that of the logits, which come back beside it: zeros.
+    assert sorted(elsewhere["name"]) == ["aten::fill_", "aten::zero_"]
+    frame = table.frame[on_a_line]
     assert set(frame["placed_by"]) <= {"symbol", "parameter"}
     matmuls = frame[frame["family"] == "matmul"]
     places = set(zip(matmuls["pass"], matmuls["module"], matmuls["operator"], strict=True))
@@ -190,7 +192,7 @@ def test_the_listing_of_a_trace_adds_up_to_the_step(table):
     outside = {(g.key.partition(":")[0]) for g in found.others}
     assert outside <= {"optimizer", "backward"}
     parts = found.on_lines_ns + sum(group.time_ns for group in found.others)
-    assert parts == pytest.approx(float(ran["duration_ns"].sum()), rel=0.03)
+    assert parts == pytest.approx(float(ran["duration_ns"].sum()))
     costly = max(found.lines, key=lambda line: line.cost.time_ns)
     assert " = " in found.text[costly.number - 1]
     mine = [line for line in found.lines if "(root)" not in line.places[0]]

@@ -10,6 +10,7 @@ from perfkit.programs.order import Order
 from perfkit.run_folder import Settings
 from perfkit.table import FLOP_COLUMNS, KernelTable
 from tests.programs.captured import ENVIRONMENT, HERE, alone, capture, command
+from tests.steady import steady
 from tests.sweeps import rest
 
 ONE = "a step is one step of the optimizer"
@@ -44,7 +45,7 @@ def environment(monkeypatch):
 
 def shares(table):
     """Of the operators' time in steps the part whose pass, and whose module is known."""
-    frame = table.frame[table.frame["step"].notna()]
+    frame = steady(table.frame[table.frame["step"].notna()])
     total = frame["duration_ns"].sum()
     return [frame["duration_ns"][frame[name].notna()].sum() / total for name in ("pass", "module")]
 

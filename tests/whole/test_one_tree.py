@@ -21,6 +21,7 @@ from perfkit.tree.places import NOT_PLACED, places
 from perfkit.workloads import find, resolve_settings
 from tests.analysis.examples import backend, run
 from tests.compiled import fresh_graphs
+from tests.steady import steady
 from tests.tree.agreement import assert_one_tree
 from tests.whole.shape_truth import judge, score
 from tests.whole.widths_gpt2 import WIDTHS
@@ -49,7 +50,7 @@ def frame_of(name: str, captured: dict[str, Any], tmp_path_factory: pytest.TempP
             worker.settle(1)
             worker.profile(str(folder), 2)
         frame = KernelTable.load(folder / KERNELS).frame
-        captured[name] = frame[frame["step"].notna()].reset_index(drop=True)
+        captured[name] = steady(frame[frame["step"].notna()].reset_index(drop=True))
     return captured[name]
 
 
