@@ -320,7 +320,7 @@ CROWDED = Rule(
         "Set OMP_NUM_THREADS to the cores divided by the processes; in a container with a quota, to the quota. "
         "torchrun sets it to 1; processes that a program starts itself (torch.multiprocessing) each take all cores.",
     ),
-    example="Two ranks by mp.spawn on two cores: a step took 20.9 ms; with OMP_NUM_THREADS=1 it takes 7.5.",
+    example="Two ranks by mp.spawn on two cores: steps took 16.6 and 19.1 ms, with OMP_NUM_THREADS=1 8.5 and 7.4.",
     find=_crowded,
 )
 RULES = (PRECISION, EMULATED, GATHER, DENSE, THREADS, CROWDED)
