@@ -33,8 +33,9 @@ def _family(name: str, words: str, parts: str = "", **patterns: str) -> _Family:
 _KERNELS = (
     _family("collective", "nccl rccl allreduce all_reduce allgather all_gather reducescatter reduce_scatter gloo"),
     _family("copy", "memcpy direct_copy catarray bfloat16_copy float16_copy",
-            copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy"),
-    _family("fill", "memset fillfunctor fill_kernel"),
+            copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy",
+            multi_tensor_apply="multi_tensor_apply.*::copy<"),  # _foreach_copy_, by which FSDP gathers its parts
+    _family("fill", "memset fillfunctor fill_kernel", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
     _family("attention", "flash fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq"),
     _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "
             "gammabeta welford", bn_=r"\bbn_"),
