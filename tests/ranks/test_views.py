@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -146,3 +147,16 @@ def test_the_page_draws_every_rank_and_its_arrows(job, drawing, open_page, tmp_p
     assert data["ties"] == len(drawing.ties) and data["before"]
     assert "waits for rank 0 · cuda:0 stream 17" in data["said"]
     assert errors == []
+
+
+def test_bandwidth_is_plotted_against_messages_where_there_are_several_sizes(job):
+    """Two operations of one size, as FSDP's of equal blocks, were two points above one another."""
+    report = of_job(job, [], None, None)
+    known = [c for c in report.collectives if c.message_bytes and c.bus_bandwidth]
+    assert len({c.message_bytes for c in known}) > 1 and plots(report) == 1
+    of_one_size = [msgspec.structs.replace(c, message_bytes=known[0].message_bytes) for c in known]
+    assert plots(msgspec.structs.replace(report, collectives=of_one_size)) == 0
+
+
+def plots(report):
+    return sum(len(section.figures) for section in ranks_page.page(report).sections)

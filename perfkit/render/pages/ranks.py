@@ -138,7 +138,7 @@ def _collectives(rows: list[Collective]) -> Table:
 
 def _bandwidth(report: RanksReport) -> Figure | None:
     known = [c for c in report.collectives if c.message_bytes and c.bus_bandwidth]
-    if not known or (len(known) == 1 and not report.roofs):  # one point tells no more than the table
+    if not known or (len({c.message_bytes for c in known}) == 1 and not report.roofs):  # the table tells as much
         return None
     series = []
     for operation in dict.fromkeys(c.operation for c in known):
