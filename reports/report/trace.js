@@ -13,10 +13,11 @@ function traceCard(backend) {
   return card("Timeline", "of the whole capture, profiler's own time included", "span-12 timeline-card", box);
 }
 
-// The backend that the address names a view of, or the first.
+// The backend that the address names a view of, else the first with kernels: one that only judges the others has none.
 function tabOfAddress(backends) {
   const name = new URLSearchParams(location.hash.slice(1)).get("timeline");
-  return Math.max(0, backends.findIndex((backend) => backend.name === name));
+  const named = backends.findIndex((backend) => backend.name === name);
+  return named < 0 ? Math.max(0, backends.findIndex((backend) => backend.kernels.length)) : named;
 }
 
 function scrollToTrace() {

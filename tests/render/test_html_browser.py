@@ -241,6 +241,15 @@ def test_tabs_switch_by_mouse_and_keyboard(show: Show) -> None:
     assert page.locator("#panel-2 .roofline .points path").count() > 0
 
 
+def test_the_first_tab_that_opens_has_kernels(show: Show) -> None:
+    """Eager that only judges the others was opened, with nothing but its correctness."""
+    report = sample.report()
+    report.backends[0] = msgspec.structs.replace(report.backends[0], kernels=[])
+    page = show(report)
+    assert page.get_attribute("#tab-1", "aria-selected") == "true" and page.locator("#panel-0").is_hidden()
+    assert page.locator("#panel-1 .card", has=page.locator("text=Kernels")).count() > 0
+
+
 def test_hostile_names_stay_text(show: Show) -> None:
     page = show(sample.hostile())
     for tab in range(3):
