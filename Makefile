@@ -75,7 +75,7 @@ wheel: install-dev ## build the wheel and the sdist into dist/
 	@rm -rf build
 
 bench: install-dev ## run the measurements of benchmarks/, one after another
-	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(RUN)/python $$script; done
+	@set -e; for script in $$(grep -l __main__ benchmarks/*.py benchmarks/*/*.py); do echo "== $$script"; $(RUN)/python $$script; done
 
 gpu-check: ## check a GPU against independent witnesses, in at most six minutes; GPU_PYTHON chooses the interpreter
 	@$(GPU_PYTHON) benchmarks/gpu_check.py

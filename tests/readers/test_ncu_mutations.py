@@ -1,6 +1,7 @@
 """Damaged reports of Nsight Compute and pages of its CSV: refused, or read and what is wrong is said.
 
-A few dozen of each here, some hundred in `make test-full`; `benchmarks/damaged_profiles.py` takes 2000 of every format.
+A few dozen of each here, some hundred in `make test-full`;
+`benchmarks/reading/damaged_profiles.py` takes 2000 of every format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What perfkit's marks cost while nobody listens. A few seconds for tiny, half a minute a backend for 124M.
 
-    python benchmarks/idle_marks.py [PRESET [BACKENDS]]      tiny by default, and eager,thunder-llmc
+    python benchmarks/measuring/idle_marks.py [PRESET [BACKENDS]]      tiny by default, and eager,thunder-llmc
 
 Must be reached: at most 1 % of a step, the upper end of the interval (0.1 % for eager tiny, the shortest step of all
 built-in workloads). A step has five marks (step, zero_grad, forward, backward, optimizer); the modules' hooks are not

@@ -1,6 +1,6 @@
 """What `perfkit capture` and `perfkit.profile` leave behind in a program: steps after the recording, and ranges.
 
-    python benchmarks/program_overhead.py [--turns 30]
+    python benchmarks/measuring/program_overhead.py [--turns 30]
 
 Two processes train the same GPT-2 (tiny, one thread), one of them under `perfkit capture`. When its steps are recorded,
 both take steps in turns, so that what else the machine does meets both alike; the overhead is that of the turns' pairs
@@ -31,7 +31,7 @@ from perfkit.capture import launched
 from perfkit.programs.order import ORDER, Order, read_results, write
 from perfkit.statistics import ranks
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ORDERED = Order(warmup=4, steps=2)
 BEFORE, A_TURN = 12, 3  # steps until everything is recorded, and steps of a turn
 AFTER, IDLE = 0.01, 0.001  # limits: parts of a step

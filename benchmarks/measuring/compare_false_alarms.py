@@ -1,8 +1,8 @@
 """How often `perfkit compare` calls a program different from itself, on this machine with its noise.
 
-    python3 benchmarks/compare_false_alarms.py                      100 comparisons at the default setting: 3 to 5 h
-    python3 benchmarks/compare_false_alarms.py --out tries.jsonl    keep each, and go on where the file stops
-    python3 benchmarks/compare_false_alarms.py --tries 5            a look
+    python3 benchmarks/measuring/compare_false_alarms.py                      100 comparisons at the default: 3 to 5 h
+    python3 benchmarks/measuring/compare_false_alarms.py --out tries.jsonl    keep each, and go on where the file stops
+    python3 benchmarks/measuring/compare_false_alarms.py --tries 5            a look
 
 Must be reached: at most 5 % of the comparisons with a verdict better or worse, in the step, and as many in any pass or
 family, memory or efficiency. A busy machine is what this is for: let something else run beside it, a second one of

@@ -1,8 +1,8 @@
 """How fast a large trace opens and pans in TensorBoard: through perfkit's plugin, from the file on disk.
 
-    python benchmarks/plugin_speed.py                       1 million generated events
-    python benchmarks/plugin_speed.py --trace TRACE.json.gz --sample    a real one, as it is
-    python benchmarks/plugin_speed.py --trace TRACE.json.gz             the same repeated to --events
+    python benchmarks/reading/plugin_speed.py                       1 million generated events
+    python benchmarks/reading/plugin_speed.py --trace TRACE.json.gz --sample    a real one, as it is
+    python benchmarks/reading/plugin_speed.py --trace TRACE.json.gz             the same repeated to --events
 
 `perfkit tensorboard` is started on a folder with the one trace, and headless Chromium (software rendering) opens the
 view Trace. Printed are, in seconds, medians of `--runs` (3):
@@ -30,8 +30,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "reading")]
 
 from kineto_speed import repeated  # type: ignore[import-not-found]  # noqa: E402  (a script beside this one)
 

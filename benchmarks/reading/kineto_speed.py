@@ -1,6 +1,6 @@
 """How fast, and in how much memory, perfkit reads torch.profiler traces, beside HolisticTraceAnalysis.
 
-    python benchmarks/kineto_speed.py TRACE.json.gz --hta-python /tmp/hta/bin/python
+    python benchmarks/reading/kineto_speed.py TRACE.json.gz --hta-python /tmp/hta/bin/python
 
 TRACE should be a real one of about 100 000 events. perfkit reads it into its whole kernel table (`read_trace`);
 HolisticTraceAnalysis only parses it (`hta.common.trace_parser.parse_trace_dataframe`). Every measurement is a process

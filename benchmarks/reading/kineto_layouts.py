@@ -1,6 +1,6 @@
 """Do real torch.profiler traces give the same table at any layout of their JSON?
 
-    python benchmarks/kineto_layouts.py TRACE.json.gz … --count 200
+    python benchmarks/reading/kineto_layouts.py TRACE.json.gz … --count 200
 
 The traces are written at `--count` random layouts (`tests/readers/layouts.py`): compact, indented, with keys in any
 order, with other keys around the events, with a byte order mark, compressed or not. They are read in pieces of several
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
 from perfkit.errors import PerfkitError  # noqa: E402

@@ -1,8 +1,8 @@
 """Whether `perfkit compare` finds a slowdown of 5 % that is planted in one kernel family, and names the family.
 
-    python3 benchmarks/compare_power.py                20 tries at the default setting: 40 to 70 min on two cores
-    python3 benchmarks/compare_power.py --out FILE     keep each, and go on where the file stops
-    python3 benchmarks/compare_power.py --tries 2      a look
+    python3 benchmarks/measuring/compare_power.py                20 tries at the default: 40 to 70 min on two cores
+    python3 benchmarks/measuring/compare_power.py --out FILE     keep each, and go on where the file stops
+    python3 benchmarks/measuring/compare_power.py --tries 2      a look
 
 The workload multiplies matrices, `PRODUCTS` times, beside elementwise work; the slow one multiplies once more, which is
 5 % more of the family "matmul". The family must take at least 30 % of the step, which is checked. Must be reached: in

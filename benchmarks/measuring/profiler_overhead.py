@@ -1,6 +1,6 @@
 """What torch.profiler adds to a step, and why: steps under it and steps right before, in fresh processes.
 
-    python benchmarks/profiler_overhead.py [PRESET [BACKENDS]]     gpt2 (124M) by default, and eager,thunder-llmc
+    python benchmarks/measuring/profiler_overhead.py [PRESET [BACKENDS]]   gpt2 by default, and eager,thunder-llmc
 
 It reports; nothing is engineered to make the overhead small. A minute a profile, eight profiles a backend, the backends
 in turns. A process profiles once, as that of `perfkit run` does: a second profile finds the heap as the first left it,

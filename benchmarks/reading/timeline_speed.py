@@ -6,7 +6,7 @@ frame; beside it from the request of the page on. Panning moves the window by 1 
 zooms; printed are frames a second, and the script's share of a frame, which says more on a busy machine. Then a search,
 a click, and the sums over the whole capture, each until its result is known. Each figure is the median of `--runs` (3).
 Takes a minute on an idle machine. `--events N`; `--trace PATH` opens a trace or the first backend of a run folder
-instead, and times reading it too. `benchmarks/plugin_speed.py` measures the way from a file through TensorBoard.
+instead, and times reading it too. `plugin_speed.py` beside it measures the way from a file through TensorBoard.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
 from perfkit.readers import read  # noqa: E402
