@@ -9,7 +9,7 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
-from perfkit.analysis.roofline.withheld import EXCHANGED, TOO_SMALL, UNCOUNTED
+from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.timeline.lanes import timeline
 from tests.analysis import profiles
 from tests.analysis.examples import ceilings
@@ -83,6 +83,15 @@ def test_no_known_work_is_no_roof() -> None:
     work = {"dram_bytes": None, "dram_origin": "absent", "flop_vector_fp32": None, "flop_origin": "absent"}
     made = report({**work, "bytes_read": 0.0, "bytes_written": 0.0, "bytes_origin": "model"})
     assert made.kernels[0].withheld == UNCOUNTED and made.headroom == []
+
+
+def test_a_kernel_that_helps_another_is_said_to() -> None:
+    """Of an attention's backward pass by three kernels the report said that its arithmetic was not in the profile."""
+    absent = {"dram_bytes": None, "dram_origin": "absent"}
+    helper = {"flop_vector_fp32": 0.0, "flop_origin": "derived", "bytes_read": 0.0, "bytes_written": 0.0}
+    made = report({"bytes_origin": "absent"}, {**absent, **helper, "bytes_origin": "derived"})
+    assert [(w.why, w.count) for w in made.withheld] == [(HELPER, 1)]
+    assert {g.key: g.withheld for g in made.kernels} == {"k0": "", "k1": HELPER}
 
 
 def test_a_real_report_says_what_it_does_not_judge() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit import units
 from perfkit.analysis.report import speed
 from perfkit.analysis.results import BackendReport, Group, Interval
-from perfkit.analysis.roofline.withheld import EXCHANGED, TOO_SMALL, UNCOUNTED
+from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest, Settings
@@ -222,6 +222,7 @@ def _headroom(report: BackendReport) -> str:
 _WHY = {
     TOO_SMALL: "too small to judge (under 5 µs, or less than one wave of blocks)",
     UNCOUNTED: "not judged: the profile does not hold the arithmetic, and memory does not explain the time",
+    HELPER: "not judged: another kernel of the same operation carries its work, and efficiency leaves this time out",
     EXCHANGED: "not judged: a collective's roof is the link between the ranks, and its time holds waiting for them",
 }
 

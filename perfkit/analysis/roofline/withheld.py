@@ -1,11 +1,13 @@
 """Which rows are judged by their roof, and which cannot be.
 
-Three kinds of row have a roof by the formula that says nothing about them, the last two on a GPU alone:
+Four kinds of row have a roof by the formula that says nothing about them, the last three on a GPU alone:
 
     exchanged   a collective: its roof is the link between the ranks, and its time holds waiting for the others. Reports
                 of ranks judge it (`perfkit.ranks`)
     too small   under 5 µs, or less than one wave of blocks: launch, ramp and tail are most of its time. Blocks for most
                 of the multiprocessors are a wave: that many a persistent kernel launches, a library's product for one
+    helper      another kernel of its operation carries the work, so that it has none (split-K's reduction; the kernel for
+                attention's dq beside that for dk and dv)
     uncounted   counters saw its DRAM traffic, nobody counted its arithmetic, and what else is known does not show
                 that memory is what bounds it: it may well be computing; or the work that is known of it is none
 
@@ -34,8 +36,8 @@ FULL = 0.75  # of the multiprocessors: so many blocks occupy the GPU, however ma
 BUSY = 0.6  # of its peak: a level that is this busy is what a kernel uses, not what it waits for (NVIDIA's own line)
 PRODUCTS = 0.05  # of the cycles: matrix units that were active so much did products (vector arithmetic reads up to 3 %)
 BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
-TOO_SMALL, UNCOUNTED, EXCHANGED = "too small", "work not counted", "between ranks"
-WITHHELD = (TOO_SMALL, UNCOUNTED, EXCHANGED)
+TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER = "too small", "work not counted", "between ranks", "helper"
+WITHHELD = (TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER)
 
 
 def judge_rows(
@@ -45,8 +47,10 @@ def judge_rows(
     judged = judge(frame, StoredCeilings.of(facts, frame) or ceilings)
     exchanged = (frame["family"] == "collective").to_numpy(bool, na_value=False)
     small = ~exchanged & too_small(frame, multiprocessors(facts))
-    uncounted = ~exchanged & ~small & (_uncounted(frame, judged, facts) | (_on_gpu(frame) & (judged.roof == 0)))
-    withheld = exchanged | small | uncounted
+    nothing = _on_gpu(frame) & (judged.roof == 0)
+    helper = ~exchanged & ~small & nothing & _derived(frame)
+    uncounted = ~exchanged & ~small & ~helper & (_uncounted(frame, judged, facts) | nothing)
+    withheld = exchanged | small | helper | uncounted
     if withheld.any():
         judged = dataclasses.replace(
             judged,
@@ -56,7 +60,7 @@ def judge_rows(
             above=judged.above & ~withheld,
             helped=judged.helped & ~withheld,
         )
-    return judged, {TOO_SMALL: small, UNCOUNTED: uncounted, EXCHANGED: exchanged}
+    return judged, {TOO_SMALL: small, UNCOUNTED: uncounted, EXCHANGED: exchanged, HELPER: helper}
 
 
 def too_small(frame: pd.DataFrame, multiprocessors: int | None = None) -> Booleans:
@@ -92,6 +96,12 @@ def details(frame: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, Any
     kernels = facts.get("kernels") or []
     orders = frame["order"].tolist()
     return [kernels[order] for order in orders] if kernels and max(orders, default=0) < len(kernels) else []
+
+
+def _derived(frame: pd.DataFrame) -> Booleans:
+    """Rows that have no work of their own by the rule that one kernel of an operation carries it."""
+    both: Booleans = ((frame["flop_origin"] == "derived") & (frame["bytes_origin"] == "derived")).to_numpy(bool)
+    return both
 
 
 def _uncounted(frame: pd.DataFrame, judged: Judged, facts: Mapping[str, Any]) -> Booleans:
