@@ -132,9 +132,11 @@ def test_values_that_cannot_be_are_named(values: dict[str, float], why: str) -> 
 def test_any_value_can_be_doubted(value: float) -> None:
     plain = result()
     names = [name for name, stored in plain.values.items() if isinstance(stored, float)]
+    assert names
     for name in names:
-        plausible.doubts([result(), Result(name="k", function="k", values={**plain.values, name: value})], 1e-6)
-    plausible.doubts([Result(name="k", function="k", values=dict.fromkeys(names, value))], plausible.PRINTED)
+        said = plausible.doubts([result(), Result(name="k", function="k", values={**plain.values, name: value})], 1e-6)
+        assert all(isinstance(text, str) and text for text in said)
+    assert plausible.doubts([Result(name="k", function="k", values=dict.fromkeys(names, value))], plausible.PRINTED)
 
 
 def test_kernels_of_one_device_agree() -> None:

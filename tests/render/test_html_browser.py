@@ -104,6 +104,7 @@ def test_stacked_bars_by_kernel_type_and_share(show: Show) -> None:
     page.wait_for_function(f"document.querySelectorAll('#where .barlayer .trace').length === {len(families)}")
     page.click("#where-controls >> text=Share")
     page.wait_for_function("document.querySelector('#where .xtitle').textContent.includes('%')")
+    assert page.locator("#where .barlayer .trace").count() == len(families) > 1
 
 
 def test_table_sorts_by_every_column(show: Show) -> None:
