@@ -44,8 +44,7 @@ FRESH_PAGES = Rule(
     "time belongs to no operator, and is spent inside the one that writes them first.",
     recognised=f"Minor page faults in a timed step for more than {units.text(_LEAST, 'B')}, while its CPU time in the "
     "kernel, shared out over the threads, is at least 2 % of the step. Both are counted without a profiler.",
-    estimate="All CPU time in the kernel, as if the threads shared it evenly. Some of it may be other system calls. "
-    "Pages that are kept stay in the caches as well, which is not counted: up to 1.4 times as much was saved.",
+    estimate="All CPU time in the kernel, as if the threads shared it evenly. Some of it may be other system calls.",
     remedies=(
         "Let the allocator keep what is freed. In a run of perfkit: --allocator keep. With glibc, start the program "
         "with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456; jemalloc and tcmalloc "
@@ -53,10 +52,8 @@ FRESH_PAGES = Rule(
         "Or take less: gradients set to None and made anew are such tensors (zero_grad(set_to_none=False) keeps them), "
         "and so are temporaries that an in-place operator, a fused optimizer or torch.compile does without.",
     ),
-    example="A Trainer of transformers with a Llama of 19 M parameters, captured: 497 MB of fresh pages a step, 18 % "
-    "of it; with glibc's variables it took 0.84 and 0.82 s a step instead of 1.16 and 1.02. GPT-2 124M at B = 4, "
-    "T = 64: 1.2 GB of fresh pages a step, 15 % of its CPU time; logits of 51 MB and the gradient of the embedding "
-    "(154 MB) are among them.",
+    example="GPT-2 124M at B = 4, T = 64: 1.2 GB of fresh pages a step, 15 % of its CPU time; logits of 51 MB and the "
+    "gradient of the embedding (154 MB) are among them.",
     find=_pages,
 )
 RULES = (FRESH_PAGES,)
