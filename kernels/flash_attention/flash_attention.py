@@ -134,6 +134,11 @@ FAMILY = Family(
             inputs=flash_backward_inputs,
             cases=FLASH_CASES,
             cost=flash_backward_cost,
+            # Of the seven products that both kernels make (each makes q·k and dy·v anew).
+            parts={
+                "flash_attention_backward_keys_kernel": 4 / 7,
+                "flash_attention_backward_queries_kernel": 3 / 7,
+            },
             # y arrives rounded, and dy·vᵀ − Σ dy·y is a difference of like numbers. In bf16, p and ds are rounded on
             # their way to the tensor cores too; PyTorch's own attention errs by 4.5e-2 at T = 1024 on a GPU.
             tolerance={"fp32": 5e-5, "bf16": 1e-1},

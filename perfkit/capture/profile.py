@@ -148,13 +148,12 @@ def table_of(
     `timed_ns` is what a step takes without the profiler. Raises `UnusableProfile` for a trace that fails a check.
     """
     from perfkit import kernels
-    from perfkit.cost import CostModel
     from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
 
     return read_trace(
         result.trace,
-        costs=CostModel(kernels.costs(settings.kernel_dirs), composed=kernels.delegating(settings.kernel_dirs)),
+        costs=kernels.cost_model(settings.kernel_dirs),
         passes=workload.passes,
         layers=workload.layers,
         declared=program.declared_kernels(),

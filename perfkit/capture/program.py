@@ -177,7 +177,6 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
 
 def _table(trace: Path, result: Result) -> KernelTable:
     from perfkit import kernels
-    from perfkit.cost import CostModel
     from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
 
@@ -185,7 +184,7 @@ def _table(trace: Path, result: Result) -> KernelTable:
     timed = statistics.median(result.samples_ns) if result.samples_ns else None
     return read_trace(
         trace,
-        costs=CostModel(kernels.costs(), composed=kernels.delegating()),
+        costs=kernels.cost_model(),
         layers=result.layers or "-",
         matmul_precision="tf32" if result.tf32 else "fp32",
         declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},

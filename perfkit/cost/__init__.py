@@ -30,8 +30,9 @@ class CostModel:
     """Costs, kinds and families of operators by name.
 
     `extra` adds or replaces cost functions by operator name (perfkit's or a user's own kernels), `families` says which
-    family these belong to (else their name decides), and `composed` which of them leave their work to other operators
-    that they call. `missing` collects why a working operator got no cost.
+    family these belong to (else their name decides), `composed` which of them leave their work to other operators that
+    they call, and `parts` which GPU kernels share the cost of one, by name, and each one's part of it. `missing`
+    collects why a working operator got no cost.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class CostModel:
         extra: Mapping[str, CostFunction] | None = None,
         families: Mapping[str, str] | None = None,
         composed: Iterable[str] = (),
+        parts: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         self._extra = {normalise(name): function for name, function in (extra or {}).items()}
         self._families = {normalise(name): family for name, family in (families or {}).items()}
         self._composed = frozenset(map(normalise, composed))
+        self._parts = {normalise(name): dict(kernels) for name, kernels in (parts or {}).items()}
         self.missing: dict[str, str] = {}
 
     def cost(self, call: Call) -> Cost | None:
@@ -71,6 +74,10 @@ class CostModel:
             pass
         self._note(name, "its arguments were not recorded or do not fit")
         return None
+
+    def parts(self, name: str) -> Mapping[str, float]:
+        """The GPU kernels that share the cost of a call and each one's part of it; empty where that is not known."""
+        return self._parts.get(normalise(name), {})
 
     def kind(self, name: str, below: Iterable[str] = ()) -> str:
         """work, view, dispatch, allocation or sync; unknown names are work.

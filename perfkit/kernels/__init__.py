@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit.errors import Unavailable
 from perfkit.kernels.cuda.early import overlapping
 from perfkit.kernels.declare import Family, Gradient, Implementation, Operation, added_to, versions
-from perfkit.kernels.families import catalog, costs, delegating, find
+from perfkit.kernels.families import catalog, cost_model, find
 from perfkit.kernels.languages import device_unavailable
 from perfkit.kernels.selection import use_version
 from perfkit.kernels.shapes import rows_and_columns
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Family", "Gradient", "Implementation", "Operation",
-    "added_to", "bind", "catalog", "check", "costs", "delegating", "direct", "find", "load",
+    "added_to", "bind", "catalog", "check", "cost_model", "direct", "find", "load",
     "overlapping", "rows_and_columns", "unavailable", "use_version", "versions",
 ]  # fmt: skip
 

@@ -125,6 +125,8 @@ class Operation:
       double).
     - `inputs`: (`Inputs`, **sizes) → fresh random arguments; `cases`: the sizes that a check tries.
     - `cost`: least FLOP and bytes of one call.
+    - `parts`: where several GPU kernels of one call share its work: the name of each → its part of the cost. They add
+      up to 1. Without it the kernel that takes the most time stands for the call, and the others only help.
     - `dtypes`: tensors that are not of the working precision: name → "fp32" or "int64".
     - `failures`: a kernel's return code (2 and up) → one sentence.
     - `tolerance`: largest error in a precision, |y - reference| / (|reference| + root mean square of the reference).
@@ -149,6 +151,7 @@ class Operation:
     failures: Mapping[int, str] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-5, "bf16": 1e-2})
     rounded_once: bool = False
+    parts: Mapping[str, float] = field(default_factory=dict)
     folder: Path = Path()
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfkit.content import content_dir, load_content_module
-from perfkit.cost.model import CostFunction
+from perfkit.cost import CostModel
 from perfkit.errors import InputError, UsageError
 from perfkit.kernels.declare import COMPOSED, ENDINGS, Family, Implementation, Operation
 
@@ -46,15 +46,17 @@ def find(name: str, extra_dirs: Iterable[str | Path] = ()) -> Operation:
     return operations[short]
 
 
-def costs(extra_dirs: Iterable[str | Path] = ()) -> dict[str, CostFunction]:
-    """Cost functions by qualified operator name, such as `perfkit::gelu_forward`."""
-    return {o.qualified_name: o.cost for family in catalog(extra_dirs) for o in family.operations}
+def cost_model(extra_dirs: Iterable[str | Path] = ()) -> CostModel:
+    """The costs of PyTorch's operators and of all operations, as a profile of either is read.
 
-
-def delegating(extra_dirs: Iterable[str | Path] = ()) -> frozenset[str]:
-    """Qualified names of the operators that leave all their work to other operators, which a profile shows inside."""
-    operations = (o for family in catalog(extra_dirs) for o in family.operations)
-    return frozenset(o.qualified_name for o in operations if all(i.language == COMPOSED for i in o.implementations))
+    An operation whose only implementation calls other operators leaves its work to them, which a profile shows inside.
+    """
+    operations = [o for family in catalog(extra_dirs) for o in family.operations]
+    return CostModel(
+        {o.qualified_name: o.cost for o in operations},
+        composed=[o.qualified_name for o in operations if all(i.language == COMPOSED for i in o.implementations)],
+        parts={o.qualified_name: o.parts for o in operations if o.parts},
+    )
 
 
 @functools.cache
@@ -99,6 +101,8 @@ def _operation(operation: Operation, folder: Path) -> Operation:
     absent = [i.source for i in placed.implementations if not placed.source_path(i).is_file()]
     if absent:
         raise InputError(f"{folder}: {placed.name} names {absent[0]}, which is not there.", "Put the source beside it.")
+    if placed.parts and abs(sum(placed.parts.values()) - 1) > 1e-9:
+        raise InputError(f"{folder}: the parts of {placed.name} do not add up to 1.", "Give each kernel its part.")
     return placed
 
 

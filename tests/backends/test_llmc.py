@@ -11,7 +11,6 @@ import torch
 from perfkit import kernels, ranges, raw
 from perfkit.backends import get
 from perfkit.backends.llmc import step_by_hand
-from perfkit.cost import CostModel
 from perfkit.errors import InputError, Unavailable
 from perfkit.raw import fastest_attention, language
 from perfkit.readers.kineto.trace import read_trace
@@ -115,7 +114,7 @@ def test_every_kernel_has_a_place_and_its_work(workload, tmp_path):
         program.train_step([batch])
     profile.export_chrome_trace(str(tmp_path / "t.json"))
     places = {"layers": workload.layers, "passes": workload.passes}
-    frame = read_trace(tmp_path / "t.json", costs=CostModel(kernels.costs()), **places).frame
+    frame = read_trace(tmp_path / "t.json", costs=kernels.cost_model(), **places).frame
     work, updates = frame[frame["pass"] != "optimizer"], frame[frame["pass"] == "optimizer"]
     assert list(updates["name"]) == ["perfkit::adamw_step"]
     assert work["module"].notna().all()

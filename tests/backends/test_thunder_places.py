@@ -22,7 +22,6 @@ from perfkit.analysis.listing import listing  # noqa: E402
 from perfkit.backends.thunder import ThunderProgram  # noqa: E402
 from perfkit.backends.traces import origins  # noqa: E402
 from perfkit.capture import profile  # noqa: E402
-from perfkit.cost import CostModel  # noqa: E402
 from perfkit.kernels import libraries  # noqa: E402
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
 from perfkit.workloads import find  # noqa: E402
@@ -122,7 +121,7 @@ def profiled(backend: str, folder):
     program = ThunderProgram(by_sgd(), model, settings, executors)
     program.train_step([batch])
     found = profile.write(profile.record(program, settings, lambda _: program.train_step([batch]), 1), folder)
-    table = read_trace(found.trace, costs=CostModel(kernels.costs(())), layers="layers.*")
+    table = read_trace(found.trace, costs=kernels.cost_model(), layers="layers.*")
     return program, table
 
 
@@ -268,7 +267,7 @@ def generated(tmp_path_factory):
         program.forward(batch)
     folder = tmp_path_factory.mktemp("profile")
     found = profile.write(profile.record(program, settings, lambda _: program.forward(batch), 1), folder)
-    return program, read_trace(found.trace, costs=CostModel(kernels.costs(())), layers="layers.*")
+    return program, read_trace(found.trace, costs=kernels.cost_model(), layers="layers.*")
 
 
 @pytest.mark.slow

@@ -11,10 +11,9 @@ import torch
 
 import perfkit.kernels
 from perfkit.bench.catalog import cost_of
-from perfkit.cost import CostModel
-from perfkit.cost.model import Call, TensorSpec
+from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
-from perfkit.kernels import catalog, check, costs, find, load, shapes, versions
+from perfkit.kernels import catalog, check, cost_model, find, load, shapes, versions
 from perfkit.kernels.checking import Inputs, as_tuple
 from perfkit.kernels.schema import Schema
 from tests import forks
@@ -41,7 +40,7 @@ FAMILY = Family(
     name="{name}", text="", legend={{}},
     operations=(
         Operation(
-            name="{operation}", category="elementwise", schema="{schema}", formula="", shapes={shapes},
+            name="{operation}", category="elementwise", schema="{schema}", formula="", shapes={shapes}, parts={parts},
             reference=lambda x: x + 1, scalars=lambda x: (x.numel(),),
             inputs=lambda make, N: (make.normal(N),), cases=({{"N": 5}},), cost=lambda call: Cost(),
             implementations=(Implementation(1, "{language}", "{name}.c", "{name}", "a loop"),),
@@ -61,7 +60,7 @@ int {name}(const scalar *x, scalar *y, int64_t n) {{
 def write_family(directory: Path, name: str, added: str = "1.0f", **changed: str) -> Path:
     """A family with one operation, y = x + `added`; its reference adds 1. Returns `directory`."""
     fields = {"operation": f"{name}_op", "schema": "(Tensor x) -> (Tensor y)", "language": "c"}
-    fields["shapes"] = '{"x": "...", "y": "..."}'
+    fields |= {"shapes": '{"x": "...", "y": "..."}', "parts": "{}"}
     folder = directory / name
     folder.mkdir(parents=True)
     (folder / f"{name}.py").write_text(FAMILY.format(name=name, **{**fields, **changed}))
@@ -72,7 +71,7 @@ def write_family(directory: Path, name: str, added: str = "1.0f", **changed: str
 def test_the_built_in_families_are_found_without_torch() -> None:
     program = (
         "import sys, perfkit.kernels as k\n"
-        "print(*sorted(k.costs()), k.unavailable('mps'))\n"
+        "print(*sorted(o.qualified_name for f in k.catalog() for o in f.operations), k.unavailable('mps'))\n"
         "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -90,6 +89,14 @@ def test_every_operation_is_fully_described() -> None:
             versions = [i.version for i in operation.implementations if i.language == "c"]
             assert versions == list(range(1, len(versions) + 1))
             assert all(i.text for i in operation.implementations)
+
+
+def test_kernels_that_share_a_cost_are_functions_of_a_source() -> None:
+    shared = {o.name: o for family in catalog() for o in family.operations if o.parts}
+    assert "flash_attention_backward" in shared
+    for operation in shared.values():
+        sources = "".join(operation.source_path(i).read_text() for i in operation.implementations)
+        assert all(f"def {kernel}(" in sources or f" {kernel}(" in sources for kernel in operation.parts)
 
 
 def test_sources_and_functions_are_named_after_family_and_operation() -> None:
@@ -189,7 +196,8 @@ def spec(*shape: int, dtype: str = "fp32") -> TensorSpec:
     ],
 )  # fmt: skip
 def test_costs_by_hand(name: str, arguments: tuple, flop: int, read: int, written: int) -> None:
-    cost = costs()[f"perfkit::{name}"](Call(f"perfkit::{name}", arguments))
+    cost = cost_model().cost(Call(f"perfkit::{name}", arguments))
+    assert cost is not None
     assert (cost.total_flop, cost.bytes_read, cost.bytes_written) == (flop, read, written)
     vector = {"vector_bf16" if arguments[0].dtype == "bf16" else "vector_fp32"}
     assert set(cost.flop) - {"matrix_fp32"} == (set() if name == "gemv" else vector)
@@ -198,7 +206,7 @@ def test_costs_by_hand(name: str, arguments: tuple, flop: int, read: int, writte
 def test_no_shape_tells_how_many_positions_count() -> None:
     cache = spec(2, 2, 7, 4)
     call = Call("perfkit::decode_attention", (spec(2, 4, 4), cache, cache, spec(1, dtype="int64"), 0.5))
-    assert CostModel(costs()).cost(call) is None
+    assert cost_model().cost(call) is None
 
 
 def test_a_benchmark_knows_how_many_positions_count() -> None:
@@ -219,7 +227,7 @@ def test_find_names_what_there_is() -> None:
 
 def test_a_users_directory_is_found_checked_and_loaded(tmp_path: Path) -> None:
     directory = write_family(tmp_path, "plus")
-    assert "perfkit::plus_op" in costs([directory])
+    assert cost_model([directory]).cost(Call("perfkit::plus_op", (spec(5),))) == Cost()
     check("plus_op", extra_dirs=[directory])[0].require()
     assert "perfkit::plus_op" in load([directory])
     assert torch.equal(torch.ops.perfkit.plus_op(torch.zeros(3)), torch.ones(3))
@@ -284,6 +292,7 @@ def test_a_replacement_with_another_schema_is_refused(tmp_path: Path) -> None:
         ({"schema": "(Tensor x) -> (int y)"}, "schema of the operation broken_op cannot be read"),
         ({"schema": "(Tensor x) -> Tensor"}, "every argument and output named"),
         ({"shapes": '{"x": "..."}'}, "broken_op gives no shape for y"),
+        ({"parts": '{"one": 0.5, "two": 0.4}'}, "the parts of broken_op do not add up to 1"),
     ],
 )
 def test_a_broken_declaration_is_named(tmp_path: Path, changed: dict[str, str], sentence: str) -> None:

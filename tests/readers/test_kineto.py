@@ -367,6 +367,28 @@ def test_gpu_rows_are_placed_by_their_launch_and_not_by_external_id(tmp_path: Pa
     assert gaps(table)[("sync", None)] == 20_000  # the 50 µs of waiting less 30 in which the GPU worked
 
 
+def test_an_operator_that_says_so_is_divided_over_its_kernels(tmp_path: Path) -> None:
+    """Two calls of one operator; in the second one of the two kernels is missing: the other stands for the call."""
+    launches = [(11, 20, "keys", 30), (12, 60, "queries", 10), (13, 75, "prepares", 1), (41, 80, "queries", 10)]
+    events = [
+        mark("ProfilerStep#1", 0, 100),
+        op("aten::mm", 10, 30, [[4, 2], [2, 8]]),
+        op("aten::mm", 40, 50, [[4, 2], [2, 8]]),
+    ]
+    for number, (call, start, name, took) in enumerate(launches):
+        events.append(event("cuda_runtime", "cudaLaunchKernel", call, call + 0.5, correlation=number))
+        events.append(event("kernel", name, start, start + took, pid=0, tid=7, device=0, stream=7, correlation=number))
+    flop, read_ = 2 * 4 * 2 * 8, 4 * (4 * 2 + 2 * 8)
+    divided = CostModel(parts={"aten::mm": {"keys": 0.75, "queries": 0.25}})
+    frame = read(tmp_path, events, costs=divided).frame
+    assert frame["name"].tolist() == ["keys", "queries", "prepares", "queries"]
+    assert frame["bytes_read"].tolist() == [0.75 * read_, 0.25 * read_, 0, read_]
+    assert frame["flop_matrix_fp32"].fillna(0).tolist() == [0.75 * flop, 0.25 * flop, 0, flop]
+    assert frame["flop_origin"].tolist() == ["model", "model", "derived", "model"]
+    whole = read(tmp_path, events).frame
+    assert whole["flop_matrix_fp32"].fillna(0).tolist() == [flop, 0, 0, flop]
+
+
 def test_a_grid_may_be_text(tmp_path: Path) -> None:
     kernel = event(
         "kernel", "triton_poi_fused_0", 0, 5, pid=0, tid=7, grid="(64, 1, 1)", block=[32, 1, 1], correlation=1

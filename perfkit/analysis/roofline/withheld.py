@@ -6,8 +6,8 @@ Four kinds of row have a roof by the formula that says nothing about them, the l
                 of ranks judge it (`perfkit.ranks`)
     too small   under 5 µs, or less than one wave of blocks: launch, ramp and tail are most of its time. Blocks for most
                 of the multiprocessors are a wave: that many a persistent kernel launches, a library's product for one
-    helper      another kernel of its operation carries the work, so that it has none (split-K's reduction; that for
-                attention's dq beside dk and dv)
+    helper      another kernel of its operation carries the work, so that it has none (split-K's reduction; what
+                prepares attention's backward pass)
     uncounted   counters saw its DRAM traffic, nobody counted its arithmetic, and what else is known does not show
                 that memory is what bounds it: it may well be computing; or the work that is known of it is none
 

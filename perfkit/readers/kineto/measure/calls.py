@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from perfkit.cost import Argument, Call, Cost, TensorSpec, recorded_call
 from perfkit.readers.kineto.decode.arguments import decoded
@@ -15,10 +15,14 @@ _SHOWN = 4  # tensors of a list that the description names
 
 @dataclass(frozen=True)
 class KindOfCall:
-    """What is known of every call of one kind: shapes as text, and its cost. None: unknown."""
+    """What is known of every call of one kind: shapes as text, and its cost. None: unknown.
+
+    `parts`: the GPU kernels that share this cost, by name, where it is known that they do.
+    """
 
     shapes: str | None
     cost: Cost | None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 def call_of(key: Key, list_dtype: str, matmul_precision: str) -> Call:

@@ -197,7 +197,9 @@ def _kind_of_call(
     if key[0] in declared:
         kernel = declared[key[0]]
         return KindOfCall(describe(call), Cost(kernel.flop, kernel.bytes_read, kernel.bytes_written))
-    return KindOfCall(describe(call), triton_cost(call) if is_triton(key[0]) else costs.cost(call))
+    if is_triton(key[0]):
+        return KindOfCall(describe(call), triton_cost(call))
+    return KindOfCall(describe(call), costs.cost(call), costs.parts(key[0]))
 
 
 def _nearest_working(events: HostEvents, working: Integers) -> Integers:

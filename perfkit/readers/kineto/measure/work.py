@@ -6,10 +6,11 @@ An operator's FLOP and bytes belong to it as a whole; each activity gets its par
 2. Of the operator's activities those with the name that takes the most time carry its cost (kernels before copies and
    fills; a kernel that only prepares or collects, such as split-K's reduction, comes last). Where that name was
    launched several times (a list of tensors in chunks) each launch gets a part by its thread blocks, else by its time.
-3. The others help: they add no FLOP and no bytes to the operator's minimum. So they have 0 of both, origin "derived".
-4. Copies within a device and fills that no operator's cost covers move what the trace says, origin "counter". Copies
+3. An operator that says which of its kernels share its work (`CostModel.parts`) is divided so, where all of them ran.
+4. The others help: they add no FLOP and no bytes to the operator's minimum. So they have 0 of both, origin "derived".
+5. Copies within a device and fills that no operator's cost covers move what the trace says, origin "counter". Copies
    between host and device have no bytes here, for no ceiling of the device bounds them; the facts hold them.
-5. What a CUDA graph replays has no operator around it, and so no known work; nor have collectives, which links bound.
+6. What a CUDA graph replays has no operator around it, and so no known work; nor have collectives, which links bound.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def work_columns(
 ) -> dict[str, Any]:
     """Shapes, FLOP, bytes and their origins of every activity; absent where nothing is known."""
     owner = owners(host, rows, np.where(replayed | collectives(device), -1, launch))
-    share = shares(device, owner)
+    share = shares(device, owner, rows)
     main = share > 0
     result = costed(rows, np.where(main, owner, -1))
     result["shapes"] = _shapes(host, rows, owner, np.where(replayed, -1, launch))
@@ -63,7 +64,7 @@ def owners(host: HostEvents, rows: Rows, launch: Integers) -> Integers:
     return np.where(launch >= 0, around[np.maximum(launch, 0)], -1)
 
 
-def shares(device: DeviceEvents, owner: Integers) -> Any:
+def shares(device: DeviceEvents, owner: Integers, rows: Rows) -> Any:
     """The part of its owner's cost that each activity carries: 0 for helpers and for what has no owner."""
     share = np.zeros(len(device))
     mine = np.flatnonzero(owner >= 0)
@@ -79,11 +80,26 @@ def shares(device: DeviceEvents, owner: Integers) -> Any:
     pair_owner = pairs // len(device.names)
     order = np.lexsort((total, of_pair, pair_owner))
     leads = np.append(pair_owner[order][1:] != pair_owner[order][:-1], True)
-    leading = np.zeros(len(pairs), bool)
-    leading[order[leads]] = True
-    main = leading[pair]
-    share[mine[main]] = _parts(device, mine[main], pair[main], time[main])
+    carried = np.zeros(len(pairs))
+    carried[order[leads]] = 1.0
+    carried = _stated(carried, device, rows, pair_owner, pairs % len(device.names))
+    main = carried[pair] > 0
+    share[mine[main]] = carried[pair[main]] * _parts(device, mine[main], pair[main], time[main])
     return share
+
+
+def _stated(carried: Any, device: DeviceEvents, rows: Rows, owner: Integers, name: Integers) -> Any:
+    """The part of its owner's cost that each pair of owner and name carries: as stated, where that adds up to 1."""
+    codes = {word: code for code, word in enumerate(device.names)}
+    stated = np.zeros(len(owner))
+    for number, kind in enumerate(rows.kinds):
+        for kernel, part in kind.parts.items():
+            stated[(rows.kind[owner] == number) & (name == codes.get(kernel, -1))] = part
+    if not stated.any():
+        return carried
+    _, of_owner = np.unique(owner, return_inverse=True)
+    whole = np.isclose(np.bincount(of_owner, weights=stated)[of_owner], 1.0)
+    return np.where(whole, stated, carried)
 
 
 def _ranks(device: DeviceEvents) -> Integers:
