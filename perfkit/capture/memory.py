@@ -68,13 +68,6 @@ def private_bytes(segments: list[dict[str, Any]]) -> float:
     return float(sum(s["total_size"] - s["allocated_size"] for s in private))
 
 
-def paging() -> tuple[float, float]:
-    """Bytes of the pages that this process got from the kernel without reading a disk (minor faults, each taken as one
-    small page), and its CPU time in the kernel in ns, both since it started; getrusage(2)."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return float(used.ru_minflt * resource.getpagesize()), used.ru_stime * 1e9
-
-
 def available_bytes(device: str = "cpu") -> float | None:
     """Memory that can still be taken without swapping (CPU) or is free on the GPU, in bytes, where the system tells.
 

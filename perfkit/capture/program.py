@@ -155,6 +155,8 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         profiled_ns=result.step_ns,
         peak_memory_bytes=result.peak_memory_bytes,
         memory_how=result.memory_how,
+        fresh_bytes=result.fresh_bytes,
+        system_ns=result.system_ns,
     )
     try:
         trace = profile.packed(plain, own)

@@ -27,6 +27,7 @@ from perfkit.capture.one_layer import keep_one_layer
 from perfkit.capture.ranks import files
 from perfkit.errors import Unavailable
 from perfkit.kernels import mkl
+from perfkit.programs.paging import paging
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.trace_checks import UnusableProfile
 from perfkit.workloads import forms
@@ -50,7 +51,7 @@ class Timed:
     system_ns: float = 0.0
 
     def add(self, before: tuple[float, float], after: tuple[float, float]) -> None:
-        """One step more, of `memory.paging()` before and after it."""
+        """One step more, of `paging()` before and after it."""
         self.steps += 1
         self.fresh_bytes += after[0] - before[0]
         self.system_ns += after[1] - before[1]
@@ -222,7 +223,7 @@ class Worker:
             nonlocal started
             batches[:] = self._batches(self._next_step)
             self.ranks.meet()  # what a rank takes longer to make its batch is no part of the others' step
-            started = memory.paging()
+            started = paging()
 
         def step() -> None:
             with ranges.step(self._next_step):
@@ -230,7 +231,7 @@ class Worker:
 
         def finish(_: int) -> None:
             if timed is not None:
-                timed.add(started, memory.paging())
+                timed.add(started, paging())
             batches.clear()
             self._next_step += 1
 

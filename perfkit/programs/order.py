@@ -52,6 +52,8 @@ class Result:
     model: str = ""  # class names of the models
     peak_memory_bytes: float | None = None
     memory_how: str = ""
+    fresh_bytes: float | None = None  # of the pages that a step beside the profiled ones got from the kernel
+    system_ns: float | None = None  # CPU time of such a step in the kernel, over all threads
     rank: int | None = None
     threads: dict[str, Any] = dataclasses.field(default_factory=dict)  # PyTorch's on a CPU, and what says so
     argv: list[str] = dataclasses.field(default_factory=list)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from perfkit import ranges
 from perfkit.programs import profiler as profilers
 from perfkit.programs.order import TRACE, Order, Result
+from perfkit.programs.paging import paging
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +35,7 @@ class Recorder:
         self.state = WARMING
         self._begun = time.monotonic()
         self._moments: list[int] = []
+        self._paging: list[tuple[float, float]] = []  # at each of them
         self._open = contextlib.ExitStack()
         self.profiler: torch.profiler.profile | None = None
         self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
@@ -56,7 +58,7 @@ class Recorder:
     def restart(self) -> None:
         """What was counted was no step: count anew."""
         if self.state == WARMING:
-            self._moments.clear()
+            self._forget()
             self.result.found = 0
 
     def _warm(self, ready: Callable[[], bool]) -> None:
@@ -65,6 +67,7 @@ class Recorder:
         if 2 * len(self._moments) >= self.order.warmup:
             synchronize()
         self._moments.append(time.perf_counter_ns())
+        self._paging.append(paging())
         self.result.found += 1
         if len(self._moments) >= max(1, self.order.warmup) and not other_profiler() and ready():
             self._start()
@@ -75,6 +78,11 @@ class Recorder:
         if on_gpu():
             half = (self.order.warmup + 1) // 2  # the step before ended with all the work that was queued until then
         self.result.warmup_ns, self.result.samples_ns = times[:half], times[half:][-2 * max(1, self.order.warmup) :]
+        if steps := len(self.result.samples_ns):
+            pages, system = (
+                after - before for before, after in zip(self._paging[-1 - steps], self._paging[-1], strict=True)
+            )
+            self.result.fresh_bytes, self.result.system_ns = pages / steps, system / steps
         self.result.device = "cuda" if on_gpu() else "cpu"
         with self._touching():
             self.profiler = profilers.recording(on_gpu(), self.order.memory)
@@ -147,7 +155,12 @@ class Recorder:
             return
         self.finish()
         self.state = WARMING
+        self._forget()
+
+    def _forget(self) -> None:
+        """Count steps anew."""
         self._moments.clear()
+        self._paging.clear()
 
     @contextlib.contextmanager
     def _touching(self) -> Iterator[None]:

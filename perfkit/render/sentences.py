@@ -83,9 +83,10 @@ def trace_checks(backend: BackendReport) -> str:
 def finding(found: Finding, per: str) -> tuple[str, str, str]:
     """What a finding says: a head with the saving, its evidence, its remedy."""
     whole = {"profile": "kernel time"}.get(per, per)
-    least = f"Saves at most {units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}."
+    amount = f"{units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}"
+    saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; without it more may be saved."
     return (
-        clean(f"{capital(found.title)} {least} [{found.name}]", SENTENCE),
+        clean(f"{capital(found.title)} {saving} [{found.name}]", SENTENCE),
         clean(found.evidence, SENTENCE),
         clean(found.remedy, SENTENCE),
     )

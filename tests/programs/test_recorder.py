@@ -49,6 +49,23 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
     assert len(recorder.result.samples_ns) == max(0, warmup - 1 - (warmup + 1) // 2)
 
 
+def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first steps map everything for the first time: they are left out, as of the time."""
+    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
+    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
+    taken = iter(
+        [(9e9, 9e9), (9.5e9, 9.1e9), (9.9e9, 9.2e9), *((1e10 + 4096.0 * i, 1e10 + 50.0 * i) for i in range(9))]
+    )
+    monkeypatch.setattr(module, "paging", lambda: next(taken))
+    recorder = Recorder(Order(warmup=7, steps=1), tmp_path)
+    while recorder.state == WARMING:
+        recorder.boundary(lambda: True)
+    assert len(recorder.result.samples_ns) == 3
+    assert (recorder.result.fresh_bytes, recorder.result.system_ns) == (4096.0, 50.0)
+
+
 def test_calls_of_modules_before_the_first_step_of_the_optimizer_are_no_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

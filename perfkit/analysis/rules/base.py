@@ -190,6 +190,7 @@ class Rule(Texts):
         count: float = 0.0,
         kernels: Sequence[str] = (),
         remedy: str = "",
+        bounded: bool = True,
     ) -> Finding:
         """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
 
@@ -204,6 +205,7 @@ class Rule(Texts):
         found = Finding(
             name=self.name, title=title, evidence=evidence, remedy=remedy or self.remedy, time_ns=time_ns,
             saving_ns=saving_ns, share=case.of_step(saving_ns), kernels=list(kernels), count=count,
+            bounded=bounded,
         )  # fmt: skip
         if rows is not None:
             case.claims.append((found, rows))
