@@ -96,8 +96,7 @@ def assemble(
         raise RunFailed(*_why_nothing([one for _, one in results]))
     first = recorded[0][1]
     records = []
-    for number, (path, result) in enumerate(recorded):
-        own = name if not number else f"{name}-{'rank' if result.rank is not None else ''}{result.rank or number + 1}"
+    for own, (path, result) in zip(names(name, [one for _, one in recorded]), recorded, strict=True):
         progress(own, "reading the trace")
         records.append(_record(own, path / TRACE, result, folder))
     notes = [note for _, one in recorded for note in [*one.notes, *filter(None, [one.problem])]]
@@ -117,6 +116,16 @@ def assemble(
         warnings=[*dict.fromkeys(notes), *lacking],
     )
     write_manifest(folder, manifest)
+
+
+def names(name: str, results: Sequence[Result]) -> list[str]:
+    """What each of the processes that recorded is called: by its rank, else by its number, where there are several."""
+    found: list[str] = []
+    for number, result in enumerate(results, 1):
+        rank = f"{name}-rank{result.rank}"
+        alone = len(results) == 1 or (result.rank is None and number == 1)
+        found.append(name if alone else f"{name}-{number}" if result.rank is None or rank in found else rank)
+    return found
 
 
 def _counted(program: Program, folder: Path, progress: Progress, records: list[BackendRun]) -> list[str]:

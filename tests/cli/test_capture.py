@@ -136,7 +136,7 @@ def test_a_script_without_its_interpreter_is_told_how(run_here, tmp_path, enviro
 
 
 def test_the_traces_of_captured_ranks_are_named_for_the_report_on_them(tmp_path, capsys):
-    names = ("program", "program-rank1")
+    names = ("program-rank0", "program-rank1")
     made = run(*(backend(name, 5.0, own=True, trace=f"{name}.1.pt.trace.json.gz") for name in names))
     write_manifest(tmp_path, made.manifest)
     say_where([], tmp_path)

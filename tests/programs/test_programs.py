@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from perfkit.capture.program import multiplied_in
+from perfkit.capture.program import multiplied_in, names
 from perfkit.capture.worker import Worker
-from perfkit.programs.order import Order
+from perfkit.programs.order import Order, Result
 from perfkit.run_folder import Settings
 from perfkit.table import FLOP_COLUMNS, KernelTable
 from tests.programs.captured import ENVIRONMENT, HERE, alone, capture, command
@@ -164,6 +164,16 @@ def test_every_rank_of_torchrun_is_recorded(tmp_path, compared):
     assert found.code == 0
     if compared:
         assert found.stdout == alone(words).stdout
+
+
+def test_processes_are_called_by_their_rank_where_there_are_several():
+    def called(*ranks):
+        return names("program", [Result(rank=rank) for rank in ranks])
+
+    assert called(0) == called(None) == ["program"]
+    assert called(0, 1) == ["program-rank0", "program-rank1"]
+    assert called(0, 0, None) == ["program-rank0", "program-2", "program-3"]
+    assert called(None, None) == ["program", "program-2"]
 
 
 def test_a_step_has_the_batches_that_it_had(tmp_path):

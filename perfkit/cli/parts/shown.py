@@ -121,7 +121,7 @@ def _of_ranks(run: Path) -> list[str]:
 
     backends = read_manifest(run).backends
     captured = [one for one in backends if one.own and one.trace and "-rank" in one.name]
-    files = [f"{run / backends[0].name}*/*.pt.trace.json.gz"] if captured else []
+    files = [f"{run / captured[0].name.rpartition('-rank')[0]}*/*.pt.trace.json.gz"] if len(captured) > 1 else []
     return files + [str(run / one.name) for one in backends if sum(bool(rank.trace) for rank in one.ranks) > 1]
 
 
