@@ -37,6 +37,7 @@ from perfkit.capture.ranks.hosts import THREADS, threads
 from perfkit.capture.ranks.meeting import Meeting
 from perfkit.capture.ranks.rendezvous import Rendezvous
 from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable
+from perfkit.hardware.cpu import read_cpu
 from perfkit.run_folder import (
     KERNELS,
     TIMED_ALONE,
@@ -53,7 +54,10 @@ from perfkit.run_folder import (
 REFERENCE = "eager"
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
 PROFILED_STEPS = 2
-RANKS_SHARE = "The ranks share this CPU: efficiency holds the kernels of rank 0 against the whole of it."
+RANKS_SHARE = (
+    "The ranks share this CPU: the kernels of rank 0 are held against what the threads of one rank reach alone, and "
+    "memory bandwidth is shared by all."
+)
 # Before a turn, steps settle until this time has passed, or so many have run. On an H100, steps of 12 ms that wait for
 # the host took 17.5 ms as the second and third step after another process's turn.
 SETTLE_NS, SETTLE_STEPS = 150e6, 10
@@ -102,9 +106,7 @@ class Session:
             return self._run()
 
     def _run(self) -> Path:
-        ceilings = hardware.load_or_measure(
-            self.settings.device, progress=lambda text: self.progress("ceilings", str(text))
-        )
+        ceilings = self._ceilings()
         environment = hardware.environment()
         with folders.made(self.out) as folder:
             write_whole(folder / "ceilings.json", hardware.to_json(ceilings))
@@ -124,6 +126,19 @@ class Session:
             )
             write_manifest(folder, manifest)
         return self.out
+
+    def _ceilings(self) -> hardware.Ceilings:
+        """The device's; of a CPU that several ranks share those of one rank's threads, by which each is judged."""
+        settings, device = self.settings, self.settings.device
+        shared = settings.in_group and device == "cpu"
+        ceilings = hardware.load_or_measure(
+            device,
+            progress=lambda text: self.progress("ceilings", str(text)),
+            threads=min(int(threads(settings)[THREADS]), read_cpu().usable) if shared else None,
+        )
+        if shared and (kept := hardware.kept_ceilings(device)):
+            ceilings.collectives = kept.collectives
+        return ceilings
 
     def _world(self, records: Sequence[BackendRun]) -> World | None:
         settings = self.settings

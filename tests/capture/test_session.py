@@ -285,7 +285,7 @@ def beside_a_gpu(monkeypatch):
         module, "processes", lambda name, _, log, environment, say, *__: Recorded(name, log, environment, say)
     )
     ceilings = hardware.load_or_measure("cpu")
-    monkeypatch.setattr(module.hardware, "load_or_measure", lambda device, progress: ceilings)
+    monkeypatch.setattr(module.hardware, "load_or_measure", lambda device, progress, threads: ceilings)
 
     def run(out, backends, share=0.3, available=1e12):
         monkeypatch.setattr(Recorded, "share", share)
