@@ -31,7 +31,7 @@ class CostModel:
 
     `extra` adds or replaces cost functions by operator name (perfkit's or a user's own kernels), `families` says which
     family these belong to (else their name decides), `composed` which of them leave their work to other operators that
-    they call, and `parts` which GPU kernels share the cost of one, by name, and each one's part of it. `missing`
+    they call, and `parts` which GPU kernels share the cost of one: a pattern of each name, and its part. `missing`
     collects why a working operator got no cost.
     """
 
@@ -75,9 +75,19 @@ class CostModel:
         self._note(name, "its arguments were not recorded or do not fit")
         return None
 
-    def parts(self, name: str) -> Mapping[str, float]:
-        """The GPU kernels that share the cost of a call and each one's part of it; empty where that is not known."""
-        return self._parts.get(normalise(name), {})
+    def parts(self, call: Call) -> Mapping[str, float]:
+        """The GPU kernels that share the cost of `call`: a pattern of the name of each, and its part of the cost.
+
+        Empty where one kernel does the work, or it is not known.
+        """
+        name = normalise(call.name)
+        operator = self._find(name)
+        if name in self._parts or operator is None or operator.parts is None:
+            return self._parts.get(name, {})
+        try:
+            return operator.parts(call)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return {}
 
     def kind(self, name: str, below: Iterable[str] = ()) -> str:
         """work, view, dispatch, allocation or sync; unknown names are work.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from perfkit.cost.model import CostFunction
+from perfkit.cost.model import Call, CostFunction
 
 KINDS = ("work", "view", "dispatch", "allocation", "sync")
 FAMILIES = (
     "matmul", "attention", "normalization", "softmax", "elementwise", "reduction", "embedding", "loss", "optimizer",
     "copy", "fill", "random", "index", "convolution", "sort", "collective", "other",
 )  # fmt: skip
+
+PartsFunction = Callable[[Call], Mapping[str, float]]
 
 # In `delegates`: any working operator below it did the work.
 ANY = "*"
@@ -24,6 +26,7 @@ class Operator:
     `kind`: work (computes or moves data: a row of the kernel table), view and dispatch (touch no data themselves),
     allocation, sync (waits for a value). `flop` and `traffic` are the formulas as text, for the docs. `delegates`
     names operators that, when this one calls them, do its work: then it is dispatch (`zero_` that calls `fill_`).
+    `parts` tells of a call which GPU kernels share its work: a pattern of the name of each, and its part of the cost.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Operator:
     flop: str = "0"
     traffic: str = "none"
     delegates: tuple[str, ...] = ()
+    parts: PartsFunction | None = None
 
 
 def same(
@@ -44,10 +48,11 @@ def same(
     *,
     kind: str = "work",
     delegates: Iterable[str] = (),
+    parts: PartsFunction | None = None,
 ) -> list[Operator]:
     """Operators that share one cost function: `names` separated by spaces, without a namespace meaning aten."""
     return [
-        Operator(full_name(name), kind, family, cost, flop, traffic, tuple(full_name(d) for d in delegates))
+        Operator(full_name(name), kind, family, cost, flop, traffic, tuple(full_name(d) for d in delegates), parts)
         for name in names.split()
     ]
 

@@ -147,7 +147,7 @@ def test_what_is_found_in_real_traces_of_an_h200(name: str) -> None:
 # In other people's traces: what two training jobs of 2022 really wait for.
 OTHERS = {
     "recsys-nccl-2022-105k-events": {"copies-dtod", "collectives"},  # the host is far ahead
-    "training-2022-109k-events": {"collectives", "gpu-idle", "elementwise-chain", "copies-htod"},
+    "training-2022-109k-events": {"collectives", "gpu-idle", "elementwise-chain", "copies-htod", "unaligned-product"},
 }
 
 

@@ -25,12 +25,12 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     gaps = [gap for gap in account.gaps if gap.cause in _HOST]
     if gaps:
         saving, of = _most(account, gaps, case.report.device)
-        lack = f"No kernel runs while the host is not ready with the next launch: {_by_cause(gaps)}. {of}"
+        lack = f"No kernel runs while the host is not ready with the next launch: {_by_cause(gaps)}."
         delay = case.facts.get("launch_delay") or {}
         yield rule.finding(
             case,
             f"The GPU waits for the host during {percent(_share(account, gaps))} of the {_profiled(case)}",
-            " ".join(filter(None, (lack, _initialising(case), _ahead(delay)))),
+            " ".join(filter(None, (lack, of, _initialising(case), _ahead(delay)))),
             sum(gap.time_ns for gap in gaps),
             saving,
         )

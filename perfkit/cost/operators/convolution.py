@@ -6,7 +6,7 @@ transposed convolution the input's). The matrix FLOP are FlopCounterMode's: 2·N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.cost.registry import Operator, same
@@ -86,6 +86,11 @@ def convolution_backward(call: Call) -> Cost:
     return _backward_cost(call, mask_at(call, 10, 3), transposed=bool(number_at(call, 7, 0)))
 
 
+def backward_parts(call: Call) -> Mapping[str, float]:
+    """Where both gradients are wanted each kernel has a half: they take as many FLOP, and read and write as much."""
+    return {_OF_INPUT: 0.5, _OF_WEIGHT: 0.5} if all(mask_at(call, 10, 3)[:2]) else {}
+
+
 def slow_backward(call: Call) -> Cost:
     """_slow_conv2d_backward(grad, x, weight, window, stride, padding, output_mask): what a CPU runs without oneDNN."""
     return _backward_cost(call, mask_at(call, 6, 3), transposed=False)
@@ -150,6 +155,10 @@ def pool_backward(call: Call) -> Cost:
     return work({vector_unit(grad.dtype): float(count)}, (grad, indices), (dense(x.shape, x.dtype),))
 
 
+# What libraries call the kernels of the two gradients: cuDNN dgrad and wgrad, PyTorch and MIOpen the others.
+_OF_INPUT = r"dgrad|backward_input|depthwise\w*_backward|igemm_bwd"
+_OF_WEIGHT = r"wgrad|grad_weight|igemm_wrw"
+
 _CONV = "2·N·S·O·(I/G)·K + output elements for the bias"
 _IO = "input, weight, bias; output"
 _BACKWARD = "2·N·S·O·(I/G)·K for each of input and weight gradient + output elements for the bias gradient"
@@ -168,7 +177,7 @@ def operators() -> list[Operator]:
         *same("_slow_conv2d_forward slow_conv3d_forward", "convolution", slow, _CONV, _IO),
         *same("_nnpack_spatial_convolution", "convolution", nnpack, _CONV, _IO),
         *same("_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d", "convolution", depthwise, _CONV, _IO),
-        *same("convolution_backward", "convolution", convolution_backward, _BACKWARD, _WANTED),
+        *same("convolution_backward", "convolution", convolution_backward, _BACKWARD, _WANTED, parts=backward_parts),
         *same("_slow_conv2d_backward", "convolution", slow_backward, _BACKWARD, _WANTED),
         *same("adaptive_max_pool2d adaptive_max_pool3d", "reduction", adaptive_max_pool, "1 an input",
               "input; output and int64 indices"),

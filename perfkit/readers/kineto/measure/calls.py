@@ -17,7 +17,7 @@ _SHOWN = 4  # tensors of a list that the description names
 class KindOfCall:
     """What is known of every call of one kind: shapes as text, and its cost. None: unknown.
 
-    `parts`: the GPU kernels that share this cost, by name, where it is known that they do.
+    `parts`: the GPU kernels that share this cost, by a pattern of their names, where it is known that they do.
     """
 
     shapes: str | None

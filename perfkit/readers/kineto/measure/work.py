@@ -6,16 +6,20 @@ An operator's FLOP and bytes belong to it as a whole; each activity gets its par
 2. Of the operator's activities those with the name that takes the most time carry its cost (kernels before copies and
    fills; a kernel that only prepares or collects, such as split-K's reduction, comes last). Where that name was
    launched several times (a list of tensors in chunks) each launch gets a part by its thread blocks, else by its time.
-3. An operator that says which of its kernels share its work (`CostModel.parts`) is divided so, where all of them ran.
+3. An operator of several kernels that share its work (`CostModel.parts`) is divided over them: by their names, and
+   what no name claims goes to the others that take the most time. With too few of them rule 2 holds.
 4. The others help: they add no FLOP and no bytes to the operator's minimum. So they have 0 of both, origin "derived".
 5. Copies within a device and fills that no operator's cost covers move what the trace says, origin "counter". Copies
    between host and device have no bytes here, for no ceiling of the device bounds them; the facts hold them.
-6. What a CUDA graph replays has no operator around it, and so no known work; nor have collectives, which links bound.
+6. A product of fp32 operators runs on the units that its kernel's name tells, whatever the program's setting: cuDNN
+   takes TF32 for convolutions where products of matrices are in fp32.
+7. What a CUDA graph replays has no operator around it, and so no known work; nor have collectives, which links bound.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,8 +36,12 @@ COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
 # In lower case; words are found many times faster than patterns.
 _HELPERS = (
     "splitkreduce", "split_kreduce", "splitk_reduce", "split_k_reduce", "cublaslt::epilogue", "scal_kernel",
-    "nchwtonhwc", "nhwctonchw", "transposereadwrite",
+    "nchwtonhwc", "nhwctonchw", "transposereadwrite", "offsetskernel",
 )  # fmt: skip
+_NOTABLE = 0.1  # of the time of an operator's longest kernel: one that takes less does none of its main work
+# NVIDIA's libraries name operands and accumulator: f32f32_tf32f32; CUTLASS the instruction: s1688 of fp32 is TF32's.
+_TF32 = re.compile(r"tf32|^(?!.*fp?16).*s1688", re.IGNORECASE)
+_FP32 = re.compile(r"f32f32_f32f32|simt_sgemm", re.IGNORECASE)
 _WITHIN = re.compile(r"DtoD|Device -> Device|PtoP", re.IGNORECASE)
 _BETWEEN = re.compile(r"HtoD|DtoH|HtoH|Host|Pageable|Pinned", re.IGNORECASE)
 
@@ -46,6 +54,7 @@ def work_columns(
     share = shares(device, owner, rows)
     main = share > 0
     result = costed(rows, np.where(main, owner, -1))
+    _named_units(result, device)
     result["shapes"] = _shapes(host, rows, owner, np.where(replayed, -1, launch))
     for name in [*FLOP_COLUMNS, "bytes_read", "bytes_written"]:
         if name in result:
@@ -82,24 +91,49 @@ def shares(device: DeviceEvents, owner: Integers, rows: Rows) -> Any:
     leads = np.append(pair_owner[order][1:] != pair_owner[order][:-1], True)
     carried = np.zeros(len(pairs))
     carried[order[leads]] = 1.0
-    carried = _stated(carried, device, rows, pair_owner, pairs % len(device.names))
+    _divide(carried, rows, pair_owner, [device.names[n] for n in pairs % len(device.names)], total, of_pair > 0)
     main = carried[pair] > 0
     share[mine[main]] = carried[pair[main]] * _parts(device, mine[main], pair[main], time[main])
     return share
 
 
-def _stated(carried: Any, device: DeviceEvents, rows: Rows, owner: Integers, name: Integers) -> Any:
-    """The part of its owner's cost that each pair of owner and name carries: as stated, where that adds up to 1."""
-    codes = {word: code for code, word in enumerate(device.names)}
-    stated = np.zeros(len(owner))
-    for number, kind in enumerate(rows.kinds):
-        for kernel, part in kind.parts.items():
-            stated[(rows.kind[owner] == number) & (name == codes.get(kernel, -1))] = part
-    if not stated.any():
-        return carried
-    _, of_owner = np.unique(owner, return_inverse=True)
-    whole = np.isclose(np.bincount(of_owner, weights=stated)[of_owner], 1.0)
-    return np.where(whole, stated, carried)
+def _divide(carried: Any, rows: Rows, owner: Integers, names: Sequence[str], time: Any, works: Booleans) -> None:
+    """Divide the cost of owners with parts: of each pair of owner and name `carried` has the part that it carries."""
+    kind = rows.kind[owner]
+    for number in (n for n, one in enumerate(rows.kinds) if one.parts):
+        of_kind = np.flatnonzero(kind == number)
+        for one in np.unique(owner[of_kind]):
+            mine = of_kind[owner[of_kind] == one]
+            least = _NOTABLE * time[mine].max()
+            by_time = [int(i) for i in mine[np.argsort(-time[mine], kind="stable")] if works[i] and time[i] >= least]
+            if found := _claimed(rows.kinds[number].parts, by_time, names):
+                carried[mine] = 0.0
+                carried[list(found)] = list(found.values())
+
+
+def _claimed(parts: Mapping[str, float], kernels: Sequence[int], names: Sequence[str]) -> dict[int, float]:
+    """Each kernel's part: of those whose name fits the longest, then the longest of the others; empty if too few."""
+    fits = {pattern: [i for i in kernels if re.search(pattern, names[i], re.IGNORECASE)] for pattern in parts}
+    found = {those[0]: parts[pattern] for pattern, those in fits.items() if those}
+    claimed = {i for those in fits.values() for i in those}
+    others = [i for i in kernels if i not in claimed]
+    open_parts = [parts[pattern] for pattern, those in fits.items() if not those]
+    if len(open_parts) > len(others):
+        return {}
+    return found | dict(zip(others, open_parts, strict=False))
+
+
+def _named_units(result: dict[str, Any], device: DeviceEvents) -> None:
+    """Move the FLOP of fp32 products to the unit that their kernel's name tells."""
+    full, tf32 = "flop_matrix_fp32", "flop_matrix_tf32"
+    for source, target, said in ((full, tf32, _TF32), (tf32, full, _FP32)):
+        if source in result:
+            named = np.array([bool(said.search(name[:400])) for name in device.names], dtype=bool)
+            moved = named[device.name] & ~np.isnan(result[source])
+            if moved.any():
+                before = result.get(target, np.full(len(moved), np.nan))
+                result[target] = np.where(moved, result[source], before)
+                result[source] = np.where(moved, np.nan, result[source])
 
 
 def _ranks(device: DeviceEvents) -> Integers:
