@@ -58,10 +58,11 @@ class Graphs:
         return bool(self._captured)
 
     def inputs(self, batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The batch, copied to where the graphs read it: by one launch, for a token's pass is short."""
+        """The batch, copied to where the graphs read it."""
         if not self._inputs:
             self._inputs = tuple(torch.empty_like(tensor) for tensor in batch)
-        torch._foreach_copy_(list(self._inputs), list(batch))
+        for own, given in zip(self._inputs, batch, strict=True):
+            own.copy_(given)
         return self._inputs
 
     def run(self, part: Hashable, run: Run) -> Any:

@@ -150,10 +150,16 @@ def test_a_step_makes_two_tensors_as_large_as_the_logits(padded):
     assert passes == ["mm.out"], "the kernels' own passes do not come here: they read logits twice, and write once"
 
 
-def test_an_absent_gradient_is_not_materialised(padded, monkeypatch):
-    """Autograd gives None, and the trace makes no zeros of it: neither by a fill nor by padding."""
+@pytest.mark.parametrize("capturing", [False, True])
+def test_an_absent_gradient_is_not_materialised(padded, monkeypatch, capturing):
+    """Autograd gives None, and the trace makes no zeros of it: neither by a fill nor by padding.
+
+    Thunder makes other autograd nodes while a CUDA graph is captured.
+    """
     from perfkit.backends.thunder_executor import absent, products
 
+    thunder_support.load()
+    monkeypatch.setattr("thunder.executors.torch_autograd.is_cudagraph_capturing", lambda: capturing)
     model, (x, targets) = Head(False, -1, True), inputs(-1)
     call, executed = compiled(model)
     results(call, model, x, targets, TOTALS["the loss"])

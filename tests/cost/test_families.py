@@ -244,6 +244,8 @@ class TestConvolution:
         arguments = t(2, 8, 5, 5), t(8, 4, 2, 2), None, (2, 2), (0, 0), (1, 1), True, (0, 0), 1
         found = cost("aten::convolution", *arguments)
         assert found.total_flop == 2 * 2 * 25 * 8 * 4 * 4 and found.bytes_written == 4 * 2 * 4 * 100
+        cudnn = t(2, 8, 5, 5), t(8, 4, 2, 2), (0, 0), (0, 0), (2, 2), (1, 1), 1, False, False, True
+        assert cost("aten::cudnn_convolution_transpose", *cudnn) == found
 
     def test_backward(self) -> None:
         arguments = t(4, 8, 4, 4), t(4, 3, 8, 8), t(8, 3, 3, 3), (8,), (2, 2), (1, 1), (1, 1), False, (0, 0), 1

@@ -23,14 +23,15 @@ from perfkit.backends.thunder_executor.registry import executor
 from perfkit.backends.thunder_executor.shapes import like
 
 _COTANGENTS = "cotangents"  # Thunder's name of a backward trace's argument
-_NODE = "ThunderOutputFunctionBackward"
+# The node of a trace: Thunder makes one of its outputs alone, but while a CUDA graph is captured one for all.
+_NODES = ("ThunderOutputFunctionBackward", "ThunderFunctionBackward")
 _SUMS = ("residual_add", "add")
 
 
 def expect_none(result: Tensor | None) -> None:
     """Ask autograd to give None, not zeros, to the trace that made `result` for outputs that are not differentiated."""
     node: Any = None if result is None else result.grad_fn
-    if type(node).__name__ == _NODE:
+    if type(node).__name__ in _NODES:
         node.set_materialize_grads(False)
 
 

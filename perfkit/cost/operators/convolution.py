@@ -78,6 +78,14 @@ def convolution(call: Call) -> Cost:
     return _forward_cost(call, x, weight, tensor_at(call, 2), out, product(x.shape[2:]))
 
 
+def cudnn_transposed(call: Call) -> Cost:
+    """cudnn_convolution_transpose(x (N,I,…), weight (I,O/G,…), padding, output_padding, stride, dilation, groups)."""
+    x, weight = call.tensor(0), call.tensor(1)
+    sizes = _transposed_sizes(call, x, weight, (4, 2, 5, 3))
+    out = dense((x.shape[0], weight.shape[1] * int(number_at(call, 6, 1)), *sizes), x.dtype)
+    return _forward_cost(call, x, weight, None, out, product(x.shape[2:]))
+
+
 def convolution_backward(call: Call) -> Cost:
     """convolution_backward(grad, x, weight, bias_sizes, stride, …, transposed at 7, …, output_mask at 10).
 
@@ -174,6 +182,7 @@ def operators() -> list[Operator]:
         *same("convolution_overrideable", "convolution", convolution, _CONV, _IO),
         *same("mkldnn_convolution mkldnn::_convolution_pointwise", "convolution", mkldnn, _CONV, _IO),
         *same("cudnn_convolution miopen_convolution", "convolution", cudnn, _CONV, _IO),
+        *same("cudnn_convolution_transpose", "convolution", cudnn_transposed, _CONV, _IO),
         *same("_slow_conv2d_forward slow_conv3d_forward", "convolution", slow, _CONV, _IO),
         *same("_nnpack_spatial_convolution", "convolution", nnpack, _CONV, _IO),
         *same("_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d", "convolution", depthwise, _CONV, _IO),
