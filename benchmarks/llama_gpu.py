@@ -12,7 +12,8 @@ the head with its cross entropy, forward and backward, at 32768 rows of Llama 3.
 with whole logits (which models convert to fp32): peak memory, and time against the faster of with and without the
 conversion. Train: a step of B = 8, T = 2048 with fused attention; of half the batch where memory runs out, and so on.
 Decode: one sequence, against reading weights and cache once a token. A line says what was found, what is asked, and
-whether it is reached. Exit code 1: something is not reached, wrong, or failed.
+whether it is reached. Exit code 1: something is not reached, wrong, or failed; with --measure a figure that does not
+reach its goal is no failure.
 
 A session on a GPU is short. Train and decode run the backends that their goals name, and time them without a profile
 (--profile torch makes one); --backend chooses others, --out keeps the runs. Thunder needs minutes to trace a model for
@@ -90,7 +91,8 @@ def main() -> int:
                 failed.append(part)
     missed = sum(not goal.reached for _, goal in found)
     say(f"{len(found) - missed} of {len(found)} reached{', failed: ' * bool(failed)}{', '.join(failed)}")
-    return int(missed > 0 or bool(failed))
+    lacking = sum(goal.found is None for _, goal in found)
+    return int(bool(failed) or (lacking if options.measure else missed) > 0)
 
 
 def parsed() -> argparse.Namespace:
@@ -106,6 +108,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=6, help="timed steps of train and decode")
     parser.add_argument("--profile", default="none", help="--profiler of train and decode")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing more runs")
+    parser.add_argument("--measure", action="store_true", help="a goal that is missed is no failure")
     parser.add_argument("--out", type=Path, help="keep the runs in this folder")
     parser.add_argument("--json", type=Path, help="write the figures here, as they come")
     options = parser.parse_args()

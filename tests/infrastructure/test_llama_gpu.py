@@ -53,6 +53,12 @@ def test_a_missed_goal_and_a_reached_one(monkeypatch, capsys):
     assert "MISSED   speed: none, asked ≥ 1.0" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("found", "code"), [(0.9, 0), (None, 1)])
+def test_measuring_misses_a_goal_without_failing_but_not_a_figure(monkeypatch, found, code):
+    monkeypatch.setattr(llama_gpu, "PARTS", {"one": lambda options, folder: [Goal("speed", found, 1.0)]})
+    assert main(monkeypatch, "--measure") == code
+
+
 def test_the_limit_ends_a_run_and_begins_no_other(monkeypatch, capsys):
     monkeypatch.setattr(llama_gpu, "PERFKIT", [sys.executable, "-c", "import time; time.sleep(60)"])
     assert main(monkeypatch, "--only", "train,decode", "--limit", "0.2") == 1
