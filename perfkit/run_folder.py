@@ -192,6 +192,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     samples_ns: list[float] = []
     turns: list[int] = []  # how many of `samples_ns` each turn gave, in order
     profiled_ns: list[float] = []  # wall time of the profiled steps
+    replays: bool = False  # the timed steps replay CUDA graphs; the profiled ones launch their kernels one by one
     # Of each timed step that generates: the time to the first token, and that of each further one.
     tokens_ns: list[list[float]] = []
     beside_ns: list[float] = []  # of the steps right before them, in the same process without the profiler

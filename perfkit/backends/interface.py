@@ -101,6 +101,11 @@ class Program(ABC):
         """What a reader of the report should know of the program (graph breaks, kernels that nothing is known of)."""
         return []
 
+    @property
+    def replayed(self) -> bool:
+        """Whether steps were replayed as CUDA graphs; none is while a profiler listens."""
+        return False
+
     def compiler(self) -> dict[str, Any] | None:
         """What the compiler counted (`BackendRun.compiler`); None where there is none, or it counts nothing."""
         return None
@@ -209,6 +214,10 @@ class AutogradProgram(Program):
         """A replay's result apart from the graph's memory; the outputs only where somebody wants them."""
         kept = forms.mapped(outputs, lambda tensor: tensor.clone()) if self.outputs_wanted else outputs
         return kept, None if loss is None else loss.clone()
+
+    @property
+    def replayed(self) -> bool:
+        return any(one.replayed for one in (self.replay, *self.passes) if one)
 
     def warnings(self) -> list[str]:
         if self.replay:

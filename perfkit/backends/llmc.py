@@ -106,7 +106,11 @@ class RawProgram(Program):
 
     def warnings(self) -> list[str]:
         """What the step says of itself, and that graphs were replayed where they were."""
-        return [*self.step.notes, *([REPLAYS] if self.graphs and self.graphs.replays else [])]
+        return [*self.step.notes, *([REPLAYS] if self.replayed else [])]
+
+    @property
+    def replayed(self) -> bool:
+        return self.graphs is not None and self.graphs.replays
 
 
 class AdamW:

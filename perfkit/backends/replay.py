@@ -63,14 +63,14 @@ class Replay:
         self._graphs: Graphs | None = None
         self._form = ""  # of the first batch, whose first step runs as it is
         self._refused = ""
-        self._replayed = False
+        self.replayed = False
         self._fresh = False  # whether something was replayed since there was a look at what the graphs hold
 
     def warnings(self) -> list[str]:
         """What a report says of it."""
         if self._refused:
             return [f"The step could not be captured as CUDA graphs, and runs without: {self._refused}"]
-        return [REPLAYS] if self._replayed else []
+        return [REPLAYS] if self.replayed else []
 
     def ready(self, batches: Sequence[Batch]) -> bool:
         """Whether the step of these batches is to be replayed."""
@@ -99,7 +99,7 @@ class Replay:
             raise NotCaptured(self._refused) from error
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        self._replayed = self._fresh = True
+        self.replayed = self._fresh = True
         return result
 
     def _make_room(self) -> None:
@@ -148,7 +148,12 @@ class ReplayedPass:
         """What a report says of it."""
         if self._refused:
             return [f"A pass could not be captured as a CUDA graph, and runs without: {self._refused}"]
-        return [PASSES] if self._graphs else []
+        return [PASSES] if self.replayed else []
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it is replayed."""
+        return self._graphs is not None
 
 
 def _cause(error: BaseException) -> str:

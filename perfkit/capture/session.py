@@ -393,7 +393,7 @@ class Session:
             described = member.child.call("describe", folder=str(member.folder))
             member.record.symbols, member.record.generated = described["symbols"], described["generated"]
             member.record.warnings += described["warnings"]
-            member.record.compiler = described["compiler"]
+            member.record.compiler, member.record.replays = described["compiler"], described["replays"]
             member.record.ranks = member.child.ranks
 
         guarded(member, finish)

@@ -351,7 +351,7 @@ class Worker:
         program = self.program
         return {
             "symbols": program.symbols(), "warnings": program.warnings(), "compiler": program.compiler(),
-            "generated": named,
+            "generated": named, "replays": program.replayed,
         }  # fmt: skip
 
     def demonstrate(self) -> str:

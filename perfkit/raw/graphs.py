@@ -58,11 +58,10 @@ class Graphs:
         return bool(self._captured)
 
     def inputs(self, batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The batch, copied to where the graphs read it."""
+        """The batch, copied to where the graphs read it: by one launch, for a token's pass is short."""
         if not self._inputs:
             self._inputs = tuple(torch.empty_like(tensor) for tensor in batch)
-        for own, given in zip(self._inputs, batch, strict=True):
-            own.copy_(given)
+        torch._foreach_copy_(list(self._inputs), list(batch))
         return self._inputs
 
     def run(self, part: Hashable, run: Run) -> Any:

@@ -31,9 +31,9 @@ def found(report: BackendReport) -> dict[str, Finding]:
     return {f.name: f for f in report.findings}
 
 
-def gpu_idle(report: BackendReport) -> Finding:
+def gpu_idle(report: BackendReport, replays: bool = False) -> Finding:
     """What the rule finds in a report that was changed after it was made."""
-    case = Case(report, None, None, {}, None, 1, Circumstances())  # type: ignore[arg-type]
+    case = Case(report, None, None, {}, None, 1, Circumstances(replays=replays))  # type: ignore[arg-type]
     [only] = idle.GPU_IDLE.find(idle.GPU_IDLE, case)
     assert isinstance(only, Finding)
     return only
@@ -55,6 +55,17 @@ def test_without_the_profiler_less_can_be_saved() -> None:
     found = gpu_idle(made)
     assert found.saving_ns == pytest.approx(150e3) and found.share == pytest.approx(0.25)
     assert "leaves 200.0 µs beside its kernels" in found.evidence
+
+
+def test_a_step_that_replays_graphs_is_not_told_to_replay_graphs() -> None:
+    """The profiled step launched kernel by kernel: of its 600 µs beside the kernels the timed one has 40."""
+    made = trace([{"duration_ns": 400e3}], {"Python": 450e3, "sync": 150e3}, 1e6)
+    assert made.accounting is not None
+    made.accounting.timed_step_ns = 440e3
+    found = gpu_idle(made, replays=True)
+    assert found.saving_ns == pytest.approx(40e3) and found.share == pytest.approx(1 / 11)
+    assert found.title == "No kernel runs during 9.1 % of a step that replays CUDA graphs"
+    assert "reduce-overhead" not in found.remedy and "Python" not in found.evidence
 
 
 def test_the_profilers_own_share_is_nobodys_to_save() -> None:

@@ -116,6 +116,7 @@ def test_replays_follow_batches_accumulation_and_numbers(workload):
         assert all(torch.equal(a, b) for a, b in results)
         assert all(torch.equal(other.gradients()[name], g) for name, g in plain.gradients().items())
         assert all(torch.equal(other.parameters()[name], p) for name, p in plain.parameters().items())
+    assert other.replayed and not plain.replayed
     assert [graph.replays for graph in graphs] == [7, 3, 3]  # forward; backward of the first batch, and of the second
     assert "replay forward and backward as CUDA graphs" in other.warnings()[0]
     assert plain.graphs is None and not plain.warnings()

@@ -72,6 +72,7 @@ def test_a_replayed_step_is_the_step(gpt2, backend, accumulation):
         same(other.parameters(), plain.parameters())
     assert [g.replays for g in graphs] == ([4] if accumulation == 1 else [4, 4 * (accumulation - 1)])
     assert [text for text in other.warnings() if text not in plain.warnings()] == [replay.REPLAYS]
+    assert other.replayed and not plain.replayed
 
 
 def test_results_are_kept_apart_where_somebody_wants_them(gpt2):
@@ -223,7 +224,7 @@ def test_replayed_passes_make_the_same_tokens(backend):
     for one in (program, plain):
         one.generation.follow = torch.arange(10).view(2, 5)
     assert far(program.forward(batch)[0], plain.forward(batch)[0]) < 1e-6
-    assert program.warnings()[-1] == replay.PASSES
+    assert program.warnings()[-1] == replay.PASSES and program.replayed
 
 
 def test_passes_that_cannot_be_captured_run_without(monkeypatch):
@@ -245,7 +246,7 @@ def test_no_pass_is_replayed_while_somebody_listens(monkeypatch):
     llama, given, program, _ = generating("kernels", None)
     for step in range(3):
         program.forward(llama.batch(given, step))
-    assert program.warnings() == []
+    assert program.warnings() == [] and not program.replayed
 
 
 def test_a_workloads_own_step_is_not_captured(gpt2):

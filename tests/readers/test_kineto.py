@@ -417,6 +417,7 @@ def _backward(tmp_path: Path, kernels: list[tuple[str, float]], mask: str) -> li
         ([("nchwToNhwcKernel", 9), ("conv_wgrad", 5)], "[False, True, False]", [0, 1]),
         ([("gemm", 5), ("gemm", 5)], "[True, True, False]", [1, 1]),
         ([("gemm", 5), ("splitKreduce", 1)], "[True, True, False]", [2, 0]),
+        ([("gemm_a", 3), ("reduce_kernel", 5), ("gemm_b", 2)], "[True, True, True]", [1, 0, 1]),
     ],
 )
 def test_a_convolutions_gradients_are_work_of_a_kernel_each(

@@ -91,8 +91,9 @@ def _annotated(folder: Path, backend: str) -> str:
 def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
     steps = len(record.warmup_ns) + len(record.samples_ns) + len(record.profiled_ns) + len(record.losses)
     return Circumstances(
-        manifest.settings, manifest.environment, record.compiler, steps, record.fresh_bytes, record.system_ns
-    )
+        manifest.settings, manifest.environment, record.compiler, steps, record.fresh_bytes, record.system_ns,
+        record.replays,
+    )  # fmt: skip
 
 
 def profiled(

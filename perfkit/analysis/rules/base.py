@@ -40,6 +40,7 @@ class Circumstances:
     steps_run: int = 0  # all steps of the backend's process: correctness, warm-up, timed, profiled
     fresh_bytes: float | None = None  # of the pages that a timed step got from the kernel
     system_ns: float | None = None  # CPU time of a timed step in the kernel, over all threads
+    replays: bool = False  # the timed steps replay CUDA graphs, the profiled ones do not
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if account is None or case.report.device != "cuda":
         return
     gaps = [gap for gap in account.gaps if gap.cause in _HOST]
-    if gaps:
+    if case.about.replays and account.timed_step_ns is not None:
+        yield _replayed(rule, case, account.timed_step_ns, account.timed_step_ns - account.kernel_ns)
+    elif gaps:
         saving, of = _most(account, gaps, case.report.device)
         lack = f"No kernel runs while the host is not ready with the next launch: {_by_cause(gaps)}."
         delay = case.facts.get("launch_delay") or {}
@@ -37,6 +39,20 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
         yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
+
+
+def _replayed(rule: Rule, case: Case, step: float, left: float) -> Finding:
+    """Of steps that replay CUDA graphs: the profiled ones do not, so that their gaps tell nothing of the timed ones."""
+    return rule.finding(
+        case,
+        f"No kernel runs during {percent(left / step)} of a step that replays CUDA graphs",
+        f"The timed step leaves {units.text(max(left, 0.0), 'ns')} beside its kernels: gaps between the kernels of a "
+        "graph, its launch, and what runs outside of it. The profiled steps launch kernel by kernel: what the GPU "
+        "waits for in them is no part of it.",
+        left,
+        left,
+        remedy="Fewer and longer kernels: fuse small ones, take a larger batch. Or more of the step in one graph.",
+    )
 
 
 def _initialising(case: Case) -> str:
@@ -141,7 +157,7 @@ GPU_IDLE = Rule(
     "or in the latency of a launch. The evidence gives the host's lead; a few µs mean that each kernel waits for its "
     "launch.",
     estimate="All of that time. Where the step was also timed without the profiler, which lengthens the host's part, "
-    "only what that step leaves beside its kernels.",
+    "only what that step leaves beside its kernels. Steps that replay CUDA graphs are judged by that alone.",
     remedies=(
         "Launch less, or ahead: a CUDA graph (torch.compile(mode='reduce-overhead')), a larger batch, fused and "
         "foreach operators.",

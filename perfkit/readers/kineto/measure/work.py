@@ -116,7 +116,7 @@ def _claimed(parts: Mapping[str, float], kernels: Sequence[int], names: Sequence
     fits = {pattern: [i for i in kernels if re.search(pattern, names[i], re.IGNORECASE)] for pattern in parts}
     found = {those[0]: parts[pattern] for pattern, those in fits.items() if those}
     claimed = {i for those in fits.values() for i in those}
-    others = [i for i in kernels if i not in claimed]
+    others = [i for i in kernels if i not in claimed and "reduce" not in names[i].lower()]  # a bias's gradient is a sum
     open_parts = [parts[pattern] for pattern, those in fits.items() if not those]
     if len(open_parts) > len(others):
         return {}
