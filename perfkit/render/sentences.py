@@ -84,7 +84,7 @@ def finding(found: Finding, per: str) -> tuple[str, str, str]:
     """What a finding says: a head with the saving, its evidence, its remedy."""
     whole = {"profile": "kernel time"}.get(per, per)
     amount = f"{units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}"
-    saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; without it more may be saved."
+    saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; mending it may save more."
     return (
         clean(f"{capital(found.title)} {saving} [{found.name}]", SENTENCE),
         clean(found.evidence, SENTENCE),

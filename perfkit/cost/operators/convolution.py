@@ -95,7 +95,7 @@ def convolution_backward(call: Call) -> Cost:
 
 
 def backward_parts(call: Call) -> Mapping[str, float]:
-    """Where both gradients are wanted each kernel has a half: they take as many FLOP, and read and write as much."""
+    """Where both gradients are wanted, half of the cost for the kernel of each, for they do alike."""
     return {_OF_INPUT: 0.5, _OF_WEIGHT: 0.5} if all(mask_at(call, 10, 3)[:2]) else {}
 
 
