@@ -6,6 +6,8 @@ Legend: B batch, T time, C channels, V vocabulary; N = B·T rows.
     x = wte[idx] + wpe
     q, k, v = split_heads(y1·Wqkvᵀ + b)           dqkv, db = split_heads_bias_backward(dq, dk, dv); dWqkv = dqkvᵀ·y1
     h = y2·Wfcᵀ + b; g = gelu(h)                  dh, db = gelu_bias_backward(dg, h); dy2 = dh·Wfc; dWfc = dhᵀ·y2
+
+Where it is faster, GELU is computed inside of the product before it, and so is its backward: db is then a sum apart.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from perfkit.raw import at
 from perfkit.raw.attention import Shapes, alike
 from perfkit.raw.language import LanguageStep
 from perfkit.raw.model import LAYER_NORM, Names
+from perfkit.raw.products import fastest_gelu
 from perfkit.run_folder import Settings
 
 WTE, WPE = "transformer.wte", "transformer.wpe"
@@ -44,13 +47,19 @@ class GPT2ByHand(LanguageStep):
 
     def __init__(self, model: Any, settings: Settings) -> None:
         heads = model.transformer.h[0].attn.heads
+        weight = model.transformer.h[0].mlp.c_fc.weight
+        rows = settings.batch_size * (settings.sequence_length or 1)
+        width, channels = weight.shape
+        self.gelu_inside, self.gelu_backward_inside, notes = fastest_gelu(rows, channels, width, weight)
         super().__init__(model, settings, heads, heads, model.transformer.ln_f.eps)
+        self.notes += notes
 
     def layer_shapes(self) -> Shapes:
         return alike(("h", "g"), self.rows, 4 * self.channels)
 
     def shared_shapes(self) -> Shapes:
-        wide = alike(("wide", "dwide"), self.rows, 4 * self.channels) if self.training else {}
+        names = ("dwide",) if self.gelu_backward_inside else ("wide", "dwide")
+        wide = alike(names, self.rows, 4 * self.channels) if self.training else {}
         return wide | {"qkv": (self.rows, 3 * self.channels)}
 
     def encode(self, idx: Tensor) -> None:
@@ -81,14 +90,31 @@ class GPT2ByHand(LanguageStep):
 
     def widen(self, i: int) -> None:
         kept, name = self.layer(i), f"{self.path(i)}.mlp"
-        self.linear(f"{name}.c_fc", kept["y2"], kept["h"])
+        linear = f"{name}.c_fc"
+        if self.gelu_inside:
+            arguments = kept["y2"], self.parameters[f"{linear}.weight"], self.parameters[f"{linear}.bias"]
+            with at(name, [(linear, "linear", 2), (name, "gelu", 1)]):  # about the time of each on its own
+                self.call("linear_gelu_forward", *arguments, out=[kept["h"], kept["g"]])
+            return
+        self.linear(linear, kept["y2"], kept["h"])
         with at(name):
             self.call("gelu_forward", kept["h"], out=[kept["g"]])
+
+    def narrow_backward(self, i: int, add: bool) -> None:
+        if not self.gelu_backward_inside:
+            return super().narrow_backward(i, add)
+        kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
+        linear, dx = f"{name}.c_proj", shared["dx"].view(self.rows, -1)
+        with at(name, [(linear, "linear", 2), (name, "gelu", 1)]):
+            self.call("linear_gelu_backward", dx, self.parameters[f"{linear}.weight"], kept["h"], out=[shared["dwide"]])
+        self.linear_backward(linear, dx, kept["g"], None, add)
 
     def widen_backward(self, i: int, add: bool) -> None:
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
         linear = f"{name}.c_fc"
-        with at(name, [(name, "gelu", 3), (linear, "linear", 1)]):
-            out = [shared["dwide"], self.gradient(f"{linear}.bias")]
-            self.call("gelu_bias_backward", shared["wide"], kept["h"], out=out, add=["db"] if add else [])
-        self.linear_backward(linear, shared["dwide"], kept["y2"], shared["narrow"], add, summed=True)
+        if not self.gelu_backward_inside:
+            with at(name, [(name, "gelu", 3), (linear, "linear", 1)]):
+                out = [shared["dwide"], self.gradient(f"{linear}.bias")]
+                self.call("gelu_bias_backward", shared["wide"], kept["h"], out=out, add=["db"] if add else [])
+        summed = not self.gelu_backward_inside
+        self.linear_backward(linear, shared["dwide"], kept["y2"], shared["narrow"], add, summed=summed)

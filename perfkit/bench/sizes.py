@@ -9,6 +9,7 @@ from perfkit.errors import UsageError
 # GPT-2 124M: the training test's batch on a CPU, a full context on a GPU.
 _MODEL = {"C": 768, "NH": 12, "NKV": 12, "HS": 64, "V": 50257, "Vp": 50304, "M": 768}
 _BATCH = {"cpu": {"B": 4, "T": 64}, "cuda": {"B": 8, "T": 1024}}
+_WIDE = {"softmax": _MODEL["V"]} | dict.fromkeys(("activation", "bias", "gelu", "linear"), 4 * 768)  # M of these
 # Letters that mean something else in some operations: multiples of B·T, or a number of their own.
 _ROWS = ("activation", "bias", "cross_entropy", "linear_cross_entropy", "softmax")
 _ELEMENTS = {"gelu": 4 * 768, "residual": 768}
@@ -31,7 +32,7 @@ def gpt2(
     tokens = batch["B"] * batch["T"]
     if family in _ROWS or "M" in names:
         known["N"] = tokens
-        known["M"] = {"softmax": _MODEL["V"], "activation": 4 * 768, "bias": 4 * 768, "gelu": 4 * 768}.get(family, 768)
+        known["M"] = _WIDE.get(family, 768)
     elif "N" in names:
         known["N"] = tokens * _ELEMENTS[family] if family in _ELEMENTS else _PARAMETERS
     return {name: known[name] for name in names}

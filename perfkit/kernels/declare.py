@@ -19,8 +19,10 @@ from perfkit.kernels.shapes import letters_of, sized
 NAMESPACE = "perfkit"
 # The language of implementations that only call PyTorch's operators and other kernels (`perfkit.kernels.composed`).
 COMPOSED = "torch"
+# That of implementations around products of cuBLASLt (`perfkit.kernels.cublaslt`), in Python as well.
+CUBLASLT = "cublaslt"
 # What a source's name ends with, after its family's.
-ENDINGS = {"c": ".c", "cuda": ".cu", "triton": "_triton.py", COMPOSED: "_torch.py"}
+ENDINGS = {"c": ".c", "cuda": ".cu", "triton": "_triton.py", COMPOSED: "_torch.py", CUBLASLT: "_cublaslt.py"}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from perfkit.errors import InputError
 from perfkit.kernels import composed, cuda, triton
 from perfkit.kernels.c import binding, toolchain
 from perfkit.kernels.c.binding import Launch
-from perfkit.kernels.declare import COMPOSED, Family, Implementation, Operation
+from perfkit.kernels.declare import COMPOSED, CUBLASLT, Family, Implementation, Operation
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,18 @@ class Language:
     test_device: Callable[[], str | None] = lambda: None
 
 
+def _no_cublaslt() -> str | None:
+    from perfkit.kernels import cublaslt  # which needs torch
+
+    return cublaslt.unavailable()
+
+
 LANGUAGES: dict[str, Language] = {
     COMPOSED: Language(("cpu", "cuda"), lambda: None, composed.launcher),
     "c": Language(("cpu",), toolchain.unavailable, binding.launcher),
     "cuda": Language(("cuda",), cuda.unavailable, cuda.launcher),
     "triton": Language(("cuda",), triton.unavailable, triton.launcher, triton.test_device),
+    CUBLASLT: Language(("cuda",), _no_cublaslt, composed.launcher),  # Python too, around that library's products
 }
 
 
@@ -64,8 +71,9 @@ def candidates(operation: Operation, device: str, dtype: str, name: str | None =
 
 def device_unavailable(families: Iterable[Family], device: str) -> str | None:
     """One sentence why no kernel runs on `device` ("cpu", "cuda", …) here, or None."""
+    libraries = COMPOSED, CUBLASLT  # which have products, and nothing else
     written = {i.language for f in families for o in f.operations for i in o.implementations}
-    known = {name: LANGUAGES[name] for name in written if name in LANGUAGES and name != COMPOSED}
+    known = {name: LANGUAGES[name] for name in written if name in LANGUAGES and name not in libraries}
     suited = sorted(name for name, language in known.items() if device in language.devices)
     if not suited:
         return f"The kernel catalog has no versions for {device}."

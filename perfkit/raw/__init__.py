@@ -1,8 +1,8 @@
 """What a training step written by hand is made of: an arena of tensors, kernels into given tensors, marks.
 
 A workload may bring such a step beside its model (`Workload.by_hand`), and the backend `llmc` runs it: no autograd,
-each tensor allocated once, every kernel named. Matrix products come from PyTorch's libraries by their `out=` forms; the
-rest are operations of the kernel catalog. What steps of language models share is in `perfkit.raw.language`.
+each tensor allocated once, every kernel named. Matrix products are PyTorch's libraries'; the rest are operations of the
+kernel catalog. What steps of language models share is in `perfkit.raw.language`.
 
 It may bring a token's pass as well (`RawDecode`), with which the backend generates.
 """
@@ -10,9 +10,9 @@ It may bring a token's pass as well (`RawDecode`), with which the backend genera
 from __future__ import annotations
 
 from perfkit.raw.arena import Arena
-from perfkit.raw.calls import Kernels, at, product
+from perfkit.raw.calls import Kernels, at
 from perfkit.raw.decode import RawDecode
 from perfkit.raw.graphs import Graphs
 from perfkit.raw.step import RawStep
 
-__all__ = ["Arena", "Graphs", "Kernels", "RawDecode", "RawStep", "at", "product"]
+__all__ = ["Arena", "Graphs", "Kernels", "RawDecode", "RawStep", "at"]

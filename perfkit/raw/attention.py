@@ -34,6 +34,8 @@ class Attention:
     kernel, which keeps its result instead.
     """
 
+    moves = False  # whether z lies elsewhere each time
+
     def __init__(self, call: Kernels, batch: int, time: int, heads: int, kv_heads: int, size: int, flash: bool) -> None:
         self.call = call
         self.flash = flash
@@ -49,7 +51,8 @@ class Attention:
         """What the backward needs of each layer."""
         squares = {f"att {i}": self._square(*block) for i, block in enumerate(self._blocks)}
         weights = {"o": self.queries} if self.flash else squares
-        return weights | {"q": self.queries, "k": self.keys, "v": self.keys}
+        z = self.queries[0] * self.queries[2], self.heads * self.size
+        return weights | {"q": self.queries, "k": self.keys, "v": self.keys, "z": z}
 
     def statistics(self) -> Shapes:
         """What the backward needs of each layer, in fp32."""
@@ -87,6 +90,10 @@ class Attention:
         """z (N, C) of a layer, from its q, k and v; what `statistics` names is kept in these tensors."""
         heads = self.forward(kept, shared, statistics)
         self.call("merge_heads_forward", heads, out=[self._of_tokens(kept["z"])])
+
+    def result(self, kept: Arena) -> Tensor:
+        """z (N, C) of a layer, once it is mixed."""
+        return kept["z"]
 
     def mix_backward(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
         """From the gradient of z in `narrow` (N, C) those of q, k and v in `dq`, `dk` and `dv`."""

@@ -1,4 +1,4 @@
-"""What a step by hand calls: kernels and matrix products into given tensors, and the marks around them."""
+"""What a step by hand calls: kernels into given tensors, and the marks around them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from perfkit import kernels, ranges
@@ -51,11 +50,3 @@ def _serving(own: AbstractContextManager[None], serves: Sequence[tuple[str, str,
     shares = [(module, operator, weight / whole) for module, operator, weight in serves]
     with own, ranges.mark(ranges.line_name("by_hand", 0, "declared", shares)):
         yield
-
-
-def product(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
-    """out (M, N) = a (M, K) · b (K, N), or with `add` its sum with what `out` holds."""
-    if add:
-        out.addmm_(a, b)
-    else:
-        torch.mm(a, b, out=out)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from perfkit import kernels
-from perfkit.cache import cache_dir, locked
+from perfkit.kernels.measured import kept, replayed_ns
 from perfkit.raw import library_attention
 from perfkit.raw.attention import Attention
-from perfkit.raw.graphs import capture
 from perfkit.raw.library_attention import LibraryAttention, Operators
 
 OWN = "perfkit's kernel"
-RUNS = 11
 ALIKE = 0.05  # the largest difference of two right results in bf16, of the largest number
 
 Times = dict[str, float]  # ns of forward and backward by name; what does not run has no entry
@@ -51,15 +45,7 @@ def measured(q: Tensor, kv_heads: int) -> Times:
     operators = library_attention.OPERATORS
     facts = [torch.cuda.get_device_name(q.device), torch.__version__, torch.backends.cudnn.version()]
     facts += [[one.name for one in operators], str(q.dtype), list(q.shape), kv_heads, "replayed"]
-    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    path = cache_dir() / "attention" / f"{name}.json"
-    with locked(path):
-        try:
-            found: Times = json.loads(path.read_text())["ns"]
-        except (OSError, ValueError, KeyError):
-            found = _measure(q, kv_heads, operators)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"of": facts, "ns": found}))
+    found: Times = kept("attention", facts, lambda: _measure(q, kv_heads, operators))
     return found
 
 
@@ -89,11 +75,11 @@ def _measure(q: Tensor, kv_heads: int, operators: Sequence[Operators]) -> Times:
         result, sums = one.forward(q, k, v, scale)
         return result, *one.backward(dy, q, k, v, result, sums, scale)
 
-    times = {OWN: _ns(own)}
+    times = {OWN: replayed_ns([own])[0]}
     for one in operators:
         try:
             if all(_alike(a, b) for a, b in zip(library(one), own(), strict=True)):
-                times[one.name] = _ns(partial(library, one))
+                times[one.name] = replayed_ns([partial(library, one)])[0]
         except RuntimeError:  # not for this precision, head size or GPU
             pass
     return times
@@ -101,23 +87,3 @@ def _measure(q: Tensor, kv_heads: int, operators: Sequence[Operators]) -> Times:
 
 def _alike(a: Tensor, b: Tensor) -> bool:
     return bool((a.float() - b.float()).abs().max() <= ALIKE * b.float().abs().max())
-
-
-def _ns(run: Callable[[], Any]) -> float:
-    """Median GPU time of a call in ns, replayed as a CUDA graph.
-
-    One by one, calls for a small batch would tell how long the host takes to launch them.
-    """
-    for _ in range(3):
-        run()
-    graph, result, _ = capture(run, None)
-    samples = []
-    for _ in range(RUNS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        samples.append(start.elapsed_time(end) * 1e6)
-    del result  # it lives as long as the graph writes there
-    return statistics.median(samples)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from perfkit.raw.arena import Arena
-from perfkit.raw.calls import Kernels, at, product
+from perfkit.raw.calls import Kernels, at
+from perfkit.raw.products import Products
 
 IGNORED = -1  # a target that does not count
 
@@ -26,6 +27,7 @@ class Head(ABC):
     """
 
     call: Kernels
+    products: Products
     name: str
     y: Tensor
     dy: Tensor | None
@@ -56,7 +58,7 @@ class WholeHead(Head):
     def forward(self) -> Tensor:
         """The logits (N, V) of all rows."""
         with at(self.name):
-            product(self.y, self.weight.t(), self.logits)
+            self.products.forward(self.y, self.weight, None, self.logits)
         return self.logits[:, : self.vocabulary]
 
     def loss(self, targets: Tensor, scale: float) -> Tensor:
@@ -70,8 +72,8 @@ class WholeHead(Head):
         """From the logits' gradient those of y and of the weight, which is added to with `add`."""
         assert self.dy is not None and self.gradient is not None
         with at(self.name):
-            product(self.logits, self.weight, self.dy)
-            product(self.logits.t(), self.y, self.gradient, add)
+            self.products.backward_input(self.logits, self.weight, self.dy)
+            self.products.backward_weight(self.logits, self.y, self.gradient, add)
 
 
 class ChunkedHead(Head):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from perfkit.raw.arena import Arena
 from perfkit.raw.attention import Attention, Shapes, alike
-from perfkit.raw.calls import at, product
+from perfkit.raw.calls import at
 from perfkit.raw.fastest_attention import fastest
 from perfkit.raw.head import ChunkedHead, Head, WholeHead
 from perfkit.raw.model import Names, Norm
@@ -37,7 +37,7 @@ class LanguageStep(RawStep):
     """The step over batches of idx (B, T) and targets (B, T), of a model whose parts `names` and `norm` describe.
 
     x(i) (B, T, C) enters layer i. Its other activations are in `layer(i)`: y1 and y2 (N, C) are what its norms gave,
-    z (N, C) what attention gave, xm (B, T, C) the sum after it, q, k and v those of `Attention`, and `layer_shapes`.
+    xm (B, T, C) the sum after attention, z (N, C), q, k and v those of `Attention`, and `layer_shapes`.
     Those that all layers share are in `scratch`: `branch` and `narrow` (N, C), `dx` (B, T, C), and `shared_shapes`.
     With `recompute` layers share all but x, and backward computes the rest again.
     """
@@ -74,7 +74,7 @@ class LanguageStep(RawStep):
         narrow, shaped = (self.rows, self.channels), (*self.sizes, self.channels)
         entering = alike((f"x {i}" for i in range(self.layers if self.training else 1)), *shaped)
         self.entering = Arena(entering, self.dtype, self.device)
-        of_a_layer = {"y1": narrow, "z": narrow, "xm": shaped, "y2": narrow}
+        of_a_layer = {"y1": narrow, "xm": shaped, "y2": narrow}
         of_a_layer |= self.attention.kept() | self.layer_shapes()
         self.kept = [Arena(of_a_layer, self.dtype, self.device) for _ in range(kept)]
         self.chunked = self.training and self.logits_inside
@@ -91,7 +91,7 @@ class LanguageStep(RawStep):
     def _head(self, accumulates: bool) -> Head:
         shared, name, weight = self.scratch, self.names.head, self.parameters[self.head]
         dy, gradient = (shared["narrow"], self.gradient(self.head)) if self.training else (None, None)
-        parts = self.call, name, shared["y"], dy, weight, gradient, self.vocabulary
+        parts = self.call, self.products, name, shared["y"], dy, weight, gradient, self.vocabulary
         if self.chunked:
             return ChunkedHead(*parts, accumulates=accumulates)
         return WholeHead(*parts, shared["logits"], torch.zeros(self.rows, device=self.device))
@@ -106,6 +106,11 @@ class LanguageStep(RawStep):
         rest = layers.pop("rest")
         first = [name for name in rest if name.rpartition(".")[0] in self.names.encoder]
         return [[name for name in rest if name not in first], *reversed(layers.values()), first]
+
+    def narrow_backward(self, i: int, add: bool) -> None:
+        """From `dx` the gradient of g in `wide`, and those of the MLP's last product."""
+        shared, name = self.scratch, f"{self.path(i)}.{self.names.mlp_out}"
+        self.linear_backward(name, shared["dx"], self.layer(i)["g"], shared["wide"], add)
 
     # ---- what each model does in its own way ------------------------------------------------------------------------
 
@@ -167,7 +172,8 @@ class LanguageStep(RawStep):
         self.project(i)
         with at(f"{path}.{names.attention}"):
             self.attention.mix(kept, self.scratch, self._of_attention(i))
-        self.linear(f"{path}.{names.attention_out}", kept["z"], self.scratch["branch"])
+        z, moving = self.attention.result(kept), self.attention.moves
+        self.linear(f"{path}.{names.attention_out}", z, self.scratch["branch"], moving)
         total = f"{path}.{names.attention_sum}".rstrip(".")
         self._add_and_norm(total, self.x(i), f"{path}.{names.norms[1]}", kept["xm"], self._normed(i, 1))
 
@@ -209,14 +215,15 @@ class LanguageStep(RawStep):
         self.final(self.layers + 1)
 
     def _mlp_backward(self, i: int, add: bool) -> None:
-        kept, shared, names, path = self.layer(i), self.scratch, self.names, self.path(i)
-        self.linear_backward(f"{path}.{names.mlp_out}", shared["dx"], kept["g"], shared["wide"], add)
+        kept, names, path = self.layer(i), self.names, self.path(i)
+        self.narrow_backward(i, add)
         self.widen_backward(i, add)
         self._norm_backward(f"{path}.{names.norms[1]}", kept["xm"], 2 * i + 1, add, residual=True)
 
     def _attention_backward(self, i: int, add: bool) -> None:
         kept, shared, names, path = self.layer(i), self.scratch, self.names, self.path(i)
-        self.linear_backward(f"{path}.{names.attention_out}", shared["dx"], kept["z"], shared["narrow"], add)
+        z, moving = self.attention.result(kept), self.attention.moves
+        self.linear_backward(f"{path}.{names.attention_out}", shared["dx"], z, shared["narrow"], add, moving=moving)
         with at(f"{path}.{names.attention}"):
             self.attention.mix_backward(kept, shared, self._of_attention(i))
         self.project_backward(i, add)
@@ -262,27 +269,27 @@ class LanguageStep(RawStep):
         """Whether the gradient of the embedding holds something to add to."""
         return add or self.head == self.embedding
 
-    def linear(self, name: str, x: Tensor, out: Tensor) -> None:
-        """out (N, M) = x (N, K) · Wᵀ, W (M, K), and with a bias + b."""
+    def linear(self, name: str, x: Tensor, out: Tensor, moving: bool = False) -> None:
+        """out (N, M) = x (N, K) · Wᵀ, W (M, K), and with a bias + b. `moving`: x lies elsewhere each time."""
         weight = self.parameters[f"{name}.weight"]
         with at(name):
-            if f"{name}.bias" in self.parameters.tensors:
-                torch.addmm(self.parameters[f"{name}.bias"], x, weight.t(), out=out)
-            else:
-                product(x, weight.t(), out)
+            self.products.forward(x, weight, self.parameters.tensors.get(f"{name}.bias"), out, moving)
 
     def linear_backward(
-        self, name: str, dy: Tensor, x: Tensor, dx: Tensor, add: bool, add_dx: bool = False, summed: bool = False
-    ) -> None:
+        self, name: str, dy: Tensor, x: Tensor, dx: Tensor | None, add: bool,
+        add_dx: bool = False, summed: bool = False, moving: bool = False,
+    ) -> None:  # fmt: skip
         """dx (N, K) = dy (N, M) · W, with `add_dx` added there, and the gradients of W (M, K), and of b (M).
 
-        `summed`: the kernel that made dy has made the gradient of b.
+        Without `dx` these alone. `summed`: the kernel that made dy has made the gradient of b. `moving`: x lies
+        elsewhere each time.
         """
         dy = dy.view(-1, dy.shape[-1])
         bias = f"{name}.bias"
         with at(name):
-            product(dy, self.parameters[f"{name}.weight"], dx, add_dx)
-            product(dy.t(), x, self.gradient(f"{name}.weight"), add)
+            if dx is not None:
+                self.products.backward_input(dy, self.parameters[f"{name}.weight"], dx, add_dx)
+            self.products.backward_weight(dy, x, self.gradient(f"{name}.weight"), add, moving)
             if bias in self.parameters.tensors and not summed:
                 self.call("bias_gradient", dy, out=[self.gradient(bias)], add=["db"] if add else [])
 

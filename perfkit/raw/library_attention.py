@@ -1,12 +1,13 @@
 """Causal attention of a step by hand by an operator of PyTorch's, which reads q, k and v where they were projected to.
 
 Legend: B batch, T time, NH heads, NKV heads of keys and values, HS head size, C = NH·HS; N = B·T rows. Nothing is split
-into heads or merged: a head is a stride. Of a projection to all three, the gradients of q, k and v come apart, and are
-joined like heads, of size C.
+into heads or merged: a head is a stride. What the operator gives is kept where it put it. Of a projection to all three,
+the gradients of q, k and v come apart, and are joined like heads, of size C.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from perfkit import kernels
+from perfkit import kernels, ranges
 from perfkit.raw.arena import Arena
 from perfkit.raw.attention import Shapes, alike
 
@@ -33,6 +34,12 @@ class Operators:
     backward: Callable[..., Sequence[Tensor]]
 
 
+@functools.cache
+def _seed(device: torch.device) -> Tensor:
+    """Of a dropout that there is not."""
+    return torch.zeros((), dtype=torch.int64, device=device)
+
+
 def _cudnn_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     y, lse, *_ = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, True, False, scale=scale)
     return y, lse.view(q.shape[:3])
@@ -41,8 +48,7 @@ def _cudnn_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tenso
 def _cudnn_backward(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
 ) -> Sequence[Tensor]:
-    seed = torch.zeros((), dtype=torch.int64, device=q.device)  # of a dropout that there is not
-    time = q.shape[2]
+    seed, time = _seed(q.device), q.shape[2]
     rest = seed, seed, None, None, None, time, time, 0.0, True
     found: Sequence[Tensor] = aten._scaled_dot_product_cudnn_attention_backward(
         dy, q, k, v, y, lse.unsqueeze(-1), *rest, scale=scale
@@ -58,8 +64,7 @@ def _flash_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tenso
 def _flash_backward(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, scale: float
 ) -> Sequence[Tensor]:
-    seed = torch.zeros((), dtype=torch.int64, device=q.device)  # of a dropout that there is not
-    time = q.shape[2]
+    seed, time = _seed(q.device), q.shape[2]
     rest = None, None, time, time, 0.0, True, seed, seed
     found: Sequence[Tensor] = aten._scaled_dot_product_flash_attention_backward(dy, q, k, v, y, lse, *rest, scale=scale)
     return found
@@ -73,12 +78,13 @@ OPERATORS = (
 
 
 class LibraryAttention:
-    """From projections, which are kept as they are, to z (N, C) in a layer's arena, and back.
+    """From projections, which are kept as they are, to z (N, C), and back.
 
     With `at_once` q, k and v are one projection (N, 3·C), else (N, NH·HS) and twice (N, NKV·HS).
     """
 
     flash = True
+    moves = True
 
     def __init__(self, operators: Operators, queries: Sequence[int], keys: Sequence[int], at_once: bool) -> None:
         """`queries`: B, NH, T and HS; `keys`: B, NKV, T and HS."""
@@ -87,17 +93,21 @@ class LibraryAttention:
         self.scale = 1.0 / math.sqrt(self.size)
         self._operators, self._at_once = operators, at_once
         self._gradients: Sequence[Tensor] = ()
+        self._captured = False
+        # y and lse of each layer's arena, and those of a step that somebody watches, which replays nothing.
+        self._results: dict[Arena, tuple[Tensor, Tensor]] = {}
+        self._watched: dict[Arena, tuple[Tensor, Tensor]] = {}
 
     def kept(self) -> Shapes:
-        """What the backward needs of each layer beside z."""
+        """What the backward needs of each layer beside the operator's results."""
         rows = self.batch * self.time
         if self._at_once:
             return {"qkv": (rows, 3 * self.heads * self.size)}
         return {"q": (rows, self.heads * self.size)} | alike(("k", "v"), rows, self.kv_heads * self.size)
 
     def statistics(self) -> Shapes:
-        """What the backward needs of each layer, in fp32."""
-        return {"lse": (self.batch, self.heads, self.time)}
+        """Nothing: the operator's results are no arena's."""
+        return {}
 
     def scratch(self, training: bool) -> Shapes:
         """What all layers share: nothing."""
@@ -118,15 +128,29 @@ class LibraryAttention:
         """Nothing either."""
 
     def mix(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
-        """z of a layer, from what was projected."""
-        y, lse = self._operators.forward(*self._parts(kept), self.scale)
-        self._in_heads(kept["z"]).copy_(y)
-        statistics[0].copy_(lse)
+        """z of a layer, from what was projected.
+
+        Graphs write and read the results where they lay when these were captured. So there they stay: in a step of
+        which not all parts are replayed yet, they are copied there.
+        """
+        found = self._operators.forward(*self._parts(kept), self.scale)
+        capturing = found[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        self._captured |= capturing
+        if self._captured and not capturing and not ranges.listening():
+            for place, result in zip(self._results[kept], found, strict=True):
+                place.copy_(result)
+        else:
+            self._of_step()[kept] = found
+
+    def result(self, kept: Arena) -> Tensor:
+        """z (N, C) of a layer, once it is mixed."""
+        return self._of_step()[kept][0].transpose(1, 2).reshape(self.batch * self.time, -1)
 
     def mix_backward(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
         """From the gradient of z in `narrow` those of q, k and v, which `join` or `join_parts` gives."""
-        dy, y = self._in_heads(shared["narrow"]), self._in_heads(kept["z"])
-        self._gradients = self._operators.backward(dy, *self._parts(kept), y, statistics[0], self.scale)
+        dy = self._in_heads(shared["narrow"])
+        self._gradients = self._operators.backward(dy, *self._parts(kept), *self._of_step()[kept], self.scale)
+        self._watched.pop(kept, None)
 
     def join(self, shared: Arena, bias: Tensor, add: bool) -> None:
         """The gradient of the projection, in `qkv` (N, 3·C), and that of its bias (3·C)."""
@@ -138,6 +162,9 @@ class LibraryAttention:
     def join_parts(self, shared: Arena) -> list[Tensor]:
         """The gradients of q, k and v: (N, NH·HS) and twice (N, NKV·HS)."""
         return [d.reshape(self.batch * self.time, -1) for d in self._of_tokens()]
+
+    def _of_step(self) -> dict[Arena, tuple[Tensor, Tensor]]:
+        return self._watched if ranges.listening() else self._results
 
     def _of_tokens(self) -> list[Tensor]:
         """The gradients (B, T, heads, HS), once."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from perfkit.raw.arena import Arena
 from perfkit.raw.calls import Kernels
+from perfkit.raw.products import Products
 from perfkit.run_folder import Settings
 
 BUCKET_BYTES = 25 * 2**20  # of gradients that ranks exchange at once: enough for the network, early enough to overlap
@@ -56,6 +57,7 @@ class RawStep(ABC):
         training = settings.training
         self.gradients = Arena(shapes, self.dtype, self.device, begins, settings.ranks) if training else None
         self.call = Kernels()
+        self.products = Products(self.call, self.device)
         self.notes: list[str] = []  # what a reader of the report should know of the step
 
     def units(self, names: list[str]) -> list[list[str]]:

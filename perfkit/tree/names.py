@@ -23,7 +23,8 @@ _SAME = {
     "linear_pointwise": "linear", "gemv": "linear", "gemv_bias": "linear", "decode_qkv": "linear",
     "decode_sum": "linear", "decode_swiglu": "linear", "decode_head": "linear", "decode_token": "argmax",
     "decode_attention": "matmul",
-    "bias_gradient": "linear", "bmm": "matmul", "baddbmm": "matmul", "native_layer_norm": "layer_norm",
+    "bias_gradient": "linear", "linear_bias": "linear", "bmm": "matmul", "baddbmm": "matmul",
+    "native_layer_norm": "layer_norm",
     "layernorm": "layer_norm", "rmsnorm": "rms_norm", "fused_rms_norm": "rms_norm",
     "native_group_norm": "group_norm", "native_batch_norm": "batch_norm",
     "native_batch_norm_legit": "batch_norm", "native_dropout": "dropout", "safe_softmax": "softmax",
@@ -49,6 +50,7 @@ _PARTS: dict[str, tuple[tuple[str, float], ...]] = {
     "encoder": (("embedding", 2), ("add", 3)),
     "bias_relu": (("linear", 2), ("relu", 2)),
     "gelu_bias": (("gelu", 3), ("linear", 1)),
+    "linear_gelu": (("linear", 2), ("gelu", 1)),  # about the time of each on its own
     "split_heads": (("matmul", 2),),
     "split_heads_bias": (("matmul", 2), ("linear", 1)),
     "merge_heads": (("contiguous", 2),),

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 import torch
 
 from perfkit import raw
 from perfkit.backends import get
 from perfkit.backends.interface import Program
+from perfkit.content import load_content_module
 from perfkit.raw import attention, fastest_attention, language, library_attention
+from perfkit.workloads.loader import find
 from tests.backends.by_hand import far, pair, settings
 
 MEASURED = fastest_attention.measured
+CPU = [torch.profiler.ProfilerActivity.CPU]
 
 
 @pytest.fixture
@@ -75,6 +82,58 @@ def test_pytorchs_attention_where_it_is_the_fastest(workload, recompute):
     ]
 
 
+@pytest.mark.usefixtures("library_everywhere")
+def test_results_stay_where_a_graph_reads_them(gpt2):
+    """After a capture they are copied there; a watched step, which replays nothing, keeps its own."""
+    given = settings(gpt2, variant="sdpa")
+    by_hand, eager = pair(gpt2, given)
+    found, batch = by_hand.step.attention, gpt2.batch(given, 0)
+    by_hand.train_step([batch])
+    found._captured = True  # as in the step that captured
+    before = [y.data_ptr() for y, _ in found._results.values()]
+    for watched in (False, True, False):
+        with torch.profiler.profile(activities=CPU) if watched else nullcontext():
+            outputs, _ = by_hand.train_step([batch])
+        assert [y.data_ptr() for y, _ in found._results.values()] == before
+    assert not found._watched
+    for _ in range(4):
+        expected, _ = eager.train_step([batch])
+    assert far(outputs, expected) < 1e-4
+
+
+@pytest.fixture
+def catalog_everywhere(monkeypatch):
+    """Products by the catalog's operations, and GELU inside of them, on a CPU: by PyTorch's operators there."""
+    from perfkit.raw.products import Products
+
+    def by_catalog(self, call, device):
+        self._call, self._catalog = call, True
+
+    monkeypatch.setattr(Products, "__init__", by_catalog)
+    module = load_content_module("workloads", Path(inspect.getfile(type(find("gpt2")))).parent / "_gpt2_by_hand.py")
+    monkeypatch.setattr(module, "fastest_gelu", lambda *_: (True, True, ["GELU: measured."]))
+
+
+@pytest.mark.usefixtures("catalog_everywhere")
+def test_products_of_the_catalog_with_gelu_inside(workload):
+    given = settings(workload, grad_accumulation=2)
+    by_hand, eager = pair(workload, given)
+    for step in range(2):
+        data = [workload.batch(given, 2 * step + i) for i in range(2)]
+        outputs, loss = by_hand.train_step(data)
+        expected, expected_loss = eager.train_step(data)
+        assert far(outputs, expected) < 1e-4
+        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+        gradients = eager.gradients()
+        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+    with torch.profiler.profile(activities=CPU) as profile:
+        by_hand.train_step(data)
+    called = {event.name for event in profile.events()}
+    assert {"perfkit::linear_forward", "perfkit::linear_backward_input", "perfkit::linear_backward_weight"} <= called
+    assert ("perfkit::linear_gelu_backward" in called) is (workload.name == "gpt2")
+    assert ("GELU: measured." in by_hand.warnings()) is (workload.name == "gpt2")
+
+
 class Captured:
     """A CUDA graph as far as a CPU can have one: what was captured is run again at each replay.
 
@@ -130,7 +189,7 @@ def test_nothing_is_replayed_while_a_profiler_listens(gpt2):
     for _ in range(3):
         program.train_step([batch])
     before = [graph.replays for graph in graphs]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=CPU) as profile:
         program.train_step([batch])
     assert [graph.replays for graph in graphs] == before == [2, 2]
     assert any(event.name == "perfkit::layernorm_backward" for event in profile.events())
@@ -142,7 +201,7 @@ def measurements(monkeypatch, tmp_path):
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     times = iter(float(i) for i in range(100, 0, -1))  # what is measured later is faster
-    monkeypatch.setattr(fastest_attention, "_ns", lambda run: run() and next(times))
+    monkeypatch.setattr(fastest_attention, "replayed_ns", lambda runs: [run() and next(times) for run in runs])
     return tmp_path
 
 

@@ -21,12 +21,14 @@ from tests import forks
 BOTH_WAYS = (
     "encoder", "embedding", "layernorm", "bias_relu", "split_heads", "merge_heads", "causal_softmax", "flash_attention",
     "gelu", "softmax", "cross_entropy", "linear_cross_entropy", "rmsnorm", "rotary", "swiglu",
+    "linear_gelu",
     *(f"multiply_add_{name}" for name in ("relu", "sigmoid", "gelu", "silu")),
 )  # fmt: skip
 ALONE = (
     "bias_gradient", "gelu_bias_backward", "split_heads_bias_backward",
     "residual_forward", "residual_layernorm_forward", "residual_rmsnorm_forward", "classifier",
     "adamw_step", "global_norm", "gemv", "gemv_bias",
+    *(f"linear_{name}" for name in ("forward", "bias_forward", "backward_input", "backward_weight")),
     *(f"decode_{name}" for name in ("qkv", "attention", "sum", "swiglu", "head", "token")),
 )  # fmt: skip
 FOUND = {f"perfkit::{name}_{direction}" for name in BOTH_WAYS for direction in ("forward", "backward")}

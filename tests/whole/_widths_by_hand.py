@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from perfkit.raw import Arena, RawStep, at, product
+from perfkit.raw import Arena, RawStep, at
 
 HEAD, WTE, WPE = "lm_head.weight", "transformer.wte.weight", "transformer.wpe.weight"
 
@@ -56,15 +56,15 @@ class WidthsByHand(RawStep):
         before = self.outer["x"].view(self.rows, -1)
         for i, kept in enumerate(self.layers):
             with at(f"transformer.bridges.{i}"):
-                product(before, self.parameters[f"transformer.bridges.{i}.weight"].t(), kept["x"])
+                self.products.forward(before, self.parameters[f"transformer.bridges.{i}.weight"], None, kept["x"])
             self._block(i, kept)
             before = kept["out"]
         last = len(self.layers)
         with at(f"transformer.bridges.{last}"):
-            product(before, self.parameters[f"transformer.bridges.{last}.weight"].t(), self.outer["y"])
+            self.products.forward(before, self.parameters[f"transformer.bridges.{last}.weight"], None, self.outer["y"])
         self._norm("transformer.ln_f", self.outer["y"], self.outer["z"], 2 * last)
         with at("lm_head"):
-            product(self.outer["z"], self.parameters[HEAD].t(), self.outer["logits"])
+            self.products.forward(self.outer["z"], self.parameters[HEAD], None, self.outer["logits"])
         return self._shaped(self.outer["logits"])[:, :, : self.vocabulary]
 
     def _block(self, i: int, kept: Arena) -> None:
@@ -114,8 +114,8 @@ class WidthsByHand(RawStep):
     def backward(self, batch, add):
         outer, last = self.outer, len(self.layers)
         with at("lm_head"):
-            product(outer["logits"], self.parameters[HEAD], outer["dz"])
-            product(outer["logits"].t(), outer["z"], self.gradients[HEAD], add)
+            self.products.backward_input(outer["logits"], self.parameters[HEAD], outer["dz"])
+            self.products.backward_weight(outer["logits"], outer["z"], self.gradients[HEAD], add)
         self._norm_backward("transformer.ln_f", outer["dz"], outer["y"], outer["dy"], 2 * last, add, residual=False)
         upstream = outer["dy"]
         for i in range(last, -1, -1):
@@ -124,8 +124,8 @@ class WidthsByHand(RawStep):
             dx = kept["dx"] if kept else outer["dx"].view(self.rows, -1)
             with at(f"transformer.bridges.{i}"):
                 weight = f"transformer.bridges.{i}.weight"
-                product(upstream, self.parameters[weight], dx)
-                product(upstream.t(), x, self.gradients[weight], add)
+                self.products.backward_input(upstream, self.parameters[weight], dx)
+                self.products.backward_weight(upstream, x, self.gradients[weight], add)
             if kept:
                 self._block_backward(i - 1, kept, add)
             upstream = dx
@@ -157,8 +157,8 @@ class WidthsByHand(RawStep):
 
     def _linear_backward(self, name: str, dy, x, dx, add: bool) -> None:
         with at(name):
-            product(dy, self.parameters[f"{name}.weight"], dx)
-            product(dy.t(), x, self.gradients[f"{name}.weight"], add)
+            self.products.backward_input(dy, self.parameters[f"{name}.weight"], dx)
+            self.products.backward_weight(dy, x, self.gradients[f"{name}.weight"], add)
             self.call("bias_gradient", dy, out=[self.gradients[f"{name}.bias"]], add=["db"] if add else [])
 
     def _norm_backward(self, name: str, dy, x, dx, number: int, add: bool, residual: bool) -> None:
