@@ -1,7 +1,7 @@
 /* RMSNorm over rows of C numbers, alone or of the residual sum x = a + b. rstd (one a row) is fp32.
  *
  * y = h weight with h = x rstd, rstd = 1 / sqrt(mean(x^2) + eps); g = dy weight, dx = rstd (g - h mean(g h)),
- * dweight = sum over rows of dy h.
+ * dweight = sum over rows of dy h. Bits of `add` say which of dx and dweight are added to what is there.
  */
 #include <perfkit/rows.cuh>
 
@@ -108,12 +108,12 @@ __global__ void residual_rmsnorm_forward_v2(const T *a, const T *b, const T *wei
 
 template <class T, int WIDTH>
 __global__ void rmsnorm_backward_rows_v2(const T *dy, const T *x, const T *weight, const float *rstd, T *dx, int64 N,
-                                         int64 C) {
+                                         int64 C, int64 add) {
     int64 row = ((int64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     int first = threadIdx.x % 32 * WIDTH;
     if (row >= N) return;
     dy += row * C, x += row * C, dx += row * C;
-    float r = rstd[row], sum_gh = 0.0f, d[WIDTH], v[WIDTH], w[WIDTH];
+    float r = rstd[row], sum_gh = 0.0f, d[WIDTH], v[WIDTH], w[WIDTH], before[WIDTH];
     for (int c = first; c < C; c += 32 * WIDTH) {
         load(dy + c, d), load(x + c, v), load(weight + c, w);
 #pragma unroll
@@ -124,6 +124,11 @@ __global__ void rmsnorm_backward_rows_v2(const T *dy, const T *x, const T *weigh
         load(dy + c, d), load(x + c, v), load(weight + c, w);
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) d[j] = r * (d[j] * w[j] - v[j] * r * sum_gh);
+        if (add & 1) {
+            load(dx + c, before);
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) d[j] += before[j];
+        }
         store(dx + c, d);
     }
 }
@@ -148,8 +153,8 @@ __global__ void rmsnorm_backward_columns_v2(const T *dy, const T *x, const float
 }
 
 template <class T>
-__global__ void rmsnorm_backward_parts(const float *parts, T *dweight, int64 count, int64 C) {
-    sum_parts(parts, dweight, (int)count, C, (int64)blockIdx.x * 32, C);
+__global__ void rmsnorm_backward_parts(const float *parts, T *dweight, int64 count, int64 C, int64 add) {
+    sum_parts(parts, dweight, (int)count, C, (int64)blockIdx.x * 32, C, add >> 1 & 1);
 }
 
 /* ---- version 3: the row stays in registers: memory is read once, by 16-byte accesses ------------------------------- */
@@ -217,8 +222,8 @@ DEVICE void write_part(const Numbers<WIDTH, PACKS> &dw, float *of_groups, float 
 }
 
 /* Each group of threads takes every so many rows, and keeps its sums over them in registers. dx and the sums from one
- * reading of dy and x. RESIDENT blocks share a multiprocessor. */
-template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT>
+ * reading of dy and x, and with ADD of dx. RESIDENT blocks share a multiprocessor. */
+template <class T, int WIDTH, int PACKS, int THREADS, int BLOCK, int RESIDENT, bool ADD>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
     rmsnorm_backward_v3(const T *dy, const T *x, const T *weight, const float *rstd, T *dx, float *parts, int64 N,
                         int64 C) {
@@ -228,16 +233,19 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     Numbers<WIDTH, PACKS> dw;
     dw.each([](float, int, int) { return 0.0f; });
     for (int64 row = (int64)blockIdx.x * GROUPS + group; row < N; row += (int64)gridDim.x * GROUPS) {
-        Row<T, WIDTH, PACKS, THREADS> held, g, factors;
+        Row<T, WIDTH, PACKS, THREADS> held, g, factors, before;
         held.load(x + row * C, columns);
         g.load(dy + row * C, columns);
+        if (ADD) before.load(dx + row * C, columns);
         factors.load(weight, columns); /* from L1 each time: it would take too many registers */
         float r = rstd[row];
         dw.each([&](float sum, int k, int j) { return sum + g.at(k, j) * held.at(k, j) * r; });
         float mean_gh =
             g.sum([&](float v, int k, int j) { return v * factors.at(k, j) * held.at(k, j) * r; }) / columns;
-        g.store(dx + row * C, columns,
-                [&](float v, int k, int j) { return r * (v * factors.at(k, j) - held.at(k, j) * r * mean_gh); });
+        g.store(dx + row * C, columns, [&](float v, int k, int j) {
+            float value = r * (v * factors.at(k, j) - held.at(k, j) * r * mean_gh);
+            return ADD ? before.at(k, j) + value : value;
+        });
     }
     write_part<T, WIDTH, PACKS, THREADS, BLOCK>(dw, of_groups, parts, columns);
 }

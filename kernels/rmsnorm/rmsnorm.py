@@ -172,7 +172,7 @@ FAMILY = Family(
                     "dx and the sums from one reading of dy and x, kept in registers",
                 ),
                 triton="one pass; sums over rows by parts, in a fixed order",
-                accumulates={"c": (1, 2)},
+                accumulates={"c": (1, 2), "cuda": (2, 3)},
             ),
         ),
     ),

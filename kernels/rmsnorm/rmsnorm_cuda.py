@@ -7,6 +7,7 @@ from perfkit.kernels.cuda import Argument, Host, ceil
 Float = Argument
 # Threads of a multiprocessor in the fastest backward: 128 registers for each.
 REGISTER_THREADS = 512
+ADD_DX = 1  # bit of `add`: outputs that are added to
 
 
 def _rows(host: Host, kernel: str, block: int, tensors: tuple[Argument, ...], N: int, C: int, eps: Float) -> None:
@@ -83,31 +84,32 @@ def rmsnorm_backward_v1(
 
 def rmsnorm_backward_v2(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
-    N: int, C: int, *, block: int = 256,
+    N: int, C: int, add: int, *, block: int = 256,
 ) -> None:  # fmt: skip
     """dx by one warp a row; dweight by parts of the rows, then their sum."""
     width = host.width(C, dy, x, weight, dx)
     kernel = f"rmsnorm_backward_rows_v2<T, {width}>"
-    host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, rstd, dx, N, C)
+    host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, rstd, dx, N, C, add)
     parts = max(1, min(ceil(N, 8), ceil(8 * host.device.multiprocessors, ceil(C, 32))))
     sums = host.scratch(parts * C)
     host.launch("rmsnorm_backward_columns_v2<T>", (ceil(C, 32), parts), 256, dy, x, rstd, sums, N, C)
-    host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C)
+    host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C, add)
 
 
 def rmsnorm_backward_v3(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
-    N: int, C: int, *, block: int = 128,
+    N: int, C: int, add: int, *, block: int = 128,
 ) -> None:  # fmt: skip
     """Both from rows in registers; version 2 where they, or the sums in shared memory, do not fit."""
     width = host.width(C, dy, x, weight, dx)
     held = host.row_in_registers(C, width, block, values=32 if host.item == 2 else 24)  # of x, dy and the sums
     shared = 4 * C * (held.rows if held else 0)
     if held is None or N == 0 or shared > host.device.shared:
-        return rmsnorm_backward_v2(host, dy, x, weight, rstd, dx, dweight, N, C)
+        return rmsnorm_backward_v2(host, dy, x, weight, rstd, dx, dweight, N, C, add)
     resident = max(1, REGISTER_THREADS // held.block)
     parts = min(ceil(N, held.rows), resident * host.device.multiprocessors)
     sums = host.scratch(parts * C)
-    kernel = f"rmsnorm_backward_v3<T, {width}, {held.packs}, {held.threads}, {held.block}, {resident}>"
+    sizes = f"{width}, {held.packs}, {held.threads}, {held.block}, {resident}"
+    kernel = f"rmsnorm_backward_v3<T, {sizes}, {str(bool(add & ADD_DX)).lower()}>"
     host.launch(kernel, parts, held.block, dy, x, weight, rstd, dx, sums, N, C, shared=shared)
-    host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C)
+    host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C, add)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -11,7 +11,9 @@ from torch import Tensor
 from perfkit import kernels
 from perfkit.kernels.measured import kept, replayed_ns
 from perfkit.raw import library_attention
-from perfkit.raw.attention import Attention
+from perfkit.raw.arena import Arena
+from perfkit.raw.attention import Attention, Shapes
+from perfkit.raw.calls import Kernels
 from perfkit.raw.library_attention import LibraryAttention, Operators
 
 OWN = "perfkit's kernel"
@@ -23,11 +25,12 @@ Times = dict[str, float]  # ns of forward and backward by name; what does not ru
 def fastest(plain: Attention, at_once: bool, like: Tensor) -> tuple[Attention | LibraryAttention, list[str]]:
     """The attention of a step, and what a report says of it: `plain`, or PyTorch's operator where one is faster.
 
-    `at_once`: q, k and v are one projection. `like` has the step's precision and device.
+    `at_once`: q, k and v are one projection. `like` has the step's precision and device. What splits and merges heads
+    around a way is counted with it.
     """
     if not plain.flash:
         return plain, []
-    times = measured(like.new_empty(plain.queries), plain.kv_heads)
+    times = measured(like.new_empty(plain.queries), plain.kv_heads, at_once)
     operators = best(times)
     chosen = plain if operators is None else LibraryAttention(operators, plain.queries, plain.keys, at_once)
     return chosen, [note(times)]
@@ -39,13 +42,14 @@ def best(times: Times) -> Operators | None:
     return next((one for one in library_attention.OPERATORS if one.name == name), None)
 
 
-def measured(q: Tensor, kv_heads: int) -> Times:
+def measured(q: Tensor, kv_heads: int, at_once: bool | None = None) -> Times:
     """Forward and backward in ns of each way on tensors like `q` (B, NH, T, HS), with so many heads of keys and values;
-    kept for this machine."""
+    kept for this machine. With `at_once` from projections and back to these, as a step by hand goes."""
     operators = library_attention.OPERATORS
     facts = [torch.cuda.get_device_name(q.device), torch.__version__, torch.backends.cudnn.version()]
-    facts += [[one.name for one in operators], str(q.dtype), list(q.shape), kv_heads, "replayed"]
-    found: Times = kept("attention", facts, lambda: _measure(q, kv_heads, operators))
+    facts += [[one.name for one in operators], str(q.dtype), list(q.shape), kv_heads, at_once]
+    measure = partial(_measure, q, kv_heads) if at_once is None else partial(_measure_step, q, kv_heads, at_once)
+    found: Times = kept("attention", facts, measure)
     return found
 
 
@@ -57,7 +61,7 @@ def note(times: Times) -> str:
     return f"Attention of a layer, forward and backward, measured once on this machine: {found}. The fastest runs."
 
 
-def _measure(q: Tensor, kv_heads: int, operators: Sequence[Operators]) -> Times:
+def _measure(q: Tensor, kv_heads: int) -> Times:
     scale = q.shape[-1] ** -0.5
     q, dy = (torch.randn_like(q) for _ in range(2))
     k, v = (torch.randn_like(q[:, :kv_heads]) for _ in range(2))
@@ -75,11 +79,58 @@ def _measure(q: Tensor, kv_heads: int, operators: Sequence[Operators]) -> Times:
         result, sums = one.forward(q, k, v, scale)
         return result, *one.backward(dy, q, k, v, result, sums, scale)
 
+    return _right(own, {one.name: partial(library, one) for one in library_attention.OPERATORS})
+
+
+def _measure_step(q: Tensor, kv_heads: int, at_once: bool) -> Times:
+    batch, heads, time, size = q.shape
+    rows, channels, of_keys = batch * time, heads * size, kv_heads * size
+    widths = {"q": channels, "k": of_keys, "v": of_keys, "qkv": 3 * channels, "narrow": channels}
+    drawn = {name: q.new_empty(rows, width).normal_() for name, width in widths.items()}
+    bias = q.new_empty(3 * channels)
+    of_a_step = ("qkv",) if at_once else ("q", "k", "v")
+
+    def project(places: Mapping[str, Tensor]) -> None:
+        for name, place in places.items():
+            place.copy_(drawn[name])
+
+    def way(attention: Attention | LibraryAttention) -> Callable[[], Sequence[Tensor]]:
+        """From projections to z, and from z's gradient to theirs, in memory of its own."""
+        shapes: Shapes = {name: (rows, width) for name, width in widths.items()}
+        shared = Arena(shapes | attention.scratch(True), q.dtype, q.device)
+        shared["narrow"].copy_(drawn["narrow"])
+        layer = Arena(attention.kept(), q.dtype, q.device)
+        statistics = [torch.empty(shape, device=q.device) for shape in attention.statistics().values()]
+        places = {"qkv": attention.projection(layer, shared)} if at_once else attention.projections(layer, shared)
+
+        def run() -> Sequence[Tensor]:
+            project(places)  # a gradient may have taken the place of a projection
+            (attention.split if at_once else attention.split_parts)(layer, shared)
+            attention.mix(layer, shared, statistics)
+            z = attention.result(layer)
+            attention.mix_backward(layer, shared, statistics)
+            if not at_once:
+                return z, *attention.join_parts(shared)
+            attention.join(shared, bias, False)
+            return z, shared["qkv"]
+
+        return run
+
+    own = Attention(Kernels(), batch, time, heads, kv_heads, size, flash=True)
+    keys = batch, kv_heads, time, size
+    others = {one.name: LibraryAttention(one, q.shape, keys, at_once) for one in library_attention.OPERATORS}
+    found = _right(way(own), {name: way(attention) for name, attention in others.items()})
+    (copies,) = replayed_ns([partial(project, {name: torch.empty_like(drawn[name]) for name in of_a_step})])
+    return {name: ns - copies for name, ns in found.items()}
+
+
+def _right(own: Callable[[], Sequence[Tensor]], others: Mapping[str, Callable[[], Sequence[Tensor]]]) -> Times:
+    """The time of perfkit's way, and of those that give what it gives."""
     times = {OWN: replayed_ns([own])[0]}
-    for one in operators:
+    for name, run in others.items():
         try:
-            if all(_alike(a, b) for a, b in zip(library(one), own(), strict=True)):
-                times[one.name] = replayed_ns([partial(library, one)])[0]
+            if all(_alike(a, b) for a, b in zip(run(), own(), strict=True)):
+                times[name] = replayed_ns([run])[0]
         except RuntimeError:  # not for this precision, head size or GPU
             pass
     return times

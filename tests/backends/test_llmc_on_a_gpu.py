@@ -201,7 +201,7 @@ def measurements(monkeypatch, tmp_path):
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     times = iter(float(i) for i in range(100, 0, -1))  # what is measured later is faster
-    monkeypatch.setattr(fastest_attention, "replayed_ns", lambda runs: [run() and next(times) for run in runs])
+    monkeypatch.setattr(fastest_attention, "replayed_ns", lambda runs: [(run(), next(times))[1] for run in runs])
     return tmp_path
 
 
@@ -215,10 +215,11 @@ def test_attention_is_measured_once_for_a_shape(measurements, library_everywhere
     assert MEASURED(q, 2)["the CPU's"] == 95.0
 
 
-@pytest.mark.parametrize("kv_heads", [4, 2])
+# Alone; from one projection to queries, keys and values, and from three.
+@pytest.mark.parametrize(("kv_heads", "at_once"), [(4, None), (2, None), (4, True), (4, False), (2, False)])
 @pytest.mark.parametrize("fault", ["wrong", "refused"])
 def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(
-    measurements, library_everywhere, monkeypatch, fault, kv_heads
+    measurements, library_everywhere, monkeypatch, fault, kv_heads, at_once
 ):
     (right,) = library_attention.OPERATORS
 
@@ -230,7 +231,7 @@ def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(
 
     wrong = library_attention.Operators("cuDNN", forward, right.backward)
     monkeypatch.setattr(library_attention, "OPERATORS", (wrong, right))
-    times = MEASURED(torch.empty(1, 4, 9, 16), kv_heads)
+    times = MEASURED(torch.empty(1, 4, 9, 16), kv_heads, at_once)
     assert list(times) == [fastest_attention.OWN, right.name]
     assert "; cuDNN gives no right result here." in fastest_attention.note(times)
 
