@@ -7,6 +7,7 @@ names in /proc. What none of them tells is None.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -68,6 +69,30 @@ def driver_version(root: Path = ROOT) -> str | None:
     words = text.partition("Kernel Module")[2].split()
     # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build": the first such word is it.
     return next((word for word in words if word[0].isdigit() and "." in word), None)
+
+
+def gpu_use(index: int) -> float | None:
+    """Share of the time of NVML's last period, up to a second, in which kernels ran on CUDA's device `index`, 0 to 1,
+    whoever launched them; None where NVML does not tell."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(pynvml, index)).gpu) / 100
+    except (pynvml.NVMLError, IndexError):
+        return None
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _nvml_handle(nvml: Any, index: int) -> Any:
+    """NVML's handle of CUDA's device `index`: it does not heed CUDA_VISIBLE_DEVICES, which lists indices or UUIDs."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    entry = str(index) if visible is None else visible.split(",")[index].strip()
+    return nvml.nvmlDeviceGetHandleByIndex(int(entry)) if entry.isdigit() else nvml.nvmlDeviceGetHandleByUUID(entry)
 
 
 def counters_need_admin(root: Path = ROOT) -> bool | None:

@@ -16,7 +16,7 @@ from perfkit.hardware.assemble import Machine, assemble, unsettled
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import Cpu, read_cpu
-from perfkit.hardware.gpu import Gpu, read_gpus
+from perfkit.hardware.gpu import Gpu, gpu_use, read_gpus
 from perfkit.hardware.identity import fingerprint, version_of
 from perfkit.hardware.observation import METHOD, Observation, Plan, Progress, cpu_plan
 from perfkit.hardware.peaks import cpu_bounds, peaks_of
@@ -26,6 +26,7 @@ from perfkit.hardware.torch_operators import Request
 TIME_LIMIT = 120.0  # for torch's part; it plans for far less
 BUSY = 0.25  # share of the CPUs' time in other hands above which a warning is due
 SAMPLED_S = 0.3
+LOOKS, PERIOD_S = 4, 0.4  # at a GPU: what NVML tells is of a period of up to a second
 
 
 def measure(device: str, threads: int, progress: Progress | None = None, plan: Plan | None = None) -> Ceilings:
@@ -36,12 +37,13 @@ def measure(device: str, threads: int, progress: Progress | None = None, plan: P
     if version_of("torch") is None:
         raise Unavailable("Measuring ceilings needs torch.", "Install it: pip install 'perfkit[run]'.")
     say = progress or (lambda text: None)
-    start, load = time.monotonic(), load_a_core()
+    start, load = time.monotonic(), used_by_others(device)
     ceilings = _measure_cpu(threads, say, plan) if device == "cpu" else _measure_gpu(device, threads, say)
     ceilings.duration_s, ceilings.load = time.monotonic() - start, load
     if load is not None and load > BUSY:
+        what = "CPU" if device == "cpu" else "GPU"
         ceilings.warnings.append(
-            f"other programs used {load:.0%} of the CPU when its ceilings were measured: they may be too low"
+            f"other programs used {load:.0%} of the {what} when its ceilings were measured: they may be too low"
         )
     return ceilings
 
@@ -192,6 +194,23 @@ def _software() -> dict[str, str]:
         "compiler": compiler.version if compiler else "",
         "method": METHOD,
     }
+
+
+def used_by_others(device: str) -> float | None:
+    """Share of the CPUs' time, or of a GPU's, that others use just now, 0 to 1; None where nothing tells.
+
+    Kernels of perfkit's own that have ended count until NVML's period is over: the least of several looks is others'.
+    """
+    if device == "cpu":
+        return load_a_core()
+    index = int(device.partition(":")[2] or 0)
+    least = gpu_use(index)
+    for _ in range(LOOKS - 1):
+        if least is None or least <= BUSY:
+            break
+        time.sleep(PERIOD_S)
+        least = min(least, gpu_use(index) or 0.0)
+    return least
 
 
 def load_a_core() -> float | None:

@@ -10,7 +10,7 @@ from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.collectives import measure as collectives
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of
-from perfkit.hardware.measure import BUSY, check_device, load_a_core, measure
+from perfkit.hardware.measure import BUSY, check_device, measure, used_by_others
 from perfkit.hardware.observation import METHOD, Plan, Progress
 from perfkit.run_folder import write_whole
 
@@ -106,10 +106,11 @@ def outdated(ceilings: Ceilings) -> str:
         return "more is measured now than when they were"
     if ceilings.device == "cpu" and not ceilings.software.get("compiler") and find_compiler():
         return "there is a C compiler now; they were measured without"
-    load = load_a_core()
-    if load is not None and ceilings.load is not None and ceilings.load > BUSY and load < ceilings.load / 2:
-        return "the machine was busy when they were measured, and is calmer now"
-    return ""
+    if ceilings.load is None or ceilings.load <= BUSY:
+        return ""
+    load = used_by_others(ceilings.device)
+    calmer = load is not None and load < ceilings.load / 2
+    return "the machine was busy when they were measured, and is calmer now" if calmer else ""
 
 
 def _load(path: Path) -> tuple[Ceilings | None, str]:

@@ -119,6 +119,9 @@ class FakeNvml(types.ModuleType):
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Mapping[str, Any]:
         return self._gpus[index]
 
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Mapping[str, Any]:
+        return next(gpu for gpu in self._gpus if gpu.get("uuid") == uuid)
+
     def nvmlDeviceGetMaxClockInfo(self, handle: Mapping[str, Any], kind: int) -> int:
         return self._of(handle, "max sm" if kind == self.NVML_CLOCK_SM else "max mem")
 

@@ -6,8 +6,18 @@ import types
 import pytest
 
 from perfkit.hardware import gpu as module
-from perfkit.hardware.gpu import counters_need_admin, driver_version, gpu_names, gpu_of_torch, is_admin, read_gpus
+from perfkit.hardware.gpu import (
+    counters_need_admin,
+    driver_version,
+    gpu_names,
+    gpu_of_torch,
+    gpu_use,
+    is_admin,
+    read_gpus,
+)
 from tests.hardware.fakes import H100_NVML, FakeNvml, write
+
+USES = (("GPU-a", 10), ("GPU-b", 80))
 
 
 @pytest.fixture
@@ -23,6 +33,27 @@ def test_nvml_tells_all(monkeypatch, tmp_path):
     assert (gpu.memory_bus_bits, gpu.memory_bytes, gpu.power_limit_w) == (5120, 85520809984, 700.0)
     assert gpu.throttling == ("power cap", "software thermal slowdown")
     assert (gpu.driver, gpu.told_by) == ("550.54.15", "nvml")
+
+
+@pytest.mark.parametrize(
+    ("visible", "index", "share"), [(None, 1, 0.8), ("1", 0, 0.8), ("1, 0", 1, 0.1), ("GPU-b", 0, 0.8), ("0", 1, None)]
+)
+def test_how_busy_a_gpu_is_by_cudas_number(monkeypatch, visible, index, share):
+    gpus = ({"uuid": uuid, "nvmlDeviceGetUtilizationRates": types.SimpleNamespace(gpu=g)} for uuid, g in USES)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*gpus))
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu_use(index) == share
+
+
+def test_no_driver_tells_how_busy_a_gpu_is(monkeypatch, without_nvml):
+    assert gpu_use(0) is None
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml({}))
+    assert gpu_use(0) is None
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    assert gpu_use(0) is None
 
 
 def test_what_a_driver_does_not_know_is_none(monkeypatch, tmp_path):

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from perfkit.errors import RunFailed, Unavailable
+from perfkit.hardware import measure as module
 from perfkit.hardware import native_bench
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import read_cpu
@@ -35,6 +36,23 @@ SMALL = Plan(
     more_rounds=1,
     shapes=((128,) * 3, (256,) * 3),
 )
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        ([0.1], 0.1),
+        ([0.9, 0.8, 0.0], 0.0),  # kernels of perfkit's own, which had ended
+        ([0.9, 0.7, 0.8, 1.0], 0.7),
+        ([None], None),
+    ],
+)
+def test_the_share_of_a_gpu_that_others_use(monkeypatch, seen, found):
+    looks = iter(seen)
+    monkeypatch.setattr(module, "gpu_use", lambda index: next(looks))
+    monkeypatch.setattr(module, "PERIOD_S", 0.0)
+    assert module.used_by_others("cuda:1") == found
+    assert list(looks) == []
 
 
 @needs_compiler

@@ -106,13 +106,13 @@ def test_a_failed_measurement_leaves_the_kept_file(cache, measured, monkeypatch)
 
 def test_what_makes_kept_ceilings_outdated(monkeypatch):
     monkeypatch.setattr(store, "version_of", lambda name: "2.13.0")
-    monkeypatch.setattr(store, "load_a_core", lambda: 0.2)
+    monkeypatch.setattr(store, "used_by_others", lambda device: 0.2)
     kept = made_ceilings()
     assert outdated(kept) == ""
     older = msgspec.structs.replace(kept, software={"torch": "2.9.0", "compiler": "cc"})
     assert "torch is 2.13.0 now" in outdated(older)
     assert "busy" in outdated(msgspec.structs.replace(kept, load=3.0))
-    monkeypatch.setattr(store, "load_a_core", lambda: 2.9)
+    monkeypatch.setattr(store, "used_by_others", lambda device: 2.9)
     assert outdated(msgspec.structs.replace(kept, load=3.0)) == ""  # no calmer than then
     monkeypatch.setattr(store, "find_compiler", lambda: object())
     assert "C compiler" in outdated(msgspec.structs.replace(kept, software=kept.software | {"compiler": ""}))

@@ -86,8 +86,10 @@ def test_charts_are_drawn_with_every_point(show: Show) -> None:
 
 def test_what_stands_at_the_top(show: Show) -> None:
     report = sample.report()
+    report.verdict.append("Kernels that are too small to judge say why. " * 30)  # a paragraph, which nothing crops
     page = show(report)
     assert page.locator("#verdict .lead").inner_text() == report.verdict[0]
+    assert page.locator("#verdict li").last.inner_text() == report.verdict[-1].strip()
     rows = page.locator("#backends tbody tr")
     assert rows.count() == 3
     assert "1.21×" in rows.nth(1).inner_text()

@@ -12,12 +12,14 @@ function statusPill(backend) {
   return el("span", { class: `pill ${className}` }, `${sign} ${word}`);
 }
 
+const PARAGRAPH = 1500; // characters of a headline's line: several sentences, each of which crops its names
+
 function showVerdict(report) {
   const [first, ...others] = report.verdict;
   const bad = report.backends.some(faulty);
   byId("verdict").className = `verdict ${bad ? "bad" : "good"}`;
-  if (first) byId("verdict").append(el("p", { class: "lead" }, clean(first, 600)));
-  if (others.length) byId("verdict").append(el("ul", {}, others.map((s) => el("li", {}, clean(s, 600)))));
+  if (first) byId("verdict").append(el("p", { class: "lead" }, clean(first, PARAGRAPH)));
+  if (others.length) byId("verdict").append(el("ul", {}, others.map((s) => el("li", {}, clean(s, PARAGRAPH)))));
   if (!report.verdict.length) byId("verdict").hidden = true;
 }
 
