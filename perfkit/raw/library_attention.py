@@ -40,6 +40,10 @@ def _seed(device: torch.device) -> Tensor:
     return torch.zeros((), dtype=torch.int64, device=device)
 
 
+def _captures(tensor: Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def _cudnn_forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     y, lse, *_ = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, True, False, scale=scale)
     return y, lse.view(q.shape[:3])
@@ -93,7 +97,7 @@ class LibraryAttention:
         self.scale = 1.0 / math.sqrt(self.size)
         self._operators, self._at_once = operators, at_once
         self._gradients: Sequence[Tensor] = ()
-        self._captured = False
+        self._captured: set[Arena] = set()  # layers whose results lie where graphs read them
         # y and lse of each layer's arena, and those of a step that somebody watches, which replays nothing.
         self._results: dict[Arena, tuple[Tensor, Tensor]] = {}
         self._watched: dict[Arena, tuple[Tensor, Tensor]] = {}
@@ -130,17 +134,17 @@ class LibraryAttention:
     def mix(self, kept: Arena, shared: Arena, statistics: list[Tensor]) -> None:
         """z of a layer, from what was projected.
 
-        Graphs write and read the results where they lay when these were captured. So there they stay: in a step of
-        which not all parts are replayed yet, they are copied there.
+        Graphs write and read the results where they lay at the layer's first capture. So there they stay: where a step
+        computes them again (recomputation), or does not replay all of its parts yet, they are copied there.
         """
         found = self._operators.forward(*self._parts(kept), self.scale)
-        capturing = found[0].is_cuda and torch.cuda.is_current_stream_capturing()
-        self._captured |= capturing
-        if self._captured and not capturing and not ranges.listening():
+        if kept in self._captured and not ranges.listening():
             for place, result in zip(self._results[kept], found, strict=True):
                 place.copy_(result)
-        else:
-            self._of_step()[kept] = found
+            return
+        self._of_step()[kept] = found
+        if _captures(found[0]):
+            self._captured.add(kept)
 
     def result(self, kept: Arena) -> Tensor:
         """z (N, C) of a layer, once it is mixed."""

@@ -33,7 +33,7 @@ class Products:
         """out (N, M) = x (N, K) · Wᵀ, W (M, K), and + b."""
         if self._catalog:
             name, more = ("linear_forward", ()) if bias is None else ("linear_bias_forward", (bias,))
-            self._run(name, (x, weight, *more), out, False, moving)
+            self._run(name, (x, weight, *more), out, moving=moving)
         elif bias is None:
             torch.mm(x, weight.t(), out=out)
         else:
@@ -42,7 +42,7 @@ class Products:
     def backward_input(self, dy: Tensor, weight: Tensor, dx: Tensor, add: bool = False) -> None:
         """dx (N, K) = dy (N, M) · W, or with `add` its sum with what `dx` holds."""
         if self._catalog:
-            self._run("linear_backward_input", (dy, weight), dx, add)
+            self._run("linear_backward_input", (dy, weight), dx, "dx" if add else "")
         elif add:
             dx.addmm_(dy, weight)
         else:
@@ -51,22 +51,19 @@ class Products:
     def backward_weight(self, dy: Tensor, x: Tensor, dweight: Tensor, add: bool, moving: bool = False) -> None:
         """dW (M, K) = dyᵀ · x, or with `add` its sum with what `dweight` holds."""
         if self._catalog:
-            self._run("linear_backward_weight", (dy, x), dweight, add, moving)
+            self._run("linear_backward_weight", (dy, x), dweight, "dweight" if add else "", moving)
         elif add:
             dweight.addmm_(dy.t(), x)
         else:
             torch.mm(dy.t(), x, out=dweight)
 
-    def _run(self, name: str, given: Sequence[Tensor], out: Tensor, add: bool, moving: bool = False) -> None:
-        added = [_only_output(name)] if add else []
+    def _run(self, name: str, given: Sequence[Tensor], out: Tensor, add: str = "", moving: bool = False) -> None:
+        """Run an operation with one output, which is called `add` where it is added to what `out` holds."""
+        added = [add] if add else []
         if moving:
             kernels.bind(name, given, [out], added)()
         else:
             self._call(name, *given, out=[out], add=added)
-
-
-def _only_output(name: str) -> str:
-    return kernels.find(name).signature.outputs[0]
 
 
 def fastest_gelu(rows: int, channels: int, width: int, like: Tensor) -> tuple[bool, bool, list[str]]:

@@ -82,25 +82,6 @@ def test_pytorchs_attention_where_it_is_the_fastest(workload, recompute):
     ]
 
 
-@pytest.mark.usefixtures("library_everywhere")
-def test_results_stay_where_a_graph_reads_them(gpt2):
-    """After a capture they are copied there; a watched step, which replays nothing, keeps its own."""
-    given = settings(gpt2, variant="sdpa")
-    by_hand, eager = pair(gpt2, given)
-    found, batch = by_hand.step.attention, gpt2.batch(given, 0)
-    by_hand.train_step([batch])
-    found._captured = True  # as in the step that captured
-    before = [y.data_ptr() for y, _ in found._results.values()]
-    for watched in (False, True, False):
-        with torch.profiler.profile(activities=CPU) if watched else nullcontext():
-            outputs, _ = by_hand.train_step([batch])
-        assert [y.data_ptr() for y, _ in found._results.values()] == before
-    assert not found._watched
-    for _ in range(4):
-        expected, _ = eager.train_step([batch])
-    assert far(outputs, expected) < 1e-4
-
-
 @pytest.fixture
 def catalog_everywhere(monkeypatch):
     """Products by the catalog's operations, and GELU inside of them, on a CPU: by PyTorch's operators there."""
@@ -159,6 +140,38 @@ def replayed(program: Program) -> list[Captured]:
 
     program.graphs = raw.Graphs(capture)
     return found
+
+
+@pytest.mark.usefixtures("library_everywhere")
+@pytest.mark.parametrize("recompute", [False, True])
+def test_results_stay_where_graphs_read_them(gpt2, monkeypatch, recompute):
+    """From a layer's first capture on, which may be that of the forward, while the backward's are still to come.
+
+    A watched step, which replays nothing, keeps its own.
+    """
+    given = settings(gpt2, variant="sdpa", grad_accumulation=2, recompute=recompute)
+    by_hand, eager = pair(gpt2, given)
+    found, capturing = by_hand.step.attention, []
+    monkeypatch.setattr(library_attention, "_captures", lambda tensor: bool(capturing))
+    places = []
+
+    def capture(run, pool):
+        capturing.append(True)
+        graph = Captured(run), run(), pool
+        capturing.clear()
+        places.append({kept: y.data_ptr() for kept, (y, _) in found._results.items()})
+        return graph
+
+    by_hand.graphs = raw.Graphs(capture)
+    for step in range(4):
+        data = [gpt2.batch(given, 2 * step + i) for i in range(2)]
+        with torch.profiler.profile(activities=CPU) if step == 2 else nullcontext():
+            outputs, _ = by_hand.train_step(data)
+        expected, _ = eager.train_step(data)
+        assert far(outputs, expected) < 1e-4
+    assert len(places) == 3  # forward, and the backward of a step's first and second batch
+    assert {kept: y.data_ptr() for kept, (y, _) in found._results.items()} == places[0] == places[1] == places[2]
+    assert not found._watched
 
 
 def test_replays_follow_batches_accumulation_and_numbers(workload):
