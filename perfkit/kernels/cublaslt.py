@@ -114,7 +114,7 @@ def product(
 
 
 class _Plan:
-    """A product of one form: what the library knows it by, and the algorithm, None where it offers none."""
+    """A product of one form, out = alpha · a · b + beta · out: what the library knows it by, and the algorithm."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -129,7 +129,7 @@ class _Plan:
         self._of_a = self._layout(form.rows, form.inner, form.turned[0])
         self._of_b = self._layout(form.inner, form.columns, form.turned[1])
         self._of_out = self._layout(form.rows, form.columns, False)
-        self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(1.0 if form.add else 0.0)
+        self._alpha, self._beta = ctypes.c_float(1.0), ctypes.c_float(1.0 if form.add else 0.0)
 
     def offers(self, bias: Tensor | None, aux: Tensor | None) -> list[_Algorithm]:
         """What the heuristic offers, its best first."""
@@ -154,8 +154,8 @@ class _Plan:
             self._point(bias, aux)
             code = _library().cublasLtMatmul(
                 _handle(self.form.device), self._description,
-                ctypes.byref(self._one), ctypes.c_void_p(b.data_ptr()), self._of_b,
-                ctypes.c_void_p(a.data_ptr()), self._of_a, ctypes.byref(self._zero), address, place, address, place,
+                ctypes.byref(self._alpha), ctypes.c_void_p(b.data_ptr()), self._of_b,
+                ctypes.c_void_p(a.data_ptr()), self._of_a, ctypes.byref(self._beta), address, place, address, place,
                 ctypes.byref(self.algorithm), ctypes.c_void_p(space.data_ptr()), ctypes.c_size_t(WORKSPACE),
                 ctypes.c_void_p(stream),
             )  # fmt: skip

@@ -43,6 +43,18 @@ def library_everywhere(monkeypatch):
     monkeypatch.setattr(fastest_attention, "measured", lambda *_: {fastest_attention.OWN: 2e5, operators.name: 1e5})
 
 
+def require_equal_steps(workload, given, by_hand, eager):
+    """Two steps of two batches each: outputs, losses and gradients as eager's in fp64."""
+    for step in range(2):
+        data = [workload.batch(given, 2 * step + i) for i in range(2)]
+        outputs, loss = by_hand.train_step(data)
+        expected, expected_loss = eager.train_step(data)
+        assert far(outputs, expected) < 1e-4
+        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+        gradients = eager.gradients()
+        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+
+
 @pytest.mark.parametrize("time", [8, 9])
 def test_queries_in_blocks(gpt2, monkeypatch, time):
     """Two or three blocks; what is right of the diagonal's is neither computed nor kept."""
@@ -68,14 +80,7 @@ def test_pytorchs_attention_where_it_is_the_fastest(workload, recompute):
     given = settings(workload, variant="sdpa", grad_accumulation=2, recompute=recompute)
     by_hand, eager = pair(workload, given)
     assert isinstance(by_hand.step.attention, library_attention.LibraryAttention)
-    for step in range(2):
-        data = [workload.batch(given, 2 * step + i) for i in range(2)]
-        outputs, loss = by_hand.train_step(data)
-        expected, expected_loss = eager.train_step(data)
-        assert far(outputs, expected) < 1e-4
-        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
-        gradients = eager.gradients()
-        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+    require_equal_steps(workload, given, by_hand, eager)
     assert by_hand.warnings() == [
         "Attention of a layer, forward and backward, measured once on this machine: perfkit's kernel 200 µs, the CPU's "
         "100 µs. The fastest runs."
@@ -99,16 +104,9 @@ def catalog_everywhere(monkeypatch):
 def test_products_of_the_catalog_with_gelu_inside(workload):
     given = settings(workload, grad_accumulation=2)
     by_hand, eager = pair(workload, given)
-    for step in range(2):
-        data = [workload.batch(given, 2 * step + i) for i in range(2)]
-        outputs, loss = by_hand.train_step(data)
-        expected, expected_loss = eager.train_step(data)
-        assert far(outputs, expected) < 1e-4
-        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
-        gradients = eager.gradients()
-        assert max(far(by_hand.gradients()[name], gradients[name]) for name in gradients) < 1e-4
+    require_equal_steps(workload, given, by_hand, eager)
     with torch.profiler.profile(activities=CPU) as profile:
-        by_hand.train_step(data)
+        by_hand.train_step([workload.batch(given, i) for i in range(2)])
     called = {event.name for event in profile.events()}
     assert {"perfkit::linear_forward", "perfkit::linear_backward_input", "perfkit::linear_backward_weight"} <= called
     assert ("perfkit::linear_gelu_backward" in called) is (workload.name == "gpt2")
