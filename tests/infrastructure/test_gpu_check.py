@@ -76,9 +76,26 @@ SWING = (1.0, 1.3, 0.9, 1.1, 1.2, 0.95, 1.0, 1.25) * 4  # a host whose pace chan
 )
 def test_step_times_hold_though_the_host_swings(inside: float, own: float, ok: list[bool]) -> None:
     found = gpu_check.step_times(
-        "gpt2", 1000, turns(1000, *SWING), turns(1000 * inside, *SWING), turns(1000 * own, *SWING)
+        "gpt2", 1000, 900, turns(1000, *SWING), turns(1000 * inside, *SWING), turns(1000 * own, *SWING)
     )
     assert [c.ok for c in found] == ok
+
+
+@pytest.mark.parametrize(
+    ("run", "kernels", "ok"),
+    [
+        (1100, 900, True),
+        (1200, 900, False),  # the GPU's step: another process takes as long
+        (800, 900, False),
+        (1900, 300, True),  # the host's step
+        (2100, 300, False),
+        (450, 300, False),
+    ],
+)
+def test_the_step_of_a_run_agrees_as_far_as_the_host_allows(run: float, kernels: float, ok: bool) -> None:
+    same = turns(1000, *SWING)
+    *_, found = gpu_check.step_times("gpt2", run, kernels, same, same, turns(1000, *[1.0] * 32))
+    assert found.ok is ok
 
 
 def test_ratios_that_say_nothing_fail() -> None:
