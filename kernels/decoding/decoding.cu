@@ -1,80 +1,15 @@
 /* A token's pass through a layer: products of a row with weights, with norm, rotation, cache, SwiGLU or sum around them.
  *
- * Every product makes pairs of outputs. What differs between them is told by a struct: `first` and `second`, the pair's
- * rows of the weights; `write`, what becomes of its sums. With a norm, y = x rstd norm: rstd is a factor of the whole sum.
+ * Every product makes pairs of outputs, told by a struct of pairs.cuh. With a norm, y = x rstd norm: rstd is a factor of
+ * the whole sum.
  */
 #include <perfkit/device.cuh>
 #include <perfkit/early.cuh>
+#include <perfkit/tiles.cuh>
+
+#include "pairs.cuh"
 
 typedef unsigned long long uint64;
-
-/* ---- what the products do with a pair of sums -------------------------------------------------------------------------- */
-
-/* Two neighbouring outputs; the second may be beyond the last. */
-template <class T> struct Neighbours {
-    const T *weight;
-    T *y;
-    int64 C, M;
-
-    DEVICE const T *first(int64 pair) const { return weight + 2 * pair * C; }
-    DEVICE const T *second(int64 pair) const { return weight + (2 * pair + 1 < M ? 2 * pair + 1 : 2 * pair) * C; }
-    DEVICE void write(int64 n, int64 pair, float low, float high) const {
-        put(y + n * M + 2 * pair, low);
-        if (2 * pair + 1 < M) put(y + n * M + 2 * pair + 1, high);
-    }
-};
-
-template <class T> struct Added {
-    Neighbours<T> to;
-    const T *residual;
-
-    DEVICE const T *first(int64 pair) const { return to.first(pair); }
-    DEVICE const T *second(int64 pair) const { return to.second(pair); }
-    DEVICE void write(int64 n, int64 pair, float low, float high) const {
-        const T *before = residual + n * to.M + 2 * pair;
-        to.write(n, pair, low + get(before), high + (2 * pair + 1 < to.M ? get(before + 1) : 0.0f));
-    }
-};
-
-/* The same output of the gate and of what it lets through. */
-template <class T> struct Gated {
-    const T *gate, *up;
-    T *g;
-    int64 C, F;
-
-    DEVICE const T *first(int64 pair) const { return gate + pair * C; }
-    DEVICE const T *second(int64 pair) const { return up + pair * C; }
-    DEVICE void write(int64 n, int64 pair, float low, float high) const { put(g + n * F + pair, low * sigmoid(low) * high); }
-};
-
-/* The outputs at p and p + P of a head: of the queries, then of the keys, then of the values. */
-template <class T> struct Heads {
-    const T *wq, *wk, *wv, *cosine, *sine;
-    const int64 *position;
-    T *keys, *values, *q;
-    int64 C, NH, NKV, P, S;
-
-    /* Which head, of all three, and which pair of it; 64-bit divisions would take as long as a load. */
-    DEVICE uint32 head(int64 pair) const { return (uint32)pair / (uint32)P; }
-    DEVICE uint32 within(uint32 head) const { return head < NH ? head : head < NH + NKV ? head - NH : head - NH - NKV; }
-    DEVICE const T *first(int64 pair) const {
-        uint32 h = head(pair), p = (uint32)pair - h * (uint32)P;
-        const T *weight = h < NH ? wq : h < NH + NKV ? wk : wv;
-        return weight + (within(h) * 2 * P + p) * C;
-    }
-    DEVICE const T *second(int64 pair) const { return first(pair) + P * C; }
-    DEVICE void write(int64 n, int64 pair, float low, float high) const {
-        uint32 h = head(pair), p = (uint32)pair - h * (uint32)P;
-        int64 at = *position;
-        if (h < NH + NKV) {
-            float c = get(cosine + at * P + p), s = get(sine + at * P + p), u = low;
-            low = u * c - high * s, high = high * c + u * s;
-        }
-        T *cache = h < NH + NKV ? keys : values;
-        T *y = h < NH ? q + (n * NH + h) * 2 * P : cache + ((n * NKV + within(h)) * S + at) * 2 * P;
-        put(y + p, low), put(y + p + P, high);
-    }
-};
 
 /* ---- version 1: one thread a pair of outputs --------------------------------------------------------------------------- */
 
@@ -199,6 +134,37 @@ __global__ void __launch_bounds__(THREADS)
                   double eps) {
     Heads<T> heads = {wq, wk, wv, cosine, sine, position, keys, values, q, C, NH, NKV, P, S};
     staged_pair<true, WIDTH, ROWS, PACKS, THREADS>(x, norm, B, C, eps, heads);
+}
+
+/* ---- version 3: tensor cores make eight pairs for up to 32 rows of x ------------------------------------------------------ */
+
+template <int TILES, int PACKS, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS) decode_sum_v3(const bf16 *x, const bf16 *weight, const bf16 *residual, bf16 *y,
+                                                            int64 B, int64 C, int64 M) {
+    Added<bf16> added = {{weight, y, C, M}, residual};
+    staged_tile<false, TILES, PACKS, WARPS>(x, (const bf16 *)0, B, C, (M + 1) / 2, 0.0, added);
+}
+
+template <int TILES, int PACKS, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS) decode_head_v3(const bf16 *x, const bf16 *norm, const bf16 *weight, bf16 *y,
+                                                             int64 B, int64 C, int64 M, double eps) {
+    staged_tile<true, TILES, PACKS, WARPS>(x, norm, B, C, (M + 1) / 2, eps, Neighbours<bf16>{weight, y, C, M});
+}
+
+template <int TILES, int PACKS, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS) decode_swiglu_v3(const bf16 *x, const bf16 *norm, const bf16 *gate,
+                                                               const bf16 *up, bf16 *g, int64 B, int64 C, int64 F,
+                                                               double eps) {
+    staged_tile<true, TILES, PACKS, WARPS>(x, norm, B, C, F, eps, Gated<bf16>{gate, up, g, C, F});
+}
+
+template <int TILES, int PACKS, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS)
+    decode_qkv_v3(const bf16 *x, const bf16 *norm, const bf16 *wq, const bf16 *wk, const bf16 *wv, const bf16 *cosine,
+                  const bf16 *sine, const int64 *position, bf16 *keys, bf16 *values, bf16 *q, int64 B, int64 C, int64 NH,
+                  int64 NKV, int64 P, int64 S, double eps) {
+    Heads<bf16> heads = {wq, wk, wv, cosine, sine, position, keys, values, q, C, NH, NKV, P, S};
+    staged_tile<true, TILES, PACKS, WARPS>(x, norm, B, C, (NH + 2 * NKV) * P, eps, heads);
 }
 
 /* ---- attention, version 1: one thread an output --------------------------------------------------------------------------- */

@@ -29,6 +29,13 @@ def decode_sum_v2(
     _staged(host, "decode_sum", ceil(M, 2), (x, weight), (x, weight, residual, y, B, C, M), B, C)
 
 
+def decode_sum_v3(
+    host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int
+) -> None:
+    if not _tiled(host, "decode_sum", ceil(M, 2), (x, weight), (x, weight, residual, y, B, C, M), B, C):
+        decode_sum_v2(host, x, weight, residual, y, B, C, M)
+
+
 def decode_head_v1(
     host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument,
     *, block: int = 64,
@@ -40,6 +47,13 @@ def decode_head_v2(
     host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument
 ) -> None:
     _staged(host, "decode_head", ceil(M, 2), (x, norm, weight), (x, norm, weight, y, B, C, M, eps), B, C)
+
+
+def decode_head_v3(
+    host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument
+) -> None:
+    if not _tiled(host, "decode_head", ceil(M, 2), (x, norm, weight), (x, norm, weight, y, B, C, M, eps), B, C):
+        decode_head_v2(host, x, norm, weight, y, B, C, M, eps)
 
 
 def decode_swiglu_v1(
@@ -54,6 +68,14 @@ def decode_swiglu_v2(
     B: int, C: int, F: int, eps: Argument,
 ) -> None:  # fmt: skip
     _staged(host, "decode_swiglu", F, (x, norm, gate, up), (x, norm, gate, up, g, B, C, F, eps), B, C)
+
+
+def decode_swiglu_v3(
+    host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
+    B: int, C: int, F: int, eps: Argument,
+) -> None:  # fmt: skip
+    if not _tiled(host, "decode_swiglu", F, (x, norm, gate, up), (x, norm, gate, up, g, B, C, F, eps), B, C):
+        decode_swiglu_v2(host, x, norm, gate, up, g, B, C, F, eps)
 
 
 def decode_qkv_v1(
@@ -72,6 +94,17 @@ def decode_qkv_v2(
 ) -> None:  # fmt: skip
     given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
     _staged(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C, PACKS)
+
+
+def decode_qkv_v3(
+    host: Host, x: Argument, norm: Argument, wq: Argument, wk: Argument, wv: Argument, cos: Argument, sin: Argument,
+    position: Argument, keys: Argument, values: Argument, q: Argument,
+    B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument,
+) -> None:  # fmt: skip
+    given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
+    if not _tiled(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C):
+        given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q
+        decode_qkv_v2(host, *given, B, C, NH, NKV, P, S, R, eps)
 
 
 def decode_attention_v1(
@@ -127,3 +160,13 @@ def _staged(
     shared = 2 * packs * threads * VECTOR_BYTES
     kernel = f"{name}_v2<T, {width}, {rows}, {packs}, {threads}>"
     host.launch(kernel, (pairs, ceil(B, rows)), threads, *arguments, shared=shared, early=True)
+
+
+def _tiled(host: Host, name: str, pairs: int, read: Tensors, arguments: Sizes, B: int, C: int) -> bool:
+    """A block eight pairs of outputs by tensor cores; False where they cannot."""
+    tile = host.tile(B, C, *read)
+    if tile is None:
+        return False
+    kernel, grid = f"{name}_v3<{tile.parameters}>", (ceil(2 * pairs, tile.OUTPUTS), ceil(B, tile.rows))
+    host.launch(kernel, grid, 32 * tile.warps, *arguments, shared=tile.shared, early=True)
+    return True

@@ -4,6 +4,7 @@
  * one; where not, `bias` is not read.
  */
 #include <perfkit/device.cuh>
+#include <perfkit/tiles.cuh>
 
 /* ---- version 1: one thread an output -------------------------------------------------------------------------------- */
 
@@ -79,4 +80,28 @@ __global__ void __launch_bounds__(BLOCK)
             if (rank == 0 && n + r < N && m + o < M)
                 put(y + (n + r) * M + m + o, sum + (BIAS ? get(bias + m + o) : 0.0f));
         }
+}
+
+/* ---- version 4: tensor cores, sixteen outputs of up to 32 rows ---------------------------------------------------------- */
+
+/* Two neighbouring outputs; the second may be beyond the last. */
+template <bool BIAS> struct Neighbours {
+    const bf16 *weight, *bias;
+    bf16 *y;
+    int64 K, M;
+
+    DEVICE const bf16 *first(int64 pair) const { return weight + 2 * pair * K; }
+    DEVICE const bf16 *second(int64 pair) const { return weight + (2 * pair + 1 < M ? 2 * pair + 1 : 2 * pair) * K; }
+    DEVICE void write(int64 n, int64 pair, float low, float high) const {
+        int64 m = 2 * pair;
+        put(y + n * M + m, low + (BIAS ? get(bias + m) : 0.0f));
+        if (m + 1 < M) put(y + n * M + m + 1, high + (BIAS ? get(bias + m + 1) : 0.0f));
+    }
+};
+
+template <int TILES, int PACKS, int WARPS, bool BIAS>
+__global__ void __launch_bounds__(32 * WARPS)
+    gemv_v4(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *y, int64 N, int64 K, int64 M) {
+    Neighbours<BIAS> outputs = {weight, bias, y, K, M};
+    staged_tile<false, TILES, PACKS, WARPS>(x, (const bf16 *)0, N, K, (M + 1) / 2, 0.0, outputs);
 }

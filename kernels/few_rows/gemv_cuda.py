@@ -7,6 +7,7 @@ from perfkit.kernels.cuda import Argument, Host, ceil
 WARPS = 16  # of a multiprocessor, at least: so many loads under way hide memory's latency
 PACKS = 4  # loads of a thread of each row of the weight, under way at once
 BLOCK = 128  # threads, where a group is not larger
+TILE_ROWS = 3  # from which on tensor cores are faster
 
 
 def gemv_v1(host: Host, x: Argument, weight: Argument, y: Argument, N: int, K: int, M: int) -> None:
@@ -39,6 +40,16 @@ def gemv_bias_v3(
     _groups(host, x, weight, bias, y, N, K, M)
 
 
+def gemv_v4(host: Host, x: Argument, weight: Argument, y: Argument, N: int, K: int, M: int) -> None:
+    _tiles(host, x, weight, None, y, N, K, M)
+
+
+def gemv_bias_v4(
+    host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, N: int, K: int, M: int
+) -> None:
+    _tiles(host, x, weight, bias, y, N, K, M)
+
+
 def _one_each(
     host: Host, x: Argument, weight: Argument, bias: Argument | None, y: Argument, N: int, K: int, M: int
 ) -> None:
@@ -69,6 +80,17 @@ def _groups(
     kernel = f"gemv_v3<T, {width}, {rows}, {outs}, {packs}, {threads}, {block}, {_flag(bias)}>"
     grid = (ceil(M, outs * (block // threads)), ceil(N, rows))
     host.launch(kernel, grid, block, x, weight, bias or weight, y, N, K, M)
+
+
+def _tiles(
+    host: Host, x: Argument, weight: Argument, bias: Argument | None, y: Argument, N: int, K: int, M: int
+) -> None:
+    """Sixteen outputs a block; in fp32, of fewer than TILE_ROWS, or where accesses would not be aligned, version 3."""
+    tile = host.tile(N, K, x, weight)
+    if tile is None or N < TILE_ROWS:
+        return _groups(host, x, weight, bias, y, N, K, M)
+    kernel, grid = f"gemv_v4<{tile.parameters}, {_flag(bias)}>", (ceil(M, tile.OUTPUTS), ceil(N, tile.rows))
+    host.launch(kernel, grid, 32 * tile.warps, x, weight, bias or weight, y, N, K, M, shared=tile.shared)
 
 
 def _flag(bias: Argument | None) -> str:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 VECTOR_BYTES = 16  # the widest access of one thread
 SUM_WARPS = 8  # of a block that sums over rows
 SUM_BLOCKS = 4  # of a multiprocessor, with up to 64 registers a thread
+# `packs` and `warps` of a block by its `tiles`: of those tried on an H100 the fastest for Llama 1b's products.
+TILE_FORMS = {1: (2, 16), 2: (4, 8), 4: (2, 8)}
 SYSTEM_SHARED_BYTES = 2048  # of a block, for what the kernel and the system need themselves
 
 
@@ -80,6 +82,33 @@ class SharedRow:
     bytes: int
 
 
+@dataclass(frozen=True)
+class Tile:
+    """How tensor cores take a few rows (tiles.cuh): `tiles` times eight of them a block, of `warps` warps, whose lanes
+    have `packs` accesses of each of two outputs under way at once, and as many that are asked for next."""
+
+    tiles: int
+    packs: int
+    warps: int
+
+    OUTPUTS = 16  # of a block
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return 8 * self.tiles
+
+    @property
+    def parameters(self) -> str:
+        """Of the kernel's template."""
+        return f"{self.tiles}, {self.packs}, {self.warps}"
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block."""
+        return 4 * self.packs * 32 * self.warps * VECTOR_BYTES
+
+
 @dataclass
 class Host:
     """Records the launches of one call. `item` is the bytes of an element of the working precision."""
@@ -105,6 +134,14 @@ class Host:
             if packs * width <= values:
                 return HeldRow(threads, packs, max(block, 32) // 32 * 32 if threads == 32 else threads)
         return None
+
+    def tile(self, rows: int, columns: int, *read: Argument) -> Tile | None:
+        """How tensor cores take `rows` rows; None in fp32, of one row, or where accesses would not be aligned."""
+        if self.item != 2 or rows < 2 or self.width(columns, *read) < VECTOR_BYTES // self.item:
+            return None
+        tiles = next((t for t in TILE_FORMS if 8 * t >= rows), max(TILE_FORMS))
+        packs, warps = TILE_FORMS[tiles]
+        return Tile(tiles, packs, min(warps, ceil(columns, 32 * packs)))
 
     def shared_rows(self, columns: int, rows: int = 1, resident: int = 2) -> SharedRow | None:
         """The fewest blocks of a cluster, each with its part of `rows` rows, of which `resident` fit a multiprocessor:

@@ -27,3 +27,7 @@ DEVICE void stage(uint4 *to, const void *from) {
 }
 
 DEVICE void all_staged() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+/* What was staged since the call before is one group; then, whether all groups but the last are there. */
+DEVICE void staged_together() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEVICE void all_but_the_last_staged() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }

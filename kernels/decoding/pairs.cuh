@@ -1,0 +1,74 @@
+/* What the products of decoding.cu do with the sums of a pair of outputs.
+ *
+ * What differs between them is told by a struct: `first` and `second`, the pair's rows of the weights; `write`, what
+ * becomes of its sums for row n of x.
+ */
+#pragma once
+
+#include <perfkit/device.cuh>
+
+/* Two neighbouring outputs; the second may be beyond the last. */
+template <class T> struct Neighbours {
+    const T *weight;
+    T *y;
+    int64 C, M;
+
+    DEVICE const T *first(int64 pair) const { return weight + 2 * pair * C; }
+    DEVICE const T *second(int64 pair) const { return weight + (2 * pair + 1 < M ? 2 * pair + 1 : 2 * pair) * C; }
+    DEVICE void write(int64 n, int64 pair, float low, float high) const {
+        put(y + n * M + 2 * pair, low);
+        if (2 * pair + 1 < M) put(y + n * M + 2 * pair + 1, high);
+    }
+};
+
+template <class T> struct Added {
+    Neighbours<T> to;
+    const T *residual;
+
+    DEVICE const T *first(int64 pair) const { return to.first(pair); }
+    DEVICE const T *second(int64 pair) const { return to.second(pair); }
+    DEVICE void write(int64 n, int64 pair, float low, float high) const {
+        const T *before = residual + n * to.M + 2 * pair;
+        to.write(n, pair, low + get(before), high + (2 * pair + 1 < to.M ? get(before + 1) : 0.0f));
+    }
+};
+
+/* The same output of the gate and of what it lets through. */
+template <class T> struct Gated {
+    const T *gate, *up;
+    T *g;
+    int64 C, F;
+
+    DEVICE const T *first(int64 pair) const { return gate + pair * C; }
+    DEVICE const T *second(int64 pair) const { return up + pair * C; }
+    DEVICE void write(int64 n, int64 pair, float low, float high) const { put(g + n * F + pair, low * sigmoid(low) * high); }
+};
+
+/* The outputs at p and p + P of a head: of the queries, then of the keys, then of the values. */
+template <class T> struct Heads {
+    const T *wq, *wk, *wv, *cosine, *sine;
+    const int64 *position;
+    T *keys, *values, *q;
+    int64 C, NH, NKV, P, S;
+
+    /* Which head, of all three, and which pair of it; 64-bit divisions would take as long as a load. */
+    DEVICE uint32 head(int64 pair) const { return (uint32)pair / (uint32)P; }
+    DEVICE uint32 within(uint32 head) const { return head < NH ? head : head < NH + NKV ? head - NH : head - NH - NKV; }
+    DEVICE const T *first(int64 pair) const {
+        uint32 h = head(pair), p = (uint32)pair - h * (uint32)P;
+        const T *weight = h < NH ? wq : h < NH + NKV ? wk : wv;
+        return weight + (within(h) * 2 * P + p) * C;
+    }
+    DEVICE const T *second(int64 pair) const { return first(pair) + P * C; }
+    DEVICE void write(int64 n, int64 pair, float low, float high) const {
+        uint32 h = head(pair), p = (uint32)pair - h * (uint32)P;
+        int64 at = *position;
+        if (h < NH + NKV) {
+            float c = get(cosine + at * P + p), s = get(sine + at * P + p), u = low;
+            low = u * c - high * s, high = high * c + u * s;
+        }
+        T *cache = h < NH + NKV ? keys : values;
+        T *y = h < NH ? q + (n * NH + h) * 2 * P : cache + ((n * NKV + within(h)) * S + at) * 2 * P;
+        put(y + p, low), put(y + p + P, high);
+    }
+};
