@@ -1,9 +1,8 @@
 /* A token's pass through a layer: products of a row with weights, with norm, rotation, cache, SwiGLU or sum around them.
  *
- * Every product makes pairs of outputs, told by a struct of pairs.cuh. With a norm, y = x rstd norm: rstd is a factor of
- * the whole sum.
+ * Every product makes pairs of outputs, told by a struct (tiles.cuh, pairs.cuh). With a norm, y = x rstd norm: rstd is a
+ * factor of the whole sum.
  */
-#include <perfkit/device.cuh>
 #include <perfkit/early.cuh>
 #include <perfkit/tiles.cuh>
 

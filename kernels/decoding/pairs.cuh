@@ -1,25 +1,7 @@
-/* What the products of decoding.cu do with the sums of a pair of outputs.
- *
- * What differs between them is told by a struct: `first` and `second`, the pair's rows of the weights; `write`, what
- * becomes of its sums for row n of x.
- */
+/* The pairs of outputs that decoding.cu's products make, beside the plain one of tiles.cuh. */
 #pragma once
 
-#include <perfkit/device.cuh>
-
-/* Two neighbouring outputs; the second may be beyond the last. */
-template <class T> struct Neighbours {
-    const T *weight;
-    T *y;
-    int64 C, M;
-
-    DEVICE const T *first(int64 pair) const { return weight + 2 * pair * C; }
-    DEVICE const T *second(int64 pair) const { return weight + (2 * pair + 1 < M ? 2 * pair + 1 : 2 * pair) * C; }
-    DEVICE void write(int64 n, int64 pair, float low, float high) const {
-        put(y + n * M + 2 * pair, low);
-        if (2 * pair + 1 < M) put(y + n * M + 2 * pair + 1, high);
-    }
-};
+#include <perfkit/tiles.cuh>
 
 template <class T> struct Added {
     Neighbours<T> to;

@@ -84,24 +84,22 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* ---- version 4: tensor cores, sixteen outputs of up to 32 rows ---------------------------------------------------------- */
 
-/* Two neighbouring outputs; the second may be beyond the last. */
-template <bool BIAS> struct Neighbours {
-    const bf16 *weight, *bias;
-    bf16 *y;
-    int64 K, M;
+template <bool BIAS> struct Biased {
+    Neighbours<bf16> to;
+    const bf16 *bias;
 
-    DEVICE const bf16 *first(int64 pair) const { return weight + 2 * pair * K; }
-    DEVICE const bf16 *second(int64 pair) const { return weight + (2 * pair + 1 < M ? 2 * pair + 1 : 2 * pair) * K; }
+    DEVICE const bf16 *first(int64 pair) const { return to.first(pair); }
+    DEVICE const bf16 *second(int64 pair) const { return to.second(pair); }
     DEVICE void write(int64 n, int64 pair, float low, float high) const {
-        int64 m = 2 * pair;
-        put(y + n * M + m, low + (BIAS ? get(bias + m) : 0.0f));
-        if (m + 1 < M) put(y + n * M + m + 1, high + (BIAS ? get(bias + m + 1) : 0.0f));
+        const bf16 *more = bias + 2 * pair;
+        if (BIAS) low += get(more), high += 2 * pair + 1 < to.M ? get(more + 1) : 0.0f;
+        to.write(n, pair, low, high);
     }
 };
 
 template <int TILES, int PACKS, int WARPS, bool BIAS>
 __global__ void __launch_bounds__(32 * WARPS)
     gemv_v4(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *y, int64 N, int64 K, int64 M) {
-    Neighbours<BIAS> outputs = {weight, bias, y, K, M};
+    Biased<BIAS> outputs = {{weight, y, K, M}, bias};
     staged_tile<false, TILES, PACKS, WARPS>(x, (const bf16 *)0, N, K, (M + 1) / 2, 0.0, outputs);
 }

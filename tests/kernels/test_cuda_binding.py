@@ -128,6 +128,19 @@ def test_widths_follow_rows_and_addresses() -> None:
     assert host.width(0, Argument(0, misaligned=4)) == 2
 
 
+def test_tensor_cores_take_a_few_aligned_rows_of_bf16() -> None:
+    host = Host(H200, 2, 2)
+    assert [tile and tile.rows for tile in (host.tile(n, 2048, Argument(0)) for n in (1, 2, 8, 9, 16, 17, 99))] == [
+        None, 8, 8, 16, 16, 32, 32,
+    ]  # fmt: skip
+    assert host.tile(8, 12, Argument(0)) is None
+    assert host.tile(8, 2048, Argument(0, misaligned=8)) is None
+    assert Host(H200, 4, 2).tile(8, 2048, Argument(0)) is None
+    short, large = host.tile(8, 72), host.tile(32, 2048)
+    assert short is not None and short.warps == 2  # of 64 columns each
+    assert large is not None and large.shared >= large.warps * large.tiles * (128 + 8) * 4  # for the warps' sums
+
+
 def test_rows_are_held_by_the_fewest_threads_and_blocks() -> None:
     host = Host(H200, 4, 1)
     warp, block = host.row_in_registers(768, 4, 128), host.row_in_registers(1600, 4, 128)
