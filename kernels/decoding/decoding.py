@@ -166,8 +166,9 @@ def sum_inputs(make: Inputs, B: int, C: int, M: int) -> tuple[Any, ...]:
 
 
 def qkv_inputs(make: Inputs, B: int, C: int, NH: int, NKV: int, P: int, S: int) -> tuple[Any, ...]:
+    """The new keys and values are as large as those of the cache, whose root mean square is what errors are held to."""
     size, angles = 2 * P, make.normal(S + 1, P, scale=3.0)
-    weights = (make.normal(heads * size, C) for heads in (NH, NKV, NKV))
+    weights = (make.normal(heads * size, C, scale=C**-0.5) for heads in (NH, NKV, NKV))
     cache = make.normal(B, NKV, S, size), make.normal(B, NKV, S, size)
     return make.normal(B, C), make.normal(C), *weights, angles.cos(), angles.sin(), make.integers(0, S, 1), *cache, 1e-5
 

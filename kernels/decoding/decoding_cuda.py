@@ -101,10 +101,10 @@ def decode_qkv_v3(
     position: Argument, keys: Argument, values: Argument, q: Argument,
     B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument,
 ) -> None:  # fmt: skip
-    given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
+    tensors = x, norm, wq, wk, wv, cos, sin, position, keys, values, q
+    given = *tensors, B, C, NH, NKV, P, S, eps
     if not _tiled(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C):
-        given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q
-        decode_qkv_v2(host, *given, B, C, NH, NKV, P, S, R, eps)
+        decode_qkv_v2(host, *tensors, B, C, NH, NKV, P, S, R, eps)
 
 
 def decode_attention_v1(

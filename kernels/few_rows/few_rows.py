@@ -43,16 +43,16 @@ def sizes(x: Tensor, weight: Tensor, *_: Any) -> tuple[int, int, int]:
     return x.numel() // max(k, 1), k, m
 
 
-# One of each, sizes beside a multiple of the vector width, rows beside those taken together, a long row, many outputs;
-# then rows that tensor cores take together, and more of them.
+# One of each, sizes beside a multiple of the vector width, rows beside those taken together, a long row, as many rows
+# as tensor cores take and more, many outputs.
 CASES = (
     {"N": 1, "K": 1, "M": 1},
     {"N": 3, "K": 33, "M": 7},
     {"N": 1, "K": 768, "M": 2304},
     {"N": 5, "K": 3328, "M": 70},
-    {"N": 8, "K": 64, "M": 515},
     {"N": 19, "K": 1032, "M": 34},
     {"N": 40, "K": 256, "M": 16},
+    {"N": 8, "K": 64, "M": 515},
 )
 LEGEND = {"...": "any dimensions, N rows in all: few", "K": "columns", "M": "outputs of a row"}
 V2 = "eight rows of the weight at once, the next eight asked of memory meanwhile; threads over pieces"

@@ -113,6 +113,7 @@ FAMILY = Family(
             scalars=lambda dy, x, weight, mean, rstd: (mean.numel(), weight.numel()),
             inputs=backward_inputs,
             cases=CASES,
+            tolerance={"fp32": 2e-5, "bf16": 1e-2},  # version 1 adds up to 16,384 rows one after another
             cost=backward_cost,
             implementations=versions(
                 c=(

@@ -15,6 +15,7 @@ _ROWS = ("activation", "bias", "cross_entropy", "linear_cross_entropy", "softmax
 _ELEMENTS = {"gelu": 4 * 768, "residual": 768}
 _PARAMETERS = 7_077_888  # of one block's weights: what the optimizer gets as one tensor would be a little less
 _TOKEN = {"B": 1, "M": 50257, "F": 4 * 768, "P": 32, "S": 1024}  # of one sequence, with a cache of a full context
+_FEW = {"K": 768, "M": 3 * 768}  # of a projection to q, k and v, for one token of each sequence
 STEPS = 9
 
 
@@ -29,6 +30,8 @@ def gpt2(
     known = {**fallback, **_MODEL, **batch}
     if family == "decoding":
         return {name: {**known, **_TOKEN}[name] for name in names}
+    if family == "few_rows":
+        return {name: {**known, **_FEW, "N": batch["B"]}[name] for name in names}
     tokens = batch["B"] * batch["T"]
     if family in _ROWS or "M" in names:
         known["N"] = tokens

@@ -62,3 +62,7 @@ def test_every_operation_has_gpt2_s_sizes():
                 assert all(value >= 1 for value in found.values())
                 if "T" in found:
                     assert found["B"] * found["T"] == tokens
+
+
+def test_a_product_of_few_rows_has_a_token_of_each_sequence():
+    assert sizes.gpt2("few_rows", ("N", "K", "M"), "cuda:0", {}) == {"N": 8, "K": 768, "M": 2304}
