@@ -83,7 +83,8 @@ def _run(arguments: list[str] | None) -> int:
         return _say(str(error), error.exit_code)
     except typer.TyperException as error:
         message = error.format_message()  # "" where a command without arguments showed its help
-        return _say(f"{message} See `perfkit --help`.", 2) if message.strip() else 2
+        ended = message.rstrip().endswith((".", "!", "?"))
+        return _say(f"{message}{'' if ended else '.'} See `perfkit --help`.", 2) if message.strip() else 2
     except (KeyboardInterrupt, typer.Abort):
         return _say("Interrupted: what was unfinished is removed, what existed is untouched.", INTERRUPTED)
     except BrokenPipeError:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from perfkit.ranks import naming
 from perfkit.ranks.results import Part, RanksReport, Straggler
 from perfkit.units import text
 
 
 def sentences(report: RanksReport) -> list[str]:
     """Who is late, why, and what the communication itself takes, in this order."""
-    said = [_late(one) for one in report.stragglers] or [
+    said = [_late(group, len(report.parts)) for group in naming.together(report.stragglers)] or [
         "No rank is named a straggler: none is late by 2 % of the step in most steps, nor by more in some alone."
     ]
     most = max(report.parts, key=lambda part: part.waiting_ns)
@@ -23,11 +26,27 @@ def sentences(report: RanksReport) -> list[str]:
     return said
 
 
-def _late(one: Straggler) -> str:
+def _late(group: Sequence[Straggler], ranks: int) -> str:
+    """One straggler, or several for one kind of cause: how late the latest is, and why."""
+    one = group[0]
     often = "in every step" if one.late_steps == one.steps else f"in {one.late_steps} of {one.steps} steps"
-    late = f"Rank {one.rank} is late: the others wait {text(one.late_ns.value, 'ns')} for it"
-    late += f" ({text(one.late_ns.low, 'ns')} to {text(one.late_ns.high, 'ns')}), {often}"
-    return f"{late}, because {one.causes[0].text}." if one.causes else f"{late}. No cause is seen in its trace."
+    interval = f"({text(one.late_ns.low, 'ns')} to {text(one.late_ns.high, 'ns')})"
+    why = f", because {one.causes[0].text}." if one.causes else ". No cause is seen in its trace."
+    if len(group) == 1:
+        return (
+            f"Rank {one.rank} is late: the others wait {text(one.late_ns.value, 'ns')} for it {interval}, {often}{why}"
+        )
+    those = naming.numbers(sorted(other.rank for other in group))
+    return (
+        f"{len(group)} of {ranks} ranks are late ({those}). For rank {one.rank}, the latest, the others wait "
+        f"{text(one.late_ns.value, 'ns')} {interval}, {often}{why} {_alike(group)}"
+    )
+
+
+def _alike(group: Sequence[Straggler]) -> str:
+    least = min(one.late_ns.value for one in group)
+    found = "Their causes are of the same kind" if group[0].causes else "None is seen in those of the others either"
+    return f"{found}, their delays at least {text(least, 'ns')}."
 
 
 def _communication(part: Part, report: RanksReport) -> str:

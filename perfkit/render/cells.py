@@ -49,17 +49,29 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table. With `total` the last row sums up the others; `notes` stand under it."""
+    """A titled table. With `total` the last row sums up the others; `notes` stand under it. `in_text` is how many rows
+    text shows of it, all where it is None."""
 
     title: str
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
     total: bool = False
+    in_text: int | None = None
 
     @property
     def rows(self) -> list[tuple[Cell, ...]]:
         """The cells by row."""
         return list(zip(*(column.cells for column in self.columns), strict=True))
+
+    @property
+    def of_text(self) -> Table:
+        """The table as text shows it: its first rows, and how many there are more."""
+        more = len(self.rows) - (self.in_text or len(self.rows))
+        if more <= 0:
+            return self
+        columns = tuple(replace(column, cells=column.cells[: self.in_text]) for column in self.columns)
+        note = f"{more} rows more are in the HTML and the JSON."
+        return replace(self, columns=columns, notes=(*self.notes, note))
 
 
 def clean(text: str, limit: int = NAME_LIMIT) -> str:
@@ -143,12 +155,14 @@ def column_scale(values: Iterable[float | None], unit: str) -> units.Scale:
     return units.Scale(finer.factor, finer.suffix, digits)
 
 
-def table(title: str, *columns: Column, notes: Iterable[str] = (), total: bool = False) -> Table:
+def table(
+    title: str, *columns: Column, notes: Iterable[str] = (), total: bool = False, in_text: int | None = None
+) -> Table:
     """A table of `columns`; columns in which nothing is known are left out. A total row is set strong."""
     kept = tuple(c for c in columns if c.name or any(cell.text not in ("", units.ABSENT) for cell in c.cells))
     if total:
         kept = tuple(replace(c, cells=(*c.cells[:-1], Cell(c.cells[-1].text, "strong"))) for c in kept)
-    return Table(clean(title), kept, tuple(clean(note, NOTE_LIMIT) for note in notes), total)
+    return Table(clean(title), kept, tuple(clean(note, NOTE_LIMIT) for note in notes), total, in_text)
 
 
 def efficiency_tone(value: float | None) -> str:

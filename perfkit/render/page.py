@@ -114,7 +114,7 @@ def _parts(page: Page, width: int) -> Iterator[Cell | Table]:
         yield Cell(f"▸ {sentence}", "bad" if page.bad else "")
     for section in page.sections:
         if section.table:
-            yield section.table
+            yield section.table.of_text
         for figure in section.figures:
             yield Cell("")
             for line in textplot.lines(figure, min(width, 100)):

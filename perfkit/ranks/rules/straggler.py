@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit.analysis.words import capital
+from perfkit.ranks import naming
 from perfkit.ranks.results import RanksFinding
 from perfkit.ranks.rules.base import SEVERAL, RanksCase, RanksRule
 from perfkit.units import text
 
 
 def _late(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
-    for one in case.report.stragglers:
+    for group in naming.together(case.report.stragglers):
+        one, several = group[0], len(group) > 1
         often = one.late_steps / max(one.steps, 1)
         steps = "every step" if often == 1 else f"{one.late_steps} of {one.steps} steps"
+        those = f"{len(group)} of {len(case.report.parts)} ranks" if several else f"rank {one.rank}"
         why = "; ".join(cause.text for cause in one.causes) or "no cause is seen in its trace"
         low, value, high = (max(ns, 0.0) * often for ns in (one.late_ns.low, one.late_ns.value, one.late_ns.high))
+        evidence = [
+            capital(f"Rank {one.rank} is the latest: {why}" if several else why),
+            f"The delay lies between {text(one.late_ns.low, 'ns')} and {text(one.late_ns.high, 'ns')} in those steps.",
+            *(["It goes only where all of these ranks are mended."] if several else []),
+        ]
         yield rule.finding(
             case,
-            f"The others wait {text(one.late_ns.value, 'ns')} for rank {one.rank} in {steps}",
-            f"{capital(why)} The delay lies between {text(one.late_ns.low, 'ns')} and {text(one.late_ns.high, 'ns')} "
-            f"in those steps.",
+            f"The others wait {text(one.late_ns.value, 'ns')} for {those} in {steps}",
+            " ".join(evidence),
             value,
             value,
-            ranks=[one.rank],
+            ranks=sorted(other.rank for other in group),
             between=(low, high),
             count=often,
         )

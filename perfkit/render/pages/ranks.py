@@ -8,6 +8,7 @@ import msgspec
 
 from perfkit import units
 from perfkit.content import content_dir
+from perfkit.ranks import naming
 from perfkit.ranks.drawing import Drawing
 from perfkit.ranks.results import Collective, Part, RanksReport
 from perfkit.render import sentences
@@ -19,6 +20,7 @@ from perfkit.render.views import Answers
 
 TEMPLATE = "ranks"
 _FEW = 20  # collectives in the table of text
+_RANKS = 24  # ranks in the tables of text; of more the latest stand first
 _NO_ROOF = "Roofs are measured by `perfkit ceilings --ranks N` on the machine of the traces (on GPUs --device cuda)."
 _WAIT = 0.1  # of the step: what a rank waits is then marked
 
@@ -63,8 +65,15 @@ def encoded(made: Page, drawing: Drawing) -> bytes:
     return msgspec.json.encode(content)
 
 
+def _rows(report: RanksReport) -> list[Part]:
+    """The ranks by number; where text does not show all, by how late they are."""
+    if len(report.parts) <= _RANKS:
+        return report.parts
+    return sorted(report.parts, key=lambda part: (-part.late_ns.value * part.late_steps, part.rank))
+
+
 def _ranks(report: RanksReport) -> Table:
-    rows = report.parts
+    rows = _rows(report)
     waits = ["poor" if p.waiting_ns > _WAIT * p.step_ns else "" for p in rows]
     late = {s.rank for s in report.stragglers}
     return table(
@@ -83,6 +92,7 @@ def _ranks(report: RanksReport) -> Table:
         ),
         words("late in", [f"{p.late_steps} of {p.steps}" for p in rows], priority=1),
         figures("covered", [p.overlap for p in rows], "%", priority=3),
+        in_text=_RANKS,
     )
 
 
@@ -97,16 +107,16 @@ def _footnotes(report: RanksReport) -> list[str]:
 
 
 def _idle(report: RanksReport) -> Table:
-    causes = sorted(
-        {c for p in report.parts for c in p.idle}, key=lambda c: -max(p.idle.get(c, 0.0) for p in report.parts)
-    )
-    worth = [c for c in causes if max(p.idle.get(c, 0.0) for p in report.parts) >= 0.01 * report.step_ns.value][:8]
+    rows = _rows(report)
+    causes = sorted({c for p in rows for c in p.idle}, key=lambda c: -max(p.idle.get(c, 0.0) for p in rows))
+    worth = [c for c in causes if max(p.idle.get(c, 0.0) for p in rows) >= 0.01 * report.step_ns.value][:8]
     return table(
         "Time between operators a step, by what the host did"
-        if all(p.device == "cpu" for p in report.parts)
+        if all(p.device == "cpu" for p in rows)
         else "Idle GPU time a step, by what its host did",
-        words("rank", [str(p.rank) for p in report.parts], ["strong"] * len(report.parts), name=True),
-        *(figures(cause, [p.idle.get(cause, 0.0) for p in report.parts], "ns") for cause in worth),
+        words("rank", [str(p.rank) for p in rows], ["strong"] * len(rows), name=True),
+        *(figures(cause, [p.idle.get(cause, 0.0) for p in rows], "ns") for cause in worth),
+        in_text=_RANKS,
     )
 
 
@@ -178,7 +188,7 @@ def _findings(report: RanksReport) -> Section:
         table=table(
             sentences.FINDINGS,
             words("finding", [f.name for f in rows], ["strong"] * len(rows), name=True),
-            words("ranks", [", ".join(map(str, f.ranks)) or "all" for f in rows]),
+            words("ranks", [naming.numbers(f.ranks) or "all" for f in rows]),
             figures("takes", [f.time_ns for f in rows], "ns"),
             figures("saves at most", [f.saving_ns for f in rows], "ns"),
             figures("of the step", [f.share for f in rows], "%"),
@@ -210,6 +220,7 @@ def _clocks(report: RanksReport) -> Table:
         Column("drift", tuple(Cell(f"{c.drift * 1e6:.1f}") for c in rows), "ppm"),
         figures("residual", [c.residual_ns for c in rows], "ns"),
         notes=["From the ends of collectives; waiting and lateness need no common clock."],
+        in_text=_RANKS,
     )
 
 
