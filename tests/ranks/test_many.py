@@ -42,7 +42,8 @@ def test_ranks_late_for_one_reason_are_one_sentence_and_one_finding(report):
     several = next(found for found in late if len(found.ranks) > 1)
     assert "for 5 of 32 ranks" in several.title
     assert several.saving_ns == pytest.approx(LAYERS * LATE * 1.31, rel=0.15)
-    assert "Rank 31 is the latest" in several.evidence and "only where all of these ranks are mended" in several.evidence
+    assert "Rank 31 is the latest" in several.evidence
+    assert "only where all of these ranks are mended" in several.evidence
 
 
 def test_few_ranks_late_are_told_of_one_by_one():
