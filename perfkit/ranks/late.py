@@ -35,6 +35,11 @@ class Lateness:
         """The median over the steps in which it is late; over all steps where it is in none."""
         return interval(self.ns[self.late] if self.named and self.late.any() else self.ns)
 
+    @property
+    def total_ns(self) -> float:
+        """What it delays the others in all the steps in which it is late."""
+        return self.interval.value * float(self.late.sum())
+
 
 def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list[Lateness]:
     """How late each member is, and whether it is named a straggler.
@@ -43,7 +48,8 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
     what the median of the other ranks has; how long its profiler worked for itself is taken off, for that is not the
     program's. It is named where the whole interval of the median over steps is above `WORTH` of the step; or where it
     is late in bursts, above `BURST` and five times what it is otherwise, more often than if bursts fell on ranks by
-    chance; or where bursts above `LARGE` are at least two more than the median of the others has.
+    chance; or where bursts above `LARGE` are at least two more than the median of the others has. Where it is late
+    always and has bursts as well, what delays the others more in all is told.
     """
     steps = members[0].steps
     lag = np.maximum(per_step(waiting.lag, matched.step, steps) - _of_profiler(members, steps), 0.0)
@@ -54,10 +60,10 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
     found = []
     for i, one in enumerate(late):
         least = max(WORTH * length, LEAST_NS)
-        if steps and interval(one).low > least:
-            found.append(Lateness(one, one > least, True))
-        else:
-            found.append(Lateness(one, bursts[i], bool(often[i])))
+        always = Lateness(one, one > least, bool(steps) and interval(one).low > least)
+        sometimes = Lateness(one, bursts[i], bool(often[i]))
+        more = sometimes.named and sometimes.total_ns > always.total_ns
+        found.append(always if always.named and not more else sometimes)
     return found
 
 

@@ -56,6 +56,18 @@ def test_a_planted_straggler_is_named_with_its_delay_and_cause(name):
         assert (found[0].late_steps, found[0].steps) == (4, 12)
 
 
+@pytest.mark.parametrize(("burst", "told", "steps"), [(12.0, 12.0, 4), (1.5, 1.0, 12)])
+def test_of_a_rank_late_always_and_more_in_bursts_the_larger_delay_is_told(burst, told, steps):
+    """In every third step `burst` ms a layer, in the others 1."""
+
+    def plan(rank, step, layer):
+        return {"host": (burst if step % 3 == 2 else 1.0) * 1e6, "cause": "Python"} if rank == 1 else {}
+
+    (found,) = analyse(job(4, plan, seed=2)).stragglers
+    assert (found.rank, found.late_steps) == (1, steps)
+    assert found.late_ns.value == pytest.approx(LAYERS * told * 1e6, rel=0.15)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_nobody_is_named_in_a_healthy_job(seed):
     report = analyse(job(2 + 2 * (seed % 3), noise=0.05, seed=seed))
