@@ -121,7 +121,9 @@ def step_times(
     yield by_chance(f"step time in a loop of its own, {name}", turns, STEP_TIME)
     every = statistics.median(step for turn in own for step in turn)
     limit = OTHER_PROCESS if kernels > every / 2 else OTHER_HOST_PACE
-    yield within(f"step time of the run, {name}", max(run, every), min(run, every), limit)
+    longer, shorter = (run, every) if run >= every else (every, run)
+    note = f"{run / 1e3:.1f} µs, {every / 1e3:.1f} in another process"
+    yield within(f"step time of the run, {name}", longer, shorter, limit, note)
 
 
 def by_chance(name: str, ratios: Sequence[float], limit: float) -> Check:

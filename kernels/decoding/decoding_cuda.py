@@ -6,7 +6,7 @@ from perfkit.kernels.cuda import VECTOR_BYTES, Argument, Host, ceil
 
 # Accesses of a thread to each row of the weights, under way at once: 4, but 2 for one row of x whose outputs are not
 # turned. On an H100 a token of Llama 1b takes 4 % less by these than by 8, and 1 to 3 % less than by 2 or 4 alone; with
-# more rows of x 6 to 12 % less.
+# more rows of x 5 to 12 % less.
 PACKS, OF_ONE_ROW = 4, 2
 POSITIONS = 4  # that a thread of attention holds
 THREADS = 256  # of a block of attention

@@ -14,7 +14,7 @@ from perfkit.ranks.collectives import Roofs
 from perfkit.ranks.job import Job, together
 from perfkit.ranks.late import Lateness
 from perfkit.ranks.members import Member
-from perfkit.ranks.results import Collective, Imbalance, Part, RanksReport, Straggler, WhatIf
+from perfkit.ranks.results import EQUAL_RANKS, Collective, Imbalance, Part, RanksReport, Straggler, WhatIf
 from perfkit.ranks.rules import RanksCase, answers
 from perfkit.ranks.waiting import Waiting
 
@@ -106,7 +106,7 @@ def _what_ifs(
     latest = float(np.bincount(step, weights=largest, minlength=ranks[0].steps).mean()) if len(largest) else 0.0
     exposed = max(row.exposed_ns for row in rows)
     ideas = [
-        ("equal ranks", latest, "no rank later at a collective than the median one"),
+        (EQUAL_RANKS, latest, "no rank later at a collective than the median one"),
         ("perfect overlap", exposed, "computation covers every transfer; waiting stays"),
     ]
     if any(c.roof and c.bus_bandwidth for c in talks):

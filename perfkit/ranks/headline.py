@@ -27,7 +27,7 @@ def sentences(report: RanksReport) -> list[str]:
 
 
 def _late(group: Sequence[Straggler], ranks: int) -> str:
-    """One straggler, or several for one kind of cause: how late the latest is, and why."""
+    """One straggler, or several for one kind of cause: how late the one that costs most is, and why."""
     one = group[0]
     often = "in every step" if one.late_steps == one.steps else f"in {one.late_steps} of {one.steps} steps"
     interval = f"({text(one.late_ns.low, 'ns')} to {text(one.late_ns.high, 'ns')})"
@@ -38,7 +38,7 @@ def _late(group: Sequence[Straggler], ranks: int) -> str:
         )
     those = naming.numbers(sorted(other.rank for other in group))
     return (
-        f"{len(group)} of {ranks} ranks are late ({those}). For rank {one.rank}, the latest, the others wait "
+        f"{len(group)} of {ranks} ranks are late ({those}). For rank {one.rank}, which costs most, the others wait "
         f"{text(one.late_ns.value, 'ns')} {interval}, {often}{why} {_alike(group)}"
     )
 

@@ -95,6 +95,9 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[Cause]
 
 
+EQUAL_RANKS = "equal ranks"  # a what-if's name
+
+
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """What a step would take at least if something were ideal; a bound, by `how`."""
 

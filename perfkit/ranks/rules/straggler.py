@@ -2,38 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 from perfkit.analysis.words import capital
 from perfkit.ranks import naming
-from perfkit.ranks.results import RanksFinding
+from perfkit.ranks.results import EQUAL_RANKS, RanksFinding, Straggler
 from perfkit.ranks.rules.base import SEVERAL, RanksCase, RanksRule
 from perfkit.units import text
 
 
 def _late(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
     for group in naming.together(case.report.stragglers):
-        one, several = group[0], len(group) > 1
-        often = one.late_steps / max(one.steps, 1)
-        steps = "every step" if often == 1 else f"{one.late_steps} of {one.steps} steps"
-        those = f"{len(group)} of {len(case.report.parts)} ranks" if several else f"rank {one.rank}"
-        why = "; ".join(cause.text for cause in one.causes) or "no cause is seen in its trace"
-        low, value, high = (max(ns, 0.0) * often for ns in (one.late_ns.low, one.late_ns.value, one.late_ns.high))
-        evidence = [
-            capital(f"Rank {one.rank} is the latest: {why}" if several else why),
-            f"The delay lies between {text(one.late_ns.low, 'ns')} and {text(one.late_ns.high, 'ns')} in those steps.",
-            *(["It goes only where all of these ranks are mended."] if several else []),
-        ]
-        yield rule.finding(
-            case,
-            f"The others wait {text(one.late_ns.value, 'ns')} for {those} in {steps}",
-            " ".join(evidence),
-            value,
-            value,
-            ranks=sorted(other.rank for other in group),
-            between=(low, high),
-            count=often,
-        )
+        yield _one(rule, case, group[0]) if len(group) == 1 else _several(rule, case, group)
+
+
+def _one(rule: RanksRule, case: RanksCase, late: Straggler) -> RanksFinding:
+    often = _often(late)
+    low, value, high = (max(ns, 0.0) * often for ns in (late.late_ns.low, late.late_ns.value, late.late_ns.high))
+    title = f"The others wait {text(late.late_ns.value, 'ns')} for rank {late.rank} in {_steps(late)}"
+    evidence = f"{capital(_why(late))} {_between(late)}"
+    return rule.finding(case, title, evidence, value, value, ranks=[late.rank], between=(low, high), count=often)
+
+
+def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> RanksFinding:
+    """Mending all saves no more than their delays together, nor more than equal ranks would."""
+    most, delays = group[0], [max(one.late_ns.value, 0.0) * _often(one) for one in group]
+    equal = next((one.saves_ns for one in case.report.what_ifs if one.name == EQUAL_RANKS), math.inf)
+    saving = max(max(delays), min(sum(delays), equal))
+    title = (
+        f"The others wait for {len(group)} of {len(case.report.parts)} ranks: "
+        f"{text(most.late_ns.value, 'ns')} for rank {most.rank}, which costs most, in {_steps(most)}"
+    )
+    why = capital(f"Rank {most.rank}: {_why(most)}")
+    evidence = f"{why} {_between(most)} Mending one rank saves nothing where another is as late in the same step."
+    return rule.finding(
+        case, title, evidence, saving, saving, ranks=sorted(one.rank for one in group), count=_often(most)
+    )
+
+
+def _often(late: Straggler) -> float:
+    return late.late_steps / max(late.steps, 1)
+
+
+def _steps(late: Straggler) -> str:
+    return "every step" if late.late_steps == late.steps else f"{late.late_steps} of {late.steps} steps"
+
+
+def _why(late: Straggler) -> str:
+    return "; ".join(cause.text for cause in late.causes) or "no cause is seen in its trace"
+
+
+def _between(late: Straggler) -> str:
+    low, high = (text(ns, "ns") for ns in (late.late_ns.low, late.late_ns.high))
+    return f"The delay lies between {low} and {high} in those steps."
 
 
 RULES = (
@@ -45,7 +67,8 @@ RULES = (
         recognised="How long after the median rank it arrives at the collectives of a step, beyond what the others do: "
         "the interval of the median over steps above 2 % of the step and above 0.5 ms; or bursts of 10 % of the step, "
         "more of them than chance gives a rank; or two bursts of half a step more than the other ranks have.",
-        estimate="That delay, as if nothing else were late. With its 95 % interval over the steps.",
+        estimate="That delay, as if nothing else were late, with its 95 % interval over the steps; of ranks told of "
+        "together all their delays, at most what equal ranks would save.",
         remedies=(
             "Mend what the evidence names: a host that launches late (its Python, its data loader, cores that it "
             "shares), a GPU of a lower clock, or more work than the others have (shapes, samples, layers).",
