@@ -3,15 +3,13 @@
 
 #include <perfkit/tiles.cuh>
 
-template <class T> struct Added {
-    Neighbours<T> to;
+template <class T> struct Added : Neighbours<T> {
     const T *residual;
 
-    DEVICE const T *first(int64 pair) const { return to.first(pair); }
-    DEVICE const T *second(int64 pair) const { return to.second(pair); }
     DEVICE void write(int64 n, int64 pair, float low, float high) const {
-        const T *before = residual + n * to.M + 2 * pair;
-        to.write(n, pair, low + get(before), high + (2 * pair + 1 < to.M ? get(before + 1) : 0.0f));
+        const T *before = residual + n * this->M + 2 * pair;
+        high += 2 * pair + 1 < this->M ? get(before + 1) : 0.0f;
+        Neighbours<T>::write(n, pair, low + get(before), high);
     }
 };
 

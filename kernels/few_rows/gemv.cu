@@ -84,16 +84,13 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* ---- version 4: tensor cores, sixteen outputs of up to 32 rows ---------------------------------------------------------- */
 
-template <bool BIAS> struct Biased {
-    Neighbours<bf16> to;
+template <bool BIAS> struct Biased : Neighbours<bf16> {
     const bf16 *bias;
 
-    DEVICE const bf16 *first(int64 pair) const { return to.first(pair); }
-    DEVICE const bf16 *second(int64 pair) const { return to.second(pair); }
     DEVICE void write(int64 n, int64 pair, float low, float high) const {
         const bf16 *more = bias + 2 * pair;
-        if (BIAS) low += get(more), high += 2 * pair + 1 < to.M ? get(more + 1) : 0.0f;
-        to.write(n, pair, low, high);
+        if (BIAS) low += get(more), high += 2 * pair + 1 < M ? get(more + 1) : 0.0f;
+        Neighbours<bf16>::write(n, pair, low, high);
     }
 };
 
