@@ -13,11 +13,14 @@ NAME = 70  # and of a kernel's name
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage with two digits; a dash for an unknown one, and no 0 for what is only small."""
+    """A share as a percentage with two digits; a dash for an unknown one, no 0 for what is only small, and no whole
+    for what lacks a little of it: "> 99 %"."""
     if share is None:
         return units.ABSENT
     if 0 < share < 0.0005:
         return "< 0.1 %"
+    if 0.995 <= share < 1 - 1e-9:
+        return "> 99 %"
     return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
 
 

@@ -49,12 +49,17 @@ class Operation:
 
 def calls_of(leaf: Any, graph: Any) -> list[Call]:
     """The arithmetic of one loop nest, each distinct operation once over all iterations."""
-    if getattr(leaf, "_body", None) is None:
+    if is_template(leaf):
         return _template_calls(leaf)
     outer, inner = (math.prod(number(size) for size in sizes) for sizes in leaf.get_ranges())
     shape = (int(outer), int(inner)) if leaf.is_reduction() else (int(outer * inner),)
     arithmetic = [one for one in operations_of(leaf, graph) if one.name not in _NOT_ARITHMETIC]
     return [call for one in arithmetic for call in _calls(one, shape)]
+
+
+def is_template(leaf: Any) -> bool:
+    """Whether a scheduler's node is a template that was filled in, rather than a loop nest."""
+    return getattr(leaf, "_body", None) is None
 
 
 def operations_of(leaf: Any, graph: Any) -> list[Operation]:
@@ -63,9 +68,9 @@ def operations_of(leaf: Any, graph: Any) -> list[Operation]:
     Inductor writes a value's expression out at every use and lets the code generator find the repetitions: so does
     this, by giving equal expressions one key.
     """
-    body = getattr(leaf, "_body", None)
-    if body is None:
+    if is_template(leaf):
         return []
+    body = leaf._body
     loop = _Loop(body, graph)
     for block in (body.root_block, *body.subblocks.values()):
         loop.number_values(block.graph)

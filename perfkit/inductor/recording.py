@@ -11,7 +11,7 @@ from typing import Any
 
 from perfkit.cost.model import Call
 from perfkit.inductor.instructions import instructions_of
-from perfkit.inductor.loops import another_output, calls_of, operators_of
+from perfkit.inductor.loops import another_output, calls_of, is_template, operators_of
 from perfkit.inductor.provenance import CallSites, recording_sites
 from perfkit.inductor.traffic import Traffic
 
@@ -36,6 +36,7 @@ class FusedKernel:
     operators: tuple[str, ...] = field(compare=False)
     # On a GPU, of each of its loops, one after the other: bytes that it reads and writes, instructions that it issues.
     loops: tuple[tuple[float, float], ...] = ()
+    counted: bool = True  # False: a template computes what no call tells of (flex attention, a convolution)
 
 
 @dataclass
@@ -213,5 +214,11 @@ def describe(nodes: Any, args: Any, graph: Any) -> FusedKernel:
     leaves = [leaf for node in nodes for leaf in node.get_nodes()]
     traffic = Traffic(leaves, args, graph)
     seen: set[Hashable] = set()
-    calls = tuple(call for leaf in leaves if not another_output(leaf, seen) for call in calls_of(leaf, graph))
-    return FusedKernel(traffic.read(), traffic.written() + traffic.scratch(), calls, operators_of(leaves))
+    of_leaves = [(leaf, calls_of(leaf, graph)) for leaf in leaves if not another_output(leaf, seen)]
+    return FusedKernel(
+        traffic.read(),
+        traffic.written() + traffic.scratch(),
+        calls=tuple(call for _, calls in of_leaves for call in calls),
+        operators=operators_of(leaves),
+        counted=all(calls or not is_template(leaf) for leaf, calls in of_leaves),
+    )

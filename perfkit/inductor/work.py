@@ -10,14 +10,19 @@ from perfkit.inductor.recording import FusedKernel
 
 
 def work_of(kernel: FusedKernel) -> dict[str, Any]:
-    """The fields of a `DeclaredKernel`: its FLOP by the cost model, 1 an element for an operation that it has not."""
+    """The fields of a `DeclaredKernel`: its FLOP by the cost model, 1 an element for an operation that it has not.
+
+    One that only moves data has 0 FLOP; of one that was not counted none are known.
+    """
     model = CostModel()
     flop: dict[str, float] = {}
-    for call in kernel.calls:
+    for call in kernel.calls if kernel.counted else ():
         cost = model.cost(call)
         one_each = {vector_unit(call.tensor(0).dtype): float(call.tensor(0).numel)} if call.tensors else {}
         for unit, amount in (one_each if cost is None else cost.flop).items():
             flop[unit] = flop.get(unit, 0.0) + amount
+    if kernel.counted and not flop:
+        flop["vector_fp32"] = 0.0
     return {
         "flop": flop,
         "bytes_read": kernel.bytes_read,

@@ -41,7 +41,7 @@ def gpu(name: str, us: float, family: str = "elementwise", **more: Any) -> Row:
 def _row(row: Row, us: float, family: str, more: Row) -> Row:
     moved = more.pop("moved", None)
     work = {"flop_matrix_fp32": more.pop("tflop") * 1e12} if "tflop" in more else {}
-    sizes = {} if moved is None else {"bytes_read": moved / 2, "bytes_written": moved / 2}
+    sizes = {} if moved is None else {"flop_vector_fp32": 0.0, "bytes_read": moved / 2, "bytes_written": moved / 2}
     short = row["name"].removeprefix("aten::")
     known = {"short_name": short, "family": family, "pass": "forward", "step": 0, "duration_ns": us * 1e3}
     return {**known, **row, **sizes, **work, **more}
@@ -128,6 +128,12 @@ def _copies(count: int, bytes_: int) -> BackendReport:
     return report([*rows, {**on_gpu(1000), "stream": 9, "start_ns": 0.0}], 1000, None, copies=[fact])
 
 
+def planning(us: float) -> dict[str, Any]:
+    """What a reader tells of an operator that plans its kernel anew in a step."""
+    return {"operator": "aten::_cudnn_attention_forward", "launches": True, "ns": us * 1e3, "count": 1,
+            "longest_ns": us * 1e3}  # fmt: skip
+
+
 def _gathered(us: float) -> BackendReport:
     row = cpu(
         "index_select", us, "index", moved=2 * MB, shapes="fp32[4000×250], int64[1000]", operator="aten::embedding"
@@ -200,6 +206,11 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: report([on_gpu(700)], 1000, None, gaps=[gap("CUDA allocation", 300)]),
         lambda: report([on_gpu(1000)], 1000, None),
         300,
+    ),
+    "slow-operator": (
+        lambda: report([on_gpu(700)], 1000, None, gaps=[gap("dispatch", 255)], held_by=[planning(250)]),
+        lambda: report([on_gpu(995)], 1000, None, gaps=[gap("dispatch", 5)], held_by=[planning(4)]),
+        250,
     ),
     "small-copies": (lambda: _copies(40, 64), lambda: _copies(4, 64), 100),
     "layout-copies": (

@@ -69,6 +69,13 @@ def test_memory_alone_judges_only_what_it_explains(busy: float | None, nanosecon
     assert report(row, facts=facts).kernels[0].withheld == why
 
 
+def test_memory_judges_no_kernel_whose_arithmetic_is_unknown() -> None:
+    """Flex attention, whose work no call tells, "reached 15 % of memory bandwidth"."""
+    absent = {"dram_bytes": None, "dram_origin": "absent", "flop_vector_fp32": None, "flop_origin": "absent"}
+    made = report({**absent, "bytes_read": 50e3, "bytes_written": 50e3, "bytes_origin": "model"})
+    assert made.kernels[0].withheld == UNCOUNTED and made.kernels[0].efficiency is None and made.headroom == []
+
+
 @pytest.mark.parametrize("kind", ["gpu_kernel", "cpu_op"])
 def test_memory_judges_no_collective(kind: str) -> None:
     """Its bytes are known, and pass through another roof; a short one is no small kernel either."""

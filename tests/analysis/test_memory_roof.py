@@ -39,7 +39,7 @@ def kernel(time: float, read: float, written: float, **more: Any) -> dict[str, A
     """A row of `time` µs that reads and writes so many MB."""
     return {
         "name": "add", "short_name": "add", "kind": "gpu_kernel", "family": "elementwise", "duration_ns": time * 1e3,
-        "bytes_read": read * MB, "bytes_written": written * MB, **more,
+        "flop_vector_fp32": 0.0, "bytes_read": read * MB, "bytes_written": written * MB, **more,
     }  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def test_elsewhere_the_working_set_chooses_the_ceiling(changes: dict[str, Any]) 
 
 
 def test_unknown_bytes_and_times_stay_unknown() -> None:
-    found = judged(kernel(40, np.nan, 25), kernel(np.nan, 40, 40))
+    found = judged(kernel(40, np.nan, 25, flop_vector_fp32=np.nan), kernel(np.nan, 40, 40))
     assert np.isnan(found.roof[0]) and found.roof[1] == pytest.approx(80e3 / 3)
     assert not found.above.any() and not found.helped.any()
 

@@ -9,6 +9,8 @@ from perfkit.backends import compile as compile_backend
 from perfkit.backends.compile import DESCRIBED, CompiledProgram, mode_options
 from perfkit.errors import UsageError
 from perfkit.inductor import recording as inductor
+from perfkit.inductor.recording import CPU_OPTIONS
+from perfkit.inductor.work import work_of
 from perfkit.workloads import find
 from tests.backends.conftest import ONE_LAYER, errors, worst
 from tests.sweeps import rest
@@ -102,6 +104,23 @@ def test_a_reduction_of_several_results_counts_once():
 
     calls = [call.name for kernel in into.kernels.values() for call in kernel.calls]
     assert calls.count("aten::var_mean") == 1
+
+
+@needs_linux
+@pytest.mark.slow
+def test_a_template_that_no_call_tells_of_has_unknown_work_and_a_move_has_none():
+    """Flex attention was judged by its bytes alone, as if it computed nothing: "at 15 %, bound by memory"."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    into = inductor.Recording()
+    queries = torch.ones(1, 2, 64, 16)
+    with inductor.recording(into), torch.no_grad():
+        torch.compile(flex_attention, dynamic=False, options=CPU_OPTIONS)(queries, queries, queries)
+        torch.compile(lambda x: x.t().contiguous(), dynamic=False, options=CPU_OPTIONS)(torch.ones(8, 16))
+    works = {name: work_of(kernel) for name, kernel in into.kernels.items()}
+    assert works["graph_0_kernel"]["flop"] == {} and works["graph_0_kernel"]["bytes_read"] > 0
+    (move,) = (work for name, work in works.items() if name.startswith("graph_1"))
+    assert move["flop"] == {"vector_fp32": 0.0} and move["bytes_read"] == move["bytes_written"] == 512
 
 
 @needs_linux

@@ -70,6 +70,19 @@ class TestMatmul:
             {"matrix_fp32": 2.0 * 6 * 4 * 5 * 6}, 4 * (48 + 90), 4 * 120
         )
 
+    def test_grouped_products(self) -> None:
+        """As a mixture of experts multiplies: rows, columns, or the inner dimension belong to one of 3 experts each."""
+        ends = t(3, dtype="int32")
+        rows = cost("aten::_grouped_mm", t(16, 8), t(3, 8, 5), ends)
+        assert rows == Cost({"matrix_fp32": 2.0 * 16 * 8 * 5}, 4 * (128 + 120) + 12, 4 * 80)
+        assert flop("aten::_grouped_mm", t(3, 4, 8), t(8, 15), ends) == 2 * 4 * 8 * 15
+        gradient = cost("aten::_grouped_mm", t(8, 16), t(16, 5), ends)
+        assert gradient.flop == rows.flop and gradient.bytes_written == 4 * 3 * 8 * 5
+        assert flop("aten::_grouped_mm", t(3, 4, 8), t(3, 8, 5), None) == 3 * 2 * 4 * 8 * 5
+        a, b, one = t(16, 32, dtype="fp8"), t(3, 32, 8, dtype="fp8"), t(16)
+        scaled = cost("aten::_scaled_grouped_mm", a, b, one, one, ends)
+        assert scaled == Cost({"matrix_fp8": 2.0 * 16 * 32 * 8, "vector_fp32": 128.0}, 512 + 768 + 12 + 128, 2 * 128)
+
     def test_scaled_and_integer_products(self) -> None:
         one, a, b = t(dtype="fp32"), t(16, 32, dtype="fp8"), t(32, 8, dtype="fp8")
         assert cost("aten::_scaled_mm", a, b, one, one, None, None, 15) == Cost(
@@ -342,3 +355,17 @@ def test_recurrent_layers() -> None:
     assert found.flop == {"matrix_fp32": 2.0 * 6 * 20 * 13, "vector_fp32": 7.0 * 6 * 20}
     backward = cost("aten::mkldnn_rnn_layer_backward", t(3, 2, 8), *weights, t(3, 2, 5))
     assert backward.flop["matrix_fp32"] == 2 * found.flop["matrix_fp32"]
+
+
+def test_cudnns_recurrent_layers_are_those_of_one_after_the_other() -> None:
+    """Two layers of an LSTM, 3 steps, batch 2, 8 inputs, 5 hidden; the second one reads what the first made."""
+    first, second = (t(20, 8), t(20, 5), t(20), t(20)), (t(20, 5), t(20, 5), t(20), t(20))
+    state, x, out = t(2, 2, 5), t(3, 2, 8), t(3, 2, 5)
+    about = (2, 5, 0, 2, False, 0.0, True, False, (), None)
+    found = cost("aten::_cudnn_rnn", x, (*first, *second), 4, None, state, state, *about)
+    assert found.flop == {"matrix_fp32": 2.0 * 6 * 20 * (13 + 10), "vector_fp32": 7.0 * 6 * 40}
+    assert found.bytes_written == 4 * (30 + 2 * 20)
+    assert found.bytes_read == 4 * (48 + 20 * (13 + 10) + 80 + 2 * 20)
+    given = x, (*first, *second), 4, t(540), state, state, out, out, state, state
+    backward = cost("aten::_cudnn_rnn_backward", *given, *about, t(9, dtype="uint8"), (True, True, True, True))
+    assert backward.flop == {unit: 2 * flop for unit, flop in found.flop.items()}

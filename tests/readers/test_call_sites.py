@@ -132,6 +132,25 @@ def test_a_graph_that_runs_several_times_in_autograds_thread_is_not_placed(tmp_p
     assert any("runs 3 × in one pass" in w for w in table.warnings)
 
 
+def test_micro_batches_of_a_compiled_model_are_placed_in_each_of_its_runs(tmp_path: Path) -> None:
+    """As llama2.c trains: a graph of the whole model runs four times a step, in one forward pass as a capture marks it
+    and in autograd's thread. It was told to serve four modules, and nothing was placed."""
+    around = "## Call CompiledFxGraph abc ##"
+    whole = [*layer(0), *layer(1), site("aten::mm", ("lm_head", "linear", 1.0), line=99)]
+    calls = [("aten::addmm", 8), (GELU, 4), ("aten::addmm", 8), (GELU, 4), ("aten::mm", 8)]
+    events = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:forward", 10, 490)]
+    events += [mark("perfkit:pass:backward", 500, 990)]
+    for tid, at in ((1, 20), (1, 120), (2, 520), (2, 620)):
+        events += [mark(around, at, at + 90, tid=tid)]
+        for i, (name, length) in enumerate(calls):
+            dims = [[8], [6, 4], [4, 8]] if name == "aten::addmm" else [[6, 4], [4, 8]]
+            events += [{**op(name, at + 10 + 12 * i, at + 10 + 12 * i + length, dims), "tid": tid}]
+    table = read(tmp_path, events, [whole])
+    modules = [module for _, module, *_ in places(table)]
+    once = ["transformer.h.0.fc", "transformer.h.0", "transformer.h.1.fc", "transformer.h.1", "lm_head"]
+    assert modules == 4 * once and not any("in one pass" in w for w in table.warnings)
+
+
 def test_a_graph_that_serves_fsdps_units_is_placed_by_their_hooks(tmp_path: Path) -> None:
     """Blocks that `fully_shard` wraps share one graph; all of a group of one's layers were unknown."""
     events = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:forward", 10, 490), mark("FSDP::pre_forward", 11, 12)]

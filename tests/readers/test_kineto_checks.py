@@ -237,6 +237,24 @@ def test_copies_that_were_not_recorded_are_missed_but_not_needed(tmp_path: Path)
     assert "8 of 8 copies and fills were called and have no activity" in found["sentence"]
 
 
+@pytest.mark.parametrize(("lost", "holds"), [((6, 6), True), ((6, 5), False)])
+def test_fills_without_an_activity_as_many_in_every_step_lack_nothing(
+    tmp_path: Path, lost: tuple[int, int], holds: bool
+) -> None:
+    """cuDNN's LSTM fills 0 bytes dozens of times a step: that is no profile that lost records."""
+    events = []
+    for number, count in enumerate(lost):
+        at, first = 1000 * number, 100 * number
+        events += [mark(f"ProfilerStep#{number}", at, at + 1000), *launched(at + 100, at + 150, at + 250, first)]
+        calls = [(at + 300 + 20 * i, first + 10 + i) for i in range(count + 2)]
+        events += [event("cuda_runtime", "cudaMemsetAsync", t, t + 5, correlation=n) for t, n in calls]
+        for start, of in calls[:2]:
+            events.append(event("gpu_memset", "Memset", start + 10, start + 12, pid=0, tid=7, stream=7, correlation=of))
+    found = checks_of(write(tmp_path / "t.json", events))["launches"]
+    assert found["holds"] is holds
+    assert ("copies and fills were called" in found["sentence"]) is not holds
+
+
 def test_what_is_below_the_resolution_of_an_old_trace_has_no_time(tmp_path: Path) -> None:
     """In whole µs the shortest kernels have none: that is unknown, and no 0."""
     events = [mark("ProfilerStep#1", 0, 1000), op("aten::relu", 90, 500)]

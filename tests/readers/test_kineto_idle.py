@@ -342,3 +342,18 @@ def test_a_first_launch_that_loads_code_is_most_of_a_first_step(samples: Path) -
     facts = read_trace(samples / "kineto" / "rocm-mi250-tiny.json.gz").facts
     share = {entry["cause"]: entry["ns"] / sum(facts["step_ns"]) for entry in facts["idle"]}
     assert share["launch"] == pytest.approx(0.714, abs=0.001) and "other" not in share
+
+
+def test_an_operator_that_plans_for_long_is_named(tmp_path: Path) -> None:
+    """Its own time while the GPU waits: not that of its call, nor of what it calls, nor while a kernel runs."""
+    events = step(
+        op("aten::mul", 0, 20, [[4], [4]]), call(5, 10, number=1), kernel(10, 500, 1),
+        op("aten::plan", 100, 4600, [[4]]), op("aten::empty", 200, 300, [[]]), call(4500, 4510, number=2),
+        kernel(4600, 4700, 2), op("aten::uniform_", 4700, 6800, [[4]]),
+        op("aten::mul", 6800, 6820, [[4], [4]]), call(6805, 6815, number=3), kernel(6815, 7000, 3), end=7000,
+    )  # fmt: skip
+    held = read(tmp_path, events).facts["held_by"]
+    assert held == [
+        {"operator": "aten::plan", "launches": True, "ns": 4_000_000, "count": 1, "longest_ns": 4_000_000},
+        {"operator": "aten::uniform_", "launches": False, "ns": 2_100_000, "count": 1, "longest_ns": 2_100_000},
+    ]

@@ -39,6 +39,20 @@ def test_an_operator_that_says_so_is_divided_over_its_kernels(tmp_path: Path) ->
     assert whole["flop_matrix_fp32"].fillna(0).tolist() == [flop, 0, 0, flop]
 
 
+def test_what_many_kernels_do_together_is_divided_by_their_time(tmp_path: Path) -> None:
+    """As of cuDNN's LSTM, whose products are dozens of kernels: each name that multiplies has its part."""
+    events = [mark("ProfilerStep#1", 0, 200), op("aten::mm", 10, 60, [[4, 2], [2, 8]])]
+    launched = [("gemm_nn", 30), ("elementWise", 40), ("gemm_nn", 30), ("gemm_nt", 5)]
+    for number, (name, took) in enumerate(launched):
+        start = 20 + 42 * number
+        events.append(event("cuda_runtime", "cudaLaunchKernel", 11 + number, 11.5 + number, correlation=number))
+        events.append(event("kernel", name, start, start + took, pid=0, tid=7, device=0, stream=7, correlation=number))
+    frame = read(tmp_path, events, costs=CostModel(parts={"aten::mm": {"gemm": 1.0}})).frame
+    flop = frame["flop_matrix_fp32"].fillna(0) / (2 * 4 * 2 * 8)
+    assert flop.tolist() == pytest.approx([30 / 65, 0, 30 / 65, 5 / 65])
+    assert frame["bytes_read"].sum() == pytest.approx(4 * (4 * 2 + 2 * 8))
+
+
 def _backward(tmp_path: Path, kernels: list[tuple[str, float]], mask: str) -> list[float]:
     """The FLOP that each kernel of a convolution's backward pass carries, over those of one gradient."""
     names = ["Input Dims", "Input type", "Input Strides", "Concrete Inputs"]

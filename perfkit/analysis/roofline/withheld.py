@@ -8,8 +8,8 @@ Four kinds of row have a roof by the formula that says nothing about them, the l
                 of the multiprocessors are a wave: that many a persistent kernel launches, a library's product for one
     helper      another kernel of its operation carries the work, so that it has none (split-K's reduction; what
                 prepares attention's backward pass)
-    uncounted   counters saw its DRAM traffic, nobody counted its arithmetic, and what else is known does not show
-                that memory is what bounds it: it may well be computing; or the work that is known of it is none
+    uncounted   its bytes are known, and nobody counted its arithmetic: it may well be computing, unless counters that
+                saw its traffic show that memory is what bounds it; or the work that is known of it is none
 
 They keep their time and their work; they have no roof, no efficiency and no headroom, and count in no sum of these.
 """
@@ -107,16 +107,17 @@ def _derived(frame: pd.DataFrame) -> Booleans:
 def _uncounted(frame: pd.DataFrame, judged: Judged, facts: Mapping[str, Any]) -> Booleans:
     """Rows judged by memory alone, without knowing their arithmetic, that memory does not explain."""
     without = ~np.isfinite(frame[list(FLOP_COLUMNS)].to_numpy(float)).any(axis=1)
-    doubtful: Booleans = without & judged.counters & judged.judged
+    by_model = without & judged.judged & ~judged.counters & np.isfinite(judged.bytes)
+    doubtful: Booleans = without & judged.judged & judged.counters
     if not doubtful.any():
-        return doubtful
+        return by_model
     computing = _busy_multiprocessors(frame, facts)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = judged.roof / judged.time
     waiting = (computing < BUSY) | (computing < share)
     products = frame["tensor_active"].to_numpy(float, na_value=np.nan) > PRODUCTS
     explained = np.where(np.isfinite(computing) & ~products, waiting, share >= BY_MEMORY)
-    return doubtful & ~explained
+    return by_model | (doubtful & ~explained)
 
 
 def _busy_multiprocessors(frame: pd.DataFrame, facts: Mapping[str, Any]) -> Reals:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from perfkit import units
 from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
 from perfkit.analysis.rules.base import ON_A_CPU, ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.held import held_long
 from perfkit.analysis.words import listed, percent
 
 # Causes of gaps (`perfkit.analysis.report.accounting`) in which the host has not got as far as the next launch.
@@ -22,7 +25,7 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     account = case.report.accounting
     if account is None or case.report.device != "cuda":
         return
-    gaps = [gap for gap in account.gaps if gap.cause in _HOST]
+    gaps = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST])
     if case.about.replays and account.timed_step_ns is not None:
         yield _replayed(rule, case, account.timed_step_ns, account.timed_step_ns - account.kernel_ns)
     elif gaps:
@@ -39,6 +42,17 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
         yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
+
+
+def _without_held(case: Case, gaps: list[Gap]) -> list[Gap]:
+    """The gaps without what single slow operators take, of which another rule tells (`rules.held`)."""
+    held = sum(case.per_step(one["ns"]) for one in held_long(case))
+    kept = []
+    for gap in gaps:
+        part = min(held, gap.time_ns) if gap.cause in ("dispatch", "driver") else 0.0
+        held, left = held - part, 1 - part / gap.time_ns if gap.time_ns else 1.0
+        kept.append(msgspec.structs.replace(gap, time_ns=gap.time_ns - part, share=gap.share * left))
+    return sorted((gap for gap in kept if gap.time_ns > 0), key=lambda gap: -gap.time_ns)
 
 
 def _replayed(rule: Rule, case: Case, step: float, left: float) -> Finding:

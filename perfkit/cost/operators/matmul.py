@@ -159,6 +159,26 @@ def mkl_linear(call: Call) -> Cost:
     return _linear(call, call.tensor(0), call.tensor(2), tensor_at(call, 3), None)
 
 
+def grouped_mm(call: Call) -> Cost:
+    """_grouped_mm(a, b, offs, …), a product for each of G groups, as of a mixture of experts.
+
+    (M,K) times (G,K,N) and (G,M,K) times (K,N) divide the rows or the columns of the result (M,N) among the groups,
+    (M,K) times (K,N) the inner dimension of (G,M,N), and with two batches it is `bmm`. `offs` (G) ends each group: all
+    that the factors hold is taken to lie in one, as the trace does not hold its numbers.
+    """
+    a, b, scaled = call.tensor(0), call.tensor(1), "scaled" in call.name
+    ends = 4 if scaled else 2
+    rows, inner, columns = a.shape[-2], _fit(a.shape[-1], b.shape[-2]), b.shape[-1]
+    groups = (_fit(a.shape[0], b.shape[0]),) if len(a.shape) == len(b.shape) == 3 else ()
+    flop = {matrix_unit(a.dtype, call.matmul_precision): 2.0 * product(groups) * rows * inner * columns}
+    shape = (*(call.tensor(ends).shape if len(a.shape) == len(b.shape) == 2 else groups), rows, columns)
+    read: tuple[TensorSpec | None, ...] = (a, b, tensor_at(call, ends))
+    if scaled:
+        flop["vector_fp32"] = float(product(shape))
+        read = (*read, tensor_at(call, 2), tensor_at(call, 3))
+    return work(flop, read, (dense(shape, dtype_at(call, 7, "bf16") if scaled else dtype_at(call, 4, a.dtype)),))
+
+
 def scaled_mm(call: Call) -> Cost:
     """_scaled_mm(a (M,K), b (K,N), scale_a, scale_b, bias, scale_result, out_dtype): scaling counts 1 per result."""
     a, b = call.tensor(0), call.tensor(1)
@@ -200,6 +220,14 @@ def operators() -> list[Operator]:
         *same("ger", "matmul", outer, "M·N", _BOTH, delegates=("mul",)),
         *same("addr addr_", "matmul", addr, "2·M·N", _BOTH),
         *same("_scaled_mm", "matmul", scaled_mm, "2·M·N·K + M·N scaling + M·N bias", _BOTH),
+        *same("_grouped_mm", "matmul", grouped_mm, "2·M·N·K of all groups", "both factors, offsets; result"),
+        *same(
+            "_scaled_grouped_mm",
+            "matmul",
+            grouped_mm,
+            "2·M·N·K of all groups + 1 a result",
+            "both factors, scales, offsets; result",
+        ),
         *same("mkldnn_linear", "matmul", linear, "2·M·N·K + M·N bias", _BOTH),
         *same("mkldnn::_linear_pointwise", "matmul", linear_pointwise, "2·M·N·K + M·N bias + M·N second input", _BOTH),
         *same("mkl::_mkl_linear", "matmul", mkl_linear, "2·M·N·K + M·N bias", _BOTH),

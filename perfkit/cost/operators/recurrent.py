@@ -1,16 +1,20 @@
 """Recurrent layers, gated units and helpers of fused encoder layers.
 
 T time, B batch, G gate rows (4·hidden for an LSTM), I inputs, H hidden size: 2·T·B·G·(I+H) matrix FLOP a layer.
+cuDNN's operators run all layers and directions, by as many kernels as it likes: those that multiply carry the cost.
 """
 
 from __future__ import annotations
 
-from perfkit.cost.model import Call, Cost
+from collections.abc import Mapping
+
+from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.cost.registry import Operator, same
-from perfkit.cost.shapes import dense, matrix_unit, product, vector_unit, work
+from perfkit.cost.shapes import dense, matrix_unit, product, tensor_at, vector_unit, work
 
 # Operations on each gate row: the sums with the biases, its sigmoid or tanh, and its share of the state's update.
 _GATE = 7
+_MULTIPLIES = "gemm|nvjet|cutlass|persist"  # in the names of cuDNN's kernels, in lower case
 
 
 def rnn_layer(call: Call) -> Cost:
@@ -29,6 +33,47 @@ def rnn_layer_backward(call: Call) -> Cost:
     forward = rnn_layer(call)
     gradients = [dense(t.shape, t.dtype) for t in call.tensors[:7]]
     return work({unit: 2 * flop for unit, flop in forward.flop.items()}, call.tensors, gradients)
+
+
+def cudnn_rnn(call: Call) -> Cost:
+    """_cudnn_rnn(x (T,B,I) or (steps,I), weights of all layers and directions, stride, buffer, h, c, mode, …).
+
+    The output, and in training what the backward pass needs of it, has a row of H for each step and direction; the
+    weights are counted as read once.
+    """
+    x, weights, state = call.tensor(0), _weights(call), call.tensor(4)
+    steps = product(x.shape[:-1])
+    matrices = [w for w in weights if len(w.shape) == 2]
+    width = state.shape[-1] * (2 if call.arguments[13] is True else 1)
+    flop = {matrix_unit(x.dtype, call.matmul_precision): 2.0 * steps * sum(w.numel for w in matrices)}
+    # Each layer has two matrices of as many gate rows; a projection has none of its own.
+    flop[vector_unit(x.dtype)] = _GATE * steps * sum(w.shape[0] for w in matrices) / 2
+    out = dense((*x.shape[:-1], width), x.dtype)
+    return work(flop, (x, *weights, state, tensor_at(call, 5)), (out, state, tensor_at(call, 5)))
+
+
+def cudnn_rnn_backward(call: Call) -> Cost:
+    """_cudnn_rnn_backward(x, weights, stride, buffer, h, c, output, gradients of output, h and c, mode, …): twice the
+    forward products."""
+    x, weights, state = call.tensor(0), _weights(call), call.tensor(4)
+    steps, matrices = product(x.shape[:-1]), [w for w in weights if len(w.shape) == 2]
+    flop = {matrix_unit(x.dtype, call.matmul_precision): 4.0 * steps * sum(w.numel for w in matrices)}
+    flop[vector_unit(x.dtype)] = _GATE * steps * float(sum(w.shape[0] for w in matrices))
+    read = (x, *weights, state, *(tensor_at(call, i) for i in range(5, 10)))
+    return work(flop, read, (x, *weights, state, tensor_at(call, 5)))
+
+
+def _weights(call: Call) -> tuple[TensorSpec, ...]:
+    given = call.arguments[1]
+    found = tuple(w for w in given if isinstance(w, TensorSpec)) if isinstance(given, tuple) else ()
+    if not found:
+        raise TypeError(f"{call.name}: its weights were not recorded")
+    return found
+
+
+def those_that_multiply(call: Call) -> Mapping[str, float]:
+    """The kernels of cuDNN's operators that carry their cost, each by its time."""
+    return {_MULTIPLIES: 1.0}
 
 
 def glu(call: Call) -> Cost:
@@ -51,6 +96,10 @@ def operators() -> list[Operator]:
         *same("mkldnn_rnn_layer", "matmul", rnn_layer, flop, "input, weights, state; output, state"),
         *same("mkldnn_rnn_layer_backward", "matmul", rnn_layer_backward, "twice the forward",
               "everything once; all gradients"),
+        *same("_cudnn_rnn", "matmul", cudnn_rnn, flop + " of all layers and directions",
+              "input, weights, state; output, state", parts=those_that_multiply),
+        *same("_cudnn_rnn_backward", "matmul", cudnn_rnn_backward, "twice the forward",
+              "everything once; all gradients", parts=those_that_multiply),
         *same("glu", "elementwise", glu, "5 a result", "input; half of it"),
         *same("_transform_bias_rescale_qkv", "attention", bias_and_scale, "1 an element + 1 a query element",
               "qkv, bias; heads"),

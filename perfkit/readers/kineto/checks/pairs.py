@@ -16,7 +16,7 @@ _KERNEL = re.compile(r"^(cuda|cu|hip)(?!.*HostFunc)(Ext|Module)*(Launch(?!Host)|
 _MOVE = re.compile(r"^(cuda|cu|hip)Mem(cpy|set)")
 _BEGIN, _END = re.compile(r"^(cuda|cu|hip)StreamBeginCapture"), re.compile(r"^(cuda|cu|hip)StreamEndCapture")
 _MOST_LOST, _MOST_TRIMMED = 0.05, 0.1  # of the launches: anywhere, and with those at either end of the capture
-_MOST_MOVES = 0.5  # of copies and fills: those of no bytes, and between two places of the host, leave no activity
+_MOST_MOVES = 0.5  # of copies and fills, unless every step has as many without an activity
 _MOST_UNLAUNCHED = 0.25  # of the activities; in sound traces up to 11 % were launched before the capture
 
 
@@ -29,7 +29,8 @@ class Pairs:
     lost: int
     trimmed: int
     moves: int
-    still: int  # moves without an activity
+    still: int  # moves without an activity: those of no bytes, and between two places of the host, leave none
+    steady: bool  # every step has some moves with an activity, and as many without one as the others
     activities: int
     unlaunched: int
     unlaunched_share: float
@@ -43,8 +44,12 @@ class Pairs:
     @property
     def too_few_known(self) -> bool:
         """Whether places are known of too few activities, or copies and fills were not recorded."""
-        lost_moves = self.moves >= 4 and self.still > _MOST_MOVES * self.moves
-        return lost_moves or (self.launches > 0 and self.unlaunched > _MOST_UNLAUNCHED * self.activities)
+        return self.lost_moves or (self.launches > 0 and self.unlaunched > _MOST_UNLAUNCHED * self.activities)
+
+    @property
+    def lost_moves(self) -> bool:
+        """Whether so many copies and fills have no activity that some were not recorded."""
+        return self.moves >= 4 and self.still > _MOST_MOVES * self.moves and not self.steady
 
     def lost_words(self) -> str:
         """A sentence's part about launches without an activity; "" without any."""
@@ -53,7 +58,7 @@ class Pairs:
             share = self.lost / self.launches
             where = " at the ends of the capture" if self.trimmed == self.lost and not self.too_many_lost else ""
             said.append(f"{self.lost} of {self.launches} launches ({share:.1%}){where} have no kernel in the trace")
-        if self.moves >= 4 and self.still > _MOST_MOVES * self.moves:
+        if self.lost_moves:
             said.append(f"{self.still} of {self.moves} copies and fills were called and have no activity in the trace")
         return "; ".join(said)
 
@@ -106,10 +111,23 @@ def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, steps: Steps
         trimmed=int((lost & ((outer < first) | (outer > last))).sum()),
         moves=int((move & counts).sum()),
         still=int((move & counts & ~known).sum()),
+        steady=_steady(steps, host.start[calls], move & counts, known),
         activities=len(device),
         unlaunched=int(unlaunched.sum()),
         unlaunched_share=float(time[unlaunched].sum() / time.sum()) if time.sum() else 0.0,
     )
+
+
+def _steady(steps: Steps, moments: Integers, moves: Booleans, known: Booleans) -> bool:
+    """Whether the moves that have an activity, and those that have none, are as many in every step: a profiler that
+    loses records does not do so alike."""
+    if not steps.marked or len(steps.start) < 2:
+        return False
+    step = steps.at(moments)
+    have, lack = (
+        np.bincount(step[moves & which & (step >= 0)], minlength=len(steps.start)) for which in (known, ~known)
+    )
+    return bool(have.min() > 0 and (have == have[0]).all() and (lack == lack[0]).all())
 
 
 def _captured(host: HostEvents, calls: Integers) -> Booleans:

@@ -7,7 +7,7 @@ other threads run beside it: the part of a gap that they cover is no gap (the un
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from perfkit.readers.kineto.place.places import Place
 class Accounting:
     """Per step in ns: wall time and what rows cover of it; and over all steps the gaps by cause and pass.
 
-    `events` are those inside the steps on their thread, `recorded` those whose recording lengthened gaps.
+    `events` are those inside the steps on their thread, `recorded` those whose recording lengthened gaps; `held_by` the
+    operators in which the host was for long before it launched.
     """
 
     step_ns: list[int]
@@ -32,6 +33,7 @@ class Accounting:
     gaps: list[dict[str, Any]]
     events: int
     recorded: int
+    held_by: list[dict[str, Any]] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
         """The part of `KernelTable.facts` that tells where the profiled steps went."""
@@ -41,7 +43,7 @@ class Accounting:
             "busy_ns": self.busy_ns,
             "gaps": self.gaps,
             "events": self.events,
-        }
+        } | ({"held_by": self.held_by} if self.held_by else {})
 
 
 def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_cost_ns: float | None) -> Accounting:

@@ -10,17 +10,20 @@ construction. docs/numbers.md defines each cause.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover, Steps, stretches
-from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents
+from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gaps import Accounting, by_cause, with_profiler
 from perfkit.readers.kineto.measure.rows import (
     AUTOGRAD,
     CAUSES,
     DATA,
+    DISPATCH,
+    DRIVER,
     LATENCY,
     LAUNCH,
     LOADER,
@@ -35,6 +38,8 @@ from perfkit.readers.kineto.measure.rows import (
 from perfkit.readers.kineto.measure.threads import Held, Spans, Threads
 from perfkit.readers.kineto.place.places import Place
 
+LONG_CALL_NS = 1e6  # an operator that knows its kernel launches within tens of µs
+_HELD = 5  # operators that are told of
 _OF_THE_GPU = (LATENCY, QUEUED, STREAM_WAIT)
 
 
@@ -92,7 +97,38 @@ def account(
     gaps = with_profiler(gaps, recorded * (event_cost_ns or 0.0), theirs)
     gaps.sort(key=lambda g: -g["ns"])
     events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
-    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded)
+    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded, _held_by(host, found, launch))
+
+
+def _held_by(host: HostEvents, found: _Pieces, launch: Integers) -> list[dict[str, Any]]:
+    """Operators that held the GPU up for long in one call, by their own time: over all steps the idle ns in them, how
+    many calls, the longest, and whether they `launch` work or work on the host themselves. The most time first."""
+    inside = host.nearest(host.category == OPERATOR) if len(host) else np.zeros(0, np.int64)
+    mine = np.flatnonzero(np.isin(found.cause, (DISPATCH, DRIVER)) & (found.event >= 0))
+    operator = inside[found.event[mine]]
+    calls, which = np.unique(operator[operator >= 0], return_inverse=True)
+    ns = np.bincount(which, weights=found.ns[mine][operator >= 0], minlength=len(calls)).astype(np.int64)
+    launches = _with_launches(host, launch)
+    by_name: dict[tuple[str, bool], list[int]] = {}
+    for call, took in zip(calls.tolist(), ns.tolist(), strict=True):
+        by_name.setdefault((host.names[host.name[call]], bool(launches[call])), []).append(took)
+    most_first = sorted(by_name.items(), key=lambda one: -sum(one[1]))
+    return [
+        {"operator": name, "launches": launching, "ns": sum(took), "count": len(took), "longest_ns": max(took)}
+        for (name, launching), took in most_first
+        if max(took) >= LONG_CALL_NS
+    ][:_HELD]
+
+
+def _with_launches(host: HostEvents, launch: Integers) -> Booleans:
+    """Whether each host event holds a call that launched an activity."""
+    found = np.zeros(len(host), bool)
+    around = np.unique(launch[launch >= 0])
+    while len(around):
+        found[around] = True
+        around = np.unique(host.parent[around])
+        around = around[(around >= 0) & ~found[np.maximum(around, 0)]]
+    return found
 
 
 def _pieces(

@@ -7,7 +7,8 @@ An operator's FLOP and bytes belong to it as a whole; each activity gets its par
    fills; a kernel that only prepares or collects, such as split-K's reduction, comes last). Where that name was
    launched several times (a list of tensors in chunks) each launch gets a part by its thread blocks, else by its time.
 3. An operator of several kernels that share its work (`CostModel.parts`) is divided over them: by their names, and
-   what no name claims goes to the others that take the most time. With too few of them rule 2 holds.
+   what no name claims goes to the others that take the most time. With too few of them rule 2 holds. What many
+   kernels of any number do together (a recurrent layer's products) is divided by their time.
 4. The others help: they add no FLOP and no bytes to the operator's minimum. So they have 0 of both, origin "derived".
 5. Copies within a device and fills that no operator's cost covers move what the trace says, origin "counter". Copies
    between host and device have no bytes here, for no ceiling of the device bounds them; the facts hold them.
@@ -104,19 +105,28 @@ def _divide(carried: Any, rows: Rows, owner: Integers, names: Sequence[str], tim
         of_kind = np.flatnonzero(kind == number)
         for one in np.unique(owner[of_kind]):
             mine = of_kind[owner[of_kind] == one]
-            least = _NOTABLE * time[mine].max()
-            by_time = [int(i) for i in mine[np.argsort(-time[mine], kind="stable")] if works[i] and time[i] >= least]
-            if found := _claimed(rows.kinds[number].parts, by_time, names):
+            parts, working = rows.kinds[number].parts, mine[works[mine]]
+            by_time = [int(i) for i in working[np.argsort(-time[working], kind="stable")]]
+            if found := _of_all(parts, by_time, names, time) or _claimed(parts, by_time, names, time):
                 carried[mine] = 0.0
                 carried[list(found)] = list(found.values())
 
 
-def _claimed(parts: Mapping[str, float], kernels: Sequence[int], names: Sequence[str]) -> dict[int, float]:
+def _of_all(parts: Mapping[str, float], kernels: Sequence[int], names: Sequence[str], time: Any) -> dict[int, float]:
+    """A whole, which goes to all kernels whose name fits, by their time; empty if there are parts."""
+    if [*parts.values()] != [1.0]:
+        return {}
+    those = [i for i in kernels if re.search(next(iter(parts)), names[i], re.IGNORECASE)]
+    return {i: float(time[i] / time[those].sum()) for i in those}
+
+
+def _claimed(parts: Mapping[str, float], kernels: Sequence[int], names: Sequence[str], time: Any) -> dict[int, float]:
     """Each kernel's part: of those whose name fits the longest, then the longest of the others; empty if too few."""
-    fits = {pattern: [i for i in kernels if re.search(pattern, names[i], re.IGNORECASE)] for pattern in parts}
+    notable = [i for i in kernels if time[i] >= _NOTABLE * time[kernels[0]]]
+    fits = {pattern: [i for i in notable if re.search(pattern, names[i], re.IGNORECASE)] for pattern in parts}
     found = {those[0]: parts[pattern] for pattern, those in fits.items() if those}
     claimed = {i for those in fits.values() for i in those}
-    others = [i for i in kernels if i not in claimed and "reduce" not in names[i].lower()]  # a bias's gradient is a sum
+    others = [i for i in notable if i not in claimed and "reduce" not in names[i].lower()]  # a bias's gradient is a sum
     open_parts = [parts[pattern] for pattern, those in fits.items() if not those]
     if len(open_parts) > len(others):
         return {}

@@ -5,7 +5,8 @@ one after the other. Where one is missing or another stands between, the calls t
 (`perfkit.tree.sequences`). A graph that runs several times in one pass serves several modules with the same code. Where
 a range tells which module it runs for, or the hook of an FSDP unit ran last before it, its calls have the places that
 they have in the module that the compiler saw, moved to that one: those of `h.0.mlp.fc` in the range of `h.3` are of
-`h.3.mlp.fc`. Elsewhere they are not placed.
+`h.3.mlp.fc`. In no module's range, a graph of the whole model, whose calls lie in several parts of it, ran for several
+micro-batches: that model is there once, and its places hold for each run. Elsewhere calls are not placed.
 
 Several graphs may have the same calls, as the parts of a graph that was divided at buckets of gradients have. Where a
 pass has as many runs of them as there are graphs, they are taken in the order in which they were generated, which is
@@ -65,7 +66,8 @@ def by_call_sites(
     called = _called(host, graphs)
     of_event, times = locate(host, graphs, called)
     site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
-    told = _told(sites, site, times, _or_unit(host, chosen, module), warnings)
+    whole = np.repeat([_of_whole_model(graph) for graph in graphs], [len(graph) for graph in graphs])
+    told = _told(sites, site, times, whole, _or_unit(host, chosen, module), warnings)
     outside = (chosen >= 0) & ~_in_graphs(host, called)[np.maximum(chosen, 0)]
     return [told, _beside(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
 
@@ -85,22 +87,33 @@ def _or_unit(host: HostEvents, chosen: Integers, module: Coded) -> Coded:
     return Coded([*module.words, *known.words], np.where(module.code >= 0, module.code, moved))
 
 
+def _of_whole_model(graph: Sequence[CallSite]) -> bool:
+    """Whether the calls of a graph lie in no module that has siblings: in the model itself, or in several parts of it.
+
+    The paths of a program's only trained model begin with its parts; where there are several, with their classes, and
+    a graph of one of them does not tell whether another runs it too.
+    """
+    parts = {member.module.split(".")[0] for site in graph for member in site.members}
+    return ROOT in parts or len(parts) > 1
+
+
 def _told(
-    sites: Sequence[CallSite], site: Integers, times: Sequence[int], module: Coded, warnings: list[str]
+    sites: Sequence[CallSite], site: Integers, times: Sequence[int], whole: Booleans, module: Coded, warnings: list[str]
 ) -> Placement:
     """What the `site` of each row (−1: none) says; `times` each site's graph runs in a pass at most. Of one that runs
-    several times the row's own `module` tells for which. Adds to `warnings` which graphs could not be placed."""
+    several times the row's own `module` tells for which, unless it is of the `whole` model and in no module's range.
+    Adds to `warnings` which graphs could not be placed."""
     shared = np.array([count > 1 for count in times] + [False])
     pairs, which = distinct_pairs(site, np.where(shared[site], module.code, -1))
     found: list[tuple[CallSite, Member] | None] = []
     for number, around in pairs:
-        moved = sites[number] if number >= 0 else None
-        if moved is not None and shared[number]:
-            moved = _moved(moved, module.words[around] if around >= 0 else "")
+        moved, inside = sites[number] if number >= 0 else None, module.words[around] if around >= 0 else ""
+        if moved is not None and shared[number] and not (whole[number] and inside in ("", ROOT)):
+            moved = _moved(moved, inside)
         found.append((moved, shares.main(moved.members)) if moved is not None and moved.members else None)
     lost = [n for (n, _), one in zip(pairs, found, strict=True) if n >= 0 and shared[n] and one is None]
     warnings += [
-        f"a compiled graph runs {count} × in one pass, for as many modules: its kernels are not placed"
+        f"a compiled graph runs {count} × in one pass, and nothing tells for which modules: its kernels are not placed"
         for count in sorted({times[n] for n in lost if sites[n].members})
     ]
     columns = {

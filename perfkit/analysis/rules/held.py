@@ -1,0 +1,66 @@
+"""The rule about a single operator that keeps the host, and so the GPU, for milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from perfkit import units
+from perfkit.analysis.results import Finding
+from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
+
+_MUCH = 0.02  # of the step
+_ON_THE_HOST = "Make the data on the GPU (device='cuda'), or ahead, in the workers of a DataLoader."
+
+
+def held_long(case: Case) -> list[dict[str, Any]]:
+    """The operators that the rule tells of, as the reader's `held_by` has them: over all steps."""
+    held = case.facts.get("held_by") or []
+    return [one for one in held if case.of_step(case.per_step(one["ns"])) >= _MUCH]
+
+
+def _held(rule: Rule, case: Case) -> Iterator[Finding]:
+    account = case.report.accounting
+    if account is None or case.report.device != "cuda":
+        return
+    for one in held_long(case):
+        took = case.per_step(one["ns"])
+        left = took if account.timed_step_ns is None else max(account.timed_step_ns - account.kernel_ns, 0.0)
+        calls = f"{case.per_step(one['count']):.3g} × {one['operator']}{case.a_step}"
+        longest = f"the longest {units.text(one['longest_ns'], 'ns')}"
+        if one["launches"]:
+            why = "An operator that knows its kernel launches it within tens of µs; this one plans or compiles it first"
+        else:
+            why = "It launches nothing: it works on the host, on tensors of the CPU"
+        yield rule.finding(
+            case,
+            f"{one['operator']} keeps the GPU waiting for {units.text(took, 'ns')}{case.a_step}",
+            f"{calls}, {longest}. {why}.",
+            took,
+            min(took, left),
+            remedy="" if one["launches"] else _ON_THE_HOST,
+        )
+
+
+SLOW_OPERATOR = Rule(
+    name="slow-operator",
+    summary="one operator keeps the host, and the GPU waits for it",
+    where=ON_A_GPU,
+    what="Most operators launch their kernels within tens of µs. Some search for the fastest kernel, or compile one, "
+    "the first time that they see a shape: cuDNN's attention and convolutions, autotuners, libraries that load kernels "
+    "late. Where the shape is new in every step, as that of a cache that grows by a token, so is the search. Others "
+    "work on the CPU, on data that the program made there.",
+    recognised="Time of the step in which no kernel runs while the host is in the operator itself, outside of those "
+    "that it calls; one call takes 1 ms or more.",
+    estimate="All of that time, at most what the step without the profiler leaves beside its kernels. `gpu-idle` does "
+    "not count it again.",
+    remedies=(
+        "Keep shapes equal from step to step, so that what was found serves again: a static cache of keys and values, "
+        "padding. Or choose an implementation that plans nothing: for attention "
+        "torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION).",
+    ),
+    example="A decoder whose cache grows: cuDNN's attention plans anew for every token, 66 ms on an H100's host for "
+    "7 µs of kernels.",
+    find=_held,
+)
+RULES = (SLOW_OPERATOR,)
