@@ -46,7 +46,7 @@ _KERNELS = (
             cudnn_="cudnn_.*fprop"),
     _family("embedding", "embedding encoder_forward encoder_backward wpe_backward", wte=r"\bwte"),
     _family("matmul", "gemm gemv cutlass cublas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
-            "wmma triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head",
+            "wmma triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head blockpersist persistrnn",
             "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
     _family("sort", "sort topk radix bitonic unique"),
     _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand"),
@@ -56,7 +56,7 @@ _KERNELS = (
     _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw", "copy clone cat contiguous",
             convert=r"(^|[\s:])convert"),
     _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu swiglu relu sigmoid tanh activation "
-            "rotary residual _add _mul _div", add="^add", mul="^mul", div="^div"),
+            "rotary residual _add _mul _div elemwise", add="^add", mul="^mul", div="^div"),
 )  # fmt: skip
 _LONGEST = 2000  # characters of a name that are searched
 

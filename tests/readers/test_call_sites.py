@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.readers.kineto.trace import read_trace
+from perfkit.run_folder import DeclaredKernel
 from perfkit.table import KernelTable
 from perfkit.tree import shares
 from perfkit.tree.shares import CallSite, Member
-from tests.readers.traces import LAYERS, Event, mark, node, op, write
+from tests.readers.traces import LAYERS, Event, event, mark, node, op, write
 
 GELU = "graph_0_cpp_fused_gelu_0"
 
@@ -149,6 +150,58 @@ def test_micro_batches_of_a_compiled_model_are_placed_in_each_of_its_runs(tmp_pa
     modules = [module for _, module, *_ in places(table)]
     once = ["transformer.h.0.fc", "transformer.h.0", "transformer.h.1.fc", "transformer.h.1", "lm_head"]
     assert modules == 4 * once and not any("in one pass" in w for w in table.warnings)
+
+
+def replayed(at: float, number: int, names: list[str]) -> list[Event]:
+    """The launch of a CUDA graph, and its kernels one after the other."""
+    launch = [event("cuda_runtime", "cudaGraphLaunch", at, at + 5, correlation=number)]
+    starts = [at + 6 + 4 * i for i in range(len(names))]
+    on_gpu = {"pid": 0, "tid": 7, "device": 0, "stream": 7, "correlation": number}
+    return [*launch, *(event("kernel", n, t, t + 3, **on_gpu) for n, t in zip(names, starts, strict=True))]
+
+
+FUSED, NORM = "triton_poi_fused_gelu_0", "triton_red_fused_norm_1"
+CODE = [
+    site(NORM, ("h.0", "norm", 1.0)), site("aten::mm", ("h.0.fc", "linear", 1.0)), site(FUSED, ("h.0", "gelu", 1.0)),
+    site(NORM, ("h.1", "norm", 1.0)), site("aten::mm", ("h.1.fc", "linear", 1.0)), site(FUSED, ("h.1", "gelu", 1.0)),
+    site("aten::mm", ("head", "linear", 1.0)),
+]  # fmt: skip
+
+
+def test_what_a_cuda_graph_replays_has_the_places_of_the_compiled_graph(tmp_path: Path) -> None:
+    """As gpt-fast decodes: 97 % of the kernel time had no FLOP, and nothing a module. A product of two kernels is that
+    of the one call between its neighbours; a copy before the code that nobody told of has no place."""
+    kernels = ["copy", NORM, "gemm", "splitKreduce", FUSED, NORM, "gemm", FUSED, "gemm"]
+    events = [mark("ProfilerStep#1", 0, 1000), op("Torch-Compiled Region: 0/0", 10, 200), *replayed(20, 1, kernels)]
+    work = {NORM: DeclaredKernel(flop={"vector_fp32": 7.0}, bytes_read=8.0, bytes_written=4.0)}
+    table = read(tmp_path, events, [CODE], declared=work)
+    assert [module for _, module, *_ in places(table)] == [
+        None, "h.0", "h.0.fc", "h.0.fc", "h.0", "h.1", "h.1.fc", "h.1", "head",
+    ]  # fmt: skip
+    norm = table.frame[table.frame["name"] == NORM]
+    assert norm["flop_vector_fp32"].tolist() == [7.0, 7.0] and norm["bytes_read"].tolist() == [8.0, 8.0]
+    assert set(norm["flop_origin"]) == {"model"} and set(norm["family"]) == {"fused"}
+    assert table.frame["flop_vector_fp32"].notna().sum() == 2
+    assert any("8 have the places of a compiled graph's calls" in w for w in table.warnings)
+
+
+def test_replays_that_fit_no_code_or_one_of_several_modules_have_the_launchs_place(tmp_path: Path) -> None:
+    """One kernel too many fits nothing; a block's graph, replayed twice in a step, may serve another block."""
+    around = [mark("ProfilerStep#1", 0, 1000), op("Torch-Compiled Region: 0/0", 10, 500)]
+    other = [*around, *replayed(20, 1, [NORM, "gemm", FUSED, NORM, NORM, "gemm", FUSED, "gemm"])]
+    assert set(read(tmp_path, other, [CODE]).frame["placed_by"]) == {"none"}
+    block = [NORM, "gemm", FUSED]
+    twice = read(tmp_path, [*around, *replayed(20, 1, block), *replayed(100, 2, block)], [CODE[:3]])
+    assert twice.frame["module"].isna().all() and any("runs 2 × in one pass" in w for w in twice.warnings)
+    once = read(tmp_path, [*around, *replayed(20, 1, block)], [CODE[:3]])
+    assert once.frame["module"].tolist() == ["h.0", "h.0.fc", "h.0"]
+
+
+def test_one_cuda_graph_of_several_compiled_ones_is_read_one_after_the_other(tmp_path: Path) -> None:
+    first, second = CODE[:3], [site(FUSED, ("h.1", "gelu", 1.0)), site("aten::mm", ("head", "linear", 1.0))]
+    events = [mark("ProfilerStep#1", 0, 1000), *replayed(20, 1, [NORM, "gemm", FUSED, "between", FUSED, "gemm"])]
+    table = read(tmp_path, events, [first, second])
+    assert [module for _, module, *_ in places(table)] == ["h.0", "h.0.fc", "h.0", None, "h.1", "head"]
 
 
 def test_a_graph_that_serves_fsdps_units_is_placed_by_their_hooks(tmp_path: Path) -> None:

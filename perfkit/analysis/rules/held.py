@@ -51,7 +51,7 @@ SLOW_OPERATOR = Rule(
     "late. Where the shape is new in every step, as that of a cache that grows by a token, so is the search. Others "
     "work on the CPU, on data that the program made there.",
     recognised="Time of the step in which no kernel runs while the host is in the operator itself, outside of those "
-    "that it calls; one call takes 1 ms or more.",
+    "that it calls, in calls of 1 ms or more, as many as there are steps or more.",
     estimate="All of that time, at most what the step without the profiler leaves beside its kernels. `gpu-idle` does "
     "not count it again.",
     remedies=(

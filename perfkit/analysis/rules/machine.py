@@ -18,6 +18,7 @@ from perfkit.analysis.words import percent
 _GATHERS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")
 _NOTABLE = 0.02  # of the step
 _SPARSE = 4  # times as many rows in a table as are looked up
+_WORKING = 0.2  # of the roof of fp32: what reaches less is not held up by the units' rate
 _FASTER = 1.2  # times the fp32 ceiling: less is not worth the digits
 _LOWER = ("matrix_tf32", "matrix_bf16", "matrix_fp16")
 _EMULATED = ("matrix_bf16", "matrix_fp16")
@@ -146,6 +147,10 @@ def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if rates[lower] < _FASTER * now:
         return
     bound = fp32 & case.judged.judged & (case.judged.bound == BOUNDS.index("matrix_fp32"))
+    if not case.on_cpu:
+        bound &= np.nan_to_num(case.judged.roof) >= _WORKING * case.judged.time
+    if not bound.any():
+        return
     time = case.time(bound)
     yield rule.finding(
         case,
@@ -168,7 +173,8 @@ PRECISION = Rule(
     recognised="fp32 products bound by arithmetic, on a device whose measured ceiling of a lower precision is at "
     f"least {_FASTER} times that of fp32.",
     estimate="Their time at the same share of the faster ceiling. Products bound by memory are left out, although "
-    "half the bytes would help them too; so is the cost of converting.",
+    f"half the bytes would help them too, and on a GPU those below {_WORKING:.0%} of the fp32 roof, which wait for "
+    "something else (the steps of an LSTM); so is the cost of converting.",
     remedies=(
         "Where the precision allows: torch.set_float32_matmul_precision('high') for TF32, "
         "torch.autocast(dtype=bfloat16) for bf16. Check the loss: `perfkit run --dtype tf32` (or bf16) compares with "

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfkit import table
 from perfkit.cost import CostModel, TensorSpec
-from perfkit.readers.columns import integers
+from perfkit.readers.columns import Coded, integers
 from perfkit.readers.finish import finish, uncosted
 from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.decode.read import Events, read_events
@@ -23,6 +23,7 @@ from perfkit.readers.kineto.decode.typed import collector_off
 from perfkit.readers.kineto.measure.measure import Known, measure
 from perfkit.readers.kineto.measure.process_group import rank_of
 from perfkit.readers.kineto.measure.rows import wanted
+from perfkit.readers.kineto.place.call_sites import PROVENANCE
 from perfkit.readers.kineto.place.columns import Placed, place
 from perfkit.readers.kineto.place.launches import Launches
 from perfkit.run_folder import DeclaredKernel
@@ -98,16 +99,19 @@ def _warnings(events: Events, placed: Placed, columns: dict[str, Any]) -> list[s
     if outside:
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
         found.append(f"{rows} outside the marked steps and count in none")
-    return found + (_graph_warnings(placed.launches) if placed.launches is not None else [])
+    return found + (_graph_warnings(placed.launches, columns["placed_by"]) if placed.launches is not None else [])
 
 
-def _graph_warnings(launched: Launches) -> list[str]:
+def _graph_warnings(launched: Launches, placed_by: Coded) -> list[str]:
     """What the trace does not tell about the work of CUDA graphs."""
     if not launched.replayed.any():
         return []
     replays = len(set(launched.call[launched.replayed].tolist()))
     times = "1 CUDA graph launch" if replays == 1 else f"{replays} CUDA graph launches"
+    told = launched.replayed & np.array([*(word == PROVENANCE for word in placed_by.words), False])[placed_by.code]
+    count, of = int(launched.replayed.sum()), int(told.sum())
+    said = f"{of} have the places of a compiled graph's calls, the others have" if of else "they have"
     return [
-        f"{int(launched.replayed.sum())} activities were replayed by {times}: they have the launch's place; "
+        f"{count} activities were replayed by {times}: {said} the launch's place; "
         "operators and shapes inside a graph are not in a trace"
     ]

@@ -97,12 +97,14 @@ def account(
     gaps = with_profiler(gaps, recorded * (event_cost_ns or 0.0), theirs)
     gaps.sort(key=lambda g: -g["ns"])
     events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
-    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded, _held_by(host, found, launch))
+    held_by = _held_by(host, found, launch, len(step_ns))
+    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded, held_by)
 
 
-def _held_by(host: HostEvents, found: _Pieces, launch: Integers) -> list[dict[str, Any]]:
-    """Operators that held the GPU up for long in one call, by their own time: over all steps the idle ns in them, how
-    many calls, the longest, and whether they `launch` work or work on the host themselves. The most time first."""
+def _held_by(host: HostEvents, found: _Pieces, launch: Integers, steps: int) -> list[dict[str, Any]]:
+    """Operators that held the GPU up for long in as many calls as there are `steps`, or in more: the idle ns in these
+    calls, by their own time, their number, the longest, and whether they `launch` work or work on the host themselves.
+    The most time first. A call that is long but once met something else: a busy machine, a collection of garbage."""
     inside = host.nearest(host.category == OPERATOR) if len(host) else np.zeros(0, np.int64)
     mine = np.flatnonzero(np.isin(found.cause, (DISPATCH, DRIVER)) & (found.event >= 0))
     operator = inside[found.event[mine]]
@@ -111,12 +113,13 @@ def _held_by(host: HostEvents, found: _Pieces, launch: Integers) -> list[dict[st
     launches = _with_launches(host, launch)
     by_name: dict[tuple[str, bool], list[int]] = {}
     for call, took in zip(calls.tolist(), ns.tolist(), strict=True):
-        by_name.setdefault((host.names[host.name[call]], bool(launches[call])), []).append(took)
+        if took >= LONG_CALL_NS:
+            by_name.setdefault((host.names[host.name[call]], bool(launches[call])), []).append(took)
     most_first = sorted(by_name.items(), key=lambda one: -sum(one[1]))
     return [
         {"operator": name, "launches": launching, "ns": sum(took), "count": len(took), "longest_ns": max(took)}
         for (name, launching), took in most_first
-        if max(took) >= LONG_CALL_NS
+        if len(took) >= steps
     ][:_HELD]
 
 

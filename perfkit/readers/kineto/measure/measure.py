@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.kineto.decode.read import Events
-from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, gpu, gpu_facts, idle, stalls
+from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, gpu, gpu_facts, idle, replayed, stalls
 from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
@@ -69,6 +69,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
     foreach.complete(host, device, places, rows, launches.call, known.costs)
     messages = messages_of(host, device, launches.call)
     columns = gpu.columns(host, device, rows, launches, messages)
+    replayed.add_work(columns, device, launches.replayed, known.declared)
     columns |= of_activities(host, device, placed, launches, known.call_sites, unplaced)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)

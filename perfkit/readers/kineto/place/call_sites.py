@@ -12,6 +12,8 @@ Several graphs may have the same calls, as the parts of a graph that was divided
 pass has as many runs of them as there are graphs, they are taken in the order in which they were generated, which is
 that in which they ran first.
 
+What a CUDA graph replays has its calls by the names of its generated kernels (`replays`).
+
 What runs beside the graphs is the model's own work, as it is in eager; what runs in one and is no call that it told of
 is not placed.
 """
@@ -27,6 +29,7 @@ import numpy as np
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvents
 from perfkit.readers.kineto.place.places import Place
+from perfkit.readers.kineto.place.replays import Replays
 from perfkit.readers.own_ranges import FORWARD_PASSES, PASS, ROOT
 from perfkit.tree import shares
 from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, distinct_pairs
@@ -54,11 +57,12 @@ def by_call_sites(
     passes: Coded,
     graphs: Sequence[Sequence[CallSite]],
     warnings: list[str],
+    replays: Replays | None = None,
 ) -> list[Placement]:
     """What `graphs`' calls say of the rows of the `chosen` host events (−1: none), and what beside them is the model's.
 
-    `module` and `passes` are those of the rows by the events; nothing without graphs. Adds to `warnings` what could not
-    be placed.
+    `module` and `passes` are those of the rows by the events; nothing without graphs. `replays` tells of rows that CUDA
+    graphs replayed. Adds to `warnings` what could not be placed.
     """
     sites = [site for graph in graphs for site in graph]
     if not sites or not len(host):
@@ -66,6 +70,10 @@ def by_call_sites(
     called = _called(host, graphs)
     of_event, times = locate(host, graphs, called)
     site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
+    if replays is not None and len(replays.graph):
+        site = np.where(replays.site >= 0, replays.site, site)
+        often = np.repeat(_often(host, places, replays, len(graphs)), [len(graph) for graph in graphs])
+        times = np.maximum(times, often).tolist()
     whole = np.repeat([_of_whole_model(graph) for graph in graphs], [len(graph) for graph in graphs])
     told = _told(sites, site, times, whole, _or_unit(host, chosen, module), warnings)
     outside = (chosen >= 0) & ~_in_graphs(host, called)[np.maximum(chosen, 0)]
@@ -85,6 +93,17 @@ def _or_unit(host: HostEvents, chosen: Integers, module: Coded) -> Coded:
     unit = np.where((chosen >= 0) & (last >= 0), known.code[host.name[hooks[np.maximum(last, 0)]]], -1)
     moved = np.where(unit >= 0, unit + len(module.words), -1)
     return Coded([*module.words, *known.words], np.where(module.code >= 0, module.code, moved))
+
+
+def _often(host: HostEvents, places: Place, replays: Replays, graphs: int) -> Integers:
+    """How often each graph is replayed in one pass at most, or in one step where no pass is marked."""
+    runs = [_Run(graph, np.array([call])) for graph, call in zip(replays.graph, replays.call, strict=True)]
+    passes = np.array(_passes(host, runs), np.int64)
+    within = np.where(passes >= 0, passes, -2 - places.step[replays.call])
+    pairs, count = np.unique(np.column_stack([replays.graph, within]), axis=0, return_counts=True)
+    often = np.zeros(graphs, np.int64)
+    np.maximum.at(often, pairs[:, 0], count)
+    return often
 
 
 def _of_whole_model(graph: Sequence[CallSite]) -> bool:

@@ -19,6 +19,7 @@ from perfkit.readers.kineto.place.call_sites import by_call_sites
 from perfkit.readers.kineto.place.launches import Launches, find_launches
 from perfkit.readers.kineto.place.lines import by_lines
 from perfkit.readers.kineto.place.places import EVIDENCE, Place, places_of
+from perfkit.readers.kineto.place.replays import Replays, find_replays
 from perfkit.readers.kineto.place.steps import find_steps
 from perfkit.tree.placement import EVENTS, Placement, settled
 from perfkit.tree.shares import CallSite
@@ -72,7 +73,8 @@ def of_activities(
         step = np.where(launches.call >= 0, placed.places.step[np.maximum(launches.call, 0)], step)
     columns = _of_events(host, placed.places, launches.around)
     columns["operator"] = _operator_names(host, device, placed.places, launches)
-    return {"step": step} | _settled(host, placed.places, launches.around, columns, graphs, warnings)
+    replays = find_replays(device, launches, graphs) if launches.replayed.any() else None
+    return {"step": step} | _settled(host, placed.places, launches.around, columns, graphs, warnings, replays)
 
 
 def _settled(
@@ -82,13 +84,14 @@ def _settled(
     columns: dict[str, Coded],
     graphs: Sequence[Sequence[CallSite]],
     warnings: list[str],
+    replays: Replays | None = None,
 ) -> dict[str, Coded]:
     """Place columns by all sources; `columns` are those of the events."""
     passes = columns["pass"]
     placements = [
         Placement(EVENTS, columns),
         *by_lines(host, places, chosen, passes),
-        *by_call_sites(host, places, chosen, columns["module"], passes, graphs, warnings),
+        *by_call_sites(host, places, chosen, columns["module"], passes, graphs, warnings, replays),
     ]
     return {name: Coded(list(found.words), found.code) for name, found in settled(placements).items()}
 
