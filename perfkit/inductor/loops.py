@@ -122,6 +122,7 @@ class _Loop:
         self.graph = graph
         self.sizes = {variable: number(size) for variable, size in body.var_ranges.items()}
         self.indices = body.indexing_exprs
+        self.loaded: dict[str, frozenset[Any]] = {}  # of an index that was loaded, by its symbol: what it depends on
         self.seen: dict[Hashable, _Value] = {}
         self.operations: list[Operation] = []
 
@@ -137,6 +138,8 @@ class _Loop:
             name = str(node.target)
             told = (str(self.indices[str(node.args[0])]),) if name == "get_index" else tuple(map(str, settings))
             key = (name, told, tuple(operand.key for operand in operands))
+            if name.startswith("set_indirect") and used:
+                self.loaded[name.removeprefix("set_")] = used[0].over
             if key not in self.seen:
                 self.seen[key] = self._value(key, name, settings, operands, node)
                 if node.op == "call_method":
@@ -155,9 +158,12 @@ class _Loop:
         return _Value(key, _result_dtype(name, settings, dtypes, self.graph), over)
 
     def _variables(self, index: Any) -> frozenset[Any]:
-        """The loop's variables in an index; all of them where it holds a value that was loaded."""
-        symbols = frozenset(getattr(index, "free_symbols", ()))
-        return symbols if symbols <= self.sizes.keys() else frozenset(self.sizes)
+        """The loop's variables that an index depends on, those of the values in it that were loaded among them."""
+        found = frozenset[Any]()
+        for symbol in getattr(index, "free_symbols", ()):
+            own = frozenset([symbol]) if symbol in self.sizes else self.loaded.get(str(symbol), frozenset(self.sizes))
+            found |= own
+        return found
 
     def _note(self, name: str, settings: tuple[Any, ...], operands: list[_Value], value: _Value) -> None:
         times = math.prod(self.sizes[variable] for variable in value.over)

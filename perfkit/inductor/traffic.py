@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from perfkit.cost.model import ITEM_BYTES
+from perfkit.inductor.loops import operations_of
 from perfkit.inductor.names import dtype_name, number
 
 
@@ -23,6 +24,10 @@ class Traffic:
             if hasattr(dep, "get_numel") and getattr(dep, "mode", None) is None
         ]  # fmt: skip
         self.writes = [dep for leaf in leaves for dep in leaf.read_writes.writes if hasattr(dep, "get_numel")]
+        self.leaf_of = {
+            dep: leaf for leaf in leaves for dep in (*leaf.read_writes.reads, *leaf.read_writes.writes)
+            if hasattr(dep, "is_indirect") and dep.is_indirect()
+        }  # fmt: skip
         self.inside = {dep.name for dep in self.writes} | inside
         # A buffer changed in place has a new name after it; the kernel's arguments have the first one.
         self.first_name = getattr(graph.scheduler, "mutation_real_name", {})
@@ -64,9 +69,14 @@ class Traffic:
         return {name: min(n, number(self.graph.get_numel(name))) * self._item(name) for name, n in elements.items()}
 
     def _elements(self, dep: Any) -> float:
-        if hasattr(dep, "is_indirect") and dep.is_indirect():  # a gather or scatter: one element an iteration
-            return math.prod(number(size) for size in dep.size)
-        return number(dep.get_numel())
+        leaf = self.leaf_of.get(dep)
+        if leaf is None:
+            return number(dep.get_numel())
+        # A gather or scatter: one element an iteration of the loops that its index depends on, also through a load;
+        # Inductor names those alone that stand in the index itself.
+        accesses = [one for one in operations_of(leaf, self.graph) if one.settings[:1] == (dep.name,)]
+        whole = (number(size) for sizes in leaf.get_ranges() for size in sizes)
+        return max((one.times for one in accesses), default=math.prod(whole))
 
     def _item(self, name: str) -> int:
         return ITEM_BYTES[dtype_name(self.graph.get_dtype(name))]

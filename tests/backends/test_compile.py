@@ -108,6 +108,25 @@ def test_a_reduction_of_several_results_counts_once():
 
 @needs_linux
 @pytest.mark.slow
+def test_what_an_index_chooses_is_read_by_all_loops_that_it_depends_on():
+    """Swin's backward pass rolls its windows by two indices: of 38 MB that a sum read, 13 kB were told. Inductor names
+    only the variables that stand in the index itself, not those that the loaded part of it depends on."""
+    rows, order = torch.ones(64, 48, 48), torch.arange(40)
+    for choose, read, written in (
+        (lambda: torch.compile(lambda x, i: x[:, i][:, :, i] * 2, dynamic=False, options=CPU_OPTIONS)(rows, order),
+         4 * 64 * 40 * 40 + 8 * 40, 4 * 64 * 40 * 40),
+        (lambda: torch.compile(lambda x, i: x[i] * 2, dynamic=False, options=CPU_OPTIONS)(rows[0, 0], order),
+         4 * 40 + 8 * 40, 4 * 40),
+    ):  # fmt: skip
+        into = inductor.Recording()
+        with inductor.recording(into), torch.no_grad():
+            choose()
+        (kernel,) = into.kernels.values()
+        assert (kernel.bytes_read, kernel.bytes_written) == (read, written)
+
+
+@needs_linux
+@pytest.mark.slow
 def test_a_template_that_no_call_tells_of_has_unknown_work_and_a_move_has_none():
     """Flex attention was judged by its bytes alone, as if it computed nothing: "at 15 %, bound by memory"."""
     from torch.nn.attention.flex_attention import flex_attention
