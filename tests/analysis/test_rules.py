@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.report.analyse import analyse_any, analyse_table
+from perfkit.analysis.report.analyse import analyse, analyse_any, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
 from perfkit.analysis.rules import OF_COUNTERS, RULES, by_name, tensors
 from perfkit.readers import read
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.render import sentences
-from tests.analysis import faults, profiles
+from tests.analysis import examples, faults, profiles
 from tests.readers.traces import event, mark, op, write
 
 # fp32 products are in every hand-made step and are a fault on this machine: only their own case is about them.
@@ -260,3 +260,14 @@ def test_a_slow_operator_is_told_once_and_by_what_it_does() -> None:
     assert "on tensors of the CPU" in slow[1].evidence and "workers" in slow[1].remedy
     [idle] = [f for f in found if f.name == "gpu-idle"]
     assert idle.time_ns == pytest.approx(150e3) and "Python 10 % and dispatch 5.0 %" in idle.evidence
+
+
+def test_what_a_step_leaves_beside_a_slow_operator_bounds_its_other_gaps() -> None:
+    """The profiler lengthens what lies between short operators, and not 250 µs of planning: of 150 µs beside them 50
+    are left without it, and the two findings together save no more than the step leaves beside its kernels."""
+    gaps = [faults.gap("dispatch", 300), faults.gap("Python", 100)]
+    table = faults.made([faults.on_gpu(500)], 900, gaps=gaps, held_by=[faults.planning(250)])
+    source = examples.run(examples.backend("eager", 0.8), tables={"eager": table})
+    slow, idle = (named(analyse(source).backends[0])[name] for name in ("slow-operator", "gpu-idle"))
+    assert slow.saving_ns == 250e3 and idle.saving_ns == pytest.approx(50e3)
+    assert "leaves 50.00 µs beside its kernels and slow operators" in idle.evidence

@@ -29,7 +29,7 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if case.about.replays and account.timed_step_ns is not None:
         yield _replayed(rule, case, account.timed_step_ns, account.timed_step_ns - account.kernel_ns)
     elif gaps:
-        saving, of = _most(account, gaps, case.report.device)
+        saving, of = _most(account, gaps, case.report.device, _held(case))
         lack = f"No kernel runs while the host is not ready with the next launch: {_by_cause(gaps)}."
         delay = case.facts.get("launch_delay") or {}
         yield rule.finding(
@@ -44,10 +44,14 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
 
 
+def _held(case: Case) -> float:
+    """What single slow operators take of the gaps, of which another rule tells (`rules.held`): ns a step."""
+    return sum(case.per_step(one["ns"]) for one in held_long(case))
+
+
 def _without_held(case: Case, gaps: list[Gap]) -> list[Gap]:
-    """The gaps without what single slow operators take, of which another rule tells (`rules.held`)."""
-    held = sum(case.per_step(one["ns"]) for one in held_long(case))
-    kept = []
+    """The gaps without that."""
+    held, kept = _held(case), []
     for gap in gaps:
         part = min(held, gap.time_ns) if gap.cause in ("dispatch", "driver") else 0.0
         held, left = held - part, 1 - part / gap.time_ns if gap.time_ns else 1.0
@@ -128,11 +132,12 @@ def waiting(rule: Rule, case: Case, cause: str, said: str) -> Iterator[Finding]:
         )
 
 
-def _most(account: Accounting, gaps: list[Gap], device: str) -> tuple[float, str]:
+def _most(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0) -> tuple[float, str]:
     """The most that ending `gaps` saves, and how that is known.
 
     A profiler lengthens gaps, and not the kernels of a GPU: what the step without a profiler leaves beside the kernels
-    bounds all gaps together, and theirs is their share of that. On a CPU it lengthens both.
+    bounds all gaps together, and theirs is their share of that. On a CPU it lengthens both. Nor does it lengthen what
+    single operators have `held` up (ns a step), which is no part of `gaps`.
     """
     own = sum(g.time_ns for g in gaps)
     if account.timed_step_ns is None:
@@ -140,11 +145,12 @@ def _most(account: Accounting, gaps: list[Gap], device: str) -> tuple[float, str
     if device == "cpu":
         return own * min(1.0, account.timed_step_ns / account.profiled_step_ns), ""
     recording = sum(g.time_ns for g in account.gaps if g.cause == "profiler")
-    every = account.profiled_step_ns - account.kernel_ns - recording
-    left = max(account.timed_step_ns - account.kernel_ns, 0.0)
+    every = account.profiled_step_ns - account.kernel_ns - recording - held
+    left = max(account.timed_step_ns - account.kernel_ns - held, 0.0)
     if left >= every:
         return own, ""
-    beside = f"Without the profiler the step leaves {units.text(left, 'ns')} beside its kernels, which bounds this."
+    besides = "its kernels and slow operators" if held else "its kernels"
+    beside = f"Without the profiler the step leaves {units.text(left, 'ns')} beside {besides}, which bounds this."
     return own * left / every, beside
 
 
