@@ -369,3 +369,7 @@ def test_cudnns_recurrent_layers_are_those_of_one_after_the_other() -> None:
     given = x, (*first, *second), 4, t(540), state, state, out, out, state, state
     backward = cost("aten::_cudnn_rnn_backward", *given, *about, t(9, dtype="uint8"), (True, True, True, True))
     assert backward.flop == {unit: 2 * flop for unit, flop in found.flop.items()}
+    # With a projection to 3 the state is smaller, and there is one more matrix, without gates.
+    projected = (t(20, 8), t(20, 3), t(20), t(20), t(3, 5))
+    small = cost("aten::_cudnn_rnn", x, projected, 5, None, t(1, 2, 3), t(1, 2, 5), *about)
+    assert small.flop == {"matrix_fp32": 2.0 * 6 * (20 * 11 + 15), "vector_fp32": 7.0 * 6 * 20}

@@ -42,25 +42,30 @@ def cudnn_rnn(call: Call) -> Cost:
     weights are counted as read once.
     """
     x, weights, state = call.tensor(0), _weights(call), call.tensor(4)
-    steps = product(x.shape[:-1])
-    matrices = [w for w in weights if len(w.shape) == 2]
     width = state.shape[-1] * (2 if call.arguments[13] is True else 1)
-    flop = {matrix_unit(x.dtype, call.matmul_precision): 2.0 * steps * sum(w.numel for w in matrices)}
-    # Each layer has two matrices of as many gate rows; a projection has none of its own.
-    flop[vector_unit(x.dtype)] = _GATE * steps * sum(w.shape[0] for w in matrices) / 2
     out = dense((*x.shape[:-1], width), x.dtype)
-    return work(flop, (x, *weights, state, tensor_at(call, 5)), (out, state, tensor_at(call, 5)))
+    read = (x, *weights, state, tensor_at(call, 5))
+    return work(_products_and_gates(call, x, weights), read, (out, state, tensor_at(call, 5)))
 
 
 def cudnn_rnn_backward(call: Call) -> Cost:
     """_cudnn_rnn_backward(x, weights, stride, buffer, h, c, output, gradients of output, h and c, mode, …): twice the
     forward products."""
     x, weights, state = call.tensor(0), _weights(call), call.tensor(4)
-    steps, matrices = product(x.shape[:-1]), [w for w in weights if len(w.shape) == 2]
-    flop = {matrix_unit(x.dtype, call.matmul_precision): 4.0 * steps * sum(w.numel for w in matrices)}
-    flop[vector_unit(x.dtype)] = _GATE * steps * float(sum(w.shape[0] for w in matrices))
+    flop = {unit: 2 * forward for unit, forward in _products_and_gates(call, x, weights).items()}
     read = (x, *weights, state, *(tensor_at(call, i) for i in range(5, 10)))
     return work(flop, read, (x, *weights, state, tensor_at(call, 5)))
+
+
+def _products_and_gates(call: Call, x: TensorSpec, weights: tuple[TensorSpec, ...]) -> dict[str, float]:
+    """FLOP of a forward pass: each matrix at every step, and the gates, of which a layer's two matrices have as many
+    rows; a projection has none of its own."""
+    steps, matrices = product(x.shape[:-1]), [w for w in weights if len(w.shape) == 2]
+    gates = sum(w.shape[0] for w in matrices if w.shape[0] == matrices[0].shape[0]) / 2
+    return {
+        matrix_unit(x.dtype, call.matmul_precision): 2.0 * steps * sum(w.numel for w in matrices),
+        vector_unit(x.dtype): _GATE * steps * gates,
+    }
 
 
 def _weights(call: Call) -> tuple[TensorSpec, ...]:
