@@ -31,7 +31,7 @@ from perfkit.run_folder import (
     write_whole,
 )
 from perfkit.trace_checks import UnusableProfile
-from perfkit.tree.shares import CallSite, Member
+from perfkit.tree.shares import CallSite, Member, Work
 
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
@@ -214,9 +214,9 @@ def multiplied_in(table: KernelTable) -> str:
     return str(work.idxmax()).removeprefix(_MATRIX) if work.max() > 0 else ""
 
 
-def _site(name: str, line: int, members: list[list[Any]]) -> CallSite:
+def _site(name: str, line: int, members: list[list[Any]], work: list[Any] | None) -> CallSite:
     """A call site out of JSON."""
-    return CallSite(name, line, tuple(Member(*one) for one in members))
+    return CallSite(name, line, tuple(Member(*one) for one in members), Work(*work) if work is not None else None)
 
 
 def _ceilings(result: Result, folder: Path, progress: Progress) -> tuple[str, list[str]]:

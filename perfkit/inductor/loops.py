@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, TensorSpec
+from perfkit.cost.shapes import SCALAR_TYPES
 from perfkit.inductor.names import dtype_name, number, operator_name
 
 # Operations of a loop body that move or name data and compute nothing.
@@ -197,18 +198,31 @@ def _template_calls(leaf: Any) -> list[Call]:
 
 
 def call_of(node: Any) -> Call:
-    """The call that an FX node stands for, with the shapes that tracing found."""
-    return Call(operator_name(node), tuple(_argument(value) for value in node.args))
+    """The call that an FX node stands for, with the shapes that tracing found, and arguments in the schema's order.
+
+    What has a size that changes from call to call is None: to ask for it would make it a constant of the program.
+    """
+    schema = getattr(node.target, "_schema", None)
+    named = schema.arguments[len(node.args) :] if schema is not None else ()
+    rest = [node.kwargs.get(one.name, one.default_value) for one in named]
+    return Call(operator_name(node), tuple(map(_argument, (*node.args, *rest))))
 
 
 def _argument(value: Any) -> Any:
     import torch
 
     found = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+    if isinstance(found, list | tuple):
+        return tuple(map(_argument, found))
+    if isinstance(found, torch.dtype):  # as a profiler records it
+        return next((code for code, name in SCALAR_TYPES.items() if name == dtype_name(found)), None)
+    if isinstance(found, torch.SymInt):
+        return None
     if not isinstance(found, torch.Tensor):
         return found
-    shape, strides = (tuple(int(n) for n in sizes) for sizes in (found.shape, found.stride()))
-    return TensorSpec(shape, dtype_name(found.dtype), strides)
+    if any(isinstance(size, torch.SymInt) for size in (*found.shape, *found.stride())):
+        return None
+    return TensorSpec(tuple(found.shape), dtype_name(found.dtype), found.stride())
 
 
 def operators_of(leaves: list[Any]) -> tuple[str, ...]:

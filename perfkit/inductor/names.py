@@ -12,8 +12,15 @@ def dtype_name(dtype: Any) -> str:
     return "fp8" if name.startswith("float8") else names.get(name, name)
 
 
+class ChangingSize(Exception):
+    """A size that changes from call to call: a kernel with such sizes has no one amount of work."""
+
+
 def number(size: Any) -> float:
-    """A size as a number; sizes are constants, since the backend compiles with static shapes."""
+    """A size as a number. Raises `ChangingSize` for one that changes from call to call, as a graph has it that is
+    compiled for any shape: to ask PyTorch for its value would make it a constant of the program."""
+    if getattr(size, "free_symbols", None) or hasattr(size, "node"):
+        raise ChangingSize
     return float(int(size))
 
 

@@ -24,12 +24,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfkit.inductor.names import operator_name
+from perfkit.inductor.work import work_of_node
 from perfkit.tree import shares
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class CallSites:
     shown: dict[str, str] = field(default_factory=dict)  # name of a kernel → what a profiler shows for it
     defined: str = ""  # the Triton kernel that was written last
     _open: dict[int, list[tuple[str, Any, bool]]] = field(default_factory=dict)  # by graph, until its code is whole
+    _work: dict[tuple[int, str], shares.Work] = field(default_factory=dict)  # by graph, likewise, and kernel
 
     def begin(self, model: torch.nn.Module) -> None:
         """Take the module paths of the model that is going to be compiled."""
@@ -68,9 +71,15 @@ class CallSites:
         """Note a call of `kernel`, for the scheduler's `nodes` or an extern kernel's own."""
         self._open.setdefault(id(_outermost(graph)), []).append((kernel, nodes, extern))
 
+    def written(self, graph: Any, kernel: str, work: shares.Work) -> None:
+        """Note the work of a kernel that was written for `graph`: in another graph its name may be another's."""
+        self._work.setdefault((id(_outermost(graph)), kernel), work)
+
     def close(self, graph: Any, code: str, first_line: int) -> None:
         """The code of `graph` is whole; its first line is number `first_line` of all that was generated."""
-        calls = self._open.pop(id(_outermost(graph)), [])
+        whole = id(_outermost(graph))
+        calls = self._open.pop(whole, [])
+        work = {kernel: self._work.pop((of, kernel)) for of, kernel in list(self._work) if of == whole}
         places = places_of(graph.graph, self.paths)
         order = {node: i for i, node in enumerate(graph.graph.nodes)}
         lines = _lines(code, [kernel for kernel, _, _ in calls])
@@ -81,7 +90,10 @@ class CallSites:
             origins = sorted(_origins(nodes, extern, order), key=lambda node: order[node])
             own = [node for node in origins if node not in taken] or origins
             taken.update(own)
-            sites.append(shares.CallSite(name, first_line + line - 1 if line else 0, _served(own, places)))
+            at = first_line + line - 1 if line else 0
+            sites.append(
+                shares.CallSite(name, at, _served(own, places), _extern_work(own) if extern else work.get(kernel))
+            )
         self.graphs.append(sites)
 
 
@@ -251,6 +263,12 @@ def _extern_name(kernel: str, node: Any) -> str:
     return str(schema.name) if schema is not None else f"aten::{kernel.rpartition('.')[2]}"
 
 
+def _extern_work(nodes: Sequence[Any]) -> shares.Work | None:
+    """The work of an extern kernel: of the one node that works among those that it computes."""
+    working = [node for node in nodes if node.op == "call_function" and not is_view(node)]
+    return work_of_node(working[0]) if len(working) == 1 else None
+
+
 def _lines(code: str, kernels: Sequence[str]) -> list[int]:
     """The line of each call in the generated code, from 1, or 0 where it is not found; calls stand in their order."""
     text = code.splitlines()
@@ -306,4 +324,11 @@ def _size(node: Any) -> float:
 
     value = node.meta.get("val")
     values = value if isinstance(value, tuple | list) else (value,)
-    return sum(float(v.numel() * v.element_size()) for v in values if isinstance(v, torch.Tensor))
+    return sum(_extent(v) * v.element_size() for v in values if isinstance(v, torch.Tensor))
+
+
+def _extent(value: torch.Tensor) -> float:
+    """Elements of a tensor; where a size changes from call to call, with the one that it was traced with: to ask for
+    its value would make it a constant of the program."""
+    sizes = [getattr(getattr(size, "node", None), "hint", size) for size in value.shape]
+    return math.prod(float(size) for size in sizes if size is not None)

@@ -12,8 +12,10 @@ from typing import Any
 from perfkit.cost.model import Call
 from perfkit.inductor.instructions import instructions_of
 from perfkit.inductor.loops import another_output, calls_of, is_template, operators_of
+from perfkit.inductor.names import ChangingSize
 from perfkit.inductor.provenance import CallSites, recording_sites
 from perfkit.inductor.traffic import Traffic
+from perfkit.inductor.work import work_of_kernel
 
 BETWEEN = "\n\n"  # the codes of two graphs, in the text of all
 # Options under which Inductor tells of its kernels: without its cache of graphs, and on a CPU with a profiler's record
@@ -46,6 +48,7 @@ class Recording:
     kernels: dict[str, FusedKernel] = field(default_factory=dict)
     code: list[str] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
+    changing: set[str] = field(default_factory=set)  # kernels for any shape
     warnings: list[str] = field(default_factory=list)
     sites: CallSites = field(default_factory=CallSites)
 
@@ -53,6 +56,11 @@ class Recording:
         """Keep `kernel`; a name that forward and backward use for different kernels tells nothing and is dropped."""
         if self.kernels.setdefault(name, kernel) != kernel:
             self.ambiguous.add(name)
+
+    def wrote(self, name: str, shown: str, kernel: FusedKernel, graph: Any) -> None:
+        """Keep a kernel of `graph` that is called `name` in its code and `shown` by a profiler."""
+        self.add(shown, kernel)
+        self.sites.written(graph, name, work_of_kernel(kernel))
 
     def known(self) -> dict[str, FusedKernel]:
         """The kernels that their names identify."""
@@ -64,15 +72,24 @@ class Recording:
             self.warnings.append(text)
 
     def said(self) -> list[str]:
-        """Every warning, those of ambiguous names in one sentence."""
-        if not self.ambiguous:
-            return self.warnings
-        first, more = min(self.ambiguous), len(self.ambiguous) - 1
-        others = f", and so it is with {more} other name{'s' * (more > 1)}" if more else ""
-        return [
-            *self.warnings,
-            f"Two different fused kernels are called {first}{others}: their FLOP and bytes are left out.",
-        ]
+        """Every warning, those of ambiguous names in one sentence, and those of changing sizes."""
+        said = [*self.warnings]
+        if self.ambiguous:
+            said.append(
+                f"Two different fused kernels are called {min(self.ambiguous)}{_others(self.ambiguous)}: where the call "
+                "in its graph was not found in the trace, their FLOP and bytes are left out."
+            )
+        if self.changing:
+            said.append(
+                f"The sizes of {min(self.changing)} change from call to call{_others(self.changing)}: its graph was "
+                "compiled for any shape, and its FLOP are left out."
+            )
+        return said
+
+
+def _others(names: set[str]) -> str:
+    more = len(names) - 1
+    return f", and so it is with {more} other name{'s' * (more > 1)}" if more else ""
 
 
 @contextlib.contextmanager
@@ -119,7 +136,9 @@ def _recording_kernels(into: Recording, original: Any) -> Any:
         try:
             args = self.kernel_group.args if kernel_args is None else kernel_args
             into.sites.shown[name] = profiled_name(src_code, name)
-            into.add(into.sites.shown[name], describe(nodes, args, V.graph))
+            into.wrote(name, into.sites.shown[name], describe(nodes, args, V.graph), V.graph)
+        except ChangingSize:
+            into.changing.add(name)
         except Exception as error:  # a private structure that changed must never break the user's compilation
             into.warn(f"Some fused kernels have no FLOP and bytes: {name}: {type(error).__name__}: {error}.")
         return name
@@ -140,7 +159,9 @@ def _recording_triton(into: Recording, original: Any) -> Any:
             nodes = [node for node in node_schedule if hasattr(node, "get_nodes")]
             if nodes:
                 found = describe(nodes, kernel.args, V.graph)
-                into.add(name, replace(found, loops=_loops(node_schedule, kernel, V.graph)))
+                into.wrote(name, name, replace(found, loops=_loops(node_schedule, kernel, V.graph)), V.graph)
+        except ChangingSize:
+            into.changing.add(name)
         except Exception as error:  # a private structure that changed must never break the user's compilation
             into.warn(f"Some fused kernels have no FLOP: {name}: {type(error).__name__}: {error}.")
         return name

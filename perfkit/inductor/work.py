@@ -1,12 +1,16 @@
-"""The work of a generated kernel by the cost model, as plain data that any process can write down."""
+"""The work of calls in generated code by the cost model, as plain data that any process can write down."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfkit.cost import CostModel
 from perfkit.cost.shapes import vector_unit
-from perfkit.inductor.recording import FusedKernel
+from perfkit.inductor.loops import call_of
+from perfkit.tree.shares import Work
+
+if TYPE_CHECKING:
+    from perfkit.inductor.recording import FusedKernel
 
 
 def work_of(kernel: FusedKernel) -> dict[str, Any]:
@@ -31,3 +35,19 @@ def work_of(kernel: FusedKernel) -> dict[str, Any]:
         "loops": kernel.loops,
         "family": "matmul" if any(unit.startswith("matrix") for unit in flop) else "fused",
     }
+
+
+def work_of_kernel(kernel: FusedKernel) -> Work:
+    """The work of one call of a generated kernel."""
+    told = work_of(kernel)
+    return Work(told["flop"], told["bytes_read"], told["bytes_written"])
+
+
+def work_of_node(node: Any) -> Work | None:
+    """The work of the operator that an FX node calls; None where the cost model does not know it.
+
+    Products of fp32 stand as such: what runs them is told by their kernels' names.
+    """
+    model, call = CostModel(), call_of(node)
+    cost = model.cost(call)
+    return Work(cost.flop, cost.bytes_read, cost.bytes_written, model.parts(call)) if cost is not None else None

@@ -12,7 +12,7 @@ known, or all are 0, equal shares. An empty module or operator is one that is no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _TOLERANCE = 1e-3  # of the sum of shares read from text, which have six digits
@@ -28,16 +28,28 @@ class Member(NamedTuple):
     share: float
 
 
+class Work(NamedTuple):
+    """What a call must do at least: FLOP by unit, and bytes. `parts` divide it over kernels by their names, as
+    `CostModel.parts` has it; empty where one kernel does it all."""
+
+    flop: Mapping[str, float]
+    bytes_read: float
+    bytes_written: float
+    parts: Mapping[str, float] = {}
+
+
 class CallSite(NamedTuple):
     """One call of a kernel in the code that a compiler generated.
 
     `name` is what a profiler shows for it, `line` its line in the generated text (from 1; 0: unknown), and `members`
-    say what it serves; their pass is "", for that is the one in which the code runs.
+    say what it serves; their pass is "", for that is the one in which the code runs. `work` is None where it is not
+    known.
     """
 
     name: str
     line: int
     members: tuple[Member, ...]
+    work: Work | None = None
 
 
 def split(places: Iterable[tuple[str, str, str]], weights: Iterable[float | None]) -> list[Member]:

@@ -281,11 +281,12 @@ def test_a_name_that_two_different_kernels_share_tells_nothing():
     recorded.add("graph_0_other", kernel(4.0))
     assert set(recorded.known()) == {"graph_0_other"}
     assert recorded.said() == [
-        "Two different fused kernels are called graph_0_same: their FLOP and bytes are left out."
+        "Two different fused kernels are called graph_0_same: where the call in its graph was not found in the trace, "
+        "their FLOP and bytes are left out."
     ]
     for size in (4.0, 8.0):
         recorded.add("graph_0_other", kernel(size))
     assert recorded.said() == [
-        "Two different fused kernels are called graph_0_other, and so it is with 1 other name: their FLOP and "
-        "bytes are left out."
+        "Two different fused kernels are called graph_0_other, and so it is with 1 other name: where the call in its "
+        "graph was not found in the trace, their FLOP and bytes are left out."
     ]

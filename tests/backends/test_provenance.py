@@ -177,3 +177,30 @@ def test_one_fused_kernel_has_a_place_for_each_call_and_its_line_in_the_code(fre
         assert all(s.members[0].operator == "linear" for s in graph if s.name.startswith("aten::"))
     fused = [{(m.module, m.operator) for m in s.members} for s in forward if "cpp_fused" in s.name]
     assert ("(root)", "tanh") in set().union(*fused) and ("(root)", "add") in set().union(*fused)
+    for site in forward:
+        if site.name == "aten::addmm":  # 2·16·32·32 and the bias; x, weight and bias in, 16 × 32 out
+            assert site.work is not None and sum(site.work.flop.values()) == 2 * 16 * 32 * 32 + 16 * 32
+            assert site.work.bytes_read == 4 * (16 * 32 + 32 * 32 + 32) and site.work.bytes_written == 4 * 16 * 32
+        else:
+            assert site.work is not None and site.work.bytes_read > 0
+
+
+@pytest.mark.slow
+def test_a_graph_of_changing_shapes_is_not_made_one_of_constants_by_looking_at_it(fresh_dynamo) -> None:
+    """To ask a symbolic size for its value adds a guard, and the user's program compiles again for every shape."""
+    if missing := backends.get("compile").unavailable():
+        pytest.skip(missing)
+    from perfkit.inductor.dynamo import Compilations
+    from perfkit.inductor.recording import CPU_OPTIONS, Recording, recording
+
+    model, told, counted = Twice(), Recording(), Compilations()
+    told.sites.begin(model)
+    call = torch.compile(model, dynamic=True, options=CPU_OPTIONS)
+    with recording(told):
+        for rows in (16, 24, 40):
+            call(torch.randn(rows, 32))[1].backward()
+    assert counted.facts()["graphs"] == 1 and counted.facts()["recompilations"] == []
+    products = [site for graph in told.sites.graphs for site in graph if site.name in ("aten::addmm", "aten::mm")]
+    assert products and all(site.work is None for site in products)
+    (said,) = told.said()
+    assert "compiled for any shape" in said and told.known() == {}

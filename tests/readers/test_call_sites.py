@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import KernelTable
 from perfkit.tree import shares
-from perfkit.tree.shares import CallSite, Member
+from perfkit.tree.shares import CallSite, Member, Work
 from tests.readers.traces import LAYERS, Event, event, mark, node, op, write
 
 GELU = "graph_0_cpp_fused_gelu_0"
@@ -183,6 +185,60 @@ def test_what_a_cuda_graph_replays_has_the_places_of_the_compiled_graph(tmp_path
     assert set(norm["flop_origin"]) == {"model"} and set(norm["family"]) == {"fused"}
     assert table.frame["flop_vector_fp32"].notna().sum() == 2
     assert any("8 have the places of a compiled graph's calls" in w for w in table.warnings)
+
+
+def with_work(code: list[CallSite], amounts: dict[str, Work]) -> list[CallSite]:
+    return [one._replace(work=amounts.get(one.name)) for one in code]
+
+
+def test_a_replayed_product_has_the_work_of_its_call_and_what_helps_it_has_none(tmp_path: Path) -> None:
+    """A quarter of the kernel time of GPT-2 under CUDA graphs had no FLOP: the library's products."""
+    kernels = [NORM, "gemm_bf16", "splitKreduce_kernel", FUSED, NORM, "gemm_bf16", FUSED, "gemm_bf16"]
+    events = [mark("ProfilerStep#1", 0, 1000), op("Torch-Compiled Region: 0/0", 10, 200), *replayed(20, 1, kernels)]
+    amounts = {"aten::mm": Work({"matrix_bf16": 96.0}, 40.0, 20.0), NORM: Work({"vector_fp32": 7.0}, 8.0, 4.0)}
+    by_name = {NORM: DeclaredKernel(flop={"vector_fp32": 1.0}, bytes_read=1.0, bytes_written=1.0)}
+    frame = read(tmp_path, events, [with_work(CODE, amounts)], declared=by_name).frame.set_index("name")
+    assert frame.loc["gemm_bf16", "flop_matrix_bf16"].tolist() == [96.0] * 3
+    assert frame.loc["gemm_bf16", "bytes_read"].tolist() == [40.0] * 3
+    assert set(frame.loc["gemm_bf16", "flop_origin"]) == {"model"}
+    assert frame.loc["splitKreduce_kernel", ["bytes_read", "flop_origin"]].tolist() == [0.0, "derived"]
+    assert frame.loc[NORM, "flop_vector_fp32"].tolist() == [7.0, 7.0]  # the call's own, not that of the name
+    assert set(frame.loc[FUSED, "flop_origin"]) == {"absent"}
+
+
+def test_a_product_of_fp32_in_a_replay_runs_on_the_units_that_its_kernel_names(tmp_path: Path) -> None:
+    events = [mark("ProfilerStep#1", 0, 1000), *replayed(20, 1, [FUSED, "cutlass_tensorop_s1688gemm"])]
+    code = with_work([CODE[2], CODE[6]], {"aten::mm": Work({"matrix_fp32": 96.0}, 40.0, 20.0)})
+    frame = read(tmp_path, events, [code]).frame
+    assert frame["flop_matrix_tf32"].tolist()[1] == 96.0 and frame["flop_matrix_fp32"].isna().tolist()[1]
+
+
+def test_kernels_of_one_name_in_two_graphs_have_each_the_work_of_their_call(tmp_path: Path) -> None:
+    """Their names tell nothing, and both had no FLOP; the calls around them tell which graph runs."""
+    graph = "## Call CompiledFxGraph {} ##"
+    events = [
+        mark("ProfilerStep#1", 0, 1000),
+        mark(graph.format("a"), 10, 90), op(FUSED, 20, 30, [[8]]), op("aten::mm", 40, 50, [[6, 4], [4, 8]]),
+        mark(graph.format("b"), 100, 190), op(FUSED, 120, 130, [[8]]),
+    ]  # fmt: skip
+    one, other = Work({"vector_fp32": 8.0}, 32.0, 16.0), Work({"vector_fp32": 24.0}, 320.0, 160.0)
+    graphs = [[CODE[2]._replace(work=one), CODE[1]], [CODE[2]._replace(work=other)]]
+    found = read(tmp_path, events, graphs).frame.set_index("name").loc[FUSED]
+    assert found["flop_vector_fp32"].tolist() == [8.0, 24.0] and found["bytes_read"].tolist() == [32.0, 320.0]
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_function_compiled_again_for_another_shape_has_no_work_where_nothing_tells_which_ran(
+    tmp_path: Path, replay: bool
+) -> None:
+    events = [mark("ProfilerStep#1", 0, 1000), mark("## Call CompiledFxGraph a ##", 10, 90)]
+    events += replayed(20, 1, [FUSED, "gemm"]) if replay else [op(FUSED, 20, 30), op("aten::mm", 40, 50)]
+    amounts = [{FUSED: Work({"vector_fp32": n}, n, n), "aten::mm": Work({"matrix_fp32": n}, n, n)} for n in (8.0, 9.0)]
+    code = [CODE[2], CODE[6]]
+    two = read(tmp_path, events, [with_work(code, one) for one in amounts])
+    assert set(two.frame["flop_origin"]) == {"absent"}
+    same = read(tmp_path, events, [with_work(code, amounts[0])] * 2)
+    assert same.frame["flop_vector_fp32"].tolist()[0] == 8.0
 
 
 def test_replays_that_fit_no_code_or_one_of_several_modules_have_the_launchs_place(tmp_path: Path) -> None:

@@ -110,8 +110,9 @@ def _graph_warnings(launched: Launches, placed_by: Coded) -> list[str]:
     times = "1 CUDA graph launch" if replays == 1 else f"{replays} CUDA graph launches"
     told = launched.replayed & np.array([*(word == PROVENANCE for word in placed_by.words), False])[placed_by.code]
     count, of = int(launched.replayed.sum()), int(told.sum())
-    said = f"{of} have the places of a compiled graph's calls, the others have" if of else "they have"
+    said = [f"{of} have the places of a compiled graph's calls"] if of else []
+    said += [f"{'the others' if of else 'they'} have the launch's place"] if of < count else []
     return [
-        f"{count} activities were replayed by {times}: {said} the launch's place; "
+        f"{count} activities were replayed by {times}: {', '.join(said)}; "
         "operators and shapes inside a graph are not in a trace"
     ]

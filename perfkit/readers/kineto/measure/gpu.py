@@ -20,9 +20,13 @@ def columns(
     device: DeviceEvents,
     rows: Rows,
     launches: Launches,
+    owner: Integers,
     messages: Sequence[tuple[Message, Integers]],
 ) -> dict[str, Any]:
-    """Columns of the rows on the GPU, by start, but for their places. `messages` are those of collectives."""
+    """Columns of the rows on the GPU, by start, but for their places.
+
+    `owner` has the rows that do the work of replayed activities, `messages` are those of collectives.
+    """
     result: dict[str, Any] = {
         "name": Coded(device.names, device.name),
         "kind": Coded(list(KINDS), device.kind),
@@ -32,7 +36,7 @@ def columns(
         "duration_ns": _duration(device),
     }
     result.update(_launch_columns(host, device))
-    result.update(work_columns(host, device, rows, launches.call, launches.replayed))
+    result.update(work_columns(host, device, rows, launches, owner))
     result["shapes"] = described(messages, result["shapes"])
     return result | columns_of(device, messages)
 

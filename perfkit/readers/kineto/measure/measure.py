@@ -8,12 +8,13 @@ from typing import Any
 
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.kineto.decode.read import Events
-from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, gpu, gpu_facts, idle, replayed, stalls
+from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, generated, gpu, gpu_facts, idle, stalls
 from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
 from perfkit.readers.kineto.measure.process_group import about
 from perfkit.readers.kineto.measure.rows import choose, launching_only, on_device
+from perfkit.readers.kineto.place.call_sites import find_call_sites
 from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.place.launches import Launches
 from perfkit.run_folder import DeclaredKernel
@@ -55,8 +56,10 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     host, places, unplaced = events.host, placed.places, list[str]()
     rows = choose(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
     foreach.complete_told(host, places, rows, known.costs, known.stepped)
+    located = find_call_sites(host, known.call_sites, None, None)
+    generated.complete(host, rows, located, known.declared)
     chosen = events_of(host, rows)
-    columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, known.call_sites, unplaced)
+    columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, located, unplaced)
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting) | cpu_collectives.facts(host, placed.steps)
     return Measured(columns, facts, unplaced)
@@ -68,9 +71,11 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
     rows = on_device(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
     foreach.complete(host, device, places, rows, launches.call, known.costs)
     messages = messages_of(host, device, launches.call)
-    columns = gpu.columns(host, device, rows, launches, messages)
-    replayed.add_work(columns, device, launches.replayed, known.declared)
-    columns |= of_activities(host, device, placed, launches, known.call_sites, unplaced)
+    located = find_call_sites(host, known.call_sites, device, launches)
+    generated.complete(host, rows, located, known.declared)
+    working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared)
+    columns = gpu.columns(host, device, working, launches, owner, messages)
+    columns |= of_activities(host, device, placed, launches, located, unplaced)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting)

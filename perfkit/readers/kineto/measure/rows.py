@@ -135,6 +135,11 @@ def classify(
     return np.where(wrapper, np.int8(AUTOGRAD), table[events.category, events.name])
 
 
+def is_generated(name: str) -> bool:
+    """Whether an operator of this name is a kernel that Inductor wrote."""
+    return _GENERATED.match(name) is not None
+
+
 def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> int:
     """Kind of an operator by name.
 
@@ -143,7 +148,7 @@ def _operator_cause(name: str, costs: CostModel, declared: Mapping[str, Declared
     """
     if name == _COLLECTIVE_OPERATOR:
         return DISPATCH
-    if name in declared or _GENERATED.match(name):
+    if name in declared or is_generated(name):
         return WORK
     kind = costs.kind(name)
     return PYTHON_CODE if "::" not in name and kind in ("work", "dispatch") else _KINDS[kind]

@@ -14,7 +14,8 @@ An operator's FLOP and bytes belong to it as a whole; each activity gets its par
    between host and device have no bytes here, for no ceiling of the device bounds them; the facts hold them.
 6. A product of fp32 operators runs on the units that its kernel's name tells, whatever the program's setting: cuDNN
    takes TF32 for convolutions where products of matrices are in fp32.
-7. What a CUDA graph replays has no operator around it, and so no known work; nor have collectives, which links bound.
+7. What a CUDA graph replays has no operator around it: the calls of a compiled graph stand for operators, by the same
+   rules; all else has no known work. Nor have collectives, which links bound.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from perfkit.readers.kineto.decode.events import COPY, FILL, KERNEL, DeviceEvent
 from perfkit.readers.kineto.measure.collectives import collectives
 from perfkit.readers.kineto.measure.costs import costed, shapes_of
 from perfkit.readers.kineto.measure.rows import Rows
+from perfkit.readers.kineto.place.launches import Launches
 from perfkit.table import FLOP_COLUMNS, ORIGINS
 
 COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
@@ -48,15 +50,20 @@ _BETWEEN = re.compile(r"HtoD|DtoH|HtoH|Host|Pageable|Pinned", re.IGNORECASE)
 
 
 def work_columns(
-    host: HostEvents, device: DeviceEvents, rows: Rows, launch: Integers, replayed: Booleans
+    host: HostEvents, device: DeviceEvents, rows: Rows, launches: Launches, replayed: Integers
 ) -> dict[str, Any]:
-    """Shapes, FLOP, bytes and their origins of every activity; absent where nothing is known."""
-    owner = owners(host, rows, np.where(replayed | collectives(device), -1, launch))
+    """Shapes, FLOP, bytes and their origins of every activity; absent where nothing is known.
+
+    `replayed` has the rows that do the work of replayed activities, −1 for none; they lie behind those of host events.
+    """
+    launch = np.where(launches.replayed, -1, launches.call)
+    owner = owners(host, rows, np.where(collectives(device), -1, launch))
+    owner = np.where(replayed >= 0, replayed, owner)
     share = shares(device, owner, rows)
     main = share > 0
     result = costed(rows, np.where(main, owner, -1))
     _named_units(result, device)
-    result["shapes"] = _shapes(host, rows, owner, np.where(replayed, -1, launch))
+    result["shapes"] = _shapes(host, rows, owner, launch)
     for name in [*FLOP_COLUMNS, "bytes_read", "bytes_written"]:
         if name in result:
             result[name] = result[name] * np.where(main, share, np.nan)
@@ -70,7 +77,7 @@ def owners(host: HostEvents, rows: Rows, launch: Integers) -> Integers:
     if not len(host):
         return np.full(len(launch), -1, np.int64)
     of_kind = np.array([k.cost is not None for k in rows.kinds] + [False], dtype=bool)
-    around = host.nearest(of_kind[rows.kind])
+    around = host.nearest(of_kind[rows.kind[: len(host)]])
     return np.where(launch >= 0, around[np.maximum(launch, 0)], -1)
 
 
@@ -167,7 +174,7 @@ def _shapes(host: HostEvents, rows: Rows, owner: Integers, launch: Integers) -> 
     """Shapes of the owner; without one those of the innermost operator that works."""
     if not len(host):
         return shapes_of(rows, owner)
-    working = host.nearest(rows.kind >= 0)
+    working = host.nearest(rows.kind[: len(host)] >= 0)
     inner = np.where(launch >= 0, working[np.maximum(launch, 0)], -1)
     event = np.where(owner >= 0, owner, inner)
     return shapes_of(rows, np.where(event >= 0, rows.kind[np.maximum(event, 0)], -1))

@@ -27,14 +27,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Coded, Integers
-from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvents
+from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
+from perfkit.readers.kineto.place.launches import Launches
 from perfkit.readers.kineto.place.places import Place
-from perfkit.readers.kineto.place.replays import Replays
+from perfkit.readers.kineto.place.replays import Replays, find_replays
 from perfkit.readers.own_ranges import FORWARD_PASSES, PASS, ROOT
 from perfkit.tree import shares
 from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, distinct_pairs
 from perfkit.tree.sequences import MOST_CELLS, align
-from perfkit.tree.shares import CallSite, Member
+from perfkit.tree.shares import CallSite, Member, Work
 
 PROVENANCE = "provenance"
 _UNIT_BEGINS = re.compile(r"FSDP::pre_(?:forward|backward)(?: \((.+)\))?$")  # a unit's hook; the root has no name
@@ -49,34 +50,77 @@ class _Run:
     events: Integers
 
 
+@dataclass(frozen=True)
+class Located:
+    """Where the calls of compiled `graphs` ran: all `sites` in order, of each host event its site, an index into them,
+    or −1; of each site its work, where it is certain whose, and how often its graph runs in one pass at most; the host
+    events that may be calls, and what CUDA graphs replayed of them (None: nothing was replayed)."""
+
+    graphs: Sequence[Sequence[CallSite]]
+    sites: Sequence[CallSite]
+    of_event: Integers
+    work: Sequence[Work | None]
+    times: Sequence[int]
+    called: Booleans
+    replays: Replays | None
+
+
+def find_call_sites(
+    host: HostEvents, graphs: Sequence[Sequence[CallSite]], device: DeviceEvents | None, launches: Launches | None
+) -> Located | None:
+    """Find the calls of `graphs` among the host events, and among what a `device` replayed; None without any."""
+    sites = [site for graph in graphs for site in graph]
+    if not sites or not len(host):
+        return None
+    called = _called(host, graphs)
+    of_event, times, shared_out = locate(host, graphs, called)
+    replays = None
+    if device is not None and launches is not None and launches.replayed.any():
+        replays = find_replays(device, launches, graphs)
+    return Located(graphs, sites, of_event, _certain(graphs, shared_out), times, called, replays)
+
+
+def _certain(graphs: Sequence[Sequence[CallSite]], shared_out: Sequence[bool]) -> list[Work | None]:
+    """The work of each site, None where another graph with the same calls does other work there and nothing tells which
+    of them ran: a function that was compiled again for another shape calls its kernels the same."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number, graph in enumerate(graphs):
+        alike.setdefault(tuple(site.name for site in graph), []).append(number)
+    found = []
+    for number, graph in enumerate(graphs):
+        others = [graphs[other] for other in alike[tuple(site.name for site in graph)]]
+        for place, site in enumerate(graph):
+            same = shared_out[number] or all(other[place].work == site.work for other in others)
+            found.append(site.work if same else None)
+    return found
+
+
 def by_call_sites(
     host: HostEvents,
     places: Place,
     chosen: Integers,
     module: Coded,
     passes: Coded,
-    graphs: Sequence[Sequence[CallSite]],
+    located: Located | None,
     warnings: list[str],
-    replays: Replays | None = None,
 ) -> list[Placement]:
-    """What `graphs`' calls say of the rows of the `chosen` host events (−1: none), and what beside them is the model's.
+    """What the calls of compiled graphs say of the rows of the `chosen` host events (−1: none), or of all activities,
+    and what beside them is the model's.
 
-    `module` and `passes` are those of the rows by the events; nothing without graphs. `replays` tells of rows that CUDA
-    graphs replayed. Adds to `warnings` what could not be placed.
+    `module` and `passes` are those of the rows by the events; nothing without graphs. Adds to `warnings` what could not
+    be placed.
     """
-    sites = [site for graph in graphs for site in graph]
-    if not sites or not len(host):
+    if located is None:
         return []
-    called = _called(host, graphs)
-    of_event, times = locate(host, graphs, called)
-    site = np.where(chosen >= 0, of_event[np.maximum(chosen, 0)], -1)
+    graphs, replays, times = located.graphs, located.replays, located.times
+    site = np.where(chosen >= 0, located.of_event[np.maximum(chosen, 0)], -1)
     if replays is not None and len(replays.graph):
         site = np.where(replays.site >= 0, replays.site, site)
         often = np.repeat(_often(host, places, replays, len(graphs)), [len(graph) for graph in graphs])
         times = np.maximum(times, often).tolist()
     whole = np.repeat([_of_whole_model(graph) for graph in graphs], [len(graph) for graph in graphs])
-    told = _told(sites, site, times, whole, _or_unit(host, chosen, module), warnings)
-    outside = (chosen >= 0) & ~_in_graphs(host, called)[np.maximum(chosen, 0)]
+    told = _told(located.sites, site, times, whole, _or_unit(host, chosen, module), warnings)
+    outside = (chosen >= 0) & ~_in_graphs(host, located.called)[np.maximum(chosen, 0)]
     return [told, _beside(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
 
 
@@ -180,9 +224,11 @@ def _in_graphs(host: HostEvents, called: Booleans) -> Booleans:
     return inside
 
 
-def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Booleans) -> tuple[Integers, list[int]]:
-    """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1; and for
-    each site how often its graph runs in one pass at most.
+def locate(
+    host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Booleans
+) -> tuple[Integers, list[int], list[bool]]:
+    """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1; for each
+    site how often its graph runs in one pass at most; and whether each graph was told from those with the same calls.
 
     `called` are the events that may be calls.
     """
@@ -194,8 +240,8 @@ def locate(host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Boole
     runs: list[_Run] = []
     for segment, whole in _segments(host, called):
         runs += _placed_runs(segment, code[host.name[segment]], sequences, starts, own, whole)
-    often = _shared_out(host, sequences, starts, own, runs)
-    return host.inherit(own), [count for graph, count in enumerate(often) for _ in graphs[graph]]
+    often, told = _shared_out(host, sequences, starts, own, runs)
+    return host.inherit(own), [count for graph, count in enumerate(often) for _ in graphs[graph]], told
 
 
 def _outermost(host: HostEvents, called: Booleans) -> Booleans:
@@ -263,15 +309,17 @@ def _aligned(
 
 def _shared_out(
     host: HostEvents, sequences: Sequence[Integers], starts: Integers, own: Integers, runs: Sequence[_Run]
-) -> list[int]:
+) -> tuple[list[int], list[bool]]:
     """Share the runs of a pass out over the graphs that have the same calls, where there is one for each; how often
-    each graph runs in one pass at most."""
+    each graph runs in one pass at most, and whether all its runs were shared out."""
     alike: dict[bytes, list[int]] = {}
     for graph, sequence in enumerate(sequences):
         alike.setdefault(sequence.tobytes(), []).append(graph)
-    often = [0] * len(sequences)
+    often, told = [0] * len(sequences), [[] for _ in sequences]  # type: list[int], list[list[bool]]
     by_pass: dict[tuple[bytes, int], list[_Run]] = {}
     for run, number in zip(runs, _passes(host, runs), strict=True):
+        if number < 0:
+            told[run.graph].append(False)
         if number >= 0:
             by_pass.setdefault((sequences[run.graph].tobytes(), number), []).append(run)
     for (calls, _), found in by_pass.items():
@@ -282,7 +330,8 @@ def _shared_out(
                 own[run.events] += starts[graph] - starts[run.graph]
         for graph in graphs:
             often[graph] = max(often[graph], 1 if each else len(found))
-    return often
+            told[graph].append(each)
+    return often, [bool(shared) and all(shared) for shared in told]
 
 
 def _passes(host: HostEvents, runs: Sequence[_Run]) -> list[int]:

@@ -6,7 +6,6 @@ ranges, module hooks and autograd's links (`places`), for collectives their own 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +14,12 @@ import numpy as np
 from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, values_at
-from perfkit.readers.kineto.place.call_sites import by_call_sites
+from perfkit.readers.kineto.place.call_sites import Located, by_call_sites
 from perfkit.readers.kineto.place.launches import Launches, find_launches
 from perfkit.readers.kineto.place.lines import by_lines
 from perfkit.readers.kineto.place.places import EVIDENCE, Place, places_of
-from perfkit.readers.kineto.place.replays import Replays, find_replays
 from perfkit.readers.kineto.place.steps import find_steps
 from perfkit.tree.placement import EVENTS, Placement, settled
-from perfkit.tree.shares import CallSite
 
 _LONGEST_PATH = 10_000  # characters of a path of ranges; damaged traces nest without end
 
@@ -48,15 +45,15 @@ def place(host: HostEvents, device: DeviceEvents) -> Placed:
 
 
 def of_operators(
-    host: HostEvents, placed: Placed, chosen: Integers, graphs: Sequence[Sequence[CallSite]], warnings: list[str]
+    host: HostEvents, placed: Placed, chosen: Integers, located: Located | None, warnings: list[str]
 ) -> dict[str, Any]:
-    """Place columns of rows on the CPU, the host events `chosen`; `graphs` are the calls of compiled graphs.
+    """Place columns of rows on the CPU, the host events `chosen`; `located` are the calls of compiled graphs.
 
     Adds to `warnings` what could not be placed.
     """
     columns = _of_events(host, placed.places, chosen)
     step = placed.places.step[chosen]
-    return {"step": step} | _settled(host, placed.places, chosen, columns, graphs, warnings)
+    return {"step": step} | _settled(host, placed.places, chosen, columns, located, warnings)
 
 
 def of_activities(
@@ -64,7 +61,7 @@ def of_activities(
     device: DeviceEvents,
     placed: Placed,
     launches: Launches,
-    graphs: Sequence[Sequence[CallSite]],
+    located: Located | None,
     warnings: list[str],
 ) -> dict[str, Any]:
     """Place columns of all activities of a GPU, likewise. A launch outside the trace leaves the place absent."""
@@ -73,8 +70,7 @@ def of_activities(
         step = np.where(launches.call >= 0, placed.places.step[np.maximum(launches.call, 0)], step)
     columns = _of_events(host, placed.places, launches.around)
     columns["operator"] = _operator_names(host, device, placed.places, launches)
-    replays = find_replays(device, launches, graphs) if launches.replayed.any() else None
-    return {"step": step} | _settled(host, placed.places, launches.around, columns, graphs, warnings, replays)
+    return {"step": step} | _settled(host, placed.places, launches.around, columns, located, warnings)
 
 
 def _settled(
@@ -82,16 +78,15 @@ def _settled(
     places: Place,
     chosen: Integers,
     columns: dict[str, Coded],
-    graphs: Sequence[Sequence[CallSite]],
+    located: Located | None,
     warnings: list[str],
-    replays: Replays | None = None,
 ) -> dict[str, Coded]:
     """Place columns by all sources; `columns` are those of the events."""
     passes = columns["pass"]
     placements = [
         Placement(EVENTS, columns),
         *by_lines(host, places, chosen, passes),
-        *by_call_sites(host, places, chosen, columns["module"], passes, graphs, warnings, replays),
+        *by_call_sites(host, places, chosen, columns["module"], passes, located, warnings),
     ]
     return {name: Coded(list(found.words), found.code) for name, found in settled(placements).items()}
 

@@ -23,17 +23,18 @@ GENERATED = "triton_"  # with which the names of Inductor's kernels on a GPU beg
 
 @dataclass(frozen=True)
 class Replays:
-    """For each activity its call site, an index into those of all graphs in order, or −1; and for each run of a graph
-    in a replay the graph and the call that launched the replay."""
+    """For each activity its call site, an index into those of all graphs in order, and the run of a graph that it is
+    of, each −1 for none; and for each run of a graph in a replay the graph and the call that launched the replay."""
 
     site: Integers
+    run: Integers
     graph: Integers
     call: Integers
 
 
 def find_replays(device: DeviceEvents, launches: Launches, graphs: Sequence[Sequence[CallSite]]) -> Replays:
     """Find the runs of compiled `graphs` in the replays of CUDA graphs."""
-    site = np.full(len(device), -1, np.int64)
+    site, of_run = np.full(len(device), -1, np.int64), np.full(len(device), -1, np.int64)
     replayed = np.flatnonzero(launches.replayed)
     found: list[tuple[int, int]] = []
     if len(replayed) and any(graphs):
@@ -44,9 +45,10 @@ def find_replays(device: DeviceEvents, launches: Launches, graphs: Sequence[Sequ
             names = [device.names[code] for code in device.name[one].tolist()]
             for graph, at, sites in _runs(names, graphs):
                 site[one[at]] = np.array(sites, np.int64) + starts[graph]
+                of_run[one[at]] = len(found)
                 found.append((graph, int(launches.call[one[0]])))
     runs = np.array(found, np.int64).reshape(-1, 2)
-    return Replays(site, runs[:, 0], runs[:, 1])
+    return Replays(site, of_run, runs[:, 0], runs[:, 1])
 
 
 def _runs(names: Sequence[str], graphs: Sequence[Sequence[CallSite]]) -> list[tuple[int, list[int], list[int]]]:
