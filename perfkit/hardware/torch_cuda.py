@@ -46,7 +46,7 @@ def run_cuda(request: Request) -> Iterator[Observation]:
         for seen in memory_observations(request.device, plan.sizes, plan.pattern_s, best_of):
             yield _in_round(seen, number)
         torch.cuda.empty_cache()
-    for precision in _precisions(gpu.compute_capability or "0.0"):
+    for precision in precisions(gpu.compute_capability or "0.0", torch.version.hip is not None):
         say(progress=f"matrix product, {precision}")
         yield from matmul_observations(request.device, plan, precision, best_of)
     for number in range(plan.rounds):
@@ -85,10 +85,14 @@ def _event_seconds(call: Callable[[], object]) -> float:
     return float(start.elapsed_time(end)) / 1e3
 
 
-def _precisions(capability: str) -> tuple[str, ...]:
-    """What the tensor or vector units of this generation multiply: bf16 and tf32 since 8.0, fp16 since 7.0."""
-    major = int(capability.split(".")[0])
-    return ("fp32", "fp64", *(("fp16",) if major >= 7 else ()), *(("bf16", "tf32") if major >= 8 else ()))
+def precisions(capability: str, amd: bool = False) -> tuple[str, ...]:
+    """What the tensor or vector units of this generation multiply.
+
+    AMD's GPUs number their generations otherwise, and some have fp8 of another kind: it is left out.
+    """
+    version = tuple(int(number) for number in capability.split("."))
+    since = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
+    return ("fp32", "fp64", *(p for p, first in since.items() if version >= first and not (amd and p == "fp8")))
 
 
 def _vector(device: str, number: int) -> Iterator[Observation]:

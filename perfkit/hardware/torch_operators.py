@@ -14,7 +14,8 @@ from perfkit.hardware.ceilings import IN_PLACE, MEMORY
 from perfkit.hardware.observation import AGREE, Observation, Plan
 
 # Relative error that a product of this precision may have against fp64, for matrices of N(0, 1) with inner size 128.
-TOLERANCE = {"fp64": 1e-13, "fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.5e-2}
+# That of fp8 is rounded to bf16, and its operands are numbers of fp8 before they are multiplied.
+TOLERANCE = {"fp64": 1e-13, "fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.5e-2, "fp8": 1.5e-2}
 NEAR = 0.85  # of the best shape's rate: shapes that zeros may lift above it
 
 Timer = Callable[[Callable[[], object], float], float]  # (call, seconds to spend) → best seconds of one call
@@ -82,9 +83,12 @@ def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, bes
 def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer) -> Iterator[Observation]:
     """Matrix products of a precision within `plan.matmul_s`, small ones first; then the best shape until it repeats.
 
+    Nothing where this torch has no product of that precision on `device`.
     Where products of zeros count, every shape near the best is measured with them: the power limit reorders the shapes.
     """
     libraries = _libraries(device, precision)
+    if not libraries:
+        return
     right = {library: _product_is_right(device, precision, multiply) for library, multiply in libraries.items()}
     end = time.perf_counter() + plan.matmul_s
     share = plan.matmul_s / len(plan.shapes) / len(libraries)
@@ -119,12 +123,37 @@ def _libraries(device: str, precision: str) -> dict[str, Multiply]:
     CPU oneDNN, which `torch.mm` leaves aside there, and which is faster on some processors."""
     import torch
 
+    if precision == "fp8":
+        return _fp8_libraries(device)
     ways: dict[str, Multiply] = {"torch.mm": lambda a, w, out: torch.mm(a, w.t(), out=out)}
     if device == "cpu" and precision == "fp32" and torch.backends.mkldnn.is_available():
         linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
         if linear is not None:
             ways["oneDNN linear"] = lambda a, w, out: linear(a, w, None, "none", [], "")
     return ways
+
+
+def _fp8_libraries(device: str) -> dict[str, Multiply]:
+    """`torch._scaled_mm` with one scale a tensor and fast accumulation; none where torch has no such product.
+
+    Hopper's tensor cores sum up products of fp8 with fewer bits than fp32 has. Without fast accumulation these sums are
+    added up in fp32 now and then: no other unit multiplies, so that what the unit can do shows with it.
+    """
+    import torch
+
+    product = getattr(torch, "_scaled_mm", None)
+    if product is None:
+        return {}
+    one = torch.ones((), device=device)
+
+    def multiply(a: Any, w: Any, out: Any) -> Any:
+        return product(a, w.t(), one, one, out_dtype=out.dtype, use_fast_accum=True, out=out)
+
+    try:
+        _product_is_right(device, "fp8", multiply)
+    except (RuntimeError, ValueError):  # so it refuses: whether there is a kernel depends on how torch was built
+        return {}
+    return {"torch._scaled_mm, fast accumulation": multiply}
 
 
 def _matmul(precision: str, shape: Shape, library: str, rate: float, ok: bool, number: int, data: str) -> Observation:
@@ -143,31 +172,36 @@ def _rate(
     device: str, precision: str, shape: Shape, multiply: Multiply, seconds: float, best_of: Timer, zeros: bool
 ) -> float:
     """FLOP/s of (m, k) × (k, n), the second operand stored as (n, k) as a linear layer's weight is."""
-    import torch
-
     m, k, n = shape
     a, w = _operand(device, precision, m, k), _operand(device, precision, n, k)
     if zeros:
         a.zero_()
         w.zero_()
-    out = torch.empty(m, n, device=device, dtype=a.dtype)
+    out = _result(a, m, n)
     return _flop(shape) / best_of(lambda: multiply(a, w, out), seconds)
 
 
 def _product_is_right(device: str, precision: str, multiply: Multiply) -> bool:
-    import torch
-
     a, w = _operand(device, precision, 128, 128), _operand(device, precision, 128, 128)
     exact = a.double().cpu() @ w.double().cpu().t()
-    product = multiply(a, w, torch.empty(128, 128, device=device, dtype=a.dtype))
+    product = multiply(a, w, _result(a, 128, 128))
     error = (product.double().cpu() - exact).norm() / exact.norm()
     return bool(error < TOLERANCE[precision])
+
+
+def _result(a: Any, rows: int, columns: int) -> Any:
+    """An empty tensor for a product of `a`: in its precision, for fp8 in bf16, as training keeps what it computes."""
+    import torch
+
+    dtype = torch.bfloat16 if a.dtype == torch.float8_e4m3fn else a.dtype
+    return torch.empty(rows, columns, device=a.device, dtype=dtype)
 
 
 def _operand(device: str, precision: str, rows: int, columns: int) -> Any:
     import torch
 
-    dtype = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
+    dtypes = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
+    dtype = dtypes.get(precision, torch.float32)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     generator = torch.Generator(device).manual_seed(rows * 7919 + columns)
     # Drawing millions of normals would take longer than multiplying them: a long block is repeated.

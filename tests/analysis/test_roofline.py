@@ -116,6 +116,32 @@ def test_a_product_without_a_ceiling_for_its_unit_is_not_judged_by_memory() -> N
     assert judged.bound[0] == -1
 
 
+def test_an_fp8_product_is_judged_by_the_measured_ceiling_else_by_the_datasheet() -> None:
+    """Ceilings of an older perfkit lack matrix_fp8; the report then says that its roof is the vendor's."""
+    moved = {"bytes_read": 1e3, "bytes_written": 0.0, "duration_ns": 20e3, "family": "matmul", "kind": "kernel"}
+    made = table.build([{"name": "fp8 product", "order": 0, "flop_matrix_fp8": 16e6, **moved}])
+    of_vendor = ceilings(datasheet={"matrix_fp8": 2e12, "matrix_fp32": 200e9})
+    measured = ceilings(datasheet=of_vendor.datasheet)
+    measured.compute["matrix_fp8"] = 1.6e12
+    for known, roof, name in (
+        (of_vendor, 8e3, "fp8 matmul (datasheet), 2.00 TFLOP/s"),
+        (measured, 10e3, "fp8 matmul, 1.60 TFLOP/s"),
+    ):
+        report = analyse_table(made, known, "p")
+        (group,) = report.backends[0].kernels
+        assert (group.roof_ns, group.efficiency) == (pytest.approx(roof), pytest.approx(roof / 20e3)), name
+        assert (group.bound, group.ceiling) == ("matrix_fp8", name)
+        lines = {r.label: r.value for r in report.roofs if r.kind == "compute"}
+        assert lines[name.partition(",")[0]] == known.compute.get("matrix_fp8", 2e12)
+        assert lines["fp32 matmul"] == 100e9 and len(lines) == 3
+        assert [p.resource for p in report.backends[0].points] == ["matrix_fp8"]
+
+
+def test_the_datasheet_draws_no_line_of_a_unit_without_a_product() -> None:
+    roofs = analyse_table(kernel_table(), ceilings(datasheet={"matrix_fp8": 2e12}), "p").roofs
+    assert [r.resource for r in roofs if r.kind == "compute"] == ["matrix_fp32", "vector_fp32"]
+
+
 def test_bytes_that_counters_saw_are_judged_by_main_memory() -> None:
     row = {
         "name": "a", "order": 0, "duration_ns": 1e6, "bytes_read": 1e3, "bytes_written": 1e3, "dram_read_bytes": 5e5,

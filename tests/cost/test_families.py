@@ -88,6 +88,15 @@ class TestMatmul:
         assert cost("aten::_scaled_mm", a, b, one, one, None, None, 15) == Cost(
             {"matrix_fp8": 2.0 * 16 * 32 * 8, "vector_fp32": 128.0}, 512 + 256 + 8, 2 * 128
         )
+        by_row = cost("aten::_scaled_mm", a, b, t(16, 1), t(1, 8), t(8, dtype="bf16"), None, 6, True)
+        assert by_row == Cost({"matrix_fp8": 8192.0, "vector_fp32": 256.0}, 512 + 256 + 4 * (16 + 8) + 2 * 8, 4 * 128)
+        # Scales in lists, of dtypes that a trace does not tell: by rows fp32, by blocks of 32 numbers (recipe 3) fp8.
+        lists = [(t(16, 1, dtype="bf16"),), (1,), (), (t(1, 8, dtype="bf16"),), (1,), ()]
+        assert cost("aten::_scaled_mm_v2", a, b, *lists, None, 15, (), True) == Cost(
+            {"matrix_fp8": 8192.0, "vector_fp32": 128.0}, 512 + 256 + 4 * (16 + 8), 2 * 128
+        )
+        lists = [(t(16),), (3,), (1,), (t(8),), (3,), (1,)]
+        assert traffic("aten::_scaled_mm_v2", a, b, *lists, t(8, dtype="bf16"), 15, (), True)[0] == 512 + 256 + 24 + 16
         small = t(2, 3, dtype="int8"), t(3, 4, dtype="int8")
         assert cost("aten::_int_mm", *small) == Cost({"matrix_int8": 48.0}, 18, 32)
 

@@ -112,6 +112,21 @@ def test_units_take_the_best_and_narrow_types_compute_in_fp32():
     assert "computed in fp32" in found.compute_for("vector_bf16").how
 
 
+def test_fp8_is_a_ceiling_beside_the_datasheet_and_only_where_it_was_right():
+    seen = [memory(MIB, 1e12, by="torch"), unit("matrix_bf16", 0.8e15)]
+    gpu = machine(device="cuda:0", x86=False, datasheet={"matrix_bf16": 1e15, "matrix_fp8": 2e15})
+    found = assemble([*seen, unit("matrix_fp8", 1.5e15), unit("matrix_fp8", 1.4e15, number=1)], gpu, WHEN)
+    made = found.compute_for("matrix_fp8")
+    assert made is not None
+    assert (made.value, made.unit, made.samples) == (1.5e15, "FLOP/s", (1.5e15, 1.4e15))
+    assert found.compute == {"matrix_bf16": 0.8e15, "matrix_fp8": 1.5e15}
+    assert check(found, "within theory").text == "matrix bf16 reaches 80% of its theoretical peak"
+    wrong = msgspec.structs.replace(unit("matrix_fp8", 1.5e15), ok=False)
+    assert "matrix_fp8" not in assemble([*seen, wrong], gpu, WHEN).compute
+    without = assemble(seen, gpu, WHEN)  # a torch that has no such product
+    assert "matrix_fp8" not in without.compute and without.warnings == []
+
+
 def test_a_product_above_the_vector_units_is_suspicious_on_x86():
     seen = [memory(MIB, 1.0), unit("vector_fp32", 100.0, "c"), unit("matrix_fp32", 150.0)]
     assert check(assemble(seen, machine(), WHEN), "vector units").ok is False

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from perfkit.hardware import from_json, to_json
+from perfkit.hardware.ceilings import Ceiling
 from perfkit.hardware.observation import GIB, KIB, MIB
 from tests.hardware.fakes import made_ceilings
 
@@ -52,6 +53,14 @@ def test_main_memory_and_units():
     assert unit is not None
     assert unit.value == 200e9
     assert ceilings.compute_for("matrix_fp8") is None
+
+
+def test_a_measured_fp8_unit_is_kept_and_found_by_name():
+    made = Ceiling(name="matmul 8192×8192×8192", resource="matrix_fp8", unit="FLOP/s", value=1.4e15, how="fast")
+    whole = made_ceilings()
+    whole.compute["matrix_fp8"] = made.value
+    whole.details.append(made)
+    assert from_json(to_json(whole)).compute_for("matrix_fp8") == made
 
 
 def test_json_round_trip():

@@ -15,11 +15,13 @@ import pytest
 from perfkit.errors import RunFailed, Unavailable
 from perfkit.hardware import measure as module
 from perfkit.hardware import native_bench
+from perfkit.hardware.ceilings import Ceiling
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.measure import cache_bytes, measure
 from perfkit.hardware.observation import METHOD, MIB, Plan, gpu_plan
 from perfkit.hardware.subprocesses import json_lines
+from perfkit.hardware.torch_cuda import precisions
 from perfkit.hardware.torch_operators import matmul_observations
 from tests.hardware.fakes import made_ceilings
 
@@ -178,12 +180,20 @@ def test_the_command_prints_what_is_kept(run_cli, monkeypatch, tmp_path):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     compiler = find_compiler()
     software = {"torch": version_of("torch") or "", "compiler": compiler.version if compiler else "", "method": METHOD}
-    store._keep(store.cache_path("cpu", 2), made_ceilings(software=software, warnings=["busy then"]))
+    kept = made_ceilings(software=software, warnings=["busy then"], datasheet={"matrix_fp8": 2e12})
+    kept.compute["matrix_fp8"] = 1.4e12
+    kept.details.append(
+        Ceiling(name="matmul 8192×8192×8192", resource="matrix_fp8", unit="FLOP/s", value=1.4e12, how="fast")
+    )
+    store._keep(store.cache_path("cpu", 2), kept)
     done = run_cli(["ceilings"])
     assert done.rc == 0, done.stderr
     for words in ("Fake CPU", "main memory 50.0 GB/s", "matrix fp32", "unknown", "256.0 MiB", "busy then"):
         assert words in done.stdout
-    assert json.loads(run_cli(["ceilings", "--json"]).stdout)["device_name"] == "Fake CPU"
+    of_fp8 = next(line for line in done.stdout.splitlines() if line.startswith("matrix fp8"))
+    assert of_fp8.split()[2:7] == ["1.40", "TFLOP/s", "2.00", "TFLOP/s", "70.0%"], of_fp8
+    as_json = json.loads(run_cli(["ceilings", "--json"]).stdout)
+    assert as_json["device_name"] == "Fake CPU" and as_json["compute"]["matrix_fp8"] == 1.4e12
     wrong = run_cli(["ceilings", "--device", "tpu"])
     assert wrong.rc == 2
     assert "not a device" in wrong.stderr
@@ -244,3 +254,71 @@ def test_a_roof_is_that_of_the_faster_library():
     assert {o.how for o in seen if o.round == 0} == {"torch.mm, fp32", "oneDNN linear, fp32"}
     assert all(o.ok for o in seen)
     assert {o.how for o in matmul_observations("cpu", plan, "bf16", lambda call, seconds: 1e-5)} == {"torch.mm, bf16"}
+
+
+@pytest.mark.parametrize(
+    ("capability", "more"),
+    [
+        ("6.1", set()),
+        ("7.5", {"fp16"}),
+        ("8.0", {"fp16", "bf16", "tf32"}),
+        ("8.6", {"fp16", "bf16", "tf32"}),
+        *((name, {"fp16", "bf16", "tf32", "fp8"}) for name in ("8.9", "9.0", "10.0", "12.1")),
+    ],
+)
+def test_precisions_that_a_gpu_multiplies(capability, more):
+    assert set(precisions(capability)) == {"fp32", "fp64"} | more
+    assert "fp8" not in precisions(capability, amd=True)  # an MI300 calls itself 9.4
+
+
+def _fp8(product):
+    """What is seen of fp8 where torch multiplies it by `product`."""
+    import torch
+
+    plan = msgspec.structs.replace(gpu_plan(2**30), shapes=((256,) * 3,), matmul_s=0.01)
+    with unittest.mock.patch.object(torch, "_scaled_mm", product, create=True):
+        return list(matmul_observations("cpu", plan, "fp8", lambda call, seconds: call() is None or 1e-5))
+
+
+@needs_torch
+def test_fp8_is_measured_with_fast_accumulation_and_checked():
+    """A CPU has the same product: operands of e4m3, the second stored by columns, a scale each, a result in bf16."""
+    import torch
+
+    real, calls = torch._scaled_mm, []
+
+    def recorded(a, b, *scales, **settings):
+        calls.append((a, b, scales, settings))
+        return real(a, b, *scales, **settings)
+
+    seen = _fp8(recorded)
+    assert {o.resource for o in seen} == {"matrix_fp8"}
+    assert {o.how for o in seen} == {"torch._scaled_mm, fast accumulation, fp8"}
+    assert {o.what for o in seen} == {"matmul 256×256×256", "matmul 256×256×256 of zeros"}
+    assert all(o.ok and o.rate == pytest.approx(2 * 256**3 / 1e-5) for o in seen)
+    a, b, scales, settings = next(call for call in calls if call[0].shape[0] == 256)
+    assert {a.dtype, b.dtype} == {torch.float8_e4m3fn} and settings["out"].dtype == torch.bfloat16
+    assert (a.stride(), b.stride()) == ((256, 1), (1, 256)) and settings["use_fast_accum"]
+    assert [(s.dtype, s.item()) for s in scales] == [(torch.float32, 1.0)] * 2
+    assert bool(a.float().std() > 0.5) and not calls[-1][0].float().any()  # drawn numbers first, zeros last
+
+
+@needs_torch
+def test_a_wrong_fp8_product_is_left_out():
+    """Results that lack a twentieth of the sum, as of numbers cut off, are no ceiling."""
+    import torch
+
+    real = torch._scaled_mm
+    seen = _fp8(lambda a, b, *scales, out, **settings: real(a, b, *scales, out=out, **settings).mul_(0.95))
+    assert seen and not any(o.ok for o in seen)
+
+
+@needs_torch
+@pytest.mark.parametrize("error", [RuntimeError, NotImplementedError, ValueError])
+def test_where_torch_refuses_fp8_it_is_absent(error, recwarn):
+    def refuses(*_, **__):
+        raise error("torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9")
+
+    assert _fp8(refuses) == []
+    assert _fp8(None) == []  # a torch without it
+    assert not recwarn.list

@@ -121,6 +121,19 @@ def test_what_makes_kept_ceilings_outdated(monkeypatch):
     assert outdated(older) == ""  # nothing could measure it again
 
 
+def test_kept_ceilings_from_before_fp8_are_read_and_measured_again(cache, measured):
+    """Their file lacks a unit that is measured now: it still serves what only reads."""
+    path = cache_path("cuda:0", 2)
+    path.parent.mkdir(parents=True)
+    before = made_ceilings(device="cuda:0", software=made_ceilings().software | {"method": "5"})
+    path.write_bytes(to_json(before))
+    with_torch = version_of("torch") is not None
+    assert store._load(path) == (before, "")
+    found = load_or_measure("cuda", threads=2)
+    assert found.measured_at == ("time 1" if with_torch else before.measured_at)
+    assert found.warnings == []
+
+
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cpu:0", "", "mps"])
 def test_unknown_devices_are_refused(device):
     with pytest.raises(UsageError, match="not a device"):

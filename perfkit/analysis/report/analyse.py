@@ -41,7 +41,7 @@ def analyse(run: Run, findings: bool = True) -> Report:
         world=manifest.world,
         workload=manifest.workload,
         backends=backends,
-        roofs=points.roofs(ceilings),
+        roofs=points.roofs(ceilings, drawn=[point for report in backends for point in report.points]),
         ceilings=run.ceilings if ceilings else None,
         environment=manifest.environment,
         warnings=[*manifest.warnings, *run.problems.get("", []), *problems, *_incomplete(manifest)],
@@ -65,7 +65,7 @@ def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Pat
         source=str(path),
         verdict=verdict.of_profile(report) if report.kernels else verdict.without_times(table.frame),
         backends=[report],
-        roofs=_stored_roofs(table, ceilings),
+        roofs=_stored_roofs(table, ceilings, report),
         ceilings_are=f"stored in the profile, {table.facts.get('ceilings_hold', '')}".strip(", "),
         ceilings=msgspec.to_builtins(ceilings) if ceilings else None,
     )
@@ -76,9 +76,10 @@ def analyse_any(source: Run | KernelTable, path: str | Path) -> Report:
     return analyse_table(source, None, path) if isinstance(source, KernelTable) else analyse(source)
 
 
-def _stored_roofs(table: KernelTable, ceilings: Ceilings | None) -> list[Roof]:
+def _stored_roofs(table: KernelTable, ceilings: Ceilings | None, report: BackendReport) -> list[Roof]:
     """The ceilings of a profile, with those at maximum clock: rates of the hardware, without a working set."""
-    roofs = points.roofs(ceilings, table.facts.get("max_clock_ceilings"))
+    drawn = [] if table.facts.get("row_ceilings") else report.points  # else each row's own ceilings judge it
+    roofs = points.roofs(ceilings, table.facts.get("max_clock_ceilings"), drawn)
     return [msgspec.structs.replace(roof, working_set=None) for roof in roofs]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 
 from perfkit.analysis.report.aggregate import Rows
 from perfkit.analysis.results import Group, Point, Roof
-from perfkit.analysis.roofline.roof import Integers, unit_name
+from perfkit.analysis.roofline.roof import Integers, rate_of, unit_name
 from perfkit.table import RESOURCES
 
 if TYPE_CHECKING:
@@ -43,20 +43,24 @@ def _point(group: Group, resource: int) -> Point:
     )
 
 
-def roofs(ceilings: Ceilings | None, maximum: Mapping[str, float] | None = None) -> list[Roof]:
+def roofs(
+    ceilings: Ceilings | None, maximum: Mapping[str, float] | None = None, drawn: Iterable[Point] = ()
+) -> list[Roof]:
     """The lines: the bandwidth of each level of memory at its best, and every arithmetic unit that is known.
 
-    `maximum` are the same ceilings at the device's maximum clocks, by resource.
+    `maximum` are the same ceilings at the device's maximum clocks, by resource. `drawn` are points that these ceilings
+    judge: their units get the datasheet's line where that is what judges them.
     """
     if ceilings is None:
         return []
+    judging = [resource for resource in RESOURCES if resource in {point.resource for point in drawn}]
     return [
         msgspec.structs.replace(
             roof,
             maximum=(maximum or {}).get(resource),
             datasheet=ceilings.datasheet.get(resource),
         )
-        for resource, roof in [*_bandwidths(ceilings), *_rates(ceilings)]
+        for resource, roof in [*_bandwidths(ceilings), *_rates(ceilings), *_unmeasured(ceilings, judging)]
     ]
 
 
@@ -89,5 +93,14 @@ def _rates(ceilings: Ceilings) -> list[tuple[str, Roof]]:
     return [
         (resource, Roof(label=unit_name(resource), kind="compute", value=rate, resource=resource))
         for resource, rate in ceilings.compute.items()
+        if rate
+    ]
+
+
+def _unmeasured(ceilings: Ceilings, resources: Iterable[str]) -> list[tuple[str, Roof]]:
+    rates = [(resource, *rate_of(resource, ceilings)) for resource in resources if not ceilings.compute.get(resource)]
+    return [
+        (resource, Roof(label=told, kind="compute", value=rate, resource=resource))
+        for resource, rate, told in rates
         if rate
     ]

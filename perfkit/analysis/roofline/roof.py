@@ -5,8 +5,8 @@
 Memory work is the bytes of device memory that counters saw, else the minimal bytes; which level of memory judges them
 is said in `perfkit.analysis.roofline.memory`. A report of Nsight Compute holds ceilings of its own, a set for each
 kernel at the clock that it ran at (`StoredCeilings`): these judge its rows. A resource whose work or ceiling is
-unknown is not judged; a row with no judged resource has no roof (NaN), and counts in no efficiency. Nor has a
-matrix product whose unit has no ceiling.
+unknown is not judged; a row with no judged resource has no roof (NaN), and counts in no efficiency. A matrix unit
+that was not measured has the datasheet's rate for a ceiling; a product whose unit has neither has no roof.
 """
 
 from __future__ import annotations
@@ -161,12 +161,12 @@ def _compute_roofs(roofs: Reals, by_unit: Reals, ceilings: Ceilings, texts: list
     """Fill the compute columns of `roofs`; returns for each bound the index of its text, which is appended."""
     index = np.full(len(BOUNDS), -1, np.int64)
     for column, resource in enumerate(RESOURCES, start=1):
-        rate = ceilings.compute.get(resource)
+        rate, told = rate_of(resource, ceilings)
         if not rate:
             continue
         roofs[:, column] = by_unit[:, column - 1] / rate * 1e9
         index[column] = len(texts)
-        texts.append(_compute_text(ceilings, resource))
+        texts.append(f"{told}, {units.text(rate, 'FLOP/s')}")
     return index
 
 
@@ -176,5 +176,9 @@ def unit_name(resource: str) -> str:
     return f"{dtype} {'matmul' if kind == 'matrix' else kind}"
 
 
-def _compute_text(ceilings: Ceilings, resource: str) -> str:
-    return f"{unit_name(resource)}, {units.text(ceilings.compute[resource], 'FLOP/s')}"
+def rate_of(resource: str, ceilings: Ceilings) -> tuple[float | None, str]:
+    """The ceiling of an arithmetic unit in FLOP/s, and its name: measured, of a matrix unit else the datasheet's."""
+    measured = ceilings.compute.get(resource)
+    if measured or not resource.startswith("matrix_"):
+        return measured, unit_name(resource)
+    return ceilings.datasheet.get(resource), f"{unit_name(resource)} (datasheet)"

@@ -5,17 +5,21 @@ M rows and N columns of the result, K the summed dimension, B the batch. The mat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.cost.registry import Operator, same
 from perfkit.cost.shapes import (
     broadcast,
     dense,
     dtype_at,
+    integers_at,
     matrix_unit,
     number_at,
     product,
     promote,
     tensor_at,
+    tensors_at,
     vector_unit,
     work,
 )
@@ -181,13 +185,29 @@ def grouped_mm(call: Call) -> Cost:
 
 def scaled_mm(call: Call) -> Cost:
     """_scaled_mm(a (M,K), b (K,N), scale_a, scale_b, bias, scale_result, out_dtype): scaling counts 1 per result."""
+    return _scaled(call, (tensor_at(call, 2), tensor_at(call, 3)), tensor_at(call, 4), 6)
+
+
+_OF_BLOCKS = (2, 3)  # recipes (torch.nn.functional.ScalingType) whose scales are numbers of fp8; others' are fp32
+
+
+def scaled_mm_v2(call: Call) -> Cost:
+    """_scaled_mm_v2(a (M,K), b (K,N), scales_a, recipes_a, swizzles_a, the same of b, bias, out_dtype)."""
+    scales = [
+        dense(scale.shape, "fp8" if recipe in _OF_BLOCKS else "fp32")  # a trace tells no dtype of tensors in a list
+        for first in (2, 5)
+        for scale, recipe in zip(tensors_at(call, first), integers_at(call, first + 1), strict=True)
+    ]
+    return _scaled(call, scales, tensor_at(call, 8), 9)
+
+
+def _scaled(call: Call, scales: Iterable[TensorSpec | None], bias: TensorSpec | None, dtype: int) -> Cost:
+    """A product with what it scales by, its result in the dtype that is the argument at `dtype`, else as `a`."""
     a, b = call.tensor(0), call.tensor(1)
     (m, k), (k2, n) = a.shape, b.shape
-    bias = tensor_at(call, 4)
     flop = {matrix_unit(a.dtype, call.matmul_precision): 2.0 * m * n * _fit(k, k2)}
     flop["vector_fp32"] = float(m * n * (1 + (bias is not None)))
-    out = dense((m, n), dtype_at(call, 6, a.dtype))
-    return work(flop, (a, b, tensor_at(call, 2), tensor_at(call, 3), bias), (out,))
+    return work(flop, (a, b, *scales, bias), (dense((m, n), dtype_at(call, dtype, a.dtype)),))
 
 
 def matmul(call: Call) -> Cost:
@@ -203,6 +223,7 @@ def matmul(call: Call) -> Cost:
 
 
 _BOTH = "both factors, input or bias where used; result"
+_SCALED = "both factors, their scales, bias where used; result"
 
 
 def operators() -> list[Operator]:
@@ -219,7 +240,8 @@ def operators() -> list[Operator]:
         *same("dot vdot", "matmul", dot, "2·K", _BOTH),
         *same("ger", "matmul", outer, "M·N", _BOTH, delegates=("mul",)),
         *same("addr addr_", "matmul", addr, "2·M·N", _BOTH),
-        *same("_scaled_mm", "matmul", scaled_mm, "2·M·N·K + M·N scaling + M·N bias", _BOTH),
+        *same("_scaled_mm", "matmul", scaled_mm, "2·M·N·K + M·N scaling + M·N bias", _SCALED),
+        *same("_scaled_mm_v2", "matmul", scaled_mm_v2, "2·M·N·K + M·N scaling + M·N bias", _SCALED),
         *same("_grouped_mm", "matmul", grouped_mm, "2·M·N·K of all groups", "both factors, offsets; result"),
         *same(
             "_scaled_grouped_mm",
