@@ -76,8 +76,8 @@ class Recording:
         said = [*self.warnings]
         if self.ambiguous:
             said.append(
-                f"Two different fused kernels are called {min(self.ambiguous)}{_others(self.ambiguous)}: where the call "
-                "in its graph was not found in the trace, their FLOP and bytes are left out."
+                f"Two different fused kernels are called {min(self.ambiguous)}{_others(self.ambiguous)}: where the "
+                "call in its graph was not found in the trace, their FLOP and bytes are left out."
             )
         if self.changing:
             said.append(
