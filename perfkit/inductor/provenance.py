@@ -91,9 +91,8 @@ class CallSites:
             own = [node for node in origins if node not in taken] or origins
             taken.update(own)
             at = first_line + line - 1 if line else 0
-            sites.append(
-                shares.CallSite(name, at, _served(own, places), _extern_work(own) if extern else work.get(kernel))
-            )
+            done = _extern_work(nodes, origins) if extern else work.get(kernel)
+            sites.append(shares.CallSite(name, at, _served(own, places), done))
         self.graphs.append(sites)
 
 
@@ -263,10 +262,13 @@ def _extern_name(kernel: str, node: Any) -> str:
     return str(schema.name) if schema is not None else f"aten::{kernel.rpartition('.')[2]}"
 
 
-def _extern_work(nodes: Sequence[Any]) -> shares.Work | None:
-    """The work of an extern kernel: of the one node that works among those that it computes."""
-    working = [node for node in nodes if node.op == "call_function" and not is_view(node)]
-    return work_of_node(working[0]) if len(working) == 1 else None
+def _extern_work(call: Any, origins: Sequence[Any]) -> shares.Work | None:
+    """The work of an extern kernel: that of the one node among its `origins` that calls its operator, or the only one
+    that works."""
+    working = [node for node in origins if node.op == "call_function" and not is_view(node)]
+    same = [node for node in working if operator_name(node) == _extern_name("", call)]
+    chosen = same or working
+    return work_of_node(chosen[0]) if len(chosen) == 1 else None
 
 
 def _lines(code: str, kernels: Sequence[str]) -> list[int]:

@@ -85,6 +85,8 @@ def finding(found: Finding, per: str) -> tuple[str, str, str]:
     whole = {"profile": "kernel time"}.get(per, per)
     amount = f"{units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}"
     saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; mending it may save more."
+    if not (found.bounded or found.saving_ns):
+        saving = f"No measured {per} holds it."
     return (
         clean(f"{capital(found.title)} {saving} [{found.name}]", SENTENCE),
         clean(found.evidence, SENTENCE),

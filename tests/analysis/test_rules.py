@@ -87,7 +87,8 @@ def test_of_a_compiled_run_dynamos_reasons_are_told() -> None:
     compiled = {**faults.GRAPHS, "recompilations": faults.AGAIN}
     report = faults.of_run([faults.product(800)], 1000, faults._machine(4), compiler=compiled)
     again = named(report)["recompilation"]
-    assert again.saving_ns == pytest.approx(40e6 / 10) or again.share == 1  # shared out over ten steps, at most all
+    assert "1 × in 10 steps, for 40.00 ms" in again.title
+    assert again.saving_ns == 0  # the step that was measured holds none of it
     assert "forward: size mismatch at index 0" in again.evidence
 
 

@@ -24,7 +24,7 @@ def of_case(case: Case) -> tuple[list[Finding], list[Unjudged]]:
     of_steps = case.report.kind != NCU  # kernels that ncu measured one by one are no step
     asked = rules.RULES if of_steps else rules.OF_KERNELS
     answers = [answer for rule in asked for answer in rule.find(rule, case)]
-    found = [a for a in answers if isinstance(a, Finding) and a.share >= WORTH and not _told_better(a, case)]
+    found = [a for a in answers if isinstance(a, Finding) and _is_worth(a) and not _told_better(a, case)]
     found.sort(key=lambda f: -f.saving_ns)
     return found[:MOST], [a for a in answers if isinstance(a, Unjudged)]
 
@@ -33,6 +33,11 @@ def reasons(group: Group, counters: Counters) -> list[Reason]:
     """Why a kernel group is far from its roof by its counters, the most telling first."""
     told = (rule.explain(rule, group, counters) for rule in rules.OF_COUNTERS if rule.explain)
     return [reason for reason in told if reason]
+
+
+def _is_worth(finding: Finding) -> bool:
+    """Whether a finding is told: by its share of the step, or because it is of what the measured steps do not hold."""
+    return finding.share >= WORTH or not (finding.bounded or finding.saving_ns)
 
 
 def _told_better(finding: Finding, case: Case) -> bool:

@@ -31,15 +31,14 @@ def _recompiled(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         )
     elif counted and case.about.steps_run:
         total = sum(r["ns"] or 0.0 for r in counted)
-        spent = total / case.about.steps_run
         yield rule.finding(
             case,
             f"Dynamo compiled again {len(counted)} × in {case.about.steps_run} steps, for {units.text(total, 'ns')}",
-            f"Shared out over all steps that ran, that is {units.text(spent, 'ns')} a step; the profiled ones hold "
-            f"none.{why}",
-            spent,
-            spent,
+            f"A program that runs for long pays that once, unless it goes on.{why}",
+            0.0,
+            0.0,
             count=len(counted) / case.about.steps_run,
+            bounded=False,
         )
 
 
@@ -51,8 +50,8 @@ RECOMPILATION = Rule(
     "for seconds; after eight times it gives up and runs eagerly.",
     recognised="Dynamo's own events of compilations inside the steps of a trace; and of a run, the recompilations that "
     "Dynamo counted, each with the guard that failed.",
-    estimate="The time of the compilations. Those outside the profiled steps are shared out over all steps that the "
-    "run made, warm-up included.",
+    estimate="The time of the compilations in the profiled steps. Those before are told with their time, and save "
+    "nothing of a step.",
     remedies=(
         "Keep shapes equal from step to step (pad, drop_last=True), or mark what changes: torch.compile(dynamic=True), "
         "torch._dynamo.mark_dynamic.",
