@@ -29,6 +29,7 @@ _WARMUP_SECONDS = 0.2
 
 
 def pytest_addoption(parser: Any) -> None:
+    """pytest's hook: the plugin's options."""
     group = parser.getgroup("perfkit", "benchmarks by perfkit")
     group.addoption("--perfkit-save", action="store_true", help="Save what perfkit_benchmark measures as baselines.")
     group.addoption(

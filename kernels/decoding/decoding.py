@@ -40,10 +40,12 @@ def normed(x: Tensor, norm: Tensor, eps: float) -> Tensor:
 
 
 def head_reference(x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The norm of x (B, C) by norm (C), times the transposed weight (M, C): (B, M)."""
     return normed(x, norm, eps) @ weight.T
 
 
 def swiglu_reference(x: Tensor, norm: Tensor, gate: Tensor, up: Tensor, eps: float) -> Tensor:
+    """SwiGLU of the norm of x (B, C) by norm (C), through gate and up (F, C): (B, F)."""
     import torch
 
     y = normed(x, norm, eps)
@@ -51,6 +53,7 @@ def swiglu_reference(x: Tensor, norm: Tensor, gate: Tensor, up: Tensor, eps: flo
 
 
 def sum_reference(x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
+    """residual (B, M) + x (B, C) times the transposed weight (M, C): (B, M)."""
     return residual + x @ weight.T
 
 
@@ -75,6 +78,7 @@ def qkv_reference(
 
 
 def attention_reference(q: Tensor, keys: Tensor, values: Tensor, position: Tensor, scale: float) -> Tensor:
+    """Attention of q (B, NH, HS) to keys and values (B, NKV, S, HS) up to position (1): (B, NH, HS)."""
     batch, heads, size = q.shape
     count = int(position) + 1
     k, v = (t[:, :, :count].repeat_interleave(heads // t.shape[1], dim=1) for t in (keys, values))
@@ -83,6 +87,7 @@ def attention_reference(q: Tensor, keys: Tensor, values: Tensor, position: Tenso
 
 
 def token_reference(logits: Tensor) -> Tensor:
+    """The place of the largest of each row of logits (B, M): (B, 1)."""
     return logits.argmax(-1, keepdim=True)
 
 
@@ -105,6 +110,7 @@ def product(call: Call, weights: range, normed: bool, vector: float) -> Cost:
 
 
 def head_cost(call: Call) -> Cost:
+    """Its product and its norm."""
     return product(call, range(2, 3), normed=True, vector=0.0)
 
 
@@ -153,15 +159,18 @@ def token_cost(call: Call) -> Cost:
 
 
 def head_inputs(make: Inputs, B: int, C: int, M: int) -> tuple[Any, ...]:
+    """x (B, C), norm (C), weight (M, C), eps."""
     return make.normal(B, C), make.normal(C), make.normal(M, C), 1e-5
 
 
 def swiglu_inputs(make: Inputs, B: int, C: int, F: int) -> tuple[Any, ...]:
+    """x (B, C), norm (C), gate and up (F, C), eps; the weights small, as a model's are."""
     small = C**-0.5
     return make.normal(B, C), make.normal(C), make.normal(F, C, scale=small), make.normal(F, C, scale=small), 1e-5
 
 
 def sum_inputs(make: Inputs, B: int, C: int, M: int) -> tuple[Any, ...]:
+    """x (B, C), weight (M, C), residual (B, M)."""
     return make.normal(B, C), make.normal(M, C), make.normal(B, M)
 
 
@@ -174,6 +183,7 @@ def qkv_inputs(make: Inputs, B: int, C: int, NH: int, NKV: int, P: int, S: int) 
 
 
 def attention_inputs(make: Inputs, B: int, NH: int, NKV: int, HS: int, S: int) -> tuple[Any, ...]:
+    """q (B, NH, HS), keys and values (B, NKV, S, HS), a position in the second half, scale."""
     cache = make.normal(B, NKV, S, HS), make.normal(B, NKV, S, HS)
     return make.normal(B, NH, HS), *cache, make.integers(S // 2, S, 1), HS**-0.5
 

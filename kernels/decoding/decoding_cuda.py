@@ -1,4 +1,9 @@
-"""Launches of decoding.cu: B rows of C channels; version 1 where accesses of 16 bytes would not be aligned."""
+"""Launches of decoding.cu: B rows of C channels; version 1 where accesses of 16 bytes would not be aligned.
+
+Letters as in decoding.py, by what each function computes. They record launches and raise nothing: the call raises
+`RunFailed` where the source does not compile or a launch fails. A position is read on the GPU, where nothing checks
+that it is below S, and R.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +25,21 @@ def decode_sum_v1(
     host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int,
     *, block: int = 64,
 ) -> None:  # fmt: skip
+    """y (B, M) = residual (B, M) + x (B, C)·weightᵀ, weight (M, C): a thread a pair of outputs."""
     _one_each(host, "decode_sum", B * ceil(M, 2), block, x, weight, residual, y, B, C, M)
 
 
 def decode_sum_v2(
     host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int
 ) -> None:
+    """The same by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
     _staged(host, "decode_sum", ceil(M, 2), (x, weight), (x, weight, residual, y, B, C, M), B, C)
 
 
 def decode_sum_v3(
     host: Host, x: Argument, weight: Argument, residual: Argument, y: Argument, B: int, C: int, M: int
 ) -> None:
+    """The same by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
     if not _tiled(host, "decode_sum", ceil(M, 2), (x, weight), (x, weight, residual, y, B, C, M), B, C):
         decode_sum_v2(host, x, weight, residual, y, B, C, M)
 
@@ -40,18 +48,21 @@ def decode_head_v1(
     host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument,
     *, block: int = 64,
 ) -> None:  # fmt: skip
+    """y (B, M) = the norm of x (B, C) by norm (C), times weightᵀ, weight (M, C): a thread a pair of outputs."""
     _one_each(host, "decode_head", B * ceil(M, 2), block, x, norm, weight, y, B, C, M, eps)
 
 
 def decode_head_v2(
     host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument
 ) -> None:
+    """The same by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
     _staged(host, "decode_head", ceil(M, 2), (x, norm, weight), (x, norm, weight, y, B, C, M, eps), B, C)
 
 
 def decode_head_v3(
     host: Host, x: Argument, norm: Argument, weight: Argument, y: Argument, B: int, C: int, M: int, eps: Argument
 ) -> None:
+    """The same by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
     if not _tiled(host, "decode_head", ceil(M, 2), (x, norm, weight), (x, norm, weight, y, B, C, M, eps), B, C):
         decode_head_v2(host, x, norm, weight, y, B, C, M, eps)
 
@@ -60,6 +71,7 @@ def decode_swiglu_v1(
     host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
     B: int, C: int, F: int, eps: Argument, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """g (B, F) = silu(n·gateᵀ) · (n·upᵀ), n the norm of x (B, C) by norm (C); gate, up (F, C): a thread an output."""
     _one_each(host, "decode_swiglu", B * F, block, x, norm, gate, up, g, B, C, F, eps)
 
 
@@ -67,6 +79,7 @@ def decode_swiglu_v2(
     host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
     B: int, C: int, F: int, eps: Argument,
 ) -> None:  # fmt: skip
+    """The same by a block an output, whose weights are under way before the kernel ahead has ended."""
     _staged(host, "decode_swiglu", F, (x, norm, gate, up), (x, norm, gate, up, g, B, C, F, eps), B, C)
 
 
@@ -74,6 +87,7 @@ def decode_swiglu_v3(
     host: Host, x: Argument, norm: Argument, gate: Argument, up: Argument, g: Argument,
     B: int, C: int, F: int, eps: Argument,
 ) -> None:  # fmt: skip
+    """The same by tensor cores, eight outputs a block; version 2 where sizes or precision do not suit them."""
     if not _tiled(host, "decode_swiglu", F, (x, norm, gate, up), (x, norm, gate, up, g, B, C, F, eps), B, C):
         decode_swiglu_v2(host, x, norm, gate, up, g, B, C, F, eps)
 
@@ -83,6 +97,10 @@ def decode_qkv_v1(
     position: Argument, keys: Argument, values: Argument, q: Argument,
     B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """q (B, NH·2P) of the norm of x (B, C), turned; key and value go to the cache: a thread a pair of outputs.
+
+    wq (NH·2P, C), wk and wv (NKV·2P, C), cos and sin (R, P), keys and values (B, NKV, S, 2P), position (1).
+    """
     given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
     _one_each(host, "decode_qkv", B * (NH + 2 * NKV) * P, block, *given)
 
@@ -92,6 +110,7 @@ def decode_qkv_v2(
     position: Argument, keys: Argument, values: Argument, q: Argument,
     B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument,
 ) -> None:  # fmt: skip
+    """The same by a block a pair of outputs, whose weights are under way before the kernel ahead has ended."""
     given = x, norm, wq, wk, wv, cos, sin, position, keys, values, q, B, C, NH, NKV, P, S, eps
     _staged(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C, PACKS)
 
@@ -101,6 +120,7 @@ def decode_qkv_v3(
     position: Argument, keys: Argument, values: Argument, q: Argument,
     B: int, C: int, NH: int, NKV: int, P: int, S: int, R: int, eps: Argument,
 ) -> None:  # fmt: skip
+    """The same by tensor cores, eight pairs a block; version 2 where sizes or precision do not suit them."""
     tensors = x, norm, wq, wk, wv, cos, sin, position, keys, values, q
     given = *tensors, B, C, NH, NKV, P, S, eps
     if not _tiled(host, "decode_qkv", (NH + 2 * NKV) * P, (x, norm, wq, wk, wv), given, B, C):
@@ -111,6 +131,10 @@ def decode_attention_v1(
     host: Host, q: Argument, keys: Argument, values: Argument, position: Argument, y: Argument,
     B: int, NH: int, NKV: int, HS: int, S: int, scale: Argument, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """y (B, NH, HS) of q (B, NH, HS) and the cache up to `position` (1), below S: a thread an output.
+
+    keys and values (B, NKV, S, HS); each of their heads serves NH / NKV heads of q.
+    """
     _one_each(host, "decode_attention", B * NH * HS, block, q, keys, values, position, y, B, NH, NKV, HS, S, scale)
 
 
@@ -118,6 +142,10 @@ def decode_attention_v2(
     host: Host, q: Argument, keys: Argument, values: Argument, position: Argument, y: Argument,
     B: int, NH: int, NKV: int, HS: int, S: int, scale: Argument,
 ) -> None:  # fmt: skip
+    """The same, a block some positions of a head of keys for all heads of q that share it; a second kernel joins them.
+
+    Version 1 where a head is no 1 to 32 accesses of 16 bytes, or too many heads of q share one of keys.
+    """
     width, group = VECTOR_BYTES // host.item, NH // NKV
     lanes = HS // width
     if host.width(HS, q, keys, values) < width or lanes not in (1, 2, 4, 8, 16, 32) or group > MOST_SHARING:
@@ -133,10 +161,12 @@ def decode_attention_v2(
 
 
 def decode_token_v1(host: Host, logits: Argument, token: Argument, B: int, M: int, *, block: int = 64) -> None:
+    """token (B, 1), int64, the place of each row's largest logit, logits (B, M): a thread a row."""
     _one_each(host, "decode_token", B, block, logits, token, B, M)
 
 
 def decode_token_v2(host: Host, logits: Argument, token: Argument, B: int, M: int) -> None:
+    """The same by blocks that each take a part of a row, and a second kernel that joins them."""
     width = host.width(M, logits)
     parts = max(1, min(host.device.multiprocessors, ceil(M, THREADS * width)))
     best = host.scratch(B * parts, item=8)

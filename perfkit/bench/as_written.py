@@ -45,14 +45,18 @@ def cross_entropy(logits: Tensor, targets: Tensor, ignore_index: int) -> Tensor:
 
 
 def rmsnorm_forward(x: Tensor, weight: Tensor, eps: float) -> Call:
+    """x (…, C), weight (C): the norm, (…, C)."""
     return lambda: rmsnorm(x, weight, eps)
 
 
 def rmsnorm_backward(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> Call:
+    """dy and x (…, C), weight (C): gradients of x and weight; rstd is worked out again."""
     return gradients(lambda x, weight: rmsnorm(x, weight, 1e-5), [x, weight], dy)
 
 
 def residual_rmsnorm_forward(a: Tensor, b: Tensor, weight: Tensor, eps: float) -> Call:
+    """a and b (…, C), weight (C): their sum and its norm, by two calls."""
+
     def call() -> tuple[Tensor, Tensor]:
         x = a + b
         return x, rmsnorm(x, weight, eps)
@@ -88,14 +92,17 @@ def _of_all_channels(angle: Tensor) -> Tensor:
 
 
 def swiglu_forward(gate: Tensor, up: Tensor) -> Call:
+    """gate and up (…, F): (…, F)."""
     return lambda: swiglu(gate, up)
 
 
 def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
+    """dy, gate and up (…, F): gradients of gate and up."""
     return gradients(swiglu, [gate, up], dy)
 
 
 def cross_entropy_forward(logits: Tensor, targets: Tensor, vocabulary: int, ignore_index: int) -> Call:
+    """logits (N, V), targets (N): the mean loss."""
     return lambda: cross_entropy(words(logits, vocabulary), targets, ignore_index)
 
 
@@ -107,6 +114,8 @@ def words(logits: Tensor, vocabulary: int) -> Tensor:
 def cross_entropy_backward(
     dloss: Tensor, logits: Tensor, targets: Tensor, logsumexp: Tensor, vocabulary: int, ignore_index: int
 ) -> Call:
+    """logits (N, V), targets (N), dloss (): the gradient of the logits."""
+
     def loss(logits: Tensor) -> Tensor:
         return cross_entropy(words(logits, vocabulary), targets, ignore_index)
 

@@ -23,6 +23,7 @@ aten = torch.ops.aten
 
 
 def layernorm_forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Call:
+    """x (…, C), weight and bias (C): the norm, and each row's mean and 1 / deviation."""
     return lambda: aten.native_layer_norm(x, weight.shape, weight, bias, eps)
 
 
@@ -34,6 +35,8 @@ def layernorm_backward(dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd
 
 
 def residual_layernorm_forward(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Call:
+    """a and b (…, C), weight and bias (C): their sum, then its norm with statistics."""
+
     def call() -> Any:
         x = a + b
         return x, *aten.native_layer_norm(x, weight.shape, weight, bias, eps)
@@ -42,10 +45,12 @@ def residual_layernorm_forward(a: Tensor, b: Tensor, weight: Tensor, bias: Tenso
 
 
 def rmsnorm_forward(x: Tensor, weight: Tensor, eps: float) -> Call:
+    """x (…, C), weight (C): the norm, (…, C)."""
     return lambda: F.rms_norm(x, weight.shape, weight, eps)
 
 
 def residual_rmsnorm_forward(a: Tensor, b: Tensor, weight: Tensor, eps: float) -> Call:
+    """a and b (…, C), weight (C): their sum and its norm."""
     return lambda: functional.residual_rms_norm(a, b, weight, eps)
 
 
@@ -55,18 +60,23 @@ def rmsnorm_backward(dy: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> Cal
 
 
 def gemv(x: Tensor, weight: Tensor) -> Call:
+    """x (N, K) times the transposed weight (M, K): (N, M)."""
     return lambda: F.linear(x, weight)
 
 
 def gemv_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Call:
+    """x (N, K) times the transposed weight (M, K), and bias (M): (N, M)."""
     return lambda: F.linear(x, weight, bias)
 
 
 def decode_sum(x: Tensor, weight: Tensor, residual: Tensor) -> Call:
+    """residual (B, M) + x (B, C) times the transposed weight (M, C)."""
     return lambda: residual + F.linear(x, weight)
 
 
 def decode_swiglu(x: Tensor, norm: Tensor, gate: Tensor, up: Tensor, eps: float) -> Call:
+    """SwiGLU of the norm of x (B, C) by norm (C), through gate and up (F, C): (B, F)."""
+
     def call() -> Tensor:
         y = F.rms_norm(x, norm.shape, norm, eps)
         return functional.swiglu(F.linear(y, gate), F.linear(y, up))
@@ -75,6 +85,7 @@ def decode_swiglu(x: Tensor, norm: Tensor, gate: Tensor, up: Tensor, eps: float)
 
 
 def decode_head(x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> Call:
+    """The norm of x (B, C) by norm (C), times the transposed weight (M, C): (B, M)."""
     return lambda: F.linear(F.rms_norm(x, norm.shape, norm, eps), weight)
 
 
@@ -84,10 +95,12 @@ def decode_attention(q: Tensor, keys: Tensor, values: Tensor, position: Tensor, 
 
 
 def decode_token(logits: Tensor) -> Call:
+    """The place of the largest of each row of logits (B, M): (B, 1)."""
     return lambda: logits.argmax(-1, keepdim=True)
 
 
 def swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> Call:
+    """dy, gate and up (…, F): gradients of gate and up, by autograd."""
     return gradients(functional.swiglu, [gate, up], dy)
 
 
@@ -100,6 +113,7 @@ def gradients(function: Callable[..., Any], arguments: list[Tensor], dy: Any) ->
 
 
 def softmax_backward(dy: Tensor, y: Tensor) -> Call:
+    """dy and y (…, M), y the forward's result: the gradient of its argument."""
     return lambda: aten._softmax_backward_data(dy, y, -1, y.dtype)
 
 
@@ -110,6 +124,7 @@ def causal_softmax_forward(scores: Tensor, scale: float) -> Call:
 
 
 def causal_softmax_backward(datt: Tensor, att: Tensor, scale: float) -> Call:
+    """datt and att (…, T, S), att the forward's result: the gradient of the scores before the scale."""
     future = _future(att)
     return lambda: aten._softmax_backward_data(datt, att, -1, att.dtype).masked_fill(future, 0.0) * scale
 
@@ -126,10 +141,12 @@ def split_heads_forward(qkv: Tensor, heads: int) -> Call:
 
 
 def split_heads_backward(dq: Tensor, dk: Tensor, dv: Tensor) -> Call:
+    """dq, dk and dv (B, NH, T, HS), of fewer heads for k and v: the gradient of what was split, (B, T, …)."""
     return lambda: torch.cat([functional.merge_heads(t) for t in (dq, dk, dv)], dim=-1)
 
 
 def merge_heads_backward(dy: Tensor, heads: int) -> Call:
+    """dy (B, T, NH·HS): the gradient of the heads, (B, NH, T, HS)."""
     return lambda: dy.unflatten(-1, (heads, -1)).transpose(1, 2).contiguous()
 
 
@@ -145,6 +162,7 @@ def flash_attention_backward(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Ten
 
 
 def encoder_forward(idx: Tensor, wte: Tensor, wpe: Tensor) -> Call:
+    """idx (B, T), wte (V, C), wpe (P, C): the sum of both embeddings, (B, T, C)."""
     return lambda: F.embedding(idx, wte) + wpe[: idx.shape[1]]
 
 
@@ -160,10 +178,12 @@ def encoder_backward(dx: Tensor, idx: Tensor, vocabulary: int, positions: int) -
 
 
 def embedding_forward(idx: Tensor, weight: Tensor) -> Call:
+    """idx (…), weight (V, C): (…, C)."""
     return lambda: F.embedding(idx, weight)
 
 
 def embedding_backward(dx: Tensor, idx: Tensor, vocabulary: int) -> Call:
+    """dx (…, C), idx (…): the gradient of the weight, (V, C)."""
     return lambda: aten.embedding_dense_backward(dx, idx, vocabulary, -1, False)
 
 
@@ -231,6 +251,7 @@ def adamw_step(
 
 
 def bias_relu_backward(dy: Tensor, y: Tensor) -> Call:
+    """dy and y (N, M), y the forward's result: the gradient before ReLU; the bias's is not worked out."""
     return lambda: aten.threshold_backward(dy, y, 0)
 
 

@@ -28,10 +28,12 @@ class Member:
 
     @property
     def name(self) -> str:
+        """The backend's name."""
         return self.record.name
 
     @property
     def alive(self) -> bool:
+        """Whether it has a process and nothing of it failed."""
         return self.child is not None and self.record.status != "failed"
 
     def let_go(self) -> None:

@@ -138,6 +138,7 @@ def kernel_time(
 
 
 def others(first: Side, second: Side, rule: Rule) -> Iterator[Weighed]:
+    """Peak memory and efficiency, each where both sides have it."""
     if first.memory and second.memory:
         yield memory(first, second, rule)
     if first.backend.efficiency is not None and second.backend.efficiency is not None:

@@ -12,7 +12,8 @@ from torch import Tensor
 class Graph(Protocol):
     """What was captured."""
 
-    def replay(self) -> None: ...
+    def replay(self) -> None:
+        """Launch all of it once more."""
 
 
 Run = Callable[[], Any]
