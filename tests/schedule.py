@@ -33,6 +33,7 @@ LONG = (
     "tests/hardware/test_measure.py",
     "tests/workloads/test_own_models.py",
     "tests/render/test_html_browser.py",
+    "tests/render/test_html_controls_browser.py",
     "tests/readers/test_real_traces.py",
     "tests/backends/test_thunder_places.py",
     "tests/backends/test_thunder_llmc.py",

@@ -15,6 +15,8 @@ from perfkit.run_folder import BackendRun
 
 LOG = "log.txt"
 
+Progress = Callable[[str, str], None]  # of which backend, and what is being done
+
 
 @dataclass
 class Member:

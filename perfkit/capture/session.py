@@ -16,30 +16,32 @@ All files are made in a folder beside the final one, which is renamed when the r
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import perfkit
-from perfkit import correctness, hardware
+from perfkit import hardware
 from perfkit.backends.parallel.ranks import carrier
 from perfkit.capture import counters, folders, memory
 from perfkit.capture.child import Child
-from perfkit.capture.members import LOG, Member, guarded, together
+from perfkit.capture.members import LOG, Member, Progress, guarded, together
 from perfkit.capture.ranks.group import Group, processes
 from perfkit.capture.ranks.hosts import THREADS, threads
 from perfkit.capture.ranks.meeting import Meeting
 from perfkit.capture.ranks.rendezvous import Rendezvous
-from perfkit.errors import OutOfMemory, PerfkitError, RunFailed, Unavailable
+from perfkit.capture.stages.nsight import add_nsight
+from perfkit.capture.stages.profiling import finish
+from perfkit.capture.stages.reference import REFERENCE, Reference, checked_steps, judge, run_reference
+from perfkit.capture.stages.turns import time_in_turns
+from perfkit.errors import PerfkitError
 from perfkit.hardware.cpu import read_cpu
 from perfkit.run_folder import (
-    KERNELS,
     TIMED_ALONE,
     TIMED_APART,
     BackendRun,
@@ -51,32 +53,12 @@ from perfkit.run_folder import (
     write_whole,
 )
 
-REFERENCE = "eager"
-ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
-PROFILED_STEPS = 2
 RANKS_SHARE = (
     "The ranks share this CPU: the kernels of rank 0 are held against what the threads of one rank reach alone, and "
     "memory bandwidth is shared by all."
 )
-# Before a turn, steps settle until this time has passed, or so many have run. On an H100, steps of 12 ms that wait for
-# the host took 17.5 ms as the second and third step after another process's turn.
-SETTLE_NS, SETTLE_STEPS = 150e6, 10
 ROOMY = 0.5  # of a GPU's memory, that all members together may take as they prepare
 FULL = 0.6  # of a GPU's memory: where eager's first steps took so much, two backends hardly fit beside each other
-
-Progress = Callable[[str, str], None]
-
-
-@dataclass(frozen=True)
-class _Reference:
-    """What the others are held against: the precision it ran in, and the losses of its first steps."""
-
-    facts: WorkloadFacts
-    precision: str
-    losses: list[float]
-    # What eager in one process errs by, of several ranks: its own error is not what they may be judged by.
-    standard: correctness.Found | None = None
-    share: float = 1.0  # of the GPU's memory, that it took at its peak
 
 
 @dataclass
@@ -157,9 +139,10 @@ class Session:
         members = [Member(self._record(name), folder / name) for name in self._order()]
         available = [m for m in members if m.record.status != "unavailable"]
         with self._loaded(available):
-            reference = self._reference(folder / REFERENCE, scratch)
+            reference = run_reference(self.settings, self._child, self.progress, folder / REFERENCE, scratch)
             self._run_groups(self._groups(available, reference.facts), members[0], reference, scratch)
-        self._add_nsight(members)
+        if self.nsight is not None:
+            self.nsight_problems += add_nsight(self.nsight, members, self.settings, self._backend, self.progress)
         return reference.facts, [m.record for m in members]
 
     @contextlib.contextmanager
@@ -178,7 +161,7 @@ class Session:
                 member.child.begin("load", settings=self.settings, backend=self._backend(member))
             yield
 
-    def _run_groups(self, groups: list[list[Member]], eager: Member, reference: _Reference, scratch: Path) -> None:
+    def _run_groups(self, groups: list[list[Member]], eager: Member, reference: Reference, scratch: Path) -> None:
         """Prepare, check, time and profile the members of each group, which live together."""
         if len(groups) > 1:
             for member in (m for group in groups for m in group):
@@ -192,13 +175,13 @@ class Session:
                     self._start(stack, wave, scratch)
                     for member in wave:
                         if not self._crowded_out(member, group):
-                            self._judge(member, eager, reference)
+                            judge(member, eager, reference, self.settings.dtype)
                             kept.append(member)
                     if wave == [eager]:
                         self._make_room(eager, group[1:])
-                self._time([m for m in kept if m.alive and m.record.timed])
+                time_in_turns([m for m in kept if m.alive and m.record.timed], self.settings, self.progress)
                 for member in kept:
-                    self._finish(member)
+                    finish(member, self.settings)
                 groups += [[self._again(m)] for m in group if self._crowded_out(m, group)]
 
     def _crowded_out(self, member: Member, group: Sequence[Member]) -> bool:
@@ -249,41 +232,6 @@ class Session:
         index = list(self.backends).index(name) if name in self.backends else 0
         return processes(name, settings, folder / LOG, environment, say, self._rendezvous, index)
 
-    @property
-    def _checked_steps(self) -> int:
-        return correctness.CHECKED_STEPS if self.settings.training else 1
-
-    def _reference(self, folder: Path, scratch: Path, highest: str = "fp64") -> _Reference:
-        """Run the reference, which leaves its outputs and gradients in `scratch`: in `highest`, or else in fp32."""
-        settings, precision = self.settings.alone(), highest
-        prepared = {"settings": settings, "backend": REFERENCE, "reference": True, "highest": highest}
-        try:
-            with self._child("reference", folder, settings) as child:
-                facts, precision = child.call("prepare", **prepared)
-                first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch), write=True)
-                share = child.call("memory_share")
-                demonstration = child.call("demonstrate")
-        except OutOfMemory:
-            if precision == "fp32":
-                raise
-            self.progress("reference", "too large in fp64: again in fp32")
-            return self._reference(folder, scratch, "fp32")
-        facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
-        losses = first["found"].losses
-        if not all(math.isfinite(v) for v in losses):
-            raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
-        standard = self._in_one_process(folder, scratch) if self.settings.in_group else None
-        return _Reference(facts, precision, losses, standard, share)
-
-    def _in_one_process(self, folder: Path, scratch: Path) -> correctness.Found:
-        """What eager gives in one process, in the precision of the run: several ranks may err as much."""
-        settings = self.settings.alone()
-        with self._child("one process", folder, settings) as child:
-            child.call("prepare", settings=settings, backend=REFERENCE)
-            first = child.call("first_steps", steps=self._checked_steps, reference=str(scratch))
-        found: correctness.Found = first["found"]
-        return found
-
     def _groups(self, members: Sequence[Member], facts: WorkloadFacts) -> list[list[Member]]:
         """All in one group, alive together and interleaved, where memory allows; else each alone."""
         words = 4 if self.settings.training else 2  # parameters, gradients, two moments; outputs and activations on top
@@ -321,7 +269,7 @@ class Session:
             stack.push(member.child)
         prepared = {"settings": self.settings}
         together(members, "prepare", lambda m: {**prepared, "backend": self._backend(m)}, lambda m, _: None)
-        first = {"steps": self._checked_steps, "reference": str(scratch)}
+        first = {"steps": checked_steps(self.settings), "reference": str(scratch)}
         together(members, "first_steps", lambda _: first, self._keep_first)
 
     def _keep_first(self, member: Member, first: dict[str, Any]) -> None:
@@ -331,102 +279,6 @@ class Session:
         member.record.first_step_ns = first["first_step_ns"]
         member.record.warnings += first["warnings"]
 
-    def _judge(self, member: Member, eager: Member, reference: _Reference) -> None:
-        if not member.alive:
-            if member is eager and reference.standard is None:
-                raise RunFailed(f"eager, the reference, failed: {member.record.reason}")
-            return
-        verdict = correctness.judge(
-            self.settings.dtype,
-            reference.precision,
-            member.first["found"],
-            reference.standard or eager.first["found"],
-            reference.losses,
-            reference.facts.samples_per_step or 1,
-        )
-        member.record.correctness = verdict
-        if not verdict.ok:
-            member.record.status = "wrong"
-            member.record.reason = " ".join(verdict.problems)
-
-    def _time(self, members: Sequence[Member]) -> None:
-        """Time the members in turns, forwards and backwards, so that drift of the machine meets all alike."""
-        for member in members:
-            guarded(member, partial(self._settle, member))
-        rounds = min(ROUNDS, self.settings.steps) if len(members) > 1 else 1
-        settle = SETTLE_STEPS if len(members) > 1 else 0  # the turn before left the caches to somebody else
-        for index, steps in enumerate(_shares(self.settings.steps, rounds)):
-            for member in members if index % 2 == 0 else list(reversed(members)):
-                if member.alive:
-                    self.progress(member.name, f"timing · round {index + 1} of {rounds}")
-                    guarded(member, partial(self._time_one, member, steps, settle))
-
-    def _settle(self, member: Member) -> None:
-        assert member.child is not None
-        member.child.call("reset_peak_memory")
-        self.progress(member.name, "warming up")
-        member.record.warmup_ns = member.child.call("settle", steps=self.settings.warmup)
-
-    def _time_one(self, member: Member, steps: int, settle: int) -> None:
-        assert member.child is not None
-        samples = member.child.call("time", steps=steps, settle=settle, settle_ns=SETTLE_NS)
-        member.record.samples_ns += samples
-        member.record.turns.append(len(samples))
-        if self.settings.generate:
-            member.record.tokens_ns = member.child.call("tokens_ns")
-        member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
-        member.record.fresh_bytes, member.record.system_ns = member.child.call("paging")
-
-    def _finish(self, member: Member) -> None:
-        """Profile a member that runs, and keep what its program says of itself."""
-        if not (member.alive and member.record.timed):
-            return
-
-        def finish() -> None:
-            assert member.child is not None
-            if self.settings.profiler != "none":
-                steps = min(PROFILED_STEPS, self.settings.steps)
-                found = member.child.call("profile", folder=str(member.folder), steps=steps)
-                member.record.trace, member.record.profiled_ns = found["trace"], found["profiled_ns"]
-                member.record.beside_ns = found["beside_ns"]
-                member.record.unusable, member.record.trace_checks = found["unusable"], found["trace_checks"]
-            described = member.child.call("describe", folder=str(member.folder))
-            member.record.symbols, member.record.generated = described["symbols"], described["generated"]
-            member.record.warnings += described["warnings"]
-            member.record.compiler, member.record.replays = described["compiler"], described["replays"]
-            member.record.ranks = member.child.ranks
-
-        guarded(member, finish)
-
-    def _add_nsight(self, members: Sequence[Member]) -> None:
-        """Profile every backend with a trace once more under ncu or nsys, while nothing else runs.
-
-        A tool that does not work here is asked once; what fails with one backend only does not end the others.
-        """
-        plan = self.nsight
-        problem = counters.impossible(plan, self.settings) if plan else None
-        for member in members if plan else ():
-            profiled = member.record.trace and not member.record.unusable
-            if problem is not None or not (profiled and member.record.status in ("ok", "wrong")):
-                continue
-            assert plan is not None
-            try:
-                member.record.nsight = counters.add(
-                    plan,
-                    self.settings,
-                    self._backend(member),
-                    member.folder,
-                    partial(self.progress, member.name),
-                    partial(counters.layers_of, member.folder / KERNELS),
-                )
-            except Unavailable as error:
-                problem = error
-            except PerfkitError as error:
-                named = type(error)(f"{member.name}: {error.message}", error.hint)
-                self.nsight_problems.append(named)
-        if problem is not None:
-            self.nsight_problems.append(problem)
-
 
 def _loaded(child: Child | Group) -> None:
     child.result()
@@ -434,8 +286,3 @@ def _loaded(child: Child | Group) -> None:
 
 def _without_nsight(problem: PerfkitError) -> str:
     return f"Nothing of Nsight's is in this report. {problem}"
-
-
-def _shares(total: int, parts: int) -> list[int]:
-    """`total` divided into `parts` as evenly as whole numbers allow, larger shares first."""
-    return [total // parts + (1 if i < total % parts else 0) for i in range(parts)]

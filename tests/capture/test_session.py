@@ -17,7 +17,8 @@ import pytest
 from perfkit import hardware
 from perfkit.capture.child import Child
 from perfkit.capture.members import Member, together
-from perfkit.capture.session import Session, _shares
+from perfkit.capture.session import Session
+from perfkit.capture.stages.turns import shares
 from perfkit.errors import OutOfMemory, RunFailed, UsageError
 from perfkit.run_folder import TIMED_APART, BackendRun, Settings, read_manifest
 from perfkit.table import KernelTable
@@ -184,7 +185,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize(("total", "parts", "expected"), [(5, 4, [2, 1, 1, 1]), (10, 4, [3, 3, 2, 2]), (1, 1, [1])])
 def test_steps_are_shared_evenly_over_rounds(total, parts, expected):
-    assert _shares(total, parts) == expected
+    assert shares(total, parts) == expected
 
 
 TWIN = """

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu_check.py`: each of its judges fails on a planted fault; and what changed since it last ran."""
+"""`benchmarks/gpu_check.py`: each judge (`gpu_judges.py`) fails on a planted fault; what changed since it last ran."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gpu_check, gpu_witness
+from benchmarks import gpu_check, gpu_judges, gpu_witness
 
 ALL_HOLD = [{"says": "device activities have times", "holds": True, "sentence": ""}] * 7
 NOT_APPLICABLE = {"says": "the timed step is at least the busy time", "holds": None, "sentence": ""}
@@ -40,7 +40,7 @@ def test_which_files_changed_since_the_last_check_of_a_gpu() -> None:
     ],
 )
 def test_a_figure_must_be_there_and_near_its_witness(value: float | None, witness: float, ok: bool) -> None:
-    assert gpu_check.within("kernel time", value, witness, gpu_check.KERNEL_TIME).ok is ok
+    assert gpu_judges.within("kernel time", value, witness, gpu_judges.KERNEL_TIME).ok is ok
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_figure_must_be_there_and_near_its_witness(value: float | None, witnes
     ],
 )
 def test_trace_checks_must_be_there_and_hold(backend: dict[str, Any], ok: bool) -> None:
-    assert gpu_check.trace_checks("gpt2 eager", backend).ok is ok
+    assert gpu_judges.trace_checks("gpt2 eager", backend).ok is ok
 
 
 def turns(ns: float, *factors: float) -> list[list[float]]:
@@ -75,7 +75,7 @@ SWING = (1.0, 1.3, 0.9, 1.1, 1.2, 0.95, 1.0, 1.25) * 4  # a host whose pace chan
     ],
 )
 def test_step_times_hold_though_the_host_swings(inside: float, own: float, ok: list[bool]) -> None:
-    found = gpu_check.step_times(
+    found = gpu_judges.step_times(
         "gpt2", 1000, 900, turns(1000, *SWING), turns(1000 * inside, *SWING), turns(1000 * own, *SWING)
     )
     assert [c.ok for c in found] == ok
@@ -94,13 +94,13 @@ def test_step_times_hold_though_the_host_swings(inside: float, own: float, ok: l
 )
 def test_the_step_of_a_run_agrees_as_far_as_the_host_allows(run: float, kernels: float, ok: bool) -> None:
     same = turns(1000, *SWING)
-    *_, found = gpu_check.step_times("gpt2", run, kernels, same, same, turns(1000, *[1.0] * 32))
+    *_, found = gpu_judges.step_times("gpt2", run, kernels, same, same, turns(1000, *[1.0] * 32))
     assert found.ok is ok
 
 
 def test_ratios_that_say_nothing_fail() -> None:
-    assert gpu_check.by_chance("steps", [0.97, 0.99, 1.01, 1.04] * 8, 0.03).ok
-    assert not gpu_check.by_chance("steps", [0.5, 0.7, 1.3, 1.6] * 8, 0.03).ok
+    assert gpu_judges.by_chance("steps", [0.97, 0.99, 1.01, 1.04] * 8, 0.03).ok
+    assert not gpu_judges.by_chance("steps", [0.5, 0.7, 1.3, 1.6] * 8, 0.03).ok
 
 
 def row(name: str, ns: float, grid: int = 8) -> dict[str, Any]:
@@ -109,15 +109,15 @@ def row(name: str, ns: float, grid: int = 8) -> dict[str, Any]:
 
 
 def test_durations_are_compared_for_equal_launches_and_the_largest_kernels() -> None:
-    trace = gpu_check.durations([row("gemm", 1000), row("gemm", 1020), row("gemm", 9000, grid=99), row("add", 10)])
-    good = gpu_check.durations([row("gemm", 1050), row("add", 10.5), row("other", 5)])
-    assert [(c.name, c.ok) for c in gpu_check.against_ncu("gpt2", trace, good)] == [
+    trace = gpu_judges.durations([row("gemm", 1000), row("gemm", 1020), row("gemm", 9000, grid=99), row("add", 10)])
+    good = gpu_judges.durations([row("gemm", 1050), row("add", 10.5), row("other", 5)])
+    assert [(c.name, c.ok) for c in gpu_judges.against_ncu("gpt2", trace, good)] == [
         ("ncu, gpt2, gemm", True),
         ("ncu, gpt2, add", True),
     ]
-    slow = gpu_check.durations([row("gemm", 1200)])
-    assert [c.ok for c in gpu_check.against_ncu("gpt2", trace, slow)] == [False]
-    (nothing,) = gpu_check.against_ncu("gpt2", trace, {})
+    slow = gpu_judges.durations([row("gemm", 1200)])
+    assert [c.ok for c in gpu_judges.against_ncu("gpt2", trace, slow)] == [False]
+    (nothing,) = gpu_judges.against_ncu("gpt2", trace, {})
     assert not nothing.ok
 
 
@@ -146,7 +146,7 @@ def test_the_witness_sums_what_each_step_launched(tmp_path: Path) -> None:
 def test_a_result_of_some_parts_is_not_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_check, "RESULT", tmp_path / "gpu-check.json")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr(gpu_check.Session, "run", lambda self: self.add(gpu_check.Check("one", True)))
+    monkeypatch.setattr(gpu_check.Session, "run", lambda self: self.add(gpu_judges.Check("one", True)))
     monkeypatch.setattr(gpu_check.Session, "result", lambda self, commit: {"seconds": 1, "commit": commit})
     for given, written in ((["--only", "ncu"], False), ([], True)):
         monkeypatch.setattr("sys.argv", ["gpu_check.py", *given])

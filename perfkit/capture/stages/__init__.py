@@ -1,0 +1,1 @@
+"""What a run does with its backends once their processes are there: reference, turns, profiling, Nsight's tools."""

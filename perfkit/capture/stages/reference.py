@@ -1,0 +1,97 @@
+"""The reference of a run: eager in a higher precision, and how each backend is judged by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit import correctness
+from perfkit.capture.child import Child
+from perfkit.capture.members import Member, Progress
+from perfkit.capture.ranks.group import Group
+from perfkit.errors import OutOfMemory, RunFailed
+from perfkit.run_folder import Settings, WorkloadFacts
+
+REFERENCE = "eager"
+
+Start = Callable[[str, Path, Settings], Child | Group]  # a process: what it is called, the folder of its log
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the others are held against: the precision it ran in, and the losses of its first steps."""
+
+    facts: WorkloadFacts
+    precision: str
+    losses: list[float]
+    # What eager in one process errs by, of several ranks: its own error is not what they may be judged by.
+    standard: correctness.Found | None = None
+    share: float = 1.0  # of the GPU's memory, that it took at its peak
+
+
+def checked_steps(settings: Settings) -> int:
+    """How many first steps are held against the reference's."""
+    return correctness.CHECKED_STEPS if settings.training else 1
+
+
+def run_reference(
+    given: Settings, start: Start, progress: Progress, folder: Path, scratch: Path, highest: str = "fp64"
+) -> Reference:
+    """Run the reference, which leaves its outputs and gradients in `scratch`: in `highest`, or else in fp32.
+
+    Raises `OutOfMemory` where fp32 finds no room either, `RunFailed` where a loss is not finite.
+    """
+    settings, precision = given.alone(), highest
+    prepared = {"settings": settings, "backend": REFERENCE, "reference": True, "highest": highest}
+    try:
+        with start("reference", folder, settings) as child:
+            facts, precision = child.call("prepare", **prepared)
+            first = child.call("first_steps", steps=checked_steps(given), reference=str(scratch), write=True)
+            share = child.call("memory_share")
+            demonstration = child.call("demonstrate")
+    except OutOfMemory:
+        if precision == "fp32":
+            raise
+        progress("reference", "too large in fp64: again in fp32")
+        return run_reference(given, start, progress, folder, scratch, "fp32")
+    facts.notes += [f"The trained reference {demonstration}."] if demonstration else []
+    losses = first["found"].losses
+    if not all(math.isfinite(v) for v in losses):
+        raise RunFailed("The reference's loss is not finite.", "Check the workload, its data and its weights.")
+    standard = _in_one_process(given, start, folder, scratch) if given.in_group else None
+    return Reference(facts, precision, losses, standard, share)
+
+
+def _in_one_process(given: Settings, start: Start, folder: Path, scratch: Path) -> correctness.Found:
+    """What eager gives in one process, in the precision of the run: several ranks may err as much."""
+    settings = given.alone()
+    with start("one process", folder, settings) as child:
+        child.call("prepare", settings=settings, backend=REFERENCE)
+        first = child.call("first_steps", steps=checked_steps(given), reference=str(scratch))
+    found: correctness.Found = first["found"]
+    return found
+
+
+def judge(member: Member, eager: Member, reference: Reference, dtype: str) -> None:
+    """Hold the member's first steps against the reference, and keep the verdict in its record.
+
+    Raises `RunFailed` where eager, by whose error the others are judged, did not come so far.
+    """
+    if not member.alive:
+        if member is eager and reference.standard is None:
+            raise RunFailed(f"eager, the reference, failed: {member.record.reason}")
+        return
+    verdict = correctness.judge(
+        dtype,
+        reference.precision,
+        member.first["found"],
+        reference.standard or eager.first["found"],
+        reference.losses,
+        reference.facts.samples_per_step or 1,
+    )
+    member.record.correctness = verdict
+    if not verdict.ok:
+        member.record.status = "wrong"
+        member.record.reason = " ".join(verdict.problems)
