@@ -30,9 +30,9 @@ class Patches:
         setattr(owner, name, made)
         self._made.append((owner, name, original, made))
 
-    def restore(self) -> None:
-        """Put back what is still as it was made here."""
+    def restore(self, but: tuple[Any, str] | None = None) -> None:
+        """Put back what is still as it was made here, `but` an attribute (its owner and name) that is to stay."""
         while self._made:
             owner, name, original, made = self._made.pop()
-            if vars(owner).get(name) is made:
+            if vars(owner).get(name) is made and (owner, name) != but:
                 setattr(owner, name, original)

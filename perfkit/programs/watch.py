@@ -5,6 +5,7 @@ When the steps are recorded the wrappers are taken out.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -28,6 +29,7 @@ class Watcher:
 
     def __init__(self, recorder: Recorder, ended: Callable[[], None], only: str = "") -> None:
         self.recorder, self._ended = recorder, ended
+        self._of_program = not only  # it watches a whole program, once
         self.steps = StepFinder(self._trains, only)
         self._optimizer = False
         self.models = Models()
@@ -49,9 +51,14 @@ class Watcher:
             self._guarded(self._begin_whole)
 
     def remove(self) -> None:
-        """Stop watching; what is recorded stays in the recorder."""
+        """Stop watching; what is recorded stays in the recorder.
+
+        In a program where something may be compiled the wrapper of modules' calls stays: Dynamo guards it, and would
+        compile all again.
+        """
         self.idle = True
-        self._patches.restore()
+        stays = self._of_program and "torch._dynamo" in sys.modules
+        self._patches.restore((torch.nn.Module, "__call__") if stays else None)
         self._compilation.close()
         self.models.clear()
 

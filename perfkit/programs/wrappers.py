@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from types import FunctionType
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -24,6 +25,43 @@ _compiling = torch.compiler.is_compiling
 def _of_python(ident: int) -> bool:
     """Whether Python started the thread, not a library; such as call Python are known as dummies."""
     return any(t.ident == ident and not t.name.startswith("Dummy") for t in threading.enumerate())
+
+
+class _ByClass(dict[type, Callable[..., Any]]):
+    """For each class of modules a copy of a function, with a code of its own: by its code Dynamo keeps what it compiled
+    of a function. Classes that share their forward share the copy."""
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__()
+        self._function = function
+        self._copies: dict[Any, Callable[..., Any]] = {}
+
+    def __missing__(self, key: type) -> Callable[..., Any]:
+        forward, own = getattr(key, "forward", None), self._function
+        code = getattr(forward, "__code__", forward)
+        if code not in self._copies:
+            copied = own.__code__.replace(co_name=f"{key.__name__}.forward")  # as Dynamo's reasons have it
+            self._copies[code] = FunctionType(copied, own.__globals__, own.__name__, None, own.__closure__)
+        self[key] = self._copies[code]
+        return self[key]
+
+
+def _not_compiled(*functions: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of `torch.compile`, which first tells Dynamo to run `functions` as they are, and to compile what they
+    call."""
+
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            from torch._dynamo import eval_frame
+
+            if hasattr(eval_frame, "skip_code"):
+                for function in functions:
+                    eval_frame.skip_code(function.__code__)
+            return original(*args, **kwargs)
+
+        return compile
+
+    return wrapper
 
 
 class Told(Protocol):
@@ -56,6 +94,7 @@ class Wrappers:
     def install(self, patches: Patches) -> None:
         """Wrap what tells of steps and modules."""
         patches.wrap(torch.nn.Module, "__call__", self._module_call)
+        patches.wrap(torch, "compile", _not_compiled(torch.nn.Module.__call__, _ByClass.__missing__))
         patches.wrap(torch.optim.Optimizer, "profile_hook_step", self._hooked_step)
         patches.wrap(torch.amp.GradScaler, "step", self._scaler_step)
         patches.wrap(torch.cuda.CUDAGraph, "replay", self._replay)
@@ -93,6 +132,18 @@ class Wrappers:
         return self._recorder.state in (WARMING, DONE) or not self._recorder.marks
 
     def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A call of any module, by the wrapper of its class: Dynamo compiles one function eight times at most, and that
+        of all modules would have no more for the ninth compiled part of a model."""
+        calls = _ByClass(self._call_of_a_class(original))
+
+        def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if _compiling():
+                return original(module, *args, **kwargs)
+            return calls[type(module)](module, *args, **kwargs)
+
+        return __call__
+
+    def _call_of_a_class(self, original: Callable[..., Any]) -> FunctionType:
         def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if self._elsewhere():
                 return self._other_thread(original, module, args, kwargs)
@@ -108,11 +159,15 @@ class Wrappers:
             finally:
                 self._depth -= 1
 
-        return __call__
+        return cast(FunctionType, __call__)
 
     def _other_thread(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
-        """A call that tells of no step: it is traced, or autograd's thread computes a block again."""
-        if self._watcher.idle or _compiling() or self._quiet():
+        """A call that tells of no step: it is traced, or autograd's thread computes a block again.
+
+        Whether a compiler traces it is asked first: whatever else is asked there becomes a guard, and the program
+        compiles again when it changes.
+        """
+        if _compiling() or self._watcher.idle or self._quiet():
             return original(module, *args, **kwargs)
         with self._marks.module(module):
             return original(module, *args, **kwargs)

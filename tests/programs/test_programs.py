@@ -22,6 +22,7 @@ PROGRAMS = {
     "gan": ("a step is one round of the 2 optimizers", {"Generator.net.0", "Discriminator.net.2"}, ""),
     "rollout": (ONE, {"Sequential.0", "Sequential_2.0"}, ""),
     "workers": (ONE, {"0", "2"}, ""),
+    "recompiled": (ONE, {"Part0", "Part9"}, ""),
     "generation": (
         "a step is one call of the outermost module, and what follows until the next",
         {"transformer.h.0.attn.c_attn", "lm_head"},
