@@ -1,4 +1,4 @@
-"""More compiled parts than Dynamo compiles one function for, and batches of several sizes; prints how often it compiled."""
+"""More compiled parts than Dynamo compiles one function for, and batches of several sizes; how often is printed."""
 
 import torch
 from torch import nn
