@@ -25,6 +25,10 @@ ISSUED = {
 # Into the sum of a loop: the operation, and the choice by the mask of the loop's last iteration.
 _REDUCED = {"max": 4, "min": 4, "welford_reduce": 14, "welford_combine": 20, "online_softmax_reduce": 29}
 _SUMMED = 2
+# Of a block that holds its rows whole: their maximum, then the sum of exponentials, which what follows in the same block
+# has already where it needs them.
+_ONLINE = "online_softmax_reduce"
+_IN_A_WHOLE_ROW, _EXPONENTIALS = _REDUCED["max"] + _SUMMED, 1 + ISSUED["exp"]
 _FREE = frozenset({
     "constant", "to_dtype", "to_dtype_bitcast", "identity", "output", "get_index", "index_expr", "masked",
     "indirect_indexing", "check_bounds", "load_seed", "partial_accumulate", "set_indirect",
@@ -34,16 +38,22 @@ _VECTOR = 8  # elements of two bytes in the 16 that one access moves at most
 _WIDE = ("int64", "fp64")  # two instructions for each of 32 bits
 
 
-def instructions_of(leaves: Sequence[Any], graph: Any) -> float:
-    """Instructions that loop nests issue, each element's counted as one lane of a multiply-add."""
-    return sum(_issued(one, _sizes(leaf)) * one.times for leaf in leaves for one in operations_of(leaf, graph))
+def instructions_of(leaves: Sequence[Any], graph: Any, whole_rows: bool = False) -> float:
+    """Instructions that loop nests issue, each element's counted as one lane of a multiply-add; `whole_rows`: of a block
+    that holds the rows which it reduces."""
+    found = [(one, _sizes(leaf)) for leaf in leaves for one in operations_of(leaf, graph)]
+    has_exponentials = any("exp" in one.name for one, _ in found)
+    online = _IN_A_WHOLE_ROW + (0 if has_exponentials else _EXPONENTIALS) if whole_rows else _REDUCED[_ONLINE]
+    return sum(_issued(one, sizes, online) * one.times for one, sizes in found)
 
 
 def _sizes(leaf: Any) -> dict[Any, int]:
     return {variable: int(size) for variable, size in leaf._body.var_ranges.items()}
 
 
-def _issued(one: Operation, sizes: dict[Any, int]) -> int:
+def _issued(one: Operation, sizes: dict[Any, int], online: int) -> int:
+    if one.name == "reduction" and str(one.settings[2]) == _ONLINE:
+        return online
     if one.name in ("load", "store", "store_reduction"):
         return _IN_A_VECTOR if one.index is None or _aligned(one.index, sizes) else _BY_ELEMENT
     if one.name in _FREE:

@@ -187,17 +187,18 @@ def _loops(node_schedule: Any, kernel: Any, graph: Any) -> tuple[tuple[float, fl
     """Bytes and instructions of each loop of a Triton kernel: markers in its schedule end them, and where a block holds
     its rows whole there is one."""
     parts: list[list[Any]] = [[]]
+    whole_rows = bool(getattr(kernel, "persistent_reduction", False))
     for node in node_schedule:
         if hasattr(node, "get_nodes"):
             parts[-1].extend(node.get_nodes())
-        elif not getattr(kernel, "persistent_reduction", False):
+        elif not whole_rows:
             parts.append([])
     written = frozenset(dep.name for part in parts for leaf in part for dep in leaf.read_writes.writes)
     found = []
     for part in filter(None, parts):
         moved, seen = Traffic(part, kernel.args, graph, written), set[Hashable]()
         distinct = [leaf for leaf in part if not another_output(leaf, seen)]
-        found.append((moved.read() + moved.written(), instructions_of(distinct, graph)))
+        found.append((moved.read() + moved.written(), instructions_of(distinct, graph, whole_rows)))
     return tuple(found)
 
 

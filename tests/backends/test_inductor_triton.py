@@ -106,3 +106,18 @@ def test_a_kernel_that_is_called_without_its_name_is_told(monkeypatch):
     ((site,),) = found.sites.graphs
     assert {site.name} == set(found.known())
     assert {m.operator for m in site.members} == {"mul", "tanh"}
+
+
+@pytest.mark.parametrize(("then", "instructions"), [(True, 4 + 2 + 2 + 1 + 9 + 2 * 2), (False, 2 + 4 + 2 + 1 + 9)])
+def test_a_block_that_holds_its_rows_takes_exponentials_once(then, instructions, monkeypatch):
+    """Maximum, then exp(x − max) for the sum and for what follows: an online softmax's 29 are for rows read in pieces.
+    The softmax of explicit attention on an H200 was predicted to take 1.7 times what it took."""
+
+    def softmax(x):
+        most, total = torch._inductor.inductor_prims.prepare_softmax_online(x, 1)
+        return torch.exp(x - most) if then else (most, total)
+
+    found = recorded(softmax, torch.ones(4096, 1024), monkeypatch=monkeypatch)
+    ((name, kernel),) = found.known().items()
+    assert name.startswith("triton_per_fused") and len(kernel.loops) == 1
+    assert kernel.loops[0][1] == pytest.approx(instructions * 4096 * 1024, rel=0.01)
