@@ -25,8 +25,8 @@ ISSUED = {
 # Into the sum of a loop: the operation, and the choice by the mask of the loop's last iteration.
 _REDUCED = {"max": 4, "min": 4, "welford_reduce": 14, "welford_combine": 20, "online_softmax_reduce": 29}
 _SUMMED = 2
-# Of a block that holds its rows whole: their maximum, then the sum of exponentials, which what follows in the same block
-# has already where it needs them.
+# Of a block that holds its rows whole: their maximum, then the sum of exponentials, which what follows in the block has
+# already where it needs them.
 _ONLINE = "online_softmax_reduce"
 _IN_A_WHOLE_ROW, _EXPONENTIALS = _REDUCED["max"] + _SUMMED, 1 + ISSUED["exp"]
 _FREE = frozenset({
@@ -39,8 +39,8 @@ _WIDE = ("int64", "fp64")  # two instructions for each of 32 bits
 
 
 def instructions_of(leaves: Sequence[Any], graph: Any, whole_rows: bool = False) -> float:
-    """Instructions that loop nests issue, each element's counted as one lane of a multiply-add; `whole_rows`: of a block
-    that holds the rows which it reduces."""
+    """Instructions that loop nests issue, each element's counted as one lane of a multiply-add; with `whole_rows` those
+    of a block that holds the rows which it reduces."""
     found = [(one, _sizes(leaf)) for leaf in leaves for one in operations_of(leaf, graph)]
     has_exponentials = any("exp" in one.name for one, _ in found)
     online = _IN_A_WHOLE_ROW + (0 if has_exponentials else _EXPONENTIALS) if whole_rows else _REDUCED[_ONLINE]
