@@ -36,7 +36,8 @@ _KERNELS = (
             copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy",
             multi_tensor_apply="multi_tensor_apply.*::copy<"),  # _foreach_copy_, by which FSDP gathers its parts
     _family("fill", "memset fillfunctor fill_kernel", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
-    _family("attention", "flash fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq"),
+    _family("attention", "fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq withkvcache withpagedkvcache",
+            flash="flash(?!infer)"),  # FlashInfer's namespace holds products and norms too
     _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "
             "gammabeta welford", bn_=r"\bbn_"),
     _family("loss", "crossentropy cross_entropy nllloss nll_loss classifier mse_loss bce binary_cross"),

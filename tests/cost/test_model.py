@@ -118,6 +118,9 @@ def test_names_have_one_spelling() -> None:
         ("void convertFp16ToFp32(__half const*, float*)", "copy"), ("implicit_convolve_sgemm", "convolution"),
         ("triton_poi_fused_add_convert_element_type_3", "elementwise"),
         ("cudnn::cnn::conv2d_grouped_direct_kernel<float>", "convolution"),
+        ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2, 4>", "attention"),
+        ("void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>", "normalization"),
+        ("void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &(silu)>", "elementwise"),
     ],
 )  # fmt: skip
 def test_families_of_kernel_names(name: str, family: str) -> None:
