@@ -56,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     share: float  # saving over the time of the step (the kernel time where there is no step), 0 to 1
     kernels: list[str] = []  # short names, where it is about kernels
     count: float = 0.0  # rows a step that it is about
-    bounded: bool = True  # False: `saving_ns` is what is known to be spent, 0 for nothing in the measured steps
+    bounded: bool = True  # False: `saving_ns` is what is known to be spent, 0 for nothing in the profiled steps
 
 
 class Unjudged(msgspec.Struct, frozen=True):

@@ -86,7 +86,7 @@ def finding(found: Finding, per: str) -> tuple[str, str, str]:
     amount = f"{units.text(found.saving_ns, 'ns')}, {percent(found.share)} of the {whole}"
     saving = f"Saves at most {amount}." if found.bounded else f"This takes {amount}; mending it may save more."
     if not (found.bounded or found.saving_ns):
-        saving = f"No measured {per} holds it."
+        saving = f"No profiled {per} holds it."
     return (
         clean(f"{capital(found.title)} {saving} [{found.name}]", SENTENCE),
         clean(found.evidence, SENTENCE),

@@ -36,7 +36,7 @@ def reasons(group: Group, counters: Counters) -> list[Reason]:
 
 
 def _is_worth(finding: Finding) -> bool:
-    """Whether a finding is told: by its share of the step, or because it is of what the measured steps do not hold."""
+    """Whether a finding is told: by its share of the step, or because it is of what the profiled steps do not hold."""
     return finding.share >= WORTH or not (finding.bounded or finding.saving_ns)
 
 
