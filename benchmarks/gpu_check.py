@@ -13,7 +13,7 @@ with its readers (`gpu_witness.py`):
                     steps of a loop of its own, in turns in one process; the run's figure, of another process, within
                     15 %, or within a factor of two where the step waits for the host for most of its time
     ncu             its counters are joined onto all that one layer can serve; durations of the ten longest kernels
-                    within 10 % of ncu's
+                    within 10 % of ncu's: where one is not, of the median of three captures
     kernels         every CUDA and Triton kernel in bf16 against fp64
     optimizer       an error of 0.1 % planted in AdamW is found, in CUDA and in Triton
 
@@ -53,6 +53,7 @@ from benchmarks.gpu_judges import (  # noqa: E402
     within,
 )
 from perfkit.backends.replay import PASSES  # noqa: E402
+from perfkit.run_folder import KERNELS  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "gpu-check.json"
 CHECKED = (
@@ -239,8 +240,27 @@ class Session:
         known = float(trace["duration_ns"][counters].sum() / trace["duration_ns"].sum())
         note = f"{known:.1%} of the kernel time before the optimizer has counters"
         self.add(Check("ncu's counters are joined", found["eager"]["status"] == "ok" and known >= COUNTED, note=note))
-        rows = [durations(frame.to_dict("records")) for frame in (trace, counted)]
-        self.add(*against_ncu("gpt2 eager", *rows))
+        traced, launches = (durations(frame.to_dict("records")) for frame in (trace, counted))
+        checks = list(against_ncu("gpt2 eager", traced, launches))
+        if not all(check.ok for check in checks):
+            self.capture_again(folder, launches)
+            checks = list(against_ncu("gpt2 eager", traced, launches))
+        self.add(*checks)
+
+    def capture_again(self, folder: Path, launches: dict[tuple[Any, ...], list[float]]) -> None:
+        """Add two more captures of a backend's folder to `launches`: a single launch of a short kernel says little."""
+        from perfkit.capture import counters
+        from perfkit.capture.nsight import ncu
+        from perfkit.run_folder import read_manifest
+
+        plan = counters.Plan(tool="ncu", one_layer=True, ncu=ncu.Options(cache_control="none", profiler_api=True))
+        settings, layers = read_manifest(folder.parent).settings, counters.layers_of(folder / KERNELS)
+        for number in (2, 3):
+            copy = Path(shutil.copytree(folder, self.work / f"ncu-{number}"))
+            counters.add(plan, settings, "eager", copy, lambda text: None, lambda: layers)
+            more = _of_layers(counters.kernel_table(copy / counters.COUNTERS).frame)
+            for kernel, found in durations(more.to_dict("records")).items():
+                launches[kernel] += found
 
     def optimizer(self) -> None:
         """Errors of 0.1 % planted in AdamW's terms are found, in CUDA and in Triton: side by side, for time."""

@@ -98,4 +98,5 @@ def against_ncu(
         yield Check(f"ncu, {name}", False, note="no kernel is in both")
     for key in shared:
         ours, theirs = statistics.median(trace[key]), statistics.median(counted[key])
-        yield within(f"ncu, {name}, {key[0][:24]}", ours, theirs, NCU_TIME)
+        note = f"{ours / 1e3:.1f} µs against {theirs / 1e3:.1f}, the median of {len(counted[key])}"
+        yield within(f"ncu, {name}, {key[0][:24]}", ours, theirs, NCU_TIME, note)

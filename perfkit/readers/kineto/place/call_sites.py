@@ -315,7 +315,8 @@ def _shared_out(
     alike: dict[bytes, list[int]] = {}
     for graph, sequence in enumerate(sequences):
         alike.setdefault(sequence.tobytes(), []).append(graph)
-    often, told = [0] * len(sequences), [[] for _ in sequences]  # type: list[int], list[list[bool]]
+    often = [0] * len(sequences)
+    told: list[list[bool]] = [[] for _ in sequences]
     by_pass: dict[tuple[bytes, int], list[_Run]] = {}
     for run, number in zip(runs, _passes(host, runs), strict=True):
         if number < 0:
