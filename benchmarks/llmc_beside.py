@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,19 @@ STEP = re.compile(r"^step +\d+/\d+ .*\| ([\d.]+) ms \|", re.MULTILINE)
 STEPS, WARM = 60, 20
 MAGIC, VERSION, VOCABULARY = 20240520, 1, 50257  # of llm.c's token files
 BESIDE = {"sdpa": "cuDNN", "explicit": "plain"}  # perfkit's variant and the build of llm.c it is held against
+
+# What CUDA 13 takes for the place of memory was a device's number, which llm.c passes (only where memory is short).
+SINCE_CUDA_13 = """
+#include <cuda_runtime.h>
+#if CUDART_VERSION >= 13000
+static inline cudaError_t cudaMemAdvise(const void* memory, size_t bytes, cudaMemoryAdvise advice, int device) {
+  cudaMemLocation place = {};
+  place.type = device < 0 ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice;
+  place.id = device < 0 ? 0 : device;
+  return cudaMemAdvise(memory, bytes, advice, place);
+}
+#endif
+"""
 
 
 def library_folders() -> list[Path]:
@@ -55,10 +69,13 @@ def search_paths(links: Path) -> dict[str, str]:
                 link.symlink_to(library)
     toolkit = Path(shutil.which("nvcc") or "nvcc").resolve().parents[1] / "lib64"
     included = [str(folder / "include") for folder in folders]
+    older = links / "older_cuda.h"
+    older.write_text(SINCE_CUDA_13, encoding="utf-8")
     linked = [str(toolkit), str(toolkit / "stubs"), str(links)]
     loaded = [str(folder / "lib") for folder in folders]
     return {
         **os.environ,
+        "NVCC_APPEND_FLAGS": f"-include {older} -lnvrtc -lcuda",  # the frontend compiles kernels of its own
         "CPATH": os.pathsep.join(included),
         "LIBRARY_PATH": os.pathsep.join(linked),
         "LD_LIBRARY_PATH": os.pathsep.join([*loaded, os.environ.get("LD_LIBRARY_PATH", "")]),
@@ -92,7 +109,7 @@ def llmc_ms(
 ) -> float:
     """The median step of llm.c's program in ms, by its own events."""
     size = ["-b", str(batch), "-t", str(time), "-d", str(batch * time), "-x", str(STEPS), "-r", str(recompute)]
-    quiet = ["-v", "0", "-s", "0", "-h", "0", "-e", "d12", "-i", str(tokens), "-j", str(tokens)]
+    quiet = ["-v", "100000", "-m", "1", "-s", "0", "-h", "0", "-e", "d12", "-i", str(tokens), "-j", str(tokens)]
     done = subprocess.run([program, *quiet, *size], cwd=program.parent, env=dict(environment), capture_output=True,
                           text=True)  # fmt: skip
     steps = [float(found) for found in STEP.findall(done.stdout)][WARM:]
@@ -119,7 +136,7 @@ def perfkit_runs(batch: int, time: int, variant: str, folder: Path) -> dict[str,
     done = subprocess.run([*PERFKIT, "run", "gpt2", *size, *options], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"perfkit run ended with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
-    return {found["name"]: found for found in json.loads(done.stdout)["backends"]}
+    return {found["name"]: found for found in json.loads(done.stdout)["backends"] if found["timed"]}
 
 
 def turn(programs: Mapping[str, Path], tokens: Path, batch: int, time: int, work: Path,
@@ -129,6 +146,7 @@ def turn(programs: Mapping[str, Path], tokens: Path, batch: int, time: int, work
     for name, program in programs.items():
         for recompute in (1, 0):
             found[f"llm.c {name} -r {recompute}"] = llmc_ms(program, tokens, batch, time, recompute, environment)
+    print(", ".join(f"{name} {ms:.3f} ms" for name, ms in found.items()), file=sys.stderr, flush=True)
     for variant in BESIDE:
         backends = perfkit_runs(batch, time, variant, work / f"run-{variant}")
         for name, backend in backends.items():
@@ -168,7 +186,9 @@ def main() -> int:
         links.mkdir()
         environment = search_paths(links)
         builds = {"cuDNN": arguments.cudnn_frontend, "plain": None}
-        programs = {name: build(arguments.llmc, one, work, environment) for name, one in builds.items()}
+        with ThreadPoolExecutor() as pool:
+            built = pool.map(lambda one: build(arguments.llmc, one, work, environment), builds.values())
+            programs = dict(zip(builds, built, strict=True))
         tokens = write_tokens(work / "tokens.bin", (STEPS + 2) * arguments.B * arguments.T)
         turns = []
         for number in range(arguments.turns):
