@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.analysis import tensors
 from perfkit.analysis.report.analyse import analyse, analyse_any, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
-from perfkit.analysis.rules import OF_COUNTERS, RULES, by_name, tensors
+from perfkit.analysis.rules import OF_COUNTERS, RULES, by_name
 from perfkit.readers import read
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.render import sentences

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.analysis import tensors
 from perfkit.analysis.roofline.roof import Booleans, Reals
-from perfkit.analysis.rules import Case, tensors
+from perfkit.analysis.rules import Case
 from perfkit.table import FLOP_COLUMNS
 from perfkit.tree.names import logical_name
 from perfkit.tree.places import places

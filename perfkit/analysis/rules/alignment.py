@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from perfkit import units
+from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans, Reals
-from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 from perfkit.analysis.words import listed
 

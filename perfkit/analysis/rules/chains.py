@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit import units
+from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import BOUNDS, L2, MEMORY, Booleans, Integers, Reals
-from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import percent
 

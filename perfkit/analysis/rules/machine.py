@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from perfkit import units
+from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import BOUNDS, unit_name
-from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_A_CPU, ON_BOTH, Case, Rule
 from perfkit.analysis.words import percent
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfkit import units
+from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.roofline.withheld import ON_GPU
-from perfkit.analysis.rules import tensors
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.words import cropped, listed, percent
 

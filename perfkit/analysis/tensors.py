@@ -34,3 +34,14 @@ def broadcast(text: str) -> Shape | None:
             return None
         result.insert(0, sizes.pop() if sizes else 1)
     return tuple(result)
+
+
+@functools.lru_cache(maxsize=4096)
+def sizes(text: str) -> tuple[int, ...]:
+    """Bytes of each tensor, by the bits in its dtype's name: `bf16[64×2], bool[8]` → (256, 8)."""
+    return tuple(_bits(dtype) * elements(shape) // 8 for dtype, shape in shapes(text))
+
+
+def _bits(dtype: str) -> int:
+    """Bits of a number: those in the name of its dtype, and a byte for `bool`."""
+    return int("".join(filter(str.isdigit, dtype)) or 8)
