@@ -10,7 +10,7 @@ from perfkit.analysis.results import BackendReport, Group
 from perfkit.render.cells import Cell, Column, clean, efficiency_tone, figures
 
 BROKEN = "! kernels that are faster than their roof allows: their measurement or the model of their work is broken"
-HELPED = 0.1  # of a kernel's time: from here on a note says that L2 held a part of its bytes
+HELPED = 0.1  # of a kernel's time: from here on a note says that a cache held a part of its bytes
 _FLAGGED, _NAMED = 6, 3  # groups that a note names, and kernels of each
 
 
@@ -50,5 +50,5 @@ def notes(rows: Iterable[tuple[str, Group]]) -> list[str]:
     held = list(dict.fromkeys(g.key for g in helped))
     more = f" and {len(held) - _FLAGGED} more" if len(held) > _FLAGGED else ""
     names = ", ".join(clean(name, 60) for name in held[:_FLAGGED])
-    text = f"L2 held a part of the bytes of {names}{more}: what is so faster than measured counts as at its roof."
+    text = f"A cache held a part of the bytes of {names}{more}: what is so faster than measured counts as at its roof."
     return [*flags((name, g, g.time_ns) for name, g in rows), *([text] if held else [])]

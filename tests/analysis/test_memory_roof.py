@@ -191,7 +191,7 @@ def test_the_report_says_how_much_l2_judges_and_helps() -> None:
     found = analyse_table(made, gpu(), "p").backends[0]
     assert found.coverage is not None
     assert found.coverage.text.endswith(
-        "Of it, 30.0 % moves what fits L2, and is judged by L2; 20.0 % is faster than measured, for L2 held more of "
-        "its bytes, and counts as at its roof."
+        "Of it, 30.0 % moves what fits L2, and is judged by L2; 20.0 % is faster than measured, for a cache held more "
+        "of its bytes, and counts as at its roof."
     )
     assert sum(g.helped_ns for g in found.kernels) == 20e3

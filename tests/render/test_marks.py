@@ -53,7 +53,7 @@ def test_a_note_says_how_much_lies_in_which_kernels() -> None:
 def test_a_note_names_the_kernels_that_l2_helped() -> None:
     helped = msgspec.structs.replace(PLAIN, key="add", example="aten::add", helped_ns=50e3)
     assert notes([("add", helped), ("add", helped)]) == [
-        "L2 held a part of the bytes of add: what is so faster than measured counts as at its roof."
+        "A cache held a part of the bytes of add: what is so faster than measured counts as at its roof."
     ]
     assert notes([("add", msgspec.structs.replace(helped, helped_ns=9e3))]) == []
 

@@ -66,14 +66,14 @@ def _text(shares: dict[str, float], kind: str) -> str:
 
 
 def _levels(rows: Rows) -> str:
-    """How much is judged by L2, and how much counts as at main memory's roof because L2 held a part of its bytes."""
+    """How much is judged by L2, and how much counts as at memory's roof because a cache held a part of its bytes."""
     judged, total = rows.judged, rows.total_ns
     held = _share(judged.time, judged.bound == BOUNDS.index(L2), total)
     helped = _share(judged.time, judged.helped, total)
     told = [f"{_percent(held)} moves what fits L2, and is judged by L2"] if held else []
     if helped:
         told.append(
-            f"{_percent(helped)} is faster than measured, for L2 held more of its bytes, and counts as at its roof"
+            f"{_percent(helped)} is faster than measured, for a cache held more of its bytes, and counts as at its roof"
         )
     return f" Of it, {'; '.join(told)}." if told else ""
 

@@ -12,6 +12,11 @@ GPU that tells the size C of its L2:
                      there still. Its roof is what main memory and L2 need at least, or its own time where that is more:
                      how much L2 held nobody knows, so that it counts as at its roof and not above it
     counted          DRAM bytes that counters saw, over the rate of main memory; its minimal bytes pass L2, at L2's rate
+
+Whichever it is, what a row reads of tensors that were last used long ago (`perfkit.analysis.roofline.reuse`) takes at
+least what so many bytes take at the bandwidth of that distance: on a CPU by the curve, of reading where it was
+measured; on a GPU by main memory where L2 does not hold the distance. A row that is faster than this and not than the
+rest of its roof counts as at its roof: caches may keep a part of what passes, and how much of it nobody knows.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit import units
+from perfkit.analysis.roofline.reuse import Uses
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +40,7 @@ Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
 PART, MORE = "L2 held a part of the bytes", "L2 held more of the bytes than where this was measured"
+BETWEEN, KEPT = "by what is read between two uses", "a cache held a part of the bytes"
 TOLERANCE = 0.05  # a row this much faster than its roof is noise; beyond it something else must explain it
 
 
@@ -74,7 +81,7 @@ class Bytes:
 @dataclass(frozen=True)
 class MemoryRoof:
     """For each row its least time in ns (NaN: unknown), whether L2 sets it, and the index of its ceiling in `texts`
-    (−1: none). `helped` are rows faster than that, of whose bytes L2 held a part or more than measured."""
+    (−1: none). `helped` are rows faster than that, of whose bytes a cache held a part or more than measured."""
 
     time: Reals
     by_l2: Booleans
@@ -83,7 +90,13 @@ class MemoryRoof:
     texts: list[str]
 
 
-def memory_roof(of: Bytes, ceilings: Ceilings) -> MemoryRoof:
+def in_caches(of: Bytes, ceilings: Ceilings) -> Booleans:
+    """Rows that a cache may serve by their distinct bytes: when these were last used matters."""
+    largest = ceilings.l2_capacity or max((size for size, _ in ceilings.bandwidth), default=0.0)
+    return ~of.counted & (of.distinct <= largest)
+
+
+def memory_roof(of: Bytes, again: Uses, ceilings: Ceilings) -> MemoryRoof:
     """The roof of every row; work in place is judged by what was measured in place."""
     rows = len(of.time)
     nothing = np.zeros(rows, bool)
@@ -92,7 +105,10 @@ def memory_roof(of: Bytes, ceilings: Ceilings) -> MemoryRoof:
         if not ceilings.envelope(in_place):
             continue
         capacity = ceilings.l2_capacity
-        one = _by_curve(of, ceilings, in_place) if capacity is None else _by_l2(of, ceilings, in_place, capacity)
+        if capacity is None:
+            one = _by_distance(_by_curve(of, ceilings, in_place), of, again, ceilings)
+        else:
+            one = _by_l2(of, again, ceilings, in_place, capacity)
         result = _joined(result, one, chosen & np.isfinite(of.moved))
     return result
 
@@ -144,8 +160,43 @@ def _by_curve(of: Bytes, ceilings: Ceilings, in_place: bool) -> MemoryRoof:
     return MemoryRoof(time, nothing, nothing, level, texts)
 
 
-def _by_l2(of: Bytes, ceilings: Ceilings, in_place: bool, capacity: float) -> MemoryRoof:
-    """By L2 where the distinct bytes fit it, else by main memory, which L2 may have spared a part."""
+def _by_distance(roof: MemoryRoof, of: Bytes, again: Uses, ceilings: Ceilings) -> MemoryRoof:
+    """`roof`, or by the bandwidth at the distance of what a row reads again, where that takes longer."""
+    reading = ceilings.reading_envelope()
+    curve = reading or ceilings.envelope()
+    found = [ceilings.reading_for(size) if reading else ceilings.bandwidth_for(size) for size, _ in curve]
+    named = [f"{_named(one, rate)}; {BETWEEN}" for one, (_, rate) in zip(found, curve, strict=True)]
+    farther, level = _farther(of, again, curve)
+    longer = farther > roof.time
+    helped = longer & (farther > (1 + TOLERANCE) * of.time)
+    farther = np.where(helped, np.maximum(of.time, roof.time), farther)
+    text = len(roof.texts) + level + np.where(helped, len(curve), 0)
+    return MemoryRoof(
+        np.where(longer, farther, roof.time), roof.by_l2, helped, np.where(longer, text, roof.text),
+        [*roof.texts, *named, *(f"{one}; {KEPT}" for one in named)],
+    )  # fmt: skip
+
+
+def _farther(of: Bytes, again: Uses, curve: list[tuple[float, float]]) -> tuple[Reals, Integers]:
+    """For each row the ns that what it reads again takes at least, and the place in `curve` that says so.
+
+    The farthest tensors pass at the bandwidth of their distance; so do they with the next, at that one's, and so on.
+    """
+    order = np.lexsort((-again.distance, again.row))
+    row, size = again.row[order], again.size[order]
+    total = np.cumsum(size)
+    before = (total - size)[np.searchsorted(row, row)]  # what the rows ahead read
+    level, rate = _level(curve, again.distance[order])
+    time = np.minimum(total - before, of.read[row]) / rate * 1e9
+    longest = np.argsort(time, kind="stable")  # of several of a row the last one stays
+    result, place = np.zeros(len(of.time)), np.zeros(len(of.time), np.int64)
+    result[row[longest]], place[row[longest]] = time[longest], level[longest]
+    return result, place
+
+
+def _by_l2(of: Bytes, again: Uses, ceilings: Ceilings, in_place: bool, capacity: float) -> MemoryRoof:
+    """By L2 where the distinct bytes fit it, else by main memory, which L2 may have spared a part; and by main memory
+    where what a row reads again does not fit L2 with what is read in between."""
     curve = ceilings.envelope(in_place)
     inside, main = [point for point in curve if point[0] <= capacity], curve[-1]
     level, rate = _level(inside, of.distinct)
@@ -155,7 +206,11 @@ def _by_l2(of: Bytes, ceilings: Ceilings, in_place: bool, capacity: float) -> Me
     in_l2, in_main, at_best = of.minimal / rate * 1e9, of.moved / main[1] * 1e9, of.minimal / best * 1e9
     not_held = np.maximum(of.read - capacity, 0.0) + np.maximum(of.written - capacity, 0.0)
     least = np.where(fits, at_best, np.fmax(not_held / main[1] * 1e9, at_best))
-    roof = np.where(fits, in_l2, in_main)
+    beyond = np.nextafter(capacity, np.inf)
+    farther, _ = _farther(of, again, [(0.0, np.inf), (beyond, ceilings.dram_bandwidth)])
+    far = fits & (farther > in_l2)
+    fits &= ~far
+    roof = np.where(far, farther, np.where(fits, in_l2, in_main))
     helped = ~of.counted & (roof > (1 + TOLERANCE) * of.time)
     roof = np.where(helped, np.fmin(np.maximum(of.time, least), roof), roof)
     by_l2 = fits | (of.counted & (in_l2 > in_main))
@@ -163,6 +218,8 @@ def _by_l2(of: Bytes, ceilings: Ceilings, in_place: bool, capacity: float) -> Me
     of_l2, main_text = _texts(inside, ceilings, in_place), _text(main, ceilings, in_place)
     texts = [*of_l2, main_text, *(f"{text}; {MORE}" for text in of_l2), f"{main_text}; {PART}"]
     text = np.where(by_l2, level, len(inside)) + np.where(helped, len(inside) + 1, 0)
+    text = np.where(far & ~helped, len(texts), text)
+    texts.append(f"{_text(ceilings.envelope()[-1], ceilings, in_place=False)}; {BETWEEN}")
     return MemoryRoof(roof, by_l2, helped, text, texts)
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis.roofline.memory import TOLERANCE, Booleans, Bytes, Integers, Reals, memory_roof
+from perfkit.analysis.roofline.memory import TOLERANCE, Booleans, Bytes, Integers, Reals, in_caches, memory_roof
+from perfkit.analysis.roofline.reuse import uses
 from perfkit.table import FLOP_COLUMNS, RESOURCES
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Judged:
 
     `bytes` is what counters saw, else minimal bytes. `bound` indexes `BOUNDS`, `ceiling` the texts in `ceilings`;
     `resource` indexes `RESOURCES`: the arithmetic unit that does most of the row's work. `above` are rows faster than
-    their roof allows, `helped` those that are not, because L2 held a part of their bytes: they count as at their roof.
+    their roof allows, `helped` those that are not, because a cache held a part of their bytes: they count as at it.
     """
 
     time: Reals
@@ -116,7 +117,7 @@ def judge(frame: pd.DataFrame, ceilings: Ceilings | StoredCeilings | None) -> Ju
         roofs = np.column_stack([of.moved, by_unit, from_l2]) / ceilings.rates * 1e9
         text, texts = np.arange(len(BOUNDS)), ceilings.texts()
     elif ceilings is not None:
-        memory = memory_roof(of, ceilings)
+        memory = memory_roof(of, uses(frame, in_caches(of, ceilings)), ceilings)
         texts = list(memory.texts)
         text = _compute_roofs(roofs, by_unit, ceilings, texts)
         roofs[:, 0] = np.where(memory.by_l2, np.nan, memory.time)

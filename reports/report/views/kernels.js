@@ -142,7 +142,7 @@ function kernelDetails(g) {
   ];
   for (const reason of g.reasons) facts.push(["Why", clean(`${reason.text}.`, 600)]);
   if (g.withheld) facts.push(["Not judged", `${clean(g.withheld, 60)}: ${amount(g.withheld_ns, "ns")}`]);
-  if (g.helped_ns) facts.push(["Held by L2", `${amount(g.helped_ns, "ns")} of it, faster than measured because more of the bytes lay in L2, counts as at the roof`]);
+  if (g.helped_ns) facts.push(["Held by a cache", `${amount(g.helped_ns, "ns")} of it, faster than measured because more of the bytes lay in a cache, counts as at the roof`]);
   if (g.above_ns) facts.push(["Above its roof", `${amount(g.above_ns, "ns")} of it: the measurement or the model of its work is wrong`]);
   return el("dl", { class: "facts" }, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
