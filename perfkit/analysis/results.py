@@ -12,6 +12,7 @@ import msgspec
 
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.run_folder import Correctness, RankRun, Settings, Symbol, WorkloadFacts, World
+from perfkit.statistics import SMALL
 from perfkit.trace_checks import TraceCheck
 
 SCHEMA_VERSION = 1
@@ -20,12 +21,17 @@ COPY, COLLECTIVE = "copy", "collective"  # kinds of `Exposed`
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A value with its 95 % interval, and from how many samples."""
+    """A value with its 95 % interval, and from how many samples: of fewer than `SMALL` it is only their range."""
 
     value: float
     low: float
     high: float
     samples: int
+
+    @property
+    def is_range(self) -> bool:
+        """Whether there are too few samples for an interval."""
+        return self.samples < SMALL
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +201,11 @@ class Accounting(msgspec.Struct, kw_only=True):
     def is_slowed(self) -> bool:
         """Whether the profiled step takes so much longer than one without a profiler that it is another one."""
         return self.profiler_overhead is not None and self.profiler_overhead > MUCH_OVERHEAD
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether the profiled step is so much shorter than the timed one that they are not the same."""
+        return self.profiler_overhead is not None and self.profiler_overhead < -MUCH_OVERHEAD
 
 
 class RangeTime(msgspec.Struct, frozen=True):

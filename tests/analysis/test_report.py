@@ -47,6 +47,19 @@ def test_an_untimed_reference_is_compared_with_nobody() -> None:
     assert report.verdict[0] == "A step takes 80.00 ms (95 % interval 79.56–80.44) in compile."
 
 
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ([80e6], "80.00 ms (timed once)"),
+        ([80e6, 90e6, 81e6], "81.00 ms (range of 3 80.00–90.00)"),
+        ([80e6, 90e6, 81e6, 82e6, 83e6], "82.00 ms (95 % interval 80.00–90.00)"),
+    ],
+)
+def test_few_steps_have_no_interval(samples: list[float], said: str) -> None:
+    report = analyse(run(backend("compile", 80, samples_ns=samples)))
+    assert report.verdict[0] == f"A step takes {said} in compile."
+
+
 def test_a_wrong_eager_is_no_measure() -> None:
     report = analyse(run(backend("eager", 100, ok=False), backend("compile", 80)))
     assert report.backends[1].speedup is None

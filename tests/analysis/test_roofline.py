@@ -277,3 +277,5 @@ def test_a_profiled_step_much_slower_than_a_timed_one_is_said_to_be_so() -> None
     slow, same = (accounting(facts, [timed] * 5) for timed in (100.0, 120.0))
     assert "30% longer" in _slowed(slow)[0]
     assert _slowed(same) == _slowed(None) == []
+    assert "13% less than" not in str(_slowed(accounting(facts, [150.0] * 5)))
+    assert "35% less than the timed one" in _slowed(accounting(facts, [200.0] * 5))[0]

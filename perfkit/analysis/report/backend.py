@@ -195,9 +195,17 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
 
     On a CPU the profiler lengthens the kernels that are judged. Those of a GPU run beside it: only gaps grow.
     """
-    if account is None or not account.is_slowed:
+    if account is None:
         return []
-    overhead = account.profiler_overhead
+    overhead = account.profiler_overhead or 0.0
+    if account.is_shortened:
+        return [
+            f"the profiled step took {-overhead:.0%} less than the timed one: the pace of the machine changed between "
+            "them, or the steps differ. Kernels, headroom and savings are of the profiled step; time and record more "
+            "steps on a quiet machine"
+        ]
+    if not account.is_slowed:
+        return []
     if device == "cuda":
         return [
             f"the profiled step took {overhead:.0%} longer than one without it: the profiler slows the host, so the "

@@ -246,7 +246,10 @@ def _mfu(report: BackendReport) -> str:
 
 def _time(step: Interval) -> str:
     scale = units.scale_for([step.value, step.low, step.high], "ns")
-    return f"{scale.text(step.value)} (95 % interval {scale.number(step.low)}–{scale.number(step.high)})"
+    if step.samples == 1:
+        return f"{scale.text(step.value)} (timed once)"
+    kind = f"range of {step.samples}" if step.is_range else "95 % interval"
+    return f"{scale.text(step.value)} ({kind} {scale.number(step.low)}–{scale.number(step.high)})"
 
 
 def _shares(groups: Iterable[Group]) -> str:

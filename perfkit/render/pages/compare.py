@@ -35,6 +35,7 @@ from perfkit.render.cells import (
     words,
 )
 from perfkit.render.page import Page, Section
+from perfkit.render.tables import spread
 
 TEMPLATE = "compare"
 LIMIT = 12  # rows of the long tables in text
@@ -94,7 +95,6 @@ def _sides(found: Comparison) -> Table:
     sides = found.sides
     steps = [s.step for s in sides]
     scale = column_scale([s.value if s else None for s in steps], "ns")
-    spans = [f"{scale.number(s.low)}–{scale.number(s.high)}" if s else units.ABSENT for s in steps]
     note = (
         f"Amounts are of one {' or '.join(dict.fromkeys(s.per for s in sides))}; ÷ first is estimated from pairs where "
         "the sides alternated, and need not be the quotient of the steps shown."
@@ -108,7 +108,7 @@ def _sides(found: Comparison) -> Table:
         words("side", [s.label for s in sides], ["strong"] * len(sides), name=True),
         Column("results", tuple(_status(s) for s in sides), numeric=False),
         figures("step", [s.value if s else None for s in steps], "ns", scale=scale),
-        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, priority=3),
+        spread("95 % CI", steps, scale, priority=3),
         Column("÷ first", tuple(Cell(r) for r in ratios), "×"),
         Column("95 % CI", tuple(Cell(r, "dim") for r in ranges), "×", priority=1),
         Column("verdict", tuple(Cell(j.verdict, _TONES[j.verdict]) if j else Cell("") for j in judged), numeric=False),

@@ -9,6 +9,7 @@ from perfkit.analysis.sweep import STEPS, Growth, Member, Sweep, cost_ns, lines,
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
+from perfkit.render.tables import spread
 
 _STATUS = {"ok": ("✓ correct", "good"), "wrong": ("✗ wrong", "bad"), "failed": ("✗ failed", "bad")}
 
@@ -77,7 +78,6 @@ def _published(sweep: Sweep) -> Table:
     rows = [(p, m) for p in sweep.points for m in p.members]
     steps = [m.step for _, m in rows]
     scale = units.scale_for([s.value for s in steps if s], "ns")
-    spans = [f"{scale.number(s.low)}–{scale.number(s.high)}" if s else units.ABSENT for s in steps]
     rates = [m.samples_per_second for _, m in rows]
     others = [{k: v for k, v in p.values.items() if k not in ("ranks", "parallel")} for p, _ in rows]
     varied = [words("run", [_words(o) for o in others])] if any(others) else []
@@ -96,7 +96,7 @@ def _published(sweep: Sweep) -> Table:
         *ways,
         Column("result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for _, m in rows), numeric=False),
         figures("a step", [s.value if s else None for s in steps], "ns", scale=scale),
-        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix, priority=2),
+        spread("95 % CI", steps, scale, priority=2),
         figures(f"{sweep.sample_name}/s", rates, "count"),
         *scaled,
         figures("MFU", [m.mfu for _, m in rows], "%", priority=1),
@@ -111,14 +111,13 @@ def _of_backend(sweep: Sweep, name: str) -> Table:
     rows = [(p, m) for p, m in found if m is not None]
     members = [m for _, m in rows]
     scale = units.scale_for([m.step.value for m in members if m.step], "ns")
-    spans = [f"{scale.number(m.step.low)}–{scale.number(m.step.high)}" if m.step else units.ABSENT for m in members]
     notes = [f"{_words(p.values)}: {m.reason}" for p, m in rows if m.reason]
     return table(
         name,
         words("run", [_words(p.values) for p, _ in rows], ["strong"] * len(rows), name=True),
         Column("result", tuple(Cell(*_STATUS.get(m.status, (f"– {m.status}", "dim"))) for m in members), numeric=False),
         figures("step", [m.step.value if m.step else None for m in members], "ns", scale=scale),
-        Column("95 % CI", tuple(Cell(s, "dim") for s in spans), scale.suffix),
+        spread("95 % CI", [m.step for m in members], scale),
         figures(f"{sweep.sample_name}/s", [m.samples_per_second for m in members], "count"),
         Column("speed-up", tuple(_speedup(m) for m in members), "×"),
         figures("MFU", [m.mfu for m in members], "%"),

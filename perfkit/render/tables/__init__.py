@@ -67,15 +67,27 @@ def backends(report: Report) -> Table:
         figures("prepare", [b.prepare_ns for b in rows], "ns", priority=2),
         notes=[
             *(f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason),
+            *few_samples(rows),
             *flags((b.name, b, b.kernel_ns) for b in rows),
         ],
     )
 
 
 def spread(header: str, intervals: Sequence[Interval | None], scale: units.Scale, *, priority: int = 0) -> Column:
-    """A column of 95 % intervals as low–high, in one scale."""
-    texts = [f"{scale.number(i.low)}–{scale.number(i.high)}" if i else units.ABSENT for i in intervals]
+    """A column of 95 % intervals as low–high, in one scale; a single sample has none."""
+    known = [i if i and i.samples > 1 else None for i in intervals]
+    texts = [f"{scale.number(i.low)}–{scale.number(i.high)}" if i else units.ABSENT for i in known]
     return Column(header, tuple(Cell(t, "dim") for t in texts), scale.suffix, True, priority)
+
+
+def few_samples(rows: Sequence[BackendReport]) -> list[str]:
+    """What is said of backends with too few timed steps for an interval."""
+    few = [(clean(b.name), b.step.samples) for b in rows if b.step and b.step.is_range]
+    return [
+        f"{name}: one step was timed, which has no interval" if count == 1
+        else f"{name}: {count} steps were timed, and their range stands for the interval"
+        for name, count in few
+    ]  # fmt: skip
 
 
 def _speedup(backend: BackendReport) -> Cell:

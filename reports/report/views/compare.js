@@ -39,7 +39,7 @@ function showBackends(report) {
   const columns = [
     { head: "Backend", first: true, cell: (b) => [el("span", { class: "backend-name" }, clean(b.name, 80)), statusPill(b), b.timed || !report.settings || b.status === "unavailable" ? null : el("span", { class: "pill unknown" }, "reference only")] },
     { head: "Step, median", unit: steps.suffix, class: "stepcell", cell: (b) => stepBar(b, steps, longest) },
-    { head: "95 % interval", right: true, cell: (b) => (b.step ? `${number(b.step.low, steps)} – ${number(b.step.high, steps)}` : ABSENT) },
+    { head: "95 % interval", right: true, cell: (b) => interval(b.step, steps) },
     { head: "Speed-up", right: true, cell: speedup },
     column(`${sample}/s`, "", (b) => b.samples_per_second),
     column("Memory", "iB", (b) => b.peak_memory_bytes),
@@ -53,6 +53,13 @@ function showBackends(report) {
   byId("backends").append(...reasons.map((b) => el("p", { class: "reason" }, el("strong", {}, `${clean(b.name, 80)}: `), clean(b.reason, 600))));
   const named = rows.find((b) => known(b.mfu) && b.mfu_ceiling);
   if (named) byId("backends").append(el("p", { class: "note" }, `MFU: hand-worked model FLOP over step time and ${clean(named.mfu_ceiling)}.`));
+}
+
+// Fewer than five steps have only their range, a single one has nothing.
+function interval(step, scale) {
+  if (!step || step.samples === 1) return ABSENT;
+  const span = `${number(step.low, scale)} – ${number(step.high, scale)}`;
+  return step.samples < 5 ? `${span} (range of ${step.samples})` : span;
 }
 
 // The median as a bar from 0, with the interval as a whisker.
