@@ -26,6 +26,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Operators of these libraries take weights in a layout of their own, which holds every element.
+_LIBRARY = "mkl"
+
+
 class CostModel:
     """Costs, kinds and families of operators by name.
 
@@ -64,6 +68,9 @@ class CostModel:
                 return Cost()
             function = operator.cost
         if function is None:
+            return None
+        if _LIBRARY not in name and not all(tensor.strided for tensor in call.tensors):
+            self._note(name, "a sparse argument, whose elements are not recorded")
             return None
         try:
             cost = function(call if name == call.name else Call(name, call.arguments, call.matmul_precision))

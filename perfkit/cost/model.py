@@ -27,13 +27,15 @@ ITEM_BYTES = {
 class TensorSpec:
     """Shape and dtype of a tensor argument; `strides` in elements where known.
 
-    `value` is that of a single integer where it is known: a benchmark has its inputs, a profile has not.
+    `value` is that of a single integer where it is known: a benchmark has its inputs, a profile has not. A tensor that
+    is not `strided` is sparse, or of a library's own layout: its shape does not tell how many elements it holds.
     """
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
     value: int | None = None
+    strided: bool = True
 
     @property
     def numel(self) -> int:

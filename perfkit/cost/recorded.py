@@ -4,6 +4,7 @@ A trace event's `args` hold, with record_shapes, parallel lists: "Input Dims", "
 Inputs". A tensor has its C++ type name ("float", "long int", "c10::BFloat16"), a scalar or list of numbers "Scalar" or
 "ScalarList" with its value as text, a list of tensors "TensorList" **without** its dtype, and everything else
 (None, strings, lists of optional tensors) an empty type. A Python number in a tensor's place appears as a 0-d tensor.
+A sparse tensor has the shape of the whole and an empty list of strides.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def _tensor(dims: Any, strides: Any, dtype: str) -> TensorSpec | None:
     if not _are_sizes(dims):
         return None
     fits = _are_sizes(strides) and len(strides) == len(dims)
-    return TensorSpec(tuple(dims), dtype, tuple(strides) if fits else None)
+    strided = fits or not isinstance(strides, _LISTS) or bool(strides)
+    return TensorSpec(tuple(dims), dtype, tuple(strides) if fits else None, strided=strided)
 
 
 def _are_sizes(values: Any) -> bool:

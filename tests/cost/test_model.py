@@ -169,6 +169,20 @@ def test_reductions_without_recorded_dimensions_are_unknown() -> None:
     assert CostModel().cost(recorded_call("aten::sum", old)) is None
 
 
+def test_what_a_sparse_argument_holds_is_unknown() -> None:
+    sizes = {"Input Dims": [[1000, 300], [300, 16]], "Input type": ["float", "float"]}
+    sparse = sizes | {"Input Strides": [[], [16, 1]]}
+    dense = CostModel().cost(recorded_call("aten::mm", sizes | {"Input Strides": [[300, 1], [16, 1]]}))
+    assert dense is not None
+    assert dense == CostModel().cost(recorded_call("aten::mm", sizes)), "older traces lack strides"
+    model = CostModel()
+    assert model.cost(recorded_call("aten::mm", sparse)) is None and "sparse" in model.missing["aten::mm"]
+    assert model.cost(recorded_call("aten::t", sparse)) == Cost(), "a view does no work"
+    packed = {"Input Dims": [[8, 300], [16, 300], []], "Input type": ["float", "float", ""]}
+    packed["Input Strides"] = [[300, 1], [], []]
+    assert model.cost(recorded_call("mkldnn::_linear_pointwise", packed)) is not None, "packed weights are whole"
+
+
 # --- properties ---------------------------------------------------------------------------------------------------
 
 dtypes = st.sampled_from(["fp64", "fp32", "bf16", "fp16", "int64", "bool"])

@@ -69,3 +69,19 @@ def test_how_many_rows_it_holds_must_be_seen(tmp_path):
     assert len(table.frame) == 1 and table.frame["bytes_read"].isna().all()
     dense = read_trace(traces.write(tmp_path / "d.json", [traces.op("aten::add_", 2, 8, shape)]))
     assert dense.frame["bytes_read"].iloc[0] == 2 * ROWS * WIDTH * 4
+
+
+def test_products_with_a_sparse_matrix_have_no_work_of_the_dense_one(tmp_path):
+    torch = pytest.importorskip("torch")
+    weight = torch.randn(300, 16, requires_grad=True)
+    sparse = (torch.rand(1000, 300) < 0.02).float().to_sparse()
+    (sparse @ weight).sum().backward()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+        (sparse @ weight).sum().backward()
+        (weight @ weight.T).sum()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    frame = read_trace(tmp_path / "trace.json").frame
+    products = frame[frame["name"].str.contains("mm")]
+    whole = products["shapes"].str.contains("1000")
+    assert whole.any() and products[whole]["flop_matrix_fp32"].isna().all()
+    assert list(products[~whole]["flop_matrix_fp32"]) == [2 * 300 * 300 * 16]
