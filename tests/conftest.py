@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from tests.ceilings import event_cost_ns, measured, requested
-from tests.forks import POPEN, close_server, started_forked, started_fresh, usable, whole
+from tests.forks import STARTERS, close_server, started_forked, started_fresh, usable, whole
 from tests.sweeps import examples
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def shared_cache() -> Iterator[Path]:
 def forks(shared_cache: Path) -> Iterator[None]:
     """Commands and workers that tests start are forks of a process that has torch; ceilings are quick to have."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.capture.child.subprocess", POPEN)
+        for name, starter in STARTERS.items():
+            patch.setattr(name, starter)
         patch.setattr("perfkit.hardware.store.measure", measured)
         patch.setattr("perfkit.hardware.collectives.measure.requested", requested)
         patch.setattr("perfkit.programs.profiler.event_cost_ns", event_cost_ns)
@@ -141,6 +142,7 @@ def chromium() -> Iterator[Browser]:
             executable_path=executable,
             args=[
                 "--no-sandbox",
+                "--disable-gpu",
                 "--disable-dev-shm-usage",
                 "--disable-background-networking",
                 "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",

@@ -21,10 +21,11 @@ from typing import Any
 from perfkit.programs.order import VARIABLE
 from tests import forked
 from tests.ceilings import measure_quickly
-from tests.forks import POPEN
+from tests.forks import STARTERS, TORCHRUN, started_rank
 
 PRELOADED = (
-    "torch", "torch._inductor.compile_fx", "pyarrow.dataset", "pyarrow.parquet", "rich.console", "psutil", "isal.igzip",
+    "torch", "torch._inductor.compile_fx", "torch.distributed.run", "pyarrow.dataset", "pyarrow.parquet",
+    "rich.console", "psutil", "isal.igzip",
     "tensorboard.compat.proto.event_pb2", "perfkit.capture.session", "perfkit.capture.serving",
     "perfkit.readers.kineto.trace", "perfkit.analysis.report",
 )  # fmt: skip
@@ -98,6 +99,8 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     """Be the process that `python -m` would have started, and end as it would."""
     code, interrupted = 1, False
     try:
+        if request.get("session"):
+            os.setsid()
         _surround(request, files[:3])
         RUN[request["kind"]](request["argv"], files[3:])
         code = 0
@@ -135,11 +138,19 @@ def _cli(argv: list[str], _: list[int]) -> None:
 def _program(argv: list[str], _: list[int]) -> None:
     """Run `python ARGV`: code, a module or a file, armed where `perfkit capture` started it, torch imported already."""
     sys.orig_argv = [sys.executable, *argv]
+    if argv[0] == "-u":
+        argv = argv[1:]
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
     sys.argv = argv if argv[0] not in ("-c", "-m") else [argv[0], *argv[2:]]
     if order := os.environ.get(VARIABLE):
         from perfkit.programs import arming
 
         arming.arm(order)
+    if argv[:2] == TORCHRUN:
+        from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+        subprocess_handler.Popen = started_rank  # type: ignore[assignment]
     if argv[0] == "-m":
         sys.modules.pop(argv[1], None)  # of which runpy would warn
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
@@ -160,8 +171,6 @@ def _surround(request: dict[str, Any], files: list[int]) -> None:
 
     import numpy
 
-    import perfkit.capture.child as child
-
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for descriptor, file in enumerate(files):
         os.dup2(file, descriptor)
@@ -179,7 +188,8 @@ def _surround(request: dict[str, Any], files: list[int]) -> None:
     sys.path[0] = request["cwd"]
     random.seed()
     numpy.random.seed()
-    child.subprocess = POPEN  # type: ignore[assignment]
+    for name, starter in STARTERS.items():
+        importlib.import_module(name.rpartition(".")[0]).subprocess = starter  # type: ignore[attr-defined]
     measure_quickly()
 
 

@@ -30,6 +30,7 @@ SOCKET = "PERFKIT_TEST_FORKS"  # the environment variable that names the server'
 AT_START = dict(os.environ)  # before a test changes it
 WORKER = "perfkit.capture.serving"
 STARTUP = str(ROOT / "perfkit" / "programs" / "startup")  # where a captured program finds what arms it
+TORCHRUN = ["-m", "torch.distributed.run"]
 # Read when torch and its libraries are loaded: where one differs from the server's, a fork would not be the same.
 READ_AT_IMPORT = (
     "TRITON_INTERPRET",
@@ -43,6 +44,7 @@ READ_AT_IMPORT = (
     "PYTHONHASHSEED",
     "CUDA_VISIBLE",
 )
+NOT_READ = {"TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # which torchrun gives its ranks: of GPUs alone
 
 
 class Server:
@@ -74,17 +76,20 @@ class Server:
 
 
 class Forked:
-    """A process of the server `path`; of `subprocess.Popen` it has what `perfkit.capture.child` uses.
+    """A process of the server `path`; of `subprocess.Popen` it has what perfkit and torchrun use.
 
     `kind` is "cli", "worker" or "program" (`argv` is then what follows `python`). `files` are its stdin, stdout, stderr
-    and the descriptors that it inherits besides.
+    and the descriptors that it inherits besides. With `session` it leads a session of its own, which may be killed.
     """
 
     def __init__(
-        self, path: str, kind: str, argv: Sequence[str], files: Sequence[int], cwd: str, env: Mapping[str, str]
-    ) -> None:
+        self, path: str, kind: str, argv: Sequence[str], files: Sequence[int], cwd: str, env: Mapping[str, str],
+        session: bool = False,
+    ) -> None:  # fmt: skip
         self.returncode: int | None = None
-        self._connection = forked.ask(path, {"kind": kind, "argv": [*argv], "cwd": cwd, "env": {**env}}, files)
+        self.stdout: IO[str] | None = None
+        request = {"kind": kind, "argv": [*argv], "cwd": cwd, "env": {**env}, "session": session}
+        self._connection = forked.ask(path, request, files)
         self.pid = forked.number(self._connection)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -113,10 +118,13 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
 
 def usable(env: Mapping[str, str]) -> bool:
     """Whether a process with this environment may be forked: it finds the same modules, and torch reads the same."""
-    names = {n for n in (*env, *AT_START) if n.startswith(READ_AT_IMPORT)}
+    names = {n for n in (*env, *AT_START) if n.startswith(READ_AT_IMPORT)} - NOT_READ
     same = all(env.get(n) == AT_START.get(n) for n in names)
     return same and set(env.get("PYTHONPATH", "").split(os.pathsep)) <= {"", str(ROOT)}
 
@@ -167,7 +175,51 @@ def started(
         return Forked(path, "worker", [], files, os.getcwd(), {**env, SOCKET: path})
 
 
+def started_ranks(command: Sequence[str], *, env: Any = None, **more: Any) -> Any:
+    """In the place of `subprocess.Popen` where torchrun is started: it and its ranks are forks where they may be."""
+    given = dict(os.environ if env is None else env)
+    if list(command[1:3]) != TORCHRUN or not _plain(command, given):
+        return subprocess.Popen(command, env=env, **more)
+    path = given.get(SOCKET) or server().path
+    return _redirected(path, list(command[1:]), {**given, SOCKET: path}, **more)
+
+
+def started_rank(args: Sequence[str], env: Mapping[str, str], **more: Any) -> Any:
+    """In the place of `subprocess.Popen` in torchrun, itself a fork."""
+    if not _plain([args[0], *args[2:]], env):  # without `-u`
+        return subprocess.Popen(args, env=env, **more)
+    return _redirected(env[SOCKET], list(args[1:]), env, **more)
+
+
+def _redirected(
+    path: str, argv: Sequence[str], env: Mapping[str, str], *, stdin: Any = None, stdout: Any = None,
+    stderr: Any = None, encoding: str = "utf-8", start_new_session: bool = False,
+) -> Forked:  # fmt: skip
+    """`python ARGV` as a fork, with such files as `subprocess.Popen` takes."""
+    with contextlib.ExitStack() as opened:
+        nothing = opened.enter_context(open(os.devnull, "r+b"))
+        ours, theirs = (
+            opened.enter_context(open(end, mode)) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True)
+        )
+        meant = {subprocess.DEVNULL: nothing, subprocess.PIPE: theirs}
+        files = [meant.get(file, i if file is None else file) for i, file in enumerate((stdin, stdout, stderr))]
+        numbers = [file if isinstance(file, int) else file.fileno() for file in files]
+        process = Forked(path, "program", argv, numbers, os.getcwd(), env, start_new_session)
+        if stdout == subprocess.PIPE:
+            process.stdout = open(os.dup(ours.fileno()), encoding=encoding)  # noqa: SIM115
+    return process
+
+
 POPEN = SimpleNamespace(Popen=started, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
+RANKS = SimpleNamespace(
+    Popen=started_ranks, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
+)
+STARTERS = {  # of processes, by the name that each has for the module `subprocess`
+    "perfkit.capture.child.subprocess": POPEN,
+    "perfkit.capture.ranks.group.subprocess": RANKS,
+    "perfkit.capture.ranks.hosts.subprocess": RANKS,
+    "perfkit.hardware.subprocesses.subprocess": RANKS,
+}
 
 
 def _plain(command: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -193,7 +245,8 @@ def run(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error, open(os.devnull, "rb") as nothing:
         files = [nothing.fileno(), out.fileno(), error.fileno()]
         if _plain(command, given):
-            process: Any = Forked(server().path, "program", command[1:], files, str(cwd or os.getcwd()), given)
+            given[SOCKET] = server().path
+            process: Any = Forked(given[SOCKET], "program", command[1:], files, str(cwd or os.getcwd()), given)
         else:
             process = subprocess.Popen(command, cwd=cwd, env=given, stdin=nothing, stdout=out, stderr=error)
         try:

@@ -1,13 +1,13 @@
 """The ways in which ranks share a training step, against one process."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from perfkit.hardware.subprocesses import torchrun
 from perfkit.run_folder import Settings
+from tests import forks
 
 RANKS = Path(__file__).parent / "ranks.py"
 
@@ -15,12 +15,9 @@ RANKS = Path(__file__).parent / "ranks.py"
 def test_every_way_gives_the_gradients_and_parameters_of_one_process(tmp_path):
     (tmp_path / "large").write_bytes(bytes(range(256)) * 100)
     (tmp_path / "empty").touch()
-    done = subprocess.run(
+    done = forks.run(
         [*torchrun(1, 2), str(RANKS), str(tmp_path), "ddp", "fsdp", "zero1", "thunder-ddp", "thunder-fsdp"],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     ways = ["ddp", "fsdp", "zero1", "thunder ddp", "thunder fsdp"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.run_folder import read_manifest
+from tests import forks
 from tests.interrupts import hear_interrupts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,9 +188,10 @@ def refused(machine, folder, mode: str, *more: object, host: str = "") -> tuple[
     """Exit code and errors of a capture on a machine that is like `mode`; nothing may have changed here."""
     with machine.being(mode):
         words = ["capture", "--on", host or machine.name, *more, "--out", "runs/x", "--", "python", "waits.py"]
-        code, out, err = ended(perfkit(machine, folder, *words))
-    assert out == "" and not (folder / "runs" / "x").exists() and "Traceback" not in err
-    return code, err
+        env = {**os.environ, **machine.env, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        done = forks.run([sys.executable, "-m", "perfkit", *map(str, words)], cwd=folder, env=env)
+    assert done.stdout == "" and not (folder / "runs" / "x").exists() and "Traceback" not in done.stderr
+    return done.returncode, " ".join(done.stderr.split())
 
 
 def test_a_machine_that_cannot_be_reached(machine, folder):
