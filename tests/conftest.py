@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from tests.ceilings import event_cost_ns, measured, requested
-from tests.forks import STARTERS, close_server, started_forked, started_fresh, usable, whole
+from tests.forks import STARTERS, close_server, share_server, started_forked, started_fresh, usable, whole
 from tests.sweeps import examples
 
 if TYPE_CHECKING:
@@ -35,6 +35,19 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # A busy machine is no failure; and in continuous integration the same examples every time.
 settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.environ, max_examples=examples(30, 100))
 settings.load_profile("perfkit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where several workers run all tests, they share one server of forks. With `--cpu-durations` each has its own, for
+    what a server forks is counted as its worker's."""
+    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    several = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if everything and several and config.getoption("--cpu-durations") is None:
+        share_server()
+
+
+def pytest_unconfigure() -> None:
+    close_server()
 
 
 @pytest.fixture(scope="session", autouse=True)

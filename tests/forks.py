@@ -4,7 +4,7 @@
 server imports once and runs nothing, so a forked process is as fresh as a new one. A process whose imports themselves
 are tested, or that needs other settings of torch's libraries, is started the usual way.
 
-    Server       started by the tests' process, ends with it
+    Server       started by the tests' process, ends with it; pytest's workers share one where they run all tests
     Forked       a forked process, used like `subprocess.Popen`
     tests/forking.py  the server
     tests/forked.py   the `perfkit` of a shell: `python forked.py SOCKET ARGS`
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,8 @@ from tests import forked
 
 ROOT = Path(__file__).resolve().parents[1]
 SOCKET = "PERFKIT_TEST_FORKS"  # the environment variable that names the server's socket
+SESSION = "PERFKIT_TEST_SESSION_FORKS"  # the same for pytest's workers, of the server that they share
+LOADING_S = 300
 AT_START = dict(os.environ)  # before a test changes it
 WORKER = "perfkit.capture.serving"
 STARTUP = str(ROOT / "perfkit" / "programs" / "startup")  # where a captured program finds what arms it
@@ -50,7 +53,7 @@ NOT_READ = {"TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # which torchrun gives its ranks
 class Server:
     """The server's process. It ends when this process does, at the latest: it notices that its stdin was closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait: bool = True) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="perfkit-forks-")
         self.path = str(Path(self.folder.name) / "socket")
         self.process = subprocess.Popen(
@@ -60,7 +63,7 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        assert self.process.stdout is not None and self.process.stdout.readline() == b"ready\n"
+        assert self.process.stdout is not None and (not wait or self.process.stdout.readline() == b"ready\n")
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -73,6 +76,23 @@ class Server:
         """Seconds of CPU time of the processes that it forked and that have ended."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+class Shared:
+    """The server that the process of the session started for all of pytest's workers."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        until = time.monotonic() + LOADING_S
+        while not os.path.exists(path):  # it has loaded then
+            assert time.monotonic() < until, "the server that forks processes for tests did not start"
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        pass
+
+    def cpu_s(self) -> float:
+        return 0.0
 
 
 class Forked:
@@ -129,14 +149,22 @@ def usable(env: Mapping[str, str]) -> bool:
     return same and set(env.get("PYTHONPATH", "").split(os.pathsep)) <= {"", str(ROOT)}
 
 
-_servers: list[Server] = []  # of this process: one, once it is wanted
+_servers: list[Server | Shared] = []  # of this process: one, once it is wanted
 
 
-def server() -> Server:
-    """The server of this process, started when it is first asked for."""
+def server() -> Server | Shared:
+    """The server of the session, or one of this process, started when it is first asked for."""
     if not _servers:
-        _servers.append(Server())
+        given = os.environ.get(SESSION)
+        _servers.append(Shared(given) if given else Server())
     return _servers[0]
+
+
+def share_server() -> None:
+    """Start a server for the processes that this one starts; it loads meanwhile."""
+    started = Server(wait=False)
+    _servers.append(started)
+    os.environ[SESSION] = started.path
 
 
 def close_server() -> None:

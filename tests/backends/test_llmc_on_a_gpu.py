@@ -263,7 +263,7 @@ def test_thunder_llmc_takes_the_fastest_attention(gpt2, library_everywhere, monk
     for times in ({fastest_attention.OWN: 2e5, library.name: 1e5}, {fastest_attention.OWN: 1e5, library.name: 2e5}):
         monkeypatch.setattr(claimed, "_measured", {})
         monkeypatch.setattr(fastest_attention, "measured", lambda *_, times=times: times)
-        given = settings(gpt2, variant="sdpa")
+        given = settings(gpt2, variant="sdpa", dimensions={"layers": "1"})
         eager, program = (get(name).prepare(gpt2, gpt2.build(given), given) for name in ("eager", "thunder-llmc"))
         for step in range(2):
             data = [gpt2.batch(given, step)]
@@ -272,6 +272,6 @@ def test_thunder_llmc_takes_the_fastest_attention(gpt2, library_everywhere, monk
             gradients = eager.gradients()
             assert max(far(program.gradients()[name], gradients[name]) for name in gradients) < 1e-4
         called = {symbol.name: symbol.count for symbol in program.symbols()}
-        assert called["attention_forward"] == called["attention_backward"] == 2
+        assert called["attention_forward"] == called["attention_backward"] == 1
         assert f"'{min(times, key=times.get)}'".replace("'", '"') in program.generated().replace("'", '"')
         assert fastest_attention.note(times) in program.warnings()

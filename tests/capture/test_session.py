@@ -26,6 +26,7 @@ from tests.interrupts import hear_interrupts
 
 SMALL = Path(__file__).parent / "small.py"
 ROOT = Path(__file__).parents[2]
+OTHER = "kernels"  # a backend beside eager
 
 
 def settings(**changes):
@@ -302,12 +303,12 @@ def beside_a_gpu(monkeypatch):
 def test_beside_a_gpu_processes_load_while_the_reference_runs(tmp_path, beside_a_gpu, memory):
     """Where memory holds only one at a time, those that were started are let go until it is their turn."""
     available = 1e12 if memory == "roomy" else 1e9
-    run, told = beside_a_gpu(tmp_path / "run", ["eager", "compile"], available=available)
-    assert [(b.name, b.status, len(b.samples_ns)) for b in run.backends] == [("eager", "ok", 6), ("compile", "ok", 6)]
-    assert told[:3] == [("eager", "load"), ("compile", "load"), ("reference", "prepare")]
-    loads = [told.index((name, "load")) for name in ("eager", "compile")]
-    prepares = [told.index((name, "prepare")) for name in ("eager", "compile")]
-    closes = [told.index((name, "close")) for name in ("eager", "compile")]
+    run, told = beside_a_gpu(tmp_path / "run", ["eager", OTHER], available=available)
+    assert [(b.name, b.status, len(b.samples_ns)) for b in run.backends] == [("eager", "ok", 6), (OTHER, "ok", 6)]
+    assert told[:3] == [("eager", "load"), (OTHER, "load"), ("reference", "prepare")]
+    loads = [told.index((name, "load")) for name in ("eager", OTHER)]
+    prepares = [told.index((name, "prepare")) for name in ("eager", OTHER)]
+    closes = [told.index((name, "close")) for name in ("eager", OTHER)]
     if memory == "roomy":
         assert max(loads) < min(prepares) < max(prepares) < min(closes)
     else:
@@ -317,13 +318,13 @@ def test_beside_a_gpu_processes_load_while_the_reference_runs(tmp_path, beside_a
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_the_others_go_one_by_one_where_eager_takes_most_of_a_gpu(tmp_path, beside_a_gpu, share, timed):
-    run, told = beside_a_gpu(tmp_path / "run", ["eager", "compile"] if timed else ["compile"], share=share)
-    compiled = run.backend("compile")
-    assert compiled.status == "ok" and len(compiled.samples_ns) == 6
-    assert (TIMED_APART in compiled.warnings) == (share > 0.5)
-    assert told.count(("compile", "prepare")) == 1, "nothing is compiled in vain"
-    eager_goes, compile_begins = told.index(("eager", "close")), told.index(("compile", "prepare"))
-    assert (eager_goes < compile_begins) == (share > 0.5 or not timed)
+    run, told = beside_a_gpu(tmp_path / "run", ["eager", OTHER] if timed else [OTHER], share=share)
+    other = run.backend(OTHER)
+    assert other.status == "ok" and len(other.samples_ns) == 6
+    assert (TIMED_APART in other.warnings) == (share > 0.5)
+    assert told.count((OTHER, "prepare")) == 1, "nothing is prepared in vain"
+    eager_goes, other_begins = told.index(("eager", "close")), told.index((OTHER, "prepare"))
+    assert (eager_goes < other_begins) == (share > 0.5 or not timed)
 
 
 def test_members_of_a_wave_work_at_the_same_time_and_a_failure_is_one_members_own(tmp_path):

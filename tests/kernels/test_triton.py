@@ -103,7 +103,7 @@ def test_agrees_with_the_reference(interpreter: Callable[..., Any], name: str) -
     agrees(interpreter, name, "fp32")
 
 
-@pytest.mark.parametrize("name", named(A_FEW))
+@pytest.mark.parametrize("name", named(A_FEW - {"flash_attention_backward"}))
 def test_agrees_with_the_reference_in_bf16(interpreter: Callable[..., Any], name: str) -> None:
     agrees(interpreter, name, "bf16")
 
