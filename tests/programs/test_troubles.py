@@ -115,7 +115,7 @@ def test_a_program_without_steps_is_explained(tmp_path, monkeypatch, capfd, prog
     assert not (tmp_path / "runs" / "x").exists()
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(9)"])
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", rest("os._exit(9)")])
 def test_a_program_that_ends_without_pythons_exit_is_explained(tmp_path, monkeypatch, capfd, end):
     """By the out-of-memory killer, a job's time limit, or its own will: it did import torch."""
     monkeypatch.chdir(tmp_path)
