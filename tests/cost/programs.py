@@ -204,7 +204,21 @@ def optimizers() -> None:
         kind(parameters, lr=0.1, **flags).step()
 
 
+def sampled() -> None:
+    """Interpolation, grid sampling and columns, forward and backward."""
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    modes = [(x[0], "linear"), (x, "bilinear"), (x, "bicubic"), (x[None], "trilinear"), (x, "nearest")]
+    for part, mode in modes:
+        F.interpolate(part, scale_factor=2, mode=mode).sum().backward()
+    grid = F.affine_grid(torch.eye(2, 3).repeat(2, 1, 1).requires_grad_(), [2, 3, 5, 5], align_corners=False)
+    for mode in ("bilinear", "nearest"):
+        F.grid_sample(x, grid, mode=mode, align_corners=False).sum().backward(retain_graph=True)
+    F.fold(F.unfold(x, 3, padding=1), (8, 8), 3, padding=1).sum().backward()
+    x.unfold(3, 4, 2).sum().backward()
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
+    "sampled": sampled,
     "gpt explicit, plain optimizer": gpt(False, "plain"),
     "gpt fused attention, foreach optimizer": gpt(True, "foreach"),
     "gpt fused optimizer": gpt(False, "fused"),

@@ -15,13 +15,14 @@ from perfkit.cost.operators import (
     optimizer,
     recurrent,
     reduction,
+    sampling,
     structure,
 )
 from perfkit.cost.registry import Operator
 
 _ROOMS = (
     matmul, recurrent, attention, convolution, normalization, elementwise, reduction, embedding, loss, optimizer,
-    movement, index, structure,
+    movement, sampling, index, structure,
 )  # fmt: skip
 
 

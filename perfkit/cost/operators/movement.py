@@ -126,18 +126,6 @@ def dropout(call: Call) -> Cost:
     return work({vector_unit(out.dtype): 4.0 * x.numel}, (x,), (out, dense(x.shape, "bool")))
 
 
-def upsample(call: Call) -> Cost:
-    """upsample_nearest2d(x, output sizes, …): each input element read once."""
-    x, sizes = call.tensor(0), integers_at(call, 1)
-    return movement((x,), (dense((*x.shape[: -len(sizes)], *sizes), x.dtype),))
-
-
-def upsample_backward(call: Call) -> Cost:
-    """upsample_nearest2d_backward(grad, output sizes, input sizes, …): each gradient element added once."""
-    grad = call.tensor(0)
-    return work({vector_unit(grad.dtype): float(grad.numel)}, (grad,), (dense(integers_at(call, 2), grad.dtype),))
-
-
 def slice_gradient(call: Call) -> Cost:
     """select_backward / slice_backward(grad, input sizes, …): the gradient copied into zeros."""
     grad = call.tensor(0)
@@ -162,9 +150,6 @@ def operators() -> list[Operator]:
         *same("repeat", "copy", repeat, "0", "input; tiled output", kind="dispatch"),
         *same("select_backward slice_backward", "copy", slice_gradient, "0", "gradient; the whole input gradient",
               delegates=(ANY,)),
-        *same("upsample_nearest1d upsample_nearest2d upsample_nearest3d", "copy", upsample, "0", "input; output"),
-        *same("upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward", "copy",
-              upsample_backward, "1 an output gradient element", "output gradient; input gradient"),
         *same("reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d", "copy", pad, "0",
               "input; padded output"),
         *same("fill_", "fill", fill, "0", "written once"),
