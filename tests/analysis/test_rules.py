@@ -265,6 +265,18 @@ def test_a_slow_operator_is_told_once_and_by_what_it_does() -> None:
     assert idle.time_ns == pytest.approx(150e3) and "Python 10 % and dispatch 5.0 %" in idle.evidence
 
 
+def test_an_operator_that_launches_for_every_sample_plans_nothing() -> None:
+    """`im2col` on a GPU has a kernel for each sample: 512 launches, 4.4 µs apart."""
+    kernels = [faults.on_gpu(1.0) | {"operator": "aten::im2col"} for _ in range(512)]
+    one = {"operator": "aten::im2col", "launches": True, "ns": 2.25e6, "count": 1, "longest_ns": 2.25e6}
+    gaps = [faults.gap("dispatch", 2300)]
+    found = faults.report([*kernels, faults.on_gpu(700)], 4000, None, gaps=gaps, held_by=[one]).findings
+    [found] = [f for f in found if f.name == "slow-operator"]
+    assert "512 kernels a call or more, one by one, at most 4.39 µs apart" in found.evidence
+    assert "plans" not in found.evidence
+    assert "one kernel" in found.remedy and "sdpa_kernel" not in found.remedy
+
+
 def test_what_a_step_leaves_beside_a_slow_operator_bounds_its_other_gaps() -> None:
     """The profiler lengthens what lies between short operators, and not 250 µs of planning: of 150 µs beside them 50
     are left without it, and the two findings together save no more than the step leaves beside its kernels."""

@@ -10,7 +10,12 @@ from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 
 _MUCH = 0.02  # of the step
+_USUAL_NS = 50_000.0  # from one launch of an operator to its next: more is not launching alone
 _ON_THE_HOST = "Make the data on the GPU (device='cuda'), or ahead, in the workers of a DataLoader."
+_ONE_BY_ONE = (
+    "Choose an operator or a layout that does all of it in one kernel, replay the step as a CUDA graph, or let "
+    "torch.compile write the kernel."
+)
 
 
 def held_long(case: Case) -> list[dict[str, Any]]:
@@ -28,18 +33,28 @@ def _held(rule: Rule, case: Case) -> Iterator[Finding]:
         left = took if account.timed_step_ns is None else max(account.timed_step_ns - account.kernel_ns, 0.0)
         calls = f"{case.per_step(one['count']):.3g} × {one['operator']}{case.a_step}"
         longest = f"the longest {units.text(one['longest_ns'], 'ns')}"
-        if one["launches"]:
-            why = "An operator that knows its kernel launches it within tens of µs; this one plans or compiles it first"
-        else:
-            why = "It launches nothing: it works on the host, on tensors of the CPU"
+        why, remedy = _cause(case, one)
         yield rule.finding(
             case,
             f"{one['operator']} keeps the GPU waiting for {units.text(took, 'ns')}{case.a_step}",
             f"{calls}, {longest}. {why}.",
             took,
             min(took, left),
-            remedy="" if one["launches"] else _ON_THE_HOST,
+            remedy=remedy,
         )
+
+
+def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:
+    """What keeps an operator of `held_by` so long, and the remedy; "" for the rule's own."""
+    if not one["launches"]:
+        return "It launches nothing: it works on the host, on tensors of the CPU", _ON_THE_HOST
+    kernels = int((case.frame["operator"].astype(object) == one["operator"]).sum())
+    if kernels > one["count"] and one["ns"] < _USUAL_NS * kernels:
+        each = units.text(one["ns"] / kernels, "ns")
+        # Kernels of a backward stand under the operator of the forward: there may be more.
+        many = f"{kernels / one['count']:.3g} kernels a call or more"
+        return f"It launches {many}, one by one, at most {each} apart on the host: the GPU waits for each", _ONE_BY_ONE
+    return "An operator that knows its kernel launches it within tens of µs; this one plans or compiles it first", ""
 
 
 SLOW_OPERATOR = Rule(
@@ -49,7 +64,7 @@ SLOW_OPERATOR = Rule(
     what="Most operators launch their kernels within tens of µs. Some search for the fastest kernel, or compile one, "
     "the first time that they see a shape: cuDNN's attention and convolutions, autotuners, libraries that load kernels "
     "late. Where the shape is new in every step, as that of a cache that grows by a token, so is the search. Others "
-    "work on the CPU, on data that the program made there.",
+    "launch a kernel for every sample of a batch, or work on the CPU, on data that the program made there.",
     recognised="Time of the step in which no kernel runs while the host is in the operator itself, outside of those "
     "that it calls, in calls of 1 ms or more, as many as there are steps or more.",
     estimate="All of that time, at most what the step without the profiler leaves beside its kernels. `gpu-idle` does "
