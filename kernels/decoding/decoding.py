@@ -246,6 +246,8 @@ PRODUCT_VERSIONS = versions(
 
 # fp32: version 1 adds up to 20,000 products one after another. bf16: version 3 rounds x·norm, as PyTorch does.
 PRODUCT_TOLERANCE = {"fp32": 5e-5, "bf16": 2e-2}
+# Of two such products multiplied: by the formula with x·norm rounded, 150 draws reach 1.4e-2 (median) to 2.9e-2.
+GATED_TOLERANCE = PRODUCT_TOLERANCE | {"bf16": 4e-2}
 
 FAMILY = Family(
     name="decoding",
@@ -316,7 +318,7 @@ FAMILY = Family(
             scalars=product_sizes,
             inputs=swiglu_inputs,
             cases=tuple(dict(zip(("B", "C", "F"), case, strict=True)) for case in PRODUCTS),
-            tolerance=PRODUCT_TOLERANCE,
+            tolerance=GATED_TOLERANCE,
             cost=swiglu_cost,
             implementations=PRODUCT_VERSIONS,
         ),
