@@ -15,7 +15,7 @@ UNRECORDED = "?"
 
 _INTEGERS = ("bool", "uint8", "int8", "int16", "int32", "int64")
 _FLOATS = ("fp8", "fp16", "bf16", "fp32", "fp64")
-_COMPLEX = ("complex64", "complex128")
+_COMPLEX = {"complex64": "fp32", "complex128": "fp64"}  # and the dtype of their two parts
 _ORDER = (*_INTEGERS, *_FLOATS, *_COMPLEX)
 
 # torch.dtype arguments are recorded as the number of c10::ScalarType.
@@ -25,16 +25,32 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 
+def is_complex(dtype: str) -> bool:
+    """Whether a number of `dtype` is a pair of real ones."""
+    return dtype in _COMPLEX
+
+
+def part(dtype: str) -> str:
+    """The dtype of the two parts of a complex number; `dtype` itself where it is real."""
+    return _COMPLEX.get(dtype, dtype)
+
+
 def vector_unit(dtype: str) -> str:
     """The vector resource that computes in `dtype`; fp8 is computed in fp16.
 
-    Raises `ValueError` for complex and unknown dtypes: their arithmetic is not modelled.
+    Raises `ValueError` for complex dtypes, whose arithmetic is that of their parts and has counts of its own, and for
+    unknown ones.
     """
     if dtype in _INTEGERS:
         return "vector_int"
     if dtype not in (*_FLOATS, "tf32"):
         raise ValueError(f"no cost formula for arithmetic in {dtype}")
     return {"fp8": "vector_fp16", "tf32": "vector_fp32"}.get(dtype, f"vector_{dtype}")
+
+
+def sums(dtype: str, count: float) -> dict[str, float]:
+    """FLOP of `count` additions of numbers of `dtype`: two each where they are complex."""
+    return {vector_unit(part(dtype)): float(count) * (2 if is_complex(dtype) else 1)}
 
 
 def matrix_unit(dtype: str, precision: str) -> str:
@@ -194,8 +210,7 @@ def movement(read: Iterable[TensorSpec | None], written: Iterable[TensorSpec | N
     """A cost that is traffic only: the FLOP are known to be zero, so the unit is named with 0."""
     written = list(written)
     dtype = next((t.dtype for t in written if t is not None), "fp32")
-    unit = "vector_fp32" if dtype in _COMPLEX else vector_unit(dtype)
-    return work({unit: 0.0}, read, written)
+    return work({vector_unit(part(dtype)): 0.0}, read, written)
 
 
 def product(sizes: Iterable[int]) -> int:

@@ -294,3 +294,17 @@ def test_fp32_products_of_a_gpu_that_wait_for_something_else_are_promised_nothin
     for share, told in ((0.9, True), (0.02, False)):
         row = faults.gpu("gemm", 1000, "matmul", by="lstm", moved=1e3, flop_matrix_fp32=share * 1e-3 * rate)
         assert ("fp32-matmul" in named(faults.report([row], 1000))) is told
+
+
+@pytest.mark.parametrize(
+    ("family", "shapes", "says", "advice"),
+    [
+        ("elementwise", "fp32[64×64]", "Elementwise kernels", "torch.compile), so that"),
+        ("elementwise", "complex64[64×64]", "Elementwise kernels", "generates no code for complex ones"),
+        ("fft", "complex64[64×64]", "FFT kernels", "products of small primes"),
+    ],
+)
+def test_the_remedy_fits_the_numbers_and_the_kind(family: str, shapes: str, says: str, advice: str) -> None:
+    row = faults.gpu("kernel", 1000, family, by="mul", moved=10e6, shapes=shapes)
+    below = named(faults.report([row], 1000))["below-roof"]
+    assert below.title.startswith(says) and advice in below.remedy

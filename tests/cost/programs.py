@@ -217,7 +217,27 @@ def sampled() -> None:
     x.unfold(3, 4, 2).sum().backward()
 
 
+def fourier() -> None:
+    """A spectral layer as of a Fourier neural operator, rotary embedding in complex numbers, and a spectrogram."""
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    weight = torch.randn(3, 4, 5, 5, dtype=torch.complex64, requires_grad=True)
+    modes = torch.fft.rfft2(x)[..., :5, :5]
+    out = torch.zeros(2, 4, 16, 9, dtype=torch.complex64)
+    out[..., :5, :5] = torch.einsum("bixy,ioxy->boxy", modes, weight)
+    torch.fft.irfft2(out, s=(16, 16)).square().mean().backward()
+    angles = torch.polar(torch.ones(8, 4), torch.outer(torch.arange(8.0), torch.rand(4)))
+    turned = (
+        torch.view_as_complex(x.reshape(4, 8, 12, 4, 1).expand(4, 8, 12, 4, 2).contiguous()).transpose(1, 2) * angles
+    )
+    torch.view_as_real(turned).flatten(3).sum().backward()
+    spectrum = torch.stft(torch.randn(400), 64, return_complex=True, window=torch.hann_window(64))
+    spectrum.abs().log1p().mean(), torch.istft(spectrum, 64, window=torch.hann_window(64))
+    torch.fft.ifft(torch.fft.fft(torch.randn(4, 32)), norm="ortho").real.sum()
+    F.glu(x, dim=-1).sum().backward()
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
+    "fourier": fourier,
     "sampled": sampled,
     "gpt explicit, plain optimizer": gpt(False, "plain"),
     "gpt fused attention, foreach optimizer": gpt(True, "foreach"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perfkit import units
 from perfkit.analysis.results import Finding, Group
@@ -13,9 +13,14 @@ from perfkit.analysis.source import NCU
 from perfkit.analysis.words import bound, call, cropped, listed, percent
 
 _NAMED = 3
+_NAMES = {"fft": "FFT"}  # of families, in a sentence
 _AS_MUCH = 0.8  # of the saving that is to have a cause
 _UNTOLD = "The report does not tell why: `ncu --set full` collects stall reasons, access patterns and occupancy."
 _FUSE = "Fuse them with their neighbours (torch.compile), so that their tensors pass memory once less"
+_PAIRS = (
+    "Keep real and imaginary parts in real tensors: torch.compile generates no code for complex ones, and fuses those"
+)
+_FFT = "Take lengths that are products of small primes, many signals in one call, and rfft where the input is real"
 _BY_FAMILY = {
     "elementwise": _FUSE,
     "normalization": _FUSE,
@@ -56,7 +61,8 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
         judged, roof = sum(g.judged_ns for g in groups), sum(g.roof_ns or 0.0 for g in groups)
         named = [f"{call(g)} at {percent(g.efficiency)}, {units.text(g.headroom_ns, 'ns')}" for g in groups[:_NAMED]]
         more = f"; {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-        who, whose = (f"{own} reaches", "its") if own else (f"{family.capitalize()} kernels reach", "their")
+        kind = _NAMES.get(family, family.capitalize())
+        who, whose = (f"{own} reaches", "its") if own else (f"{kind} kernels reach", "their")
         yield rule.finding(
             case,
             f"{who} {percent(roof / judged if judged else None)} of {whose} roof, {bound(limit)}",
@@ -67,7 +73,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
             sum(g.headroom_ns or 0.0 for g in groups),
             count=sum(g.count for g in groups),
             kernels=list(dict.fromkeys(g.key for g in groups)),
-            remedy=_UNTOLD if own else f"{_remedy(family, limit, report.device)}.",
+            remedy=_UNTOLD if own else f"{_remedy(family, limit, report.device, _mostly_complex(groups))}.",
         )
 
 
@@ -80,8 +86,17 @@ def _has_cause(case: Case, group: Group) -> bool:
     )
 
 
-def _remedy(family: str, limit: str, device: str) -> str:
+def _mostly_complex(groups: Sequence[Group]) -> bool:
+    """Whether complex tensors take most of the groups' time."""
+    return 2 * sum(g.time_ns for g in groups if "complex" in g.shapes) > sum(g.time_ns for g in groups)
+
+
+def _remedy(family: str, limit: str, device: str, of_complex: bool) -> str:
     kind = limit.partition("_")[0]
+    if family == "fft":
+        return _FFT
+    if of_complex and _BY_FAMILY.get(family) == _FUSE:
+        return _PAIRS
     if kind == "vector" and device == "cpu":
         return "Fuse and vectorise them (torch.compile), and use more threads where there are some"
     if kind in ("memory", "l2") and family in _BY_FAMILY:

@@ -7,6 +7,7 @@ from perfkit.cost.operators import (
     convolution,
     elementwise,
     embedding,
+    fourier,
     index,
     loss,
     matmul,
@@ -22,7 +23,7 @@ from perfkit.cost.registry import Operator
 
 _ROOMS = (
     matmul, recurrent, attention, convolution, normalization, elementwise, reduction, embedding, loss, optimizer,
-    movement, sampling, index, structure,
+    movement, sampling, fourier, index, structure,
 )  # fmt: skip
 
 

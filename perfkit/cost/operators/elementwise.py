@@ -3,6 +3,8 @@
 `FORMULAS` states each count with the operations that make it up; the docs table and the cost functions come from it.
 A select (where, masked_fill) counts 1 like a comparison. A 0-d operand beside a dimensioned one is a number held in a
 register: it moves no bytes (a trace cannot tell it from a Python number anyway).
+
+A complex element counts the operations on its parts; a formula without such a count has no cost there.
 """
 
 from __future__ import annotations
@@ -12,7 +14,19 @@ from dataclasses import dataclass, replace
 
 from perfkit.cost.model import Call, Cost, CostFunction, TensorSpec
 from perfkit.cost.registry import Operator
-from perfkit.cost.shapes import broadcast, dense, floating, number_at, product, promote, vector_unit, work
+from perfkit.cost.shapes import (
+    broadcast,
+    dense,
+    floating,
+    is_complex,
+    number_at,
+    part,
+    product,
+    promote,
+    tensor_at,
+    vector_unit,
+    work,
+)
 
 Count = int | Callable[[Call], int]
 
@@ -21,9 +35,10 @@ Count = int | Callable[[Call], int]
 class Formula:
     """Operations per output element: `operands` leading tensor or number arguments, `count`, and what makes it up.
 
-    `result`: "same" (promoted dtype), "bool", or "real" (integers become fp32). The operands in the range `typed`
-    decide the dtype (all by default); a mask does not. `square`: the last two operands, where they look alike, may be
-    one tensor (Adam's g·g), and minimal bytes count it once.
+    `result`: "same" (promoted dtype), "bool", "real" (integers become fp32), "part" (a real number of a complex one) or
+    "complex". The operands in the range `typed` decide the dtype (all by default); a mask does not. `square`: the last
+    two operands, where they look alike, may be one tensor (Adam's g·g), and minimal bytes count it once. `of_complex`:
+    operations on real numbers for a complex element; None where they are not counted.
     """
 
     operands: int
@@ -33,6 +48,7 @@ class Formula:
     typed: tuple[int, int] = (0, 9)
     delegates: tuple[str, ...] = ()
     square: bool = False
+    of_complex: Count | None = None
 
 
 def elementwise(formula: Formula, in_place: bool = False) -> CostFunction:
@@ -49,20 +65,29 @@ def elementwise(formula: Formula, in_place: bool = False) -> CostFunction:
         dtype = promote(operands[slice(*formula.typed)])
         if formula.result == "real":
             dtype = floating(dtype)
-        count = formula.count if isinstance(formula.count, int) else formula.count(call)
+        count = _count(formula, dtype, call)
         read = [t for t in inputs if t.shape or not shape]
         if formula.square and len(read) == formula.operands and read[-1] == read[-2]:
             read.pop()
         written = call.tensor(0) if in_place else dense(shape, _result_dtype(formula, dtype, out))
-        return work({vector_unit(dtype): float(count * product(shape))}, read, [written])
+        return work({vector_unit(part(dtype)): float(count * product(shape))}, read, [written])
 
     return cost
+
+
+def _count(formula: Formula, dtype: str, call: Call) -> int:
+    """Operations an element; raises `ValueError` for complex elements that `formula` does not count."""
+    count = formula.of_complex if is_complex(dtype) else formula.count
+    if count is None:
+        raise ValueError(f"{call.name}: no count for {dtype}")
+    return count if isinstance(count, int) else count(call)
 
 
 def _result_dtype(formula: Formula, dtype: str, out: TensorSpec | None) -> str:
     if out is not None:
         return out.dtype
-    return "bool" if formula.result == "bool" else dtype
+    results = {"bool": "bool", "part": part(dtype), "complex": {"fp64": "complex128"}.get(dtype, "complex64")}
+    return results.get(formula.result, dtype)
 
 
 def _with_alpha(call: Call) -> int:
@@ -71,6 +96,23 @@ def _with_alpha(call: Call) -> int:
 
 def _with_value(call: Call) -> int:
     return 2 if number_at(call, 3, 1.0) == 1 else 3
+
+
+def _complex(call: Call) -> list[bool]:
+    """Which of the first two operands are complex tensors; a complex number in a trace is taken as a real one."""
+    return [is_complex(t.dtype) for t in (tensor_at(call, 0), tensor_at(call, 1)) if t is not None]
+
+
+def _complex_sum(call: Call) -> int:
+    return (1 + all(_complex(call))) * _with_alpha(call)
+
+
+def _complex_product(call: Call) -> int:
+    return 6 if _complex(call) == [True, True] else 2
+
+
+def _complex_quotient(call: Call) -> int:
+    return 11 if _complex(call)[1:] == [True] else 2
 
 
 def _clamp(call: Call) -> int:
@@ -102,15 +144,20 @@ def _each(names: str, formula: Formula) -> dict[str, Formula]:
 
 
 _UNARY = {
+    "exp": Formula(1, 1, "1 function; complex 5 (exp, cos, sin, two products)", "real", of_complex=5),
     **_each(
-        "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh tanh erf erfc "
+        "exp2 expm1 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh tanh erf erfc "
         "erfinv lgamma digamma reciprocal",
         Formula(1, 1, "1 function", "real"),
     ),
     **_each(
-        "neg abs sign sgn floor ceil round trunc square relu clamp_min clamp_max bitwise_not",
+        "sign sgn floor ceil round trunc square relu clamp_min clamp_max bitwise_not",
         Formula(1, 1, "1", delegates=("pow", "clamp_min")),
     ),
+    "neg": Formula(1, 1, "1; complex 2", of_complex=2),
+    "abs": Formula(1, 1, "1; complex 4 (two squares, sum, √)", "part", of_complex=4),
+    "angle": Formula(1, 1, "1 (compare; complex: atan2)", "part", of_complex=1),
+    **_each("conj_physical _conj_physical", Formula(1, 1, "1 (negate the imaginary part)", of_complex=1)),
     "isnan": Formula(1, 1, "1", "bool", delegates=("ne",)),
     **_each("logical_not isposinf isneginf signbit", Formula(1, 1, "1", "bool")),
     "rsqrt": Formula(1, 2, "2 (√, divide)", "real"),
@@ -133,20 +180,27 @@ _UNARY = {
 }
 
 _BINARY = {
-    **_each("add sub rsub", Formula(2, _with_alpha, "1, or 2 where alpha ≠ 1")),
     **_each(
-        "mul maximum minimum fmax fmin remainder fmod floor_divide bitwise_and bitwise_or bitwise_xor "
+        "add sub rsub",
+        Formula(2, _with_alpha, "1, or 2 where alpha ≠ 1; complex twice that", of_complex=_complex_sum),
+    ),
+    "mul": Formula(2, 1, "1; complex 6, with a real one 2", of_complex=_complex_product),
+    "polar": Formula(2, 4, "4 (cos, sin, two products)", "complex"),
+    "complex": Formula(2, 0, "0", "complex"),
+    **_each(
+        "maximum minimum fmax fmin remainder fmod floor_divide bitwise_and bitwise_or bitwise_xor "
         "bitwise_left_shift bitwise_right_shift copysign",
         Formula(2, 1, "1"),
     ),
-    "div": Formula(2, 1, "1", "real"),
+    "div": Formula(2, 1, "1; complex 11, by a real one 2", "real", of_complex=_complex_quotient),
     "true_divide": Formula(2, 1, "1", "real", delegates=("div",)),
     "pow": Formula(2, 1, "1 function"),
     **_each("atan2 logaddexp", Formula(2, 1, "1 function", "real")),
     "hypot": Formula(2, 4, "4 (two squares, sum, √)"),
     "xlogy": Formula(2, 2, "2 (log, multiply)", "real"),
     **_each("prelu _prelu_kernel", Formula(2, 2, "2 (compare, multiply)", delegates=("_prelu_kernel",))),
-    **_each("eq ne lt le gt ge logical_and logical_or logical_xor", Formula(2, 1, "1", "bool")),
+    **_each("eq ne", Formula(2, 1, "1; complex 3 (two comparisons, and)", "bool", of_complex=3)),
+    **_each("lt le gt ge logical_and logical_or logical_xor", Formula(2, 1, "1", "bool")),
     "sigmoid_backward": Formula(2, 3, "3 (1−y, ·y, ·grad)"),
     "tanh_backward": Formula(2, 3, "3 (y², 1−, ·grad)"),
     "threshold_backward": Formula(2, 2, "2 (compare, select)"),
@@ -163,8 +217,8 @@ _BINARY = {
 }
 
 _TERNARY = {
-    "where": Formula(3, 1, "1 select", typed=(1, 3)),
-    "masked_fill": Formula(3, 1, "1 select", typed=(0, 1), delegates=("masked_fill_",)),
+    "where": Formula(3, 1, "1 select", typed=(1, 3), of_complex=1),
+    "masked_fill": Formula(3, 1, "1 select", typed=(0, 1), delegates=("masked_fill_",), of_complex=1),
     "clamp": Formula(3, _clamp, "1 a bound"),
     "addcdiv": Formula(3, _with_value, "2, or 3 where value ≠ 1"),
     "addcmul": Formula(3, _with_value, "2, or 3 where value ≠ 1", square=True),
@@ -174,7 +228,7 @@ _TERNARY = {
 FORMULAS: dict[str, Formula] = {**_UNARY, **_BINARY, **_TERNARY}
 
 # Operators whose in-place form is not the name with an underscore at the end.
-_NO_IN_PLACE = {"where", "log_sigmoid_forward", "maximum", "minimum", "fmax", "fmin"}
+_NO_IN_PLACE = {"where", "log_sigmoid_forward", "maximum", "minimum", "fmax", "fmin", "angle", "polar", "complex"}
 _SYMBOLS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 
 _TRAFFIC = "each operand once; result once"

@@ -20,6 +20,7 @@ from perfkit.cost.shapes import (
     movement,
     number_at,
     product,
+    sums,
     tensor_at,
     vector_unit,
     work,
@@ -77,7 +78,7 @@ def index_put(call: Call) -> Cost:
             raise
         indices, target = (), dense(values.shape, x.dtype)
     accumulate = bool(number_at(call, 3, 0))
-    count = {vector_unit(x.dtype): float(target.numel if accumulate else 0)}
+    count = sums(x.dtype, target.numel if accumulate else 0)
     return work(count, (values, *indices, target if accumulate else None), (target,))
 
 
@@ -90,8 +91,8 @@ def scatter(adds: bool, in_place: bool) -> Callable[[Call], Cost]:
         read = [indices, dense(indices.shape, source.dtype) if source is not None else None]
         if not in_place:
             copied = dense(x.shape, x.dtype)
-            return work({vector_unit(x.dtype): float(touched.numel * adds)}, [x, *read], (copied,))
-        return work({vector_unit(x.dtype): float(touched.numel * adds)}, [*read, touched if adds else None], (touched,))
+            return work(sums(x.dtype, touched.numel * adds), [x, *read], (copied,))
+        return work(sums(x.dtype, touched.numel * adds), [*read, touched if adds else None], (touched,))
 
     return cost
 
@@ -105,7 +106,7 @@ def index_add(adds: bool, in_place: bool) -> Callable[[Call], Cost]:
         touched = rows_read(x, indices.numel, place)
         count = source.numel if adds and source is not None else 0
         read = [indices, source, touched if adds and in_place else None, None if in_place else x]
-        return work({vector_unit(x.dtype): float(count)}, read, (touched if in_place else dense(x.shape, x.dtype),))
+        return work(sums(x.dtype, count), read, (touched if in_place else dense(x.shape, x.dtype),))
 
     return cost
 

@@ -1,6 +1,7 @@
 """Matrix products: 2·M·N·K on the matrix units; bias, scale and activation on the vector units.
 
-M rows and N columns of the result, K the summed dimension, B the batch. The matrix FLOP are FlopCounterMode's.
+M rows and N columns of the result, K the summed dimension, B the batch. The matrix FLOP are FlopCounterMode's, but
+for complex factors: a complex multiply-add is four real ones, 8 FLOP, where that mode counts 2.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from perfkit.cost.shapes import (
     dense,
     dtype_at,
     integers_at,
+    is_complex,
     matrix_unit,
     number_at,
+    part,
     product,
     promote,
     tensor_at,
@@ -37,11 +40,12 @@ def _product(
     dtype: str = "",
 ) -> Cost:
     """Cost of left @ right with result `shape` over `inner`, plus `vector` operations on the result."""
-    unit = matrix_unit(left.dtype, call.matmul_precision)
-    flop = {unit: 2.0 * product(shape) * inner}
+    parts = 2 if is_complex(left.dtype) else 1
+    flop = {matrix_unit(part(left.dtype), call.matmul_precision): 2.0 * parts**2 * product(shape) * inner}
     out = dtype or left.dtype
     if vector:
-        flop[vector_unit(out)] = flop.get(vector_unit(out), 0.0) + vector
+        unit = vector_unit(part(out))
+        flop[unit] = flop.get(unit, 0.0) + parts * vector
     return work(flop, (left, right, *read), (dense(shape, out),))
 
 

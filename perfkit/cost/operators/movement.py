@@ -16,6 +16,7 @@ from perfkit.cost.shapes import (
     integer_at,
     integers_at,
     movement,
+    sums,
     tensor_at,
     tensors_at,
     vector_unit,
@@ -94,9 +95,9 @@ def spaced(call: Call) -> Cost:
 
 
 def draw(call: Call) -> Cost:
-    """normal_(x, …), uniform_, bernoulli_, random_: one operation a number, written once."""
+    """normal_(x, …), uniform_, bernoulli_, random_: one operation a number (two a complex one), written once."""
     x = call.tensor(0)
-    return work({vector_unit(x.dtype): float(x.numel)}, (tensor_at(call, 1),), (x,))
+    return work(sums(x.dtype, x.numel), (tensor_at(call, 1),), (x,))
 
 
 def draw_like(call: Call) -> Cost:

@@ -87,6 +87,12 @@ def glu(call: Call) -> Cost:
     return work({vector_unit(x.dtype): 5.0 * (x.numel // 2)}, (x,), (dense((x.numel // 2,), x.dtype),))
 
 
+def glu_backward(call: Call) -> Cost:
+    """glu_backward(grad, x, dim): with halves a and b of x and s = sigmoid(b) (4), ds = grad·s and grad·s·a·(1 − s)."""
+    grad, x = call.tensor(0), call.tensor(1)
+    return work({vector_unit(x.dtype): 8.0 * (x.numel // 2)}, (grad, x), (dense(x.shape, x.dtype),))
+
+
 def bias_and_scale(call: Call) -> Cost:
     """_transform_bias_rescale_qkv(qkv (B,T,3D), bias, heads): add the bias, scale the queries, split the heads."""
     qkv, bias = call.tensor(0), call.tensor(1)
@@ -106,6 +112,8 @@ def operators() -> list[Operator]:
         *same("_cudnn_rnn_backward", "matmul", cudnn_rnn_backward, "twice the forward",
               "everything once; all gradients", parts=those_that_multiply),
         *same("glu", "elementwise", glu, "5 a result", "input; half of it"),
+        *same("glu_backward", "elementwise", glu_backward, "8 a result (sigmoid 4, ·grad, ·a, 1−s, ·)",
+              "output gradient, input; input gradient"),
         *same("_transform_bias_rescale_qkv", "attention", bias_and_scale, "1 an element + 1 a query element",
               "qkv, bias; heads"),
     ]  # fmt: skip

@@ -13,7 +13,9 @@ from perfkit.cost.shapes import (
     dtype_at,
     floating,
     integer_at,
+    is_complex,
     number_at,
+    part,
     product,
     tensor_at,
     vector_unit,
@@ -68,17 +70,21 @@ Dims = Callable[[Call], tuple[Argument, bool]]
 
 
 def reduction(
-    dims: Dims, per_element: int, per_output: int = 0, results: tuple[str, ...] = ("same",)
+    dims: Dims, per_element: int, per_output: int = 0, results: tuple[str, ...] = ("same",), parts: int = 0
 ) -> Callable[[Call], Cost]:
     """Cost of a reduction; `results` are the dtypes of its outputs: same, sum (bool and integers give int64), real,
-    or a dtype."""
+    or a dtype. Of complex elements it counts `parts` times as much; 0: it has no cost there."""
 
     def cost(call: Call) -> Cost:
         x = call.tensor(0)
         shape = reduced_shape(x, *dims(call))
         out = [dense(shape, _result_dtype(r, x.dtype)) for r in results]
         count = per_element * x.numel + per_output * product(shape)
-        return work({vector_unit(x.dtype): float(count)}, (x,), out)
+        if not is_complex(x.dtype):
+            return work({vector_unit(x.dtype): float(count)}, (x,), out)
+        if not parts:
+            raise ValueError(f"{call.name}: no count for {x.dtype}")
+        return work({vector_unit(part(x.dtype)): float(count * parts)}, (x,), out)
 
     return cost
 
@@ -146,14 +152,16 @@ def operators() -> list[Operator]:
 
     def fold(
         names: str, dims: Dims, text: str, each: int, last: int = 0, results: tuple[str, ...] = ("same",),
-        delegates: tuple[str, ...] = (),
+        delegates: tuple[str, ...] = (), parts: int = 0,
     ) -> list[Operator]:  # fmt: skip
-        return same(names, family, reduction(dims, each, last, results), text, _IO, delegates=delegates)
+        return same(names, family, reduction(dims, each, last, results, parts), text, _IO, delegates=delegates)
 
     variance = "4 an element (sum, x−µ, square, sum), 2 an output (two divisions)"
     return [
-        *fold("sum nansum", _list_dims, "1 an element", 1, 0, ("sum",)),
-        *fold("mean", _list_dims, "1 an element, 1 an output", 1, 1, ("real",), delegates=("sum",)),
+        *fold("sum", _list_dims, "1 an element; complex 2", 1, 0, ("sum",), parts=2),
+        *fold("nansum", _list_dims, "1 an element", 1, 0, ("sum",)),
+        *fold("mean", _list_dims, "1 an element, 1 an output; complex twice that", 1, 1, ("real",), delegates=("sum",),
+              parts=2),
         *fold("prod", _one_dim, "1 an element", 1, 0, ("sum",)),
         *fold("amax amin", _list_dims, "1 an element", 1),
         *fold("argmax argmin", _one_dim, "1 an element", 1, 0, ("int64",)),
