@@ -302,9 +302,23 @@ def test_fp32_products_of_a_gpu_that_wait_for_something_else_are_promised_nothin
         ("elementwise", "fp32[64×64]", "Elementwise kernels", "torch.compile), so that"),
         ("elementwise", "complex64[64×64]", "Elementwise kernels", "generates no code for complex ones"),
         ("fft", "complex64[64×64]", "FFT kernels", "products of small primes"),
+        ("fused", "fp32[64×64]", "Fused kernels", "max-autotune"),
     ],
 )
 def test_the_remedy_fits_the_numbers_and_the_kind(family: str, shapes: str, says: str, advice: str) -> None:
     row = faults.gpu("kernel", 1000, family, by="mul", moved=10e6, shapes=shapes)
     below = named(faults.report([row], 1000))["below-roof"]
     assert below.title.startswith(says) and advice in below.remedy
+
+
+def test_products_of_good_sizes_are_not_told_to_grow() -> None:
+    for shapes, grow in (("bf16[16384×768], bf16[768×3072]", False), ("bf16[32×768], bf16[768×50257]", True)):
+        row = faults.gpu("nvjet", 1000, "matmul", by="mm", flop_matrix_bf16=1e9, moved=1e3, shapes=shapes)
+        below = named(faults.report([row], 1000))["below-roof"]
+        assert ("larger products" in below.remedy) is grow and ("power limit" in below.remedy) is not grow
+
+
+def test_slow_attention_is_not_told_to_take_larger_products() -> None:
+    row = faults.gpu("flash_fwd", 1000, "attention", by="scaled_dot_product_attention", tflop=0.1e-3, moved=1e3)
+    below = named(faults.report([row], 1000))["below-roof"]
+    assert "sdpa_kernel" in below.remedy and "larger products" not in below.remedy

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from perfkit import units
+from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Group
 from perfkit.analysis.roofline.withheld import TOO_SMALL
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
@@ -37,6 +38,18 @@ _BY_FAMILY = {
     "index": "Index with slices or precomputed views where possible; sort the indices",
     "attention": "Use a fused attention (scaled_dot_product_attention), which keeps the scores out of memory",
 }
+_ON_GPU = {
+    ("fused", "memory"): "They are the compiler's own: torch.compile(mode='max-autotune') tries more tilings of them; "
+    "a hand-written kernel can take the place of the largest",
+    ("attention", "matrix"): "Try the other implementations of attention (torch.nn.attention.sdpa_kernel: cuDNN, "
+    "flash, memory-efficient): which one is fastest depends on lengths and heads",
+}
+_WELL_SIZED = (
+    "Their sizes suit the matrix units. Try other kernels (torch.compile(mode='max-autotune'), "
+    "torch.backends.cuda.preferred_blas_library). Ceilings are measured in short runs: a GPU at its power limit "
+    "(`nvidia-smi -q -d PERFORMANCE`) stays below them"
+)
+_GRAIN, _LARGE = 64, 512  # sizes are multiples of the one, and at least the other, where products suit matrix units
 _BY_BOUND = {
     "matrix": "Give the matrix units larger products: more rows in a batch, sizes that are multiples of 64",
     "vector": "Look for what keeps the arithmetic units waiting: `ncu --set full` tells",
@@ -73,7 +86,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
             sum(g.headroom_ns or 0.0 for g in groups),
             count=sum(g.count for g in groups),
             kernels=list(dict.fromkeys(g.key for g in groups)),
-            remedy=_UNTOLD if own else f"{_remedy(family, limit, report.device, _mostly_complex(groups))}.",
+            remedy=_UNTOLD if own else f"{_remedy(groups, family, limit, report.device)}.",
         )
 
 
@@ -86,19 +99,29 @@ def _has_cause(case: Case, group: Group) -> bool:
     )
 
 
-def _mostly_complex(groups: Sequence[Group]) -> bool:
-    """Whether complex tensors take most of the groups' time."""
-    return 2 * sum(g.time_ns for g in groups if "complex" in g.shapes) > sum(g.time_ns for g in groups)
+def _most(groups: Sequence[Group], holds: Callable[[Group], bool]) -> bool:
+    """Whether it holds of groups that take most of the time."""
+    return 2 * sum(g.time_ns for g in groups if holds(g)) > sum(g.time_ns for g in groups)
 
 
-def _remedy(family: str, limit: str, device: str, of_complex: bool) -> str:
+def _well_sized(group: Group) -> bool:
+    """Whether all matrices that it works on are large, and of sizes that suit the matrix units."""
+    sizes = [size for _, shape in tensors.shapes(group.shapes) if len(shape) > 1 for size in shape[-2:]]
+    return bool(sizes) and all(size >= _LARGE and size % _GRAIN == 0 for size in sizes)
+
+
+def _remedy(groups: Sequence[Group], family: str, limit: str, device: str) -> str:
     kind = limit.partition("_")[0]
     if family == "fft":
         return _FFT
-    if of_complex and _BY_FAMILY.get(family) == _FUSE:
+    if _BY_FAMILY.get(family) == _FUSE and _most(groups, lambda g: "complex" in g.shapes):
         return _PAIRS
     if kind == "vector" and device == "cpu":
         return "Fuse and vectorise them (torch.compile), and use more threads where there are some"
+    if device != "cpu" and (family, kind) in _ON_GPU:
+        return _ON_GPU[family, kind]
+    if device != "cpu" and (family, kind) == ("matmul", "matrix") and _most(groups, _well_sized):
+        return _WELL_SIZED
     if kind in ("memory", "l2") and family in _BY_FAMILY:
         return _BY_FAMILY[family]
     return _BY_BOUND.get(kind, f"Look for what keeps {listed([bound(limit)])} waiting")
