@@ -51,6 +51,13 @@ def test_on_a_cpu_intermediates_go_and_arithmetic_stays() -> None:
     assert made.predicted_step_ns == pytest.approx(1000e3 - 200e3) and made.achieved_by == ""
 
 
+def test_complex_numbers_are_no_part_of_a_chain() -> None:
+    """torch.compile leaves them to PyTorch's own kernels: one among three ends both chains."""
+    rows = cpu_chain()
+    rows[2] = {**rows[2], "shapes": "complex64[1000×1000], complex64[1000×1000]"}
+    assert report(rows, None).backends[0].fusion is None
+
+
 def test_groups_are_chains_of_the_same_operators() -> None:
     [group] = predicted(report(cpu_chain() + cpu_chain(), None)).groups
     assert (group.name, group.count, group.kernels) == ("forward add → gelu → mul", 2, 6)

@@ -27,7 +27,7 @@ from perfkit.analysis.roofline.memory import passing
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.roofline.withheld import TOO_SHORT_NS
 from perfkit.analysis.rules import Case
-from perfkit.analysis.rules.chains import GENERATED, Chain, called, chains
+from perfkit.analysis.rules.chains import GENERATED, Chain, called, chains, on_complex
 
 FUSIBLE = ("elementwise", "activation", "dropout", "normalization", "softmax", "reduction", "loss", "copy", "fill")
 _GENERATED_FAMILIES = (*FUSIBLE, "fused", "embedding", "index")
@@ -68,7 +68,7 @@ def _generated(case: Case) -> Booleans:
 def _fusible(case: Case) -> Booleans:
     rows: Booleans = case.is_in("family", FUSIBLE) & ~case.is_in("kind", ("memcpy", "memset"))
     inner = case.is_in("family", ("copy",)) & ~case.is_in("operator", [f"aten::{name}" for name in _COPIES])
-    return rows & ~inner & ~case.is_in("pass", ("optimizer",))
+    return rows & ~inner & ~on_complex(case) & ~case.is_in("pass", ("optimizer",))
 
 
 def _within(case: Case, name: str) -> Booleans:

@@ -44,9 +44,16 @@ def elementwise(case: Case) -> Booleans:
     return case.unclaimed(case.is_in("family", POINTWISE) & ~case.is_in("pass", ("optimizer",)))
 
 
+def on_complex(case: Case) -> Booleans:
+    """The rows that work on complex numbers, for which torch.compile generates no code."""
+    return np.array(["complex" in shapes for shapes in case.text("shapes")], bool)
+
+
 def chains(case: Case, work: Booleans) -> list[Chain]:
     """All chains of at least two of the rows `work`, in the order of the table."""
-    usable = work & ~case.named(lambda name: bool(GENERATED.search(name)) or "fused" in name.lower())
+    usable = (
+        work & ~on_complex(case) & ~case.named(lambda name: bool(GENERATED.search(name)) or "fused" in name.lower())
+    )
     order = np.argsort(case.frame["order"].to_numpy(np.int64), kind="stable")
     place = np.flatnonzero(usable[order])
     rows = order[place]
