@@ -36,7 +36,7 @@ class Fault:
 FAULTS = (
     Fault(
         "cost", "the FLOP of a product lack the factor 2", "perfkit/cost/operators/matmul.py",
-        "flop = {unit: 2.0 * product(shape) * inner}", "flop = {unit: 1.0 * product(shape) * inner}",
+        "2.0 * parts**2 * product(shape) * inner", "1.0 * parts**2 * product(shape) * inner",
         "tests/cost/test_families.py",
     ),
     Fault(
