@@ -4,7 +4,7 @@
     python tools/plant_faults.py gap launch   those whose words hold one of these
 
 First the tests run as they are, and must pass. Then each fault is planted, its test runs as `make test` would run it,
-and must fail. Exit code 0: every fault was found.
+and must fail. Exit code 0: every fault was found; 2: none has these words.
 """
 
 from __future__ import annotations
@@ -172,8 +172,14 @@ def found(folder: Path, fault: Fault) -> str:
 
 
 def main(wanted: list[str]) -> int:
-    """Plant each fault, or those whose words hold one of `wanted`; 1 when the tests miss one."""
+    """Plant each fault, or those whose words hold one of `wanted`; 1 when the tests miss one, 2 where there is none."""
     faults = [f for f in FAULTS if not wanted or any(word in f.words for word in wanted)]
+    if not faults:
+        print(
+            f"No fault is called {' or '.join(wanted)}. There are: {'; '.join(f.words for f in FAULTS)}",
+            file=sys.stderr,
+        )
+        return 2
     with tempfile.TemporaryDirectory() as scratch:
         folder = copied(Path(scratch))
         done = tested(folder, sorted({f.test for f in faults}))
