@@ -12,6 +12,7 @@ with its readers (`gpu_witness.py`):
     step time       perfkit's measuring loop within 3 % of CUDA events around the same steps, and of those around the
                     steps of a loop of its own, in turns in one process; the run's figure, of another process, within
                     15 %, or within a factor of two where the step waits for the host for most of its time
+    power           the mean draw of steps within 10 % of what the driver's energy counter says
     ncu             its counters are joined onto all that one layer can serve; durations of the ten longest kernels
                     within 10 % of ncu's: where one is not, of the median of three captures
     kernels         every CUDA and Triton kernel in bf16 against fp64
@@ -45,6 +46,7 @@ from benchmarks import gpu_witness, optimizer_faults  # noqa: E402
 from benchmarks.gpu_judges import (  # noqa: E402
     COUNTED,
     KERNEL_TIME,
+    POWER,
     Check,
     against_ncu,
     durations,
@@ -68,6 +70,7 @@ CHECKED = (
     "perfkit/tree",
     "perfkit/correctness.py",
     "perfkit/ranges.py",
+    "perfkit/hardware/power.py",
     "perfkit/timing.py",
     "kernels",
     "workloads",
@@ -191,7 +194,11 @@ class Session:
             process.wait()
             if not said:
                 raise RuntimeError(f"the steps of {name} were not timed: see {self.work}/witness-{name}.log")
-            self.add(*step_times(f"gpt2 {name}", *self.times[name], **json.loads(said)))
+            found = json.loads(said)
+            ours, counted = found.pop("watts")
+            note = f"{ours or 0:.0f} W by its samples, {counted:.0f} by the energy counter"
+            self.add(*step_times(f"gpt2 {name}", *self.times[name], **found))
+            self.add(within(f"power, gpt2 {name}", ours, counted, POWER, note))
 
     def kernels(self) -> None:
         """Check every GPU kernel in bf16 against fp64."""

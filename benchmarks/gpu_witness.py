@@ -14,11 +14,13 @@ import gzip
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 TURN, PAIRS = 4, 30  # steps of a turn, and how many turns each loop has
+POWER_S = 2.0  # for which steps run while their power is measured: the energy counter moves ten times a second
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "cuda_driver")
 READY, TIMES = "ready", "times in ns: "
@@ -76,7 +78,7 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
 
     Steps that perfkit's measuring loop runs (`loop`: what it says, `inside`: CUDA events around the same steps) and
     steps of a loop of its own (`own`: CUDA events) take turns, A B, B A, …: a host that is slower for a while is so for
-    both. The garbage collector is off, as it is while perfkit measures.
+    both. Then the power of steps is measured (`watts`). The garbage collector is off, as it is while perfkit measures.
     """
     import torch
 
@@ -124,7 +126,31 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
     for pair in range(PAIRS):
         for turn in (own_loop, perfkits_loop) if pair % 2 else (perfkits_loop, own_loop):
             turn()
-    print(f"{TIMES}{json.dumps(times)}", flush=True)
+    print(f"{TIMES}{json.dumps({**times, 'watts': power_of_steps(own_loop)})}", flush=True)
+
+
+def power_of_steps(steps: Callable[[], object]) -> tuple[float | None, float]:
+    """The mean draw in W while `steps` run over and over, by perfkit's meter and by the driver's energy counter."""
+    import pynvml
+
+    from perfkit.hardware.power import Meter
+
+    meter = Meter("cuda")
+    device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{_uuid()}")
+    meter.begin()
+    start, began = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.monotonic()  # mJ
+    while time.monotonic() - began < POWER_S:
+        steps()
+        meter.step()
+    used, took = pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - start, time.monotonic() - began
+    meter.end()
+    return meter.power.watts if meter.power else None, used / took / 1e3
+
+
+def _uuid() -> str:
+    import torch
+
+    return str(torch.cuda.get_device_properties(0).uuid)
 
 
 def record_program(trace: Path) -> None:

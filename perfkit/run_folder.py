@@ -168,6 +168,19 @@ class RankRun(msgspec.Struct, kw_only=True):
     trace: str = ""  # its file in the backend's folder
 
 
+class Power(msgspec.Struct, kw_only=True):
+    """A GPU while steps were timed: its mean draw and power limit in W, its clock in Hz as the median right after a
+    step, and the shares of the time in which the power limit or the temperature held the clock down. None: not told.
+    """
+
+    watts: float | None = None
+    limit_w: float | None = None
+    clock_hz: float | None = None
+    max_clock_hz: float | None = None
+    capped: float | None = None  # by the power limit
+    hot: float | None = None  # by the temperature
+
+
 class World(msgspec.Struct, kw_only=True):
     """The ranks of a run: how many, how they share the work, what carries their collectives, and where they ran."""
 
@@ -201,6 +214,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     memory_how: str = ""
     fresh_bytes: float | None = None  # of the pages that a timed step got from the kernel, all taken as small ones
     system_ns: float | None = None  # CPU time of a timed step in the kernel, over all threads
+    power: Power | None = None  # of the GPU during timed steps; of rank 0's where there are several
     correctness: Correctness | None = None
     symbols: list[Symbol] = []
     generated: str = ""  # file with the program as the backend made it: a Thunder trace, generated code

@@ -22,6 +22,9 @@ LADDERS: dict[str, tuple[tuple[float, str], ...]] = {
     "B/s": ((1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")),
     "FLOP": ((1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP")),
     "FLOP/s": ((1.0, "FLOP/s"), (1e3, "kFLOP/s"), (1e6, "MFLOP/s"), (1e9, "GFLOP/s"), (1e12, "TFLOP/s")),
+    "W": ((1.0, "W"), (1e3, "kW")),
+    "J": ((1e-3, "mJ"), (1.0, "J"), (1e3, "kJ")),
+    "Hz": ((1e6, "MHz"),),
     "FLOP/B": ((1.0, "FLOP/B"),),
     "%": ((0.01, "%"),),
     "": ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")),
@@ -59,7 +62,8 @@ class Scale:
 def scale_for(values: Iterable[float | None], unit: str) -> Scale:
     """Choose one scale for all `values` (base units) of a column, from the largest magnitude, with fitting digits.
 
-    `unit` is one of ns, B, iB, B/s, FLOP, FLOP/s, FLOP/B, %, ×, count, or "" (a plain number, scaled by k, M, G).
+    `unit` is one of ns, B, iB, B/s, FLOP, FLOP/s, FLOP/B, W, J, Hz, %, ×, count, or ""
+    (a plain number, scaled by k, M, G).
     """
     known = [abs(v) for v in values if v is not None and math.isfinite(v)]
     largest = max(known, default=0.0)

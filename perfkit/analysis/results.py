@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perfkit.analysis.fusion_results import Fusion
-from perfkit.run_folder import Correctness, RankRun, Settings, Symbol, WorkloadFacts, World
+from perfkit.run_folder import Correctness, Power, RankRun, Settings, Symbol, WorkloadFacts, World
 from perfkit.statistics import SMALL
 from perfkit.trace_checks import TraceCheck
 
@@ -295,6 +295,9 @@ class BackendReport(msgspec.Struct, kw_only=True):
     prepare_ns: float | None = None
     peak_memory_bytes: float | None = None
     memory_how: str = ""
+    power: Power | None = None  # of the GPU during timed steps
+    energy_j: float | None = None  # a step: its time at the mean draw
+    held: str = ""  # what held the GPU's clock down, in a sentence
     mfu: float | None = None  # hand-worked model FLOP over step time and the matrix ceiling of the precision
     mfu_ceiling: str = ""
     step_flop: float | None = None  # model FLOP a step

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from perfkit import units
 from perfkit.analysis.results import Group
+from perfkit.run_folder import Power
 
 PLAIN = {"memory": "memory bandwidth", "l2": "L2 bandwidth"}
 SHAPES = 60  # characters of shapes in a sentence
 NAME = 70  # and of a kernel's name
+_HELD = 0.1  # of the time: that long a clock was held down before it is said
 
 
 def percent(share: float | None) -> str:
@@ -51,3 +53,16 @@ def capital(text: str) -> str:
     name = "_" in text.partition(" ")[0] or ":" in text.partition(" ")[0]
     text = text if name else f"{text[:1].upper()}{text[1:]}"
     return text if text.endswith((".", "!", "?")) or not text else f"{text}."
+
+
+def clock_held(power: Power | None) -> str:
+    """What a GPU drew, and what held its clock down while steps were timed; "" where nothing did for long."""
+    if power is None or max(power.capped or 0.0, power.hot or 0.0) < _HELD:
+        return ""
+    hot = (power.hot or 0.0) > (power.capped or 0.0)
+    why, share = ("temperature", power.hot) if hot else ("power limit", power.capped)
+    limit = f", its limit is {units.text(power.limit_w, 'W')}" if power.limit_w else ""
+    drew = f"The GPU drew {units.text(power.watts, 'W')} while steps were timed{limit}. " if power.watts else ""
+    most = f" of {units.text(power.max_clock_hz, 'Hz')}" if power.max_clock_hz else ""
+    clock = f" (median {units.text(power.clock_hz, 'Hz')}{most})" if power.clock_hz else ""
+    return f"{drew}The {why} held the clock down for {percent(share)} of the time{clock}."

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import perfkit
 from perfkit import hardware
 from perfkit.capture import counted, folders, launched, profile
@@ -25,6 +27,7 @@ from perfkit.run_folder import (
     BackendRun,
     DeclaredKernel,
     Manifest,
+    Power,
     Settings,
     WorkloadFacts,
     write_manifest,
@@ -166,6 +169,7 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         memory_how=result.memory_how,
         fresh_bytes=result.fresh_bytes,
         system_ns=result.system_ns,
+        power=msgspec.convert(result.power, Power | None),
     )
     try:
         trace = profile.packed(plain, own)

@@ -54,6 +54,7 @@ class Result:
     memory_how: str = ""
     fresh_bytes: float | None = None  # of the pages that a step beside the profiled ones got from the kernel
     system_ns: float | None = None  # CPU time of such a step in the kernel, over all threads
+    power: dict[str, float | None] | None = None  # a `run_folder.Power` of the GPU during the steps of `samples_ns`
     rank: int | None = None
     threads: dict[str, Any] = dataclasses.field(default_factory=dict)  # PyTorch's on a CPU, and what says so
     argv: list[str] = dataclasses.field(default_factory=list)

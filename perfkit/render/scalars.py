@@ -73,6 +73,8 @@ def scalars(report: Report, backend: BackendReport) -> Iterator[Scalar]:
         "result/speedup": backend.speedup.value if backend.speedup else None,
         f"result/{sample}_per_second": backend.samples_per_second,
         "result/peak_memory_MiB": memory / MEBI if memory is not None else None,
+        "result/power_W": backend.power.watts if backend.power else None,
+        "result/energy_J": backend.energy_j,
         "result/mfu": backend.mfu,
         "result/efficiency": backend.efficiency,
         "result/prepare_s": backend.prepare_ns / 1e9 if backend.prepare_ns is not None else None,

@@ -14,7 +14,7 @@ from perfkit import table
 from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import BackendReport
 from perfkit.hardware.ceilings import Ceiling, Ceilings
-from perfkit.run_folder import BackendRun
+from perfkit.run_folder import BackendRun, Power
 from tests.analysis.examples import backend, run
 
 Row = dict[str, Any]
@@ -165,6 +165,11 @@ def _machine(threads: int, processes: int = 1, quota: float | None = None) -> di
             "cpu": {"physical": 4, "logical": 8, "usable": 4, "quota": quota}}  # fmt: skip
 
 
+def _power(**more: float) -> Power:
+    """690 of 700 W, at 1.5 of 2 GHz."""
+    return Power(watts=690, limit_w=700, clock_hz=1.5e9, max_clock_hz=2e9, **more)
+
+
 LISTS = [{"module": "index", "count": 2, "ns": 200e3}]
 COMPILED = {"compilations": 0, "compile_ns": 0, "regions": 1, "resumed": 0}
 GRAPHS = {"graphs": 3, "graph_breaks": {"call to print": 2}, "recompilations": []}
@@ -282,6 +287,11 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: of_run([slow_product()], 1000, _machine(8, processes=2)),
         lambda: of_run([product()], 1000, _machine(4, processes=2)),
         500,
+    ),
+    "low-clock": (
+        lambda: of_run([product(1000)], 1000, {}, power=_power(capped=0.9)),
+        lambda: of_run([product(1000)], 1000, {}, power=_power(capped=0.05)),
+        1000 * (1 - 1.5 / 2),
     ),
     "fresh-pages": (
         lambda: of_run([product(1000)], 1000, _machine(4), fresh_bytes=100 * MB, system_ns=400e3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from perfkit.programs.order import Order
 from perfkit.programs.recorder import RECORDING, WARMING, Recorder
 from perfkit.programs.steps import CALL, OPTIMIZER, REPLAY, StepFinder
 from perfkit.programs.watch import Watcher
+from perfkit.run_folder import Power
 
 MS = 1_000_000
 
@@ -21,6 +23,16 @@ class Gpu:
 
     def __init__(self) -> None:
         self.now = self.ready = 0
+        self.read: list[tuple[str, int]] = []
+
+    def meter(self, device: str) -> SimpleNamespace:
+        """What reads its power: notes when it is asked."""
+        assert device == "cuda:0"
+
+        def noted(what: str) -> Callable[[], None]:
+            return lambda: self.read.append((what, self.now))
+
+        return SimpleNamespace(**{what: noted(what) for what in ("begin", "step", "end")}, power=Power(watts=500.0))
 
     def launch(self) -> None:
         self.ready = max(self.ready, self.now) + 10 * MS
@@ -37,6 +49,8 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
     gpu = Gpu()
     profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
     monkeypatch.setattr(module, "on_gpu", lambda: True)
+    monkeypatch.setattr(module, "current_device", lambda: "cuda:0")
+    monkeypatch.setattr(module, "Meter", gpu.meter)
     monkeypatch.setattr(module, "other_profiler", lambda: False)
     monkeypatch.setattr(module, "synchronize", gpu.wait)
     monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
@@ -47,6 +61,10 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
         recorder.boundary(lambda: True)
     assert set(recorder.result.samples_ns) <= {10 * MS}
     assert len(recorder.result.samples_ns) == max(0, warmup - 1 - (warmup + 1) // 2)
+    if recorder.result.samples_ns:
+        timed_ns = sum(recorder.result.samples_ns)
+        assert gpu.read == [("begin", gpu.now - timed_ns), ("step", gpu.now), ("end", gpu.now)]
+        assert recorder.result.power is not None and recorder.result.power["watts"] == 500.0
 
 
 def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(

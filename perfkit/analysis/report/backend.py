@@ -22,6 +22,7 @@ from perfkit.analysis.roofline import counters
 from perfkit.analysis.roofline.roof import TOLERANCE
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules import Case, Circumstances, answers
+from perfkit.analysis.words import clock_held
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
 from perfkit.table import KernelTable
@@ -61,6 +62,9 @@ def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendRe
         prepare_ns=record.prepare_ns,
         peak_memory_bytes=record.peak_memory_bytes,
         memory_how=record.memory_how,
+        power=record.power,
+        energy_j=record.power.watts * step.value / 1e9 if record.power and record.power.watts and step else None,
+        held=clock_held(record.power),
         mfu=mfu,
         mfu_ceiling=mfu_ceiling,
         step_flop=step_flop,
@@ -92,7 +96,7 @@ def _circumstances(record: BackendRun, manifest: Manifest) -> Circumstances:
     steps = len(record.warmup_ns) + len(record.samples_ns) + len(record.profiled_ns) + len(record.losses)
     return Circumstances(
         manifest.settings, manifest.environment, record.compiler, steps, record.fresh_bytes, record.system_ns,
-        record.replays,
+        record.replays, record.power,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from perfkit.hardware.ceilings import Ceilings
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfkit.run_folder import Settings
+    from perfkit.run_folder import Power, Settings
 
 ON_A_GPU, ON_A_CPU, ON_BOTH = "GPU", "CPU", "CPU and GPU"
 WITH_COUNTERS = "GPU, with counters of Nsight Compute"
@@ -41,6 +41,7 @@ class Circumstances:
     fresh_bytes: float | None = None  # of the pages that a timed step got from the kernel
     system_ns: float | None = None  # CPU time of a timed step in the kernel, over all threads
     replays: bool = False  # the timed steps replay CUDA graphs, the profiled ones do not
+    power: Power | None = None  # of the GPU during timed steps
 
 
 @dataclass(frozen=True)

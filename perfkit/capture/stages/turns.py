@@ -43,6 +43,7 @@ def _time_one(member: Member, steps: int, settle: int, generates: bool) -> None:
         member.record.tokens_ns = member.child.call("tokens_ns")
     member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
     member.record.fresh_bytes, member.record.system_ns = member.child.call("paging")
+    member.record.power = member.child.call("power")
 
 
 def shares(total: int, parts: int) -> list[int]:

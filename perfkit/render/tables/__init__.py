@@ -62,12 +62,15 @@ def backends(report: Report) -> Table:
         Column("speed-up", tuple(_speedup(b) for b in rows)),
         figures(f"{sample}/s", [b.samples_per_second for b in rows], ""),
         figures("memory", [b.peak_memory_bytes for b in rows], "iB", priority=1),
+        figures("power", [b.power.watts if b.power else None for b in rows], "W", priority=3),
+        figures("energy", [b.energy_j for b in rows], "J", priority=2),
         figures("MFU", [b.mfu for b in rows], "%"),
         efficiencies(rows),
         figures("prepare", [b.prepare_ns for b in rows], "ns", priority=2),
         notes=[
             *(f"{clean(b.name)}: {clean(b.reason, 400)}" for b in rows if b.reason),
             *few_samples(rows),
+            *(f"{clean(b.name)}: {b.held}" for b in rows if b.held),
             *flags((b.name, b, b.kernel_ns) for b in rows),
         ],
     )

@@ -43,6 +43,7 @@ function showBackends(report) {
     { head: "Speed-up", right: true, cell: speedup },
     column(`${sample}/s`, "", (b) => b.samples_per_second),
     column("Memory", "iB", (b) => b.peak_memory_bytes),
+    ...(rows.some((b) => b.power) ? [column("Power", "W", (b) => (b.power ? b.power.watts : null)), column("Energy", "J", (b) => b.energy_j)] : []),
     column("MFU", "%", (b) => b.mfu),
     { head: "Efficiency", class: "effcell", cell: (b) => efficiencyBar(b) },
     column("Headroom", "ns", (b) => b.headroom_ns),
@@ -51,6 +52,8 @@ function showBackends(report) {
   byId("backends").append(plainTable(columns, rows, (b) => (faulty(b) ? "faulty" : null)));
   const reasons = rows.filter((b) => b.reason);
   byId("backends").append(...reasons.map((b) => el("p", { class: "reason" }, el("strong", {}, `${clean(b.name, 80)}: `), clean(b.reason, 600))));
+  const held = rows.filter((b) => b.held);
+  byId("backends").append(...held.map((b) => el("p", { class: "note" }, `${clean(b.name, 80)}: ${clean(b.held, 600)}`)));
   const named = rows.find((b) => known(b.mfu) && b.mfu_ceiling);
   if (named) byId("backends").append(el("p", { class: "note" }, `MFU: hand-worked model FLOP over step time and ${clean(named.mfu_ceiling)}.`));
 }
