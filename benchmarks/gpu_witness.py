@@ -130,27 +130,21 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
 
 
 def power_of_steps(steps: Callable[[], object]) -> tuple[float | None, float]:
-    """The mean draw in W while `steps` run over and over, by perfkit's meter and by the driver's energy counter."""
+    """The mean draw in W while `steps` run over and over, by perfkit's watch and by the driver's energy counter."""
     import pynvml
-
-    from perfkit.hardware.power import Meter
-
-    meter = Meter("cuda")
-    device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{_uuid()}")
-    meter.begin()
-    start, began = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.monotonic()  # mJ
-    while time.monotonic() - began < POWER_S:
-        steps()
-        meter.step()
-    used, took = pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - start, time.monotonic() - began
-    meter.end()
-    return meter.power.watts if meter.power else None, used / took / 1e3
-
-
-def _uuid() -> str:
     import torch
 
-    return str(torch.cuda.get_device_properties(0).uuid)
+    from perfkit.hardware.power import Watch
+
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    with Watch() as watch:
+        device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        start, began = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.time()  # mJ
+        while time.time() - began < POWER_S:
+            steps()
+        used, ended = pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - start, time.time()
+        power = watch.during(uuid, [(began, ended)])
+    return power.watts if power else None, used / (ended - began) / 1e3
 
 
 def record_program(trace: Path) -> None:

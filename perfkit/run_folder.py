@@ -169,8 +169,8 @@ class RankRun(msgspec.Struct, kw_only=True):
 
 
 class Power(msgspec.Struct, kw_only=True):
-    """A GPU while steps were timed: its mean draw and power limit in W, its clock in Hz as the median right after a
-    step, and the shares of the time in which the power limit or the temperature held the clock down. None: not told.
+    """A GPU while steps were timed: its mean draw and power limit in W, its median and highest clock in Hz, and the
+    shares of the time in which the power limit or the temperature held the clock down. None: not told.
     """
 
     watts: float | None = None

@@ -12,13 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 import perfkit
 from perfkit import hardware
 from perfkit.capture import counted, folders, launched, profile
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware.cpu import read_cpu
+from perfkit.hardware.power import Watch
 from perfkit.programs.order import CUT, TRACE, Order, Result, read_results
 from perfkit.run_folder import (
     CEILINGS,
@@ -27,7 +26,6 @@ from perfkit.run_folder import (
     BackendRun,
     DeclaredKernel,
     Manifest,
-    Power,
     Settings,
     WorkloadFacts,
     write_manifest,
@@ -74,10 +72,11 @@ def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | N
     try:
         with folders.made(program.out) as folder:
             processes = folder / ".processes"
-            code = launched.run(program.command, program.order, processes)
+            with Watch() as watch:
+                code = launched.run(program.command, program.order, processes)
             results, command = read_results(processes), list(program.command)
             count = partial(_counted, program, folder, progress) if program.counters else None
-            assemble(folder, results, program.name, command, progress, count)
+            assemble(folder, results, program.name, command, progress, count, watch)
             shutil.rmtree(processes)
     except RunFailed as error:
         return code, error
@@ -91,9 +90,10 @@ def assemble(
     command: Sequence[str],
     progress: Progress,
     count: Callable[[list[BackendRun]], list[str]] | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Write the run folder of `results`, each with the folder of its trace; `count` adds counters to what was recorded,
-    and returns warnings. Raises `RunFailed` when none recorded."""
+    and returns warnings; `watch` looked at the GPUs meanwhile. Raises `RunFailed` when none recorded."""
     recorded = [(path, one) for path, one in results if one.recorded]
     if not recorded:
         raise RunFailed(*_why_nothing([one for _, one in results]))
@@ -102,6 +102,7 @@ def assemble(
     for own, (path, result) in zip(names(name, [one for _, one in recorded]), recorded, strict=True):
         progress(own, "reading the trace")
         records.append(_record(own, path / TRACE, result, folder))
+        records[-1].power = watch.during(result.gpu, result.timed_spans) if watch else None
     notes = [note for _, one in recorded for note in [*one.notes, *filter(None, [one.problem])]]
     notes += count(records) if count else []
     environment = hardware.environment()
@@ -169,7 +170,6 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         memory_how=result.memory_how,
         fresh_bytes=result.fresh_bytes,
         system_ns=result.system_ns,
-        power=msgspec.convert(result.power, Power | None),
     )
     try:
         trace = profile.packed(plain, own)

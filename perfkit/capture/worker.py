@@ -26,10 +26,9 @@ from perfkit.capture.first_steps import Checking
 from perfkit.capture.one_layer import keep_one_layer
 from perfkit.capture.ranks import files
 from perfkit.errors import Unavailable
-from perfkit.hardware.power import Meter
 from perfkit.kernels import mkl
 from perfkit.programs.paging import paging
-from perfkit.run_folder import GENERATED, KERNELS, Power, Settings, WorkloadFacts, write_whole
+from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.trace_checks import UnusableProfile
 from perfkit.workloads import forms
 
@@ -66,7 +65,6 @@ class Worker:
     ranks: Ranks
     program: Program
     _dtype: torch.dtype
-    _meter: Meter
     _generation: Generation  # of a workload that generates tokens
     _recorder: profile.Recorder
     _recording: profile.Recording
@@ -78,6 +76,7 @@ class Worker:
         self._prepare_ns = 0.0
         self._timed = Timed()
         self._samples_ns: list[float] = []
+        self._spans: list[tuple[float, float]] = []  # of timed steps: from, to, in seconds since the epoch
         self._tokens_ns: list[list[float]] = []
 
     def load(self, settings: Settings, backend: str) -> None:
@@ -108,7 +107,6 @@ class Worker:
         self.workload = loader.find(settings.workload)
         if settings.allocator == "keep" and not reference:
             memory.keep_freed()
-        self._meter = Meter(settings.device)
         self._progress("building the model")
         torch.manual_seed(settings.seed)
         model = self.workload.build(self._small(settings) if reference else settings)
@@ -199,9 +197,9 @@ class Worker:
                 passed += self.ranks.most(sum(self._measure(1)))
                 if 0 < settle_ns <= passed:
                     break
-            self._meter.begin()
+            begun = time.time()
             samples = self._measure(steps, self._timed)
-            self._meter.end()
+            self._spans.append((begun, time.time()))
         self._samples_ns += samples
         if self.settings.generate:
             self._tokens_ns += self._generation.take()[-steps:]
@@ -215,9 +213,9 @@ class Worker:
             return None, None
         return self._timed.fresh_bytes / steps, self._timed.system_ns / steps
 
-    def power(self) -> Power | None:
-        """Power and clock of the GPU during the timed steps since the last reset."""
-        return self._meter.power
+    def spans(self) -> tuple[str, list[tuple[float, float]]]:
+        """The UUID of the GPU, "" of a CPU, and when steps were timed since the last reset, for who watches it."""
+        return memory.uuid(self.settings.device), self._spans
 
     def _measure(self, steps: int, timed: Timed | None = None) -> list[float]:
         """Run and time `steps` steps; what they took from the kernel is added to `timed`.
@@ -241,7 +239,6 @@ class Worker:
         def finish(_: int) -> None:
             if timed is not None:
                 timed.add(started, paging())
-                self._meter.step()
             batches.clear()
             self._next_step += 1
 
@@ -274,7 +271,7 @@ class Worker:
         _keep()
         memory.reset_peak(self.settings.device)
         self._timed = Timed()
-        self._meter.reset()
+        self._spans.clear()
 
     def memory_share(self) -> float:
         """The share of the GPU's memory that this process took at most; 1 on a CPU, where it is not asked for."""

@@ -80,7 +80,7 @@ def gpu_use(index: int) -> float | None:
         return None
     try:
         pynvml.nvmlInit()
-        return float(pynvml.nvmlDeviceGetUtilizationRates(nvml_handle(pynvml, index)).gpu) / 100
+        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(pynvml, index)).gpu) / 100
     except (pynvml.NVMLError, IndexError):
         return None
     finally:
@@ -88,7 +88,7 @@ def gpu_use(index: int) -> float | None:
             pynvml.nvmlShutdown()
 
 
-def nvml_handle(nvml: Any, index: int) -> Any:
+def _nvml_handle(nvml: Any, index: int) -> Any:
     """NVML's handle of CUDA's device `index`: it does not heed CUDA_VISIBLE_DEVICES, which lists indices or UUIDs."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     entry = str(index) if visible is None else visible.split(",")[index].strip()

@@ -1,125 +1,137 @@
-"""What a GPU draws and how it is clocked while steps are timed, from what its driver counts anyway (NVML).
+"""What GPUs draw and how they are clocked while another process works on them, as their driver tells it (NVML).
 
-Nothing runs beside the steps: the driver keeps power samples of the last two seconds and counts the time in which it
-holds the clock down. Both are read between steps, outside of their time.
+Nothing is measured in the process that is timed: one that waits for it reads the clocks, and the power samples that
+the driver keeps of the last two seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from perfkit.hardware.gpu import nvml_handle
+from perfkit.hardware.gpu import THROTTLE_REASONS
 from perfkit.run_folder import Power
 
-_DELAY_US = 25_000  # a sample is the mean of about so long before it
-_OFTEN_S = 1.0  # the driver keeps two seconds of samples or more
+Spans = Sequence[tuple[float, float]]  # from, to: seconds since the epoch
+
+PERIOD_S = 0.02
+KEPT = 100_000  # readings of a GPU: those of the last half hour
+OFTEN_S = 1.0  # the driver keeps two seconds of power samples or more
+DELAY_S = 0.025  # a power sample is the mean of about so long before it
+POWER_CAP = next(bit for bit, reason in THROTTLE_REASONS.items() if reason == "power cap")
+THERMAL = sum(bit for bit, reason in THROTTLE_REASONS.items() if "thermal" in reason)
 
 
-class Meter:
-    """Power and clock of `device` ("cuda", "cuda:1") between `begin` and `end`, as often as these are called in turn.
+class Gauge:
+    """What is known of one GPU: `clocks` holds when, the clock in Hz and why it is held down; `watts` when and W."""
 
-    `step` is called after each step. What the driver does not tell, or a missing package, leaves `power` without it;
-    of a CPU it is None.
-    """
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self.clocks: deque[tuple[float, float, int]] = deque(maxlen=KEPT)
+        self.watts: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        self.uuid = str(self.ask("nvmlDeviceGetUUID") or "").removeprefix("GPU-")
+        self._seen_us = int(time.time() * 1e6)
+        self._collecting = threading.Lock()
 
-    def __init__(self, device: str, nvml: Any = None) -> None:
-        kind, _, index = device.partition(":")
-        self._ask: Callable[..., Any] = _silent if kind == "cpu" else _asker(int(index or 0), nvml)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was measured."""
-        self._watts: list[float] = []
-        self._clocks: list[float] = []
-        self._held: list[tuple[float, float]] = []  # by the power limit and by the temperature, s, of each span
-        self._seconds = 0.0
-
-    def begin(self) -> None:
-        """Steps begin that are to be measured."""
-        self._counted = self._violations()
-        self._begun = self._read = time.monotonic()
-        self._seen_us = int(time.time() * 1e6) + _DELAY_US
-
-    def step(self) -> None:
-        """A step has ended: the clock is still that of its kernels."""
-        if clock := self._ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"):
-            self._clocks.append(clock * 1e6)
-        if time.monotonic() - self._read > _OFTEN_S:
-            self._samples()
-
-    def end(self) -> None:
-        """The steps have ended."""
-        self._seconds += time.monotonic() - self._begun
-        self._samples()
-        after = self._violations()
-        if self._counted is not None and after is not None:
-            power, heat = (max(0.0, b - a) for a, b in zip(self._counted, after, strict=True))
-            self._held.append((power, heat))
-
-    @property
-    def power(self) -> Power | None:
-        """What was measured; None where the driver told nothing or no step ended."""
-        if not self._seconds or not self._clocks:
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """NVML's answer; None where this driver or board does not tell. Constants are given by their names."""
+        try:
+            values = (getattr(self._nvml, a) if isinstance(a, str) else a for a in arguments)
+            return getattr(self._nvml, function)(self._handle, *values)
+        except (self._nvml.NVMLError, AttributeError):
             return None
-        limit, most = (
-            self._ask("nvmlDeviceGetEnforcedPowerLimit"),
-            self._ask("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM"),
-        )
-        capped, hot = (
-            (min(1.0, sum(held) / self._seconds) for held in zip(*self._held, strict=True))
-            if self._held
-            else (None, None)
-        )
+
+    def look(self) -> None:
+        """Read the clock."""
+        if clock := self.ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"):
+            reasons = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
+            self.clocks.append((time.time(), clock * 1e6, -1 if reasons is None else reasons))
+
+    def collect(self) -> None:
+        """Take the power samples that the driver has kept since the last time."""
+        with self._collecting:
+            found = self.ask("nvmlDeviceGetSamples", "NVML_TOTAL_POWER_SAMPLES", self._seen_us)
+            for sample in found[1] if found else ():
+                if sample.timeStamp > self._seen_us:
+                    self._seen_us = sample.timeStamp
+                    self.watts.append((sample.timeStamp / 1e6, sample.sampleValue.uiVal / 1e3))
+
+    def during(self, spans: Spans) -> Power | None:
+        """What was seen within `spans`; None for nothing."""
+        clocks = [(clock, why) for at, clock, why in tuple(self.clocks) if _within(at, spans)]
+        watts = [drawn for at, drawn in tuple(self.watts) if _within(at, spans, DELAY_S)]
+        if not clocks and not watts:
+            return None
+        limit = self.ask("nvmlDeviceGetEnforcedPowerLimit")
+        most = self.ask("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
+        why = [bits for _, bits in clocks if bits >= 0]
         return Power(
-            watts=statistics.fmean(self._watts) if self._watts else None,
+            watts=statistics.fmean(watts) if watts else None,
             limit_w=limit / 1e3 if limit else None,
-            clock_hz=statistics.median(self._clocks),
+            clock_hz=statistics.median(clock for clock, _ in clocks) if clocks else None,
             max_clock_hz=most * 1e6 if most else None,
-            capped=capped,
-            hot=hot,
+            capped=_share(why, POWER_CAP),
+            hot=_share(why, THERMAL),
         )
 
-    def _samples(self) -> None:
-        """Keep the driver's power samples since the last ones that were read."""
-        self._read = time.monotonic()
-        found = self._ask("nvmlDeviceGetSamples", "NVML_TOTAL_POWER_SAMPLES", self._seen_us)
-        for sample in found[1] if found else ():
-            if sample.timeStamp > self._seen_us:
-                self._watts.append(sample.sampleValue.uiVal / 1e3)
-                self._seen_us = sample.timeStamp
 
-    def _violations(self) -> tuple[float, float] | None:
-        """Seconds for which the power limit and the temperature have held the clock down so far."""
-        found = [self._ask("nvmlDeviceGetViolationStatus", f"NVML_PERF_POLICY_{why}") for why in ("POWER", "THERMAL")]
-        return None if None in found else (found[0].violationTime / 1e9, found[1].violationTime / 1e9)
+class Watch:
+    """Looks at all GPUs of this machine, from a thread, until it is left."""
 
+    def __init__(self, gauges: Iterable[Gauge] | None = None) -> None:
+        self._gauges = {gauge.uuid: gauge for gauge in (_gauges() if gauges is None else gauges)}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True, name="perfkit-power")
 
-def _silent(*_: Any) -> None:
-    """The answer of what tells nothing."""
+    def __enter__(self) -> Watch:
+        if self._gauges:
+            self._thread.start()
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._gauges:
+            self._thread.join()
 
-def _asker(index: int, nvml: Any) -> Callable[..., Any]:
-    """What asks NVML about one device: the name of a function and its arguments, constants by their names. The answer
-    is None where there is no NVML, and for what this driver or board does not tell."""
-    if nvml is None:
-        try:
-            import pynvml
-        except ImportError:
-            return _silent
-        nvml = pynvml
-    try:
-        nvml.nvmlInit()  # for as long as the process lives
-        handle = nvml_handle(nvml, index)
-    except (nvml.NVMLError, IndexError, ValueError):
-        return _silent
-
-    def ask(function: str, *arguments: Any) -> Any:
-        try:
-            return getattr(nvml, function)(handle, *(getattr(nvml, a) if isinstance(a, str) else a for a in arguments))
-        except (nvml.NVMLError, AttributeError):
+    def during(self, uuid: str, spans: Spans) -> Power | None:
+        """What the GPU with this UUID did within `spans` so far; None where nothing is known of it."""
+        gauge = self._gauges.get(uuid.removeprefix("GPU-"))
+        if gauge is None:
             return None
+        gauge.collect()
+        return gauge.during(spans)
 
-    return ask
+    def _look(self) -> None:
+        collected = time.monotonic()
+        while not self._ended.wait(PERIOD_S):
+            for gauge in self._gauges.values():
+                gauge.look()
+            if time.monotonic() - collected > OFTEN_S:
+                collected = time.monotonic()
+                for gauge in self._gauges.values():
+                    gauge.collect()
+
+
+def _gauges() -> Iterator[Gauge]:
+    """One for each GPU of this machine; none without NVML."""
+    try:
+        import pynvml
+    except ImportError:
+        return
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()  # for as long as the process lives
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            yield Gauge(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index))
+
+
+def _within(at: float, spans: Spans, delay: float = 0.0) -> bool:
+    return any(start + delay <= at <= end for start, end in spans)
+
+
+def _share(why: Sequence[int], bits: int) -> float | None:
+    return sum(bool(one & bits) for one in why) / len(why) if why else None

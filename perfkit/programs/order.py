@@ -54,13 +54,21 @@ class Result:
     memory_how: str = ""
     fresh_bytes: float | None = None  # of the pages that a step beside the profiled ones got from the kernel
     system_ns: float | None = None  # CPU time of such a step in the kernel, over all threads
-    power: dict[str, float | None] | None = None  # a `run_folder.Power` of the GPU during the steps of `samples_ns`
+    timed_until: float | None = None  # when the last of `samples_ns` ended, in seconds since the epoch
+    gpu: str = ""  # the UUID of the GPU that was used then
     rank: int | None = None
     threads: dict[str, Any] = dataclasses.field(default_factory=dict)  # PyTorch's on a CPU, and what says so
     argv: list[str] = dataclasses.field(default_factory=list)
     pid: int = 0
     compiled: dict[str, Any] = dataclasses.field(default_factory=dict)  # what a compiler told of its kernels
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def timed_spans(self) -> list[tuple[float, float]]:
+        """When the steps of `samples_ns` began and ended, in seconds since the epoch."""
+        if self.timed_until is None:
+            return []
+        return [(self.timed_until - sum(self.samples_ns) / 1e9, self.timed_until)]
 
     @property
     def recorded(self) -> bool:

@@ -14,10 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from perfkit import ranges
-from perfkit.hardware.power import Meter
 from perfkit.programs import profiler as profilers
 from perfkit.programs.order import TRACE, Order, Result
 from perfkit.programs.paging import paging
@@ -39,7 +36,6 @@ class Recorder:
         self._begun = time.monotonic()
         self._moments: list[int] = []
         self._paging: list[tuple[float, float]] = []  # at each of them
-        self._meter: Meter | None = None
         self._open = contextlib.ExitStack()
         self.profiler: torch.profiler.profile | None = None
         self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
@@ -70,7 +66,6 @@ class Recorder:
             return
         if 2 * len(self._moments) >= self.order.warmup:
             synchronize()
-            self._watch()
         self._moments.append(time.perf_counter_ns())
         self._paging.append(paging())
         self.result.found += 1
@@ -88,21 +83,12 @@ class Recorder:
                 after - before for before, after in zip(self._paging[-1 - steps], self._paging[-1], strict=True)
             )
             self.result.fresh_bytes, self.result.system_ns = pages / steps, system / steps
-        if self._meter is not None:
-            self._meter.step()
-            self._meter.end()
-            self.result.power = msgspec.to_builtins(self._meter.power)
+        self.result.timed_until, self.result.gpu = time.time(), gpu_uuid() if on_gpu() else ""
         self.result.device = "cuda" if on_gpu() else "cpu"
         with self._touching():
             self.profiler = profilers.recording(on_gpu(), self.order.memory)
             self.profiler.start()
         self.state = STARTING
-
-    def _watch(self) -> None:
-        """Begin to measure the GPU's power, before the first step that is timed. Nothing is read between those."""
-        if self._meter is None and on_gpu():
-            self._meter = Meter(current_device())
-            self._meter.begin()
 
     def begin_whole(self) -> None:
         """Record from here to the end of the program, as one step."""
@@ -175,7 +161,6 @@ class Recorder:
     def _forget(self) -> None:
         """Count steps anew."""
         self._moments.clear()
-        self._meter = None
         self._paging.clear()
 
     @contextlib.contextmanager
@@ -208,9 +193,10 @@ def on_gpu() -> bool:
     return bool(sys.modules["torch"].cuda.is_initialized())
 
 
-def current_device() -> str:
-    """The GPU that the program uses now."""
-    return f"cuda:{sys.modules['torch'].cuda.current_device()}"
+def gpu_uuid() -> str:
+    """The UUID of the GPU that the program uses now; "" where this PyTorch does not tell it."""
+    cuda = sys.modules["torch"].cuda
+    return str(getattr(cuda.get_device_properties(cuda.current_device()), "uuid", ""))
 
 
 def other_profiler() -> bool:

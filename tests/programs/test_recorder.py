@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,6 @@ from perfkit.programs.order import Order
 from perfkit.programs.recorder import RECORDING, WARMING, Recorder
 from perfkit.programs.steps import CALL, OPTIMIZER, REPLAY, StepFinder
 from perfkit.programs.watch import Watcher
-from perfkit.run_folder import Power
 
 MS = 1_000_000
 
@@ -23,16 +21,6 @@ class Gpu:
 
     def __init__(self) -> None:
         self.now = self.ready = 0
-        self.read: list[tuple[str, int]] = []
-
-    def meter(self, device: str) -> SimpleNamespace:
-        """What reads its power: notes when it is asked."""
-        assert device == "cuda:0"
-
-        def noted(what: str) -> Callable[[], None]:
-            return lambda: self.read.append((what, self.now))
-
-        return SimpleNamespace(**{what: noted(what) for what in ("begin", "step", "end")}, power=Power(watts=500.0))
 
     def launch(self) -> None:
         self.ready = max(self.ready, self.now) + 10 * MS
@@ -49,8 +37,8 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
     gpu = Gpu()
     profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
     monkeypatch.setattr(module, "on_gpu", lambda: True)
-    monkeypatch.setattr(module, "current_device", lambda: "cuda:0")
-    monkeypatch.setattr(module, "Meter", gpu.meter)
+    monkeypatch.setattr(module, "gpu_uuid", lambda: "of the test")
+    monkeypatch.setattr(module.time, "time", lambda: gpu.now / 1e9)
     monkeypatch.setattr(module, "other_profiler", lambda: False)
     monkeypatch.setattr(module, "synchronize", gpu.wait)
     monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
@@ -61,10 +49,9 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
         recorder.boundary(lambda: True)
     assert set(recorder.result.samples_ns) <= {10 * MS}
     assert len(recorder.result.samples_ns) == max(0, warmup - 1 - (warmup + 1) // 2)
-    if recorder.result.samples_ns:
-        timed_ns = sum(recorder.result.samples_ns)
-        assert gpu.read == [("begin", gpu.now - timed_ns), ("step", gpu.now), ("end", gpu.now)]
-        assert recorder.result.power is not None and recorder.result.power["watts"] == 500.0
+    began = gpu.now - 10 * MS * len(recorder.result.samples_ns)  # the steps that were timed, for who watches the GPU
+    assert recorder.result.timed_spans == [(pytest.approx(began / 1e9), gpu.now / 1e9)]
+    assert recorder.result.gpu == "of the test"
 
 
 def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(

@@ -48,8 +48,8 @@ LOW_CLOCK = Rule(
     what="A GPU lowers its clock when it would draw more than its limit, or gets too hot. Matrix products draw most: "
     "on large boards a long series of them does not run at the highest clock, whoever wrote the kernel. What a kernel "
     "reaches then depends on the energy of an operation, and on the numbers: products of zeros are faster.",
-    recognised="NVML's own count of the time in which the limit or the temperature held the clock down, read before "
-    "and after timed steps: a tenth of it or more, with a median clock below 97 % of the highest.",
+    recognised="The clock and the driver's reasons for it (NVML), read while steps are timed: the limit or the "
+    "temperature held it down for a tenth of the time or more, and its median is below 97 % of the highest.",
     estimate="The time of the kernels bound by arithmetic, as if they ran at the highest clock. No remedy reaches all "
     "of it while the limit stays.",
     remedies=(

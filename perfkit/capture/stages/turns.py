@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from perfkit.capture.members import Member, Progress, guarded
+from perfkit.hardware.power import Watch
 from perfkit.run_folder import Settings
 
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
@@ -20,11 +22,13 @@ def time_in_turns(members: Sequence[Member], settings: Settings, progress: Progr
         guarded(member, partial(_warm, member, settings.warmup, progress))
     rounds = min(ROUNDS, settings.steps) if len(members) > 1 else 1
     settle = SETTLE_STEPS if len(members) > 1 else 0  # the turn before left the caches to somebody else
-    for index, steps in enumerate(shares(settings.steps, rounds)):
-        for member in members if index % 2 == 0 else list(reversed(members)):
-            if member.alive:
-                progress(member.name, f"timing · round {index + 1} of {rounds}")
-                guarded(member, partial(_time_one, member, steps, settle, bool(settings.generate)))
+    with Watch() if settings.device != "cpu" else nullcontext() as watch:
+        for index, steps in enumerate(shares(settings.steps, rounds)):
+            for member in members if index % 2 == 0 else list(reversed(members)):
+                if member.alive:
+                    progress(member.name, f"timing · round {index + 1} of {rounds}")
+                    guarded(member, partial(_time_one, member, steps, settle, bool(settings.generate)))
+                    guarded(member, partial(_add_power, member, watch))
 
 
 def _warm(member: Member, steps: int, progress: Progress) -> None:
@@ -43,7 +47,11 @@ def _time_one(member: Member, steps: int, settle: int, generates: bool) -> None:
         member.record.tokens_ns = member.child.call("tokens_ns")
     member.record.peak_memory_bytes, member.record.memory_how = member.child.call("peak_memory")
     member.record.fresh_bytes, member.record.system_ns = member.child.call("paging")
-    member.record.power = member.child.call("power")
+
+
+def _add_power(member: Member, watch: Watch | None) -> None:
+    if watch is not None and member.child is not None:
+        member.record.power = watch.during(*member.child.call("spans"))
 
 
 def shares(total: int, parts: int) -> list[int]:
