@@ -126,7 +126,8 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
     for pair in range(PAIRS):
         for turn in (own_loop, perfkits_loop) if pair % 2 else (perfkits_loop, own_loop):
             turn()
-    print(f"{TIMES}{json.dumps({**times, 'watts': power_of_steps(own_loop)})}", flush=True)
+    said = json.dumps({**times, "watts": power_of_steps(lambda: program.train_step([batches[0]]))})
+    print(f"{TIMES}{said}", flush=True)
 
 
 def power_of_steps(steps: Callable[[], object]) -> tuple[float | None, float]:
@@ -142,6 +143,7 @@ def power_of_steps(steps: Callable[[], object]) -> tuple[float | None, float]:
         start, began = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.time()  # mJ
         while time.time() - began < POWER_S:
             steps()
+            torch.cuda.synchronize()
         used, ended = pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - start, time.time()
         power = watch.during(uuid, [(began, ended)])
     return power.watts if power else None, used / (ended - began) / 1e3
