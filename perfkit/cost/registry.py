@@ -10,7 +10,7 @@ from perfkit.cost.model import Call, CostFunction
 KINDS = ("work", "view", "dispatch", "allocation", "sync")
 FAMILIES = (
     "matmul", "attention", "normalization", "softmax", "elementwise", "reduction", "embedding", "loss", "optimizer",
-    "copy", "fill", "random", "index", "convolution", "fft", "sort", "collective", "other",
+    "copy", "fill", "random", "index", "convolution", "fft", "linalg", "sort", "collective", "other",
 )  # fmt: skip
 
 PartsFunction = Callable[[Call], Mapping[str, float]]

@@ -9,6 +9,7 @@ from perfkit.cost.operators import (
     embedding,
     fourier,
     index,
+    linalg,
     loss,
     matmul,
     movement,
@@ -23,7 +24,7 @@ from perfkit.cost.registry import Operator
 
 _ROOMS = (
     matmul, recurrent, attention, convolution, normalization, elementwise, reduction, embedding, loss, optimizer,
-    movement, sampling, fourier, index, structure,
+    movement, sampling, fourier, linalg, index, structure,
 )  # fmt: skip
 
 
