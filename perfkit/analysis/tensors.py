@@ -6,7 +6,7 @@ import functools
 import math
 import re
 
-_TENSOR = re.compile(r"([a-z]\w*)\[([\d×]*)\]")
+_TENSOR = re.compile(r"\b([a-z]\w*)\[([\d×]*)\]")  # \b: a long word is tried once, not at each of its letters
 Shape = tuple[int, ...]
 
 
