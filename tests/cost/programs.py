@@ -236,6 +236,39 @@ def fourier() -> None:
     F.glu(x, dim=-1).sum().backward()
 
 
+def linear_algebra() -> None:
+    """Factorisations, solving with them, and their gradients."""
+    a = (torch.eye(12).repeat(3, 1, 1) * 4 + 0.1).requires_grad_()
+    b = torch.randn(3, 12, 5, requires_grad=True)
+    factor = torch.linalg.cholesky(a)
+    found = [
+        torch.cholesky_solve(b, factor), torch.linalg.solve_triangular(factor, b, upper=False), torch.linalg.inv(a),
+        torch.linalg.solve(a, b), torch.linalg.slogdet(a)[1], torch.linalg.qr(b)[1], torch.cholesky_inverse(factor),
+    ]  # fmt: skip
+    torch.stack([y.sum() for y in found]).sum().backward()
+    with torch.no_grad():
+        torch.linalg.householder_product(*torch.geqrf(b))
+        torch.linalg.lu_solve(*torch.linalg.lu_factor(a), b)
+        torch.linalg.ldl_factor(a)
+
+
+def composed() -> None:
+    """Operators that leave their work to another with a cost of its own, some of them only on a CPU."""
+    x = torch.randn(6, 8, requires_grad=True)
+    (1 - x).pow(2).sum().backward()
+    matrices = torch.randn(3, 4, 5)
+    with torch.no_grad():
+        torch.addbmm(torch.zeros(4, 2), matrices, torch.randn(3, 5, 2))
+        torch._grouped_mm(torch.randn(16, 8), torch.randn(2, 8, 4), offs=torch.tensor([8, 16], dtype=torch.int32))
+        torch.vdot(x[0], x[1])
+        torch.count_nonzero(x, dim=1)
+        x.index_fill(0, torch.tensor([1, 2]), 0.0)
+        x.index_add(0, torch.tensor([1, 2]), torch.randn(2, 8))
+    image = torch.randn(1, 3, 8, 8, dtype=torch.float64)
+    kernel = torch.randn(4, 3, 3, 3, dtype=torch.float64, requires_grad=True)
+    F.conv2d(image, kernel).sum().backward()
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "fourier": fourier,
     "sampled": sampled,
@@ -251,5 +284,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "indexing": indexing,
     "products": products,
     "layers": layers,
+    "linear algebra": linear_algebra,
+    "composed": composed,
     "optimizers": optimizers,
 }

@@ -96,6 +96,58 @@ def test_every_operator_of_a_profile_has_its_cost(name: str, tmp_path: Path) -> 
     assert not unplaced, unplaced
 
 
+# Operator → those below it that compute something else than its formula counts: the mean of losses, offsets, checks,
+# halves of a matrix.
+_OF_THEIR_OWN = {
+    **dict.fromkeys(("binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss"), {"div_", "sum"}),
+    "binary_cross_entropy_backward": {"div_"},
+    "_embedding_bag_dense_backward": {"arange", "sort"},
+    "sort": {"arange"},
+    "_embedding_bag": {"arange", "cumsum", "div_", "index_add_", "max", "maximum", "sub", "sub_"},
+    "bincount": {"max", "min"},
+    "mkldnn_rnn_layer": {"add"},
+    "mkldnn_rnn_layer_backward": {"add"},
+    "unfold_backward": {"arange"},
+    "_cholesky_solve_helper": {"any"},
+    "cholesky_inverse": {"any"},
+    "linalg_cholesky_ex": {"tril"},
+    "linalg_ldl_factor_ex": {"tril"},
+    "linalg_lu_solve": {"all", "gt", "le"},
+    "linalg_qr": {"triu"},
+}
+# And those of which a CPU computes a part apart, where a GPU has one kernel: the part counts in both.
+_APART_ON_A_CPU = {
+    "glu_backward": {"mul_", "sigmoid"},
+    "var": {"div_", "sum"},
+    "_slow_conv2d_backward": {"sum"},
+    "_addmm_activation": {"clamp_min_"},
+    "_unique2": {"arange", "sort"},
+}
+_ALLOWED = {**_OF_THEIR_OWN, **_APART_ON_A_CPU}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_no_work_is_counted_twice(name: str, tmp_path: Path) -> None:
+    """What calls an operator that computes leaves the work to it: one of the two counts."""
+    model, twice = CostModel(), set()
+
+    def computes(event: str, arguments: dict[str, Any]) -> bool:
+        cost = model.cost(recorded_call(event, arguments))
+        return cost is not None and sum(cost.flop.values()) > 0
+
+    found = recorded(PROGRAMS[name], tmp_path / "trace.json")
+    for outer in found:
+        if model.kind(outer.name, outer.below) == "work" and computes(outer.name, outer.arguments):
+            inside = [e for e in found if outer.start <= e.start and e.end <= outer.end and e is not outer]
+            twice |= {
+                (normalise(outer.name).removeprefix("aten::"), normalise(e.name).removeprefix("aten::"))
+                for e in inside
+                if model.kind(e.name, e.below) == "work" and computes(e.name, e.arguments)
+            }
+    assert not {pair for pair in twice if pair[1] not in _ALLOWED.get(pair[0], ())}
+
+
 def test_the_work_of_a_profile_is_the_work_of_the_model(tmp_path: Path) -> None:
     """Matrix FLOP summed over a profiled step's rows equal the hand calculation: nothing is lost or counted twice."""
     model = TinyGPT(vocabulary=50, context=8, layers=2, heads=2, channels=16)

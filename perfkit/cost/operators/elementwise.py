@@ -179,11 +179,10 @@ _UNARY = {
     "threshold": Formula(1, 2, "2 (compare, select)"),
 }
 
+_SUM = Formula(2, _with_alpha, "1, or 2 where alpha ≠ 1; complex twice that", of_complex=_complex_sum)
 _BINARY = {
-    **_each(
-        "add sub rsub",
-        Formula(2, _with_alpha, "1, or 2 where alpha ≠ 1; complex twice that", of_complex=_complex_sum),
-    ),
+    **_each("add sub", _SUM),
+    "rsub": replace(_SUM, delegates=("sub",)),
     "mul": Formula(2, 1, "1; complex 6, with a real one 2", of_complex=_complex_product),
     "polar": Formula(2, 4, "4 (cos, sin, two products)", "complex"),
     "complex": Formula(2, 0, "0", "complex"),
@@ -194,7 +193,7 @@ _BINARY = {
     ),
     "div": Formula(2, 1, "1; complex 11, by a real one 2", "real", of_complex=_complex_quotient),
     "true_divide": Formula(2, 1, "1", "real", delegates=("div",)),
-    "pow": Formula(2, 1, "1 function"),
+    "pow": Formula(2, 1, "1 function; a power of 0 or 1 is a fill or a copy"),
     **_each("atan2 logaddexp", Formula(2, 1, "1 function", "real")),
     "hypot": Formula(2, 4, "4 (two squares, sum, √)"),
     "xlogy": Formula(2, 2, "2 (log, multiply)", "real"),
@@ -213,7 +212,7 @@ _BINARY = {
     "softplus_backward": Formula(2, 5, "5 (exp, 1+, divide, ·grad, compare)"),
     "log_sigmoid_backward": Formula(2, 7, "7 (compare, |x|, negate, exp, 1+, divide, ·grad)"),
     "mish_backward": Formula(2, 13, "13 (sigmoid 4, tanh(softplus) t 3, 1−t² 2, ·x·s 2, +t, ·grad)"),
-    "native_dropout_backward": Formula(2, 2, "2 (·mask, ·scale)", typed=(0, 1)),
+    "native_dropout_backward": Formula(2, 2, "2 (·mask, ·scale)", typed=(0, 1), delegates=("mul",)),
 }
 
 _TERNARY = {
@@ -249,12 +248,27 @@ def operators() -> list[Operator]:
     return found
 
 
+def _power(cost: CostFunction) -> CostFunction:
+    """pow(x, exponent): a power of 0 or 1 does nothing itself, the fill or the copy that it calls is a call of its own
+    (the derivative of a square is such a power)."""
+
+    def of(call: Call) -> Cost:
+        exponent = call.arguments[1] if len(call.arguments) > 1 else None
+        if isinstance(exponent, int | float) and exponent in (0, 1):
+            return work({vector_unit(part(call.tensor(0).dtype)): 0.0}, (), ())
+        return cost(call)
+
+    return of
+
+
 def _operator(name: str, formula: Formula, in_place: bool) -> Operator:
     # An in-place form may call its own like (`square_` → `pow_`) or the form that is not in place.
     called = {name.removesuffix("_") if in_place and not name.endswith("__") else name, *formula.delegates}
     called |= {f"{other.removesuffix('_')}_" for other in formula.delegates} if in_place else set()
     delegates = [f"aten::{other}" for other in sorted(called - {name})]
     cost = elementwise(formula, in_place)
+    if name in ("pow", "pow_"):
+        cost = _power(cost)
     text = f"per element: {formula.text}"
     traffic = _SQUARED if formula.square else _TRAFFIC
     return Operator(f"aten::{name}", "work", "elementwise", cost, text, traffic, tuple(delegates))

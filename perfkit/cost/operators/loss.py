@@ -1,4 +1,4 @@
-"""Losses: counts per element, one addition more where the result is reduced."""
+"""Losses: counts per element. Where a pointwise loss is reduced, the mean or the sum is an operator of its own."""
 
 from __future__ import annotations
 
@@ -31,17 +31,15 @@ def nll_loss_backward(call: Call) -> Cost:
     return work({vector_unit(x.dtype): 2.0 * target.numel}, (call.tensor(0), target), (picked,))
 
 
-def pointwise(per_element: int, reduction_at: int, weight_at: int | None = None) -> Callable[[Call], Cost]:
-    """A loss of (x, target, …): `per_element` operations and one addition where it is reduced."""
+def pointwise(per_element: int, weight_at: int | None = None) -> Callable[[Call], Cost]:
+    """A loss of (x, target, …): `per_element` operations. It writes each, also where the next operator adds them up."""
 
     def cost(call: Call) -> Cost:
         x, target = call.tensor(0), call.tensor(1)
         weight = tensor_at(call, weight_at) if weight_at is not None else None
         shape = broadcast((x.shape, target.shape))
-        reduced = number_at(call, reduction_at, _MEAN) != _NONE
-        count = product(shape) * (per_element + reduced + (weight is not None))
-        out = dense(() if reduced else shape, x.dtype)
-        return work({vector_unit(x.dtype): float(count)}, (x, target, weight), (out,))
+        count = product(shape) * (per_element + (weight is not None))
+        return work({vector_unit(x.dtype): float(count)}, (x, target, weight), (dense(shape, x.dtype),))
 
     return cost
 
@@ -58,7 +56,7 @@ def pointwise_backward(per_element: int, weight_at: int | None = None) -> Callab
     return cost
 
 
-_IO = "input, target, weight; loss"
+_IO = "input, target, weight; a loss an element"
 _IO_BACKWARD = "gradient, input, target, weight; input gradient"
 
 
@@ -70,15 +68,15 @@ def operators() -> list[Operator]:
               "one element a target, targets; loss and total weight"),
         *same("nll_loss_backward nll_loss2d_backward", family, nll_loss_backward, "2 a target",
               "gradient, targets; one element a target"),
-        *same("mse_loss", family, pointwise(2, 2), "2 per element (subtract, square), + 1 reduced", _IO),
+        *same("mse_loss", family, pointwise(2), "2 per element (subtract, square)", _IO),
         *same("mse_loss_backward", family, pointwise_backward(3), "3 per element (subtract, ·2/n, ·grad)",
               _IO_BACKWARD),
-        *same("smooth_l1_loss huber_loss", family, pointwise(6, 2),
-              "6 per element (subtract, |·|, compare, two branches, select), + 1 reduced", _IO),
+        *same("smooth_l1_loss huber_loss", family, pointwise(6),
+              "6 per element (subtract, |·|, compare, two branches, select)", _IO),
         *same("smooth_l1_loss_backward huber_loss_backward", family, pointwise_backward(5),
               "5 per element (subtract, two comparisons, ·1/β, ·grad)", _IO_BACKWARD),
-        *same("binary_cross_entropy", family, pointwise(8, 3, 2),
-              "8 per element (1−x, 1−t, two logs, two products, sum, negate), + 1 weighted, + 1 reduced", _IO),
+        *same("binary_cross_entropy", family, pointwise(8, 2),
+              "8 per element (1−x, 1−t, two logs, two products, sum, negate), + 1 weighted", _IO),
         *same("binary_cross_entropy_backward", family, pointwise_backward(6, 3),
               "6 per element (x−t, 1−x, ·x, max, divide, ·grad), + 1 weighted", _IO_BACKWARD),
     ]  # fmt: skip

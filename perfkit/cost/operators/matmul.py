@@ -227,6 +227,7 @@ def matmul(call: Call) -> Cost:
 
 
 _BOTH = "both factors, input or bias where used; result"
+_ONE_BY_ONE = ("mm", "bmm", "_scaled_mm")  # where no kernel does all groups: fp32, a CPU, GPUs before Hopper
 _SCALED = "both factors, their scales, bias where used; result"
 
 
@@ -238,21 +239,30 @@ def operators() -> list[Operator]:
         *same("addmm addmm_", "matmul", addmm, "2·M·N·K" + affine, _BOTH),
         *same("_addmm_activation", "matmul", addmm_activation, "addmm + M·N (ReLU) or 9·M·N (GELU)", _BOTH),
         *same("bmm", "matmul", bmm, "2·B·M·N·K", _BOTH),
-        *same("baddbmm baddbmm_ addbmm addbmm_", "matmul", baddbmm, "2·B·M·N·K" + affine, _BOTH),
+        *same("baddbmm baddbmm_", "matmul", baddbmm, "2·B·M·N·K" + affine, _BOTH),
+        *same("addbmm addbmm_", "matmul", baddbmm, "2·B·M·N·K" + affine, _BOTH, delegates=("addmm_",)),
         *same("mv", "matmul", mv, "2·M·K", _BOTH, delegates=("addmv_",)),
         *same("addmv addmv_", "matmul", addmv, "2·M·K" + affine.replace("M·N", "M"), _BOTH),
-        *same("dot vdot", "matmul", dot, "2·K", _BOTH),
+        *same("dot vdot", "matmul", dot, "2·K", _BOTH, delegates=("dot",)),
         *same("ger", "matmul", outer, "M·N", _BOTH, delegates=("mul",)),
         *same("addr addr_", "matmul", addr, "2·M·N", _BOTH),
         *same("_scaled_mm", "matmul", scaled_mm, "2·M·N·K + M·N scaling + M·N bias", _SCALED),
         *same("_scaled_mm_v2", "matmul", scaled_mm_v2, "2·M·N·K + M·N scaling + M·N bias", _SCALED),
-        *same("_grouped_mm", "matmul", grouped_mm, "2·M·N·K of all groups", "both factors, offsets; result"),
+        *same(
+            "_grouped_mm",
+            "matmul",
+            grouped_mm,
+            "2·M·N·K of all groups",
+            "both factors, offsets; result",
+            delegates=_ONE_BY_ONE,
+        ),
         *same(
             "_scaled_grouped_mm",
             "matmul",
             grouped_mm,
             "2·M·N·K of all groups + 1 a result",
             "both factors, scales, offsets; result",
+            delegates=_ONE_BY_ONE,
         ),
         *same("mkldnn_linear", "matmul", linear, "2·M·N·K + M·N bias", _BOTH),
         *same("mkldnn::_linear_pointwise", "matmul", linear_pointwise, "2·M·N·K + M·N bias + M·N second input", _BOTH),

@@ -166,7 +166,7 @@ def operators() -> list[Operator]:
         *fold("amax amin", _list_dims, "1 an element", 1),
         *fold("argmax argmin", _one_dim, "1 an element", 1, 0, ("int64",)),
         *fold("any all", _one_dim, "1 an element", 1, 0, ("bool",)),
-        *fold("count_nonzero", _list_dims, "1 an element", 1, 0, ("int64",)),
+        *fold("count_nonzero", _list_dims, "1 an element", 1, 0, ("int64",), delegates=("sum",)),
         *fold("mode median kthvalue", _one_dim, "1 an element (at least)", 1, 0, ("same", "int64")),
         *fold("aminmax", _one_dim, "2 an element", 2, 0, ("same", "same")),
         *fold("logsumexp", _list_dims, "4 an element (max, subtract, exp, sum), 2 an output (log, add)", 4, 2,
