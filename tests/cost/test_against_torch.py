@@ -99,7 +99,7 @@ def test_every_operator_of_a_profile_has_its_cost(name: str, tmp_path: Path) -> 
 # Operator → those below it that compute something else than its formula counts: the mean of losses, offsets, checks,
 # halves of a matrix.
 _OF_THEIR_OWN = {
-    **dict.fromkeys(("binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss"), {"div_", "sum"}),
+    **{loss: {"div_", "sum"} for loss in ("binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss")},
     "binary_cross_entropy_backward": {"div_"},
     "_embedding_bag_dense_backward": {"arange", "sort"},
     "sort": {"arange"},

@@ -30,6 +30,10 @@ class TestMatmul:
     def test_mm(self) -> None:
         assert cost("aten::mm", t(2, 3), t(3, 4)) == Cost({"matrix_fp32": 48.0}, 4 * (6 + 12), 4 * 8)
 
+    def test_a_product_without_rows_reads_nothing(self) -> None:
+        assert cost("aten::mm", t(0, 3), t(3, 4)) == Cost({"matrix_fp32": 0.0}, 0, 0)
+        assert cost("aten::mm", t(2, 0), t(0, 4)) == Cost({"matrix_fp32": 0.0}, 0, 32)  # zeros are written
+
     def test_tf32_and_bf16_have_their_own_units(self) -> None:
         assert cost("aten::mm", t(2, 3), t(3, 4), precision="tf32").flop == {"matrix_tf32": 48.0}
         half = t(2, 3, dtype="bf16"), t(3, 4, dtype="bf16")
@@ -348,6 +352,8 @@ class TestMovement:
         i = t(2, dtype="int64")
         assert traffic("aten::index", t(4, 6), (i,)) == (48 + 16, 48)
         assert traffic("aten::index_put_", t(4, 6), None, t(2, 6), False) == (48, 48)
+        for name in ("scatter_add", "scatter_add_"):  # out of place the copy is an operator of its own
+            assert traffic(f"aten::{name}", t(4, 6), 1, t(4, 2, dtype="int64"), t(4, 2)) == (64 + 32 + 32, 32)
         assert cost("aten::scatter_add_", t(4, 6), 1, t(4, 2, dtype="int64"), t(4, 2)) == Cost(
             {"vector_fp32": 8.0}, 64 + 32 + 32, 32
         )

@@ -82,31 +82,29 @@ def index_put(call: Call) -> Cost:
     return work(count, (values, *indices, target if accumulate else None), (target,))
 
 
-def scatter(adds: bool, in_place: bool) -> Callable[[Call], Cost]:
-    """scatter(x, dim, index, source or value[, reduce]): one element an index; out of place copies x first."""
+def scatter(adds: bool) -> Callable[[Call], Cost]:
+    """scatter(x, dim, index, source or value[, reduce]): one element an index. Out of place x is copied first, by an
+    operator of its own."""
 
     def cost(call: Call) -> Cost:
         x, indices, source = call.tensor(0), call.tensor(2), tensor_at(call, 3)
         touched = dense(indices.shape, x.dtype)
         read = [indices, dense(indices.shape, source.dtype) if source is not None else None]
-        if not in_place:
-            copied = dense(x.shape, x.dtype)
-            return work(sums(x.dtype, touched.numel * adds), [x, *read], (copied,))
         return work(sums(x.dtype, touched.numel * adds), [*read, touched if adds else None], (touched,))
 
     return cost
 
 
-def index_add(adds: bool, in_place: bool) -> Callable[[Call], Cost]:
-    """index_add(x, dim, index (L), source), index_copy, index_fill: L rows touched."""
+def index_add(adds: bool) -> Callable[[Call], Cost]:
+    """index_add(x, dim, index (L), source), index_copy, index_fill: L rows touched. Out of place x is copied first, by
+    an operator of its own."""
 
     def cost(call: Call) -> Cost:
         x, place, indices = call.tensor(0), integer_at(call, 1), call.tensor(2)
         source = tensor_at(call, 3)
         touched = rows_read(x, indices.numel, place)
         count = source.numel if adds and source is not None else 0
-        read = [indices, source, touched if adds and in_place else None, None if in_place else x]
-        return work(sums(x.dtype, count), read, (touched if in_place else dense(x.shape, x.dtype),))
+        return work(sums(x.dtype, count), [indices, source, touched if adds else None], (touched,))
 
     return cost
 
@@ -171,13 +169,12 @@ def searchsorted(call: Call) -> Cost:
 
 
 _PICKED = "what is picked, indices; result"
-_PUT = "indices, source (and the old values where they add); the elements touched"
+_PUT = "indices, source (and the old values where they add); the elements touched (a copy is an operator of its own)"
 
 
 def operators() -> list[Operator]:
     """Indexing, scattering and sorting."""
     family = "index"
-    copies = "; out of place: + a copy of the whole"
     bound = "; the result's size depends on the data (lower bound)"
     return [
         *same("index_select", family, index_select, "0", "min(L, R) rows, indices; L rows"),
@@ -186,17 +183,12 @@ def operators() -> list[Operator]:
               delegates=("index",)),
         *same("index_put_ _index_put_impl_ index_put _unsafe_index_put", family, index_put,
               "1 an element where it accumulates", _PUT, delegates=("_index_put_impl_", "masked_fill_", "index_put_")),
-        *same("scatter_", family, scatter(False, True), "0", _PUT),
-        *same("scatter_add_ scatter_reduce_", family, scatter(True, True), "1 an index", _PUT),
-        *same("scatter", family, scatter(False, False), "0", _PUT + copies),
-        *same("scatter_add scatter_reduce", family, scatter(True, False), "1 an index", _PUT + copies,
+        *same("scatter_ scatter", family, scatter(False), "0", _PUT),
+        *same("scatter_add_ scatter_reduce_ scatter_add scatter_reduce", family, scatter(True), "1 an index", _PUT,
               delegates=("scatter_add_",)),
-        *same("index_add_", family, index_add(True, True), "1 an element of the source", _PUT,
+        *same("index_add_ index_add", family, index_add(True), "1 an element of the source", _PUT,
               delegates=("scatter_add_",)),
-        *same("index_copy_ index_fill_", family, index_add(False, True), "0", _PUT),
-        *same("index_add", family, index_add(True, False), "1 an element of the source", _PUT + copies,
-              delegates=("scatter_add_",)),
-        *same("index_copy index_fill", family, index_add(False, False), "0", _PUT + copies,
+        *same("index_copy_ index_fill_ index_copy index_fill", family, index_add(False), "0", _PUT,
               delegates=("index_fill_",)),
         *same("nonzero", family, nonzero, "1 an element", "input" + bound),
         *same("masked_select", family, masked_select, "0", "mask" + bound),

@@ -39,14 +39,18 @@ def _product(
     read: tuple[TensorSpec | None, ...] = (),
     dtype: str = "",
 ) -> Cost:
-    """Cost of left @ right with result `shape` over `inner`, plus `vector` operations on the result."""
+    """Cost of left @ right with result `shape` over `inner`, plus `vector` operations on the result.
+
+    A result without elements (an expert that no token chose) reads nothing.
+    """
     parts = 2 if is_complex(left.dtype) else 1
     flop = {matrix_unit(part(left.dtype), call.matmul_precision): 2.0 * parts**2 * product(shape) * inner}
     out = dtype or left.dtype
     if vector:
         unit = vector_unit(part(out))
         flop[unit] = flop.get(unit, 0.0) + parts * vector
-    return work(flop, (left, right, *read), (dense(shape, out),))
+    result = dense(shape, out)
+    return work(flop, (left, right, *read) if result.numel else (), (result,))
 
 
 def _fit(left: int, right: int) -> int:
