@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from perfkit.programs import facts, names
+from perfkit.programs.building import is_building
 from perfkit.programs.compilation import Compilation
 from perfkit.programs.marks import Marks
 from perfkit.programs.models import Models
@@ -70,6 +71,8 @@ class Watcher:
         def act() -> None:
             if facts.in_worker():
                 self.remove()
+                return
+            if self.recorder.state == WARMING and is_building():
                 return
             self.marks.outermost_call()
             self.models.add(module)

@@ -37,7 +37,7 @@ _ANCHORS = ("matmul", "attention", "embedding")
 _FORWARD = ("encoder", "forward", "classifier")
 _LOOKED_AT = ("family", "shapes", "name", "operator", "pass", "layer", "module")  # of a row that is placed
 _FILLED = ("pass", "layer", "module", "operator", "serves", "placed_by")
-_TENSOR = re.compile(r"\w+\[([\d×]*)\]")
+_TENSOR = re.compile(r"\b\w+\[([\d×]*)\]")
 
 
 # Pass, layer, module and operator, each None where it is unknown.
