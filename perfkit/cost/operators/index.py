@@ -43,6 +43,11 @@ def gather(call: Call) -> Cost:
     return movement((picked, index), (picked,))
 
 
+def _once(x: TensorSpec, picked: TensorSpec) -> TensorSpec:
+    """The elements of `x` that are picked, each once."""
+    return picked if picked.numel <= x.numel else dense(x.shape, x.dtype)
+
+
 def _index_list(call: Call) -> tuple[TensorSpec | None, ...]:
     given = call.arguments[1] if len(call.arguments) > 1 else None
     if not isinstance(given, tuple) or not given:
@@ -60,10 +65,10 @@ def _indexed_shape(x: TensorSpec, indices: tuple[TensorSpec | None, ...]) -> tup
 
 
 def index(call: Call) -> Cost:
-    """index(x, list of optional index tensors)."""
+    """index(x, list of optional index tensors): what is picked, but no element of x twice."""
     x, indices = call.tensor(0), _index_list(call)
     picked = dense(_indexed_shape(x, indices), x.dtype)
-    return movement((picked, *indices), (picked,))
+    return movement((_once(x, picked), *indices), (picked,))
 
 
 def index_put(call: Call) -> Cost:
@@ -77,9 +82,9 @@ def index_put(call: Call) -> Cost:
         if values.numel == 1:
             raise
         indices, target = (), dense(values.shape, x.dtype)
-    accumulate = bool(number_at(call, 3, 0))
+    accumulate, touched = bool(number_at(call, 3, 0)), _once(x, target)
     count = sums(x.dtype, target.numel if accumulate else 0)
-    return work(count, (values, *indices, target if accumulate else None), (target,))
+    return work(count, (values, *indices, touched if accumulate else None), (touched,))
 
 
 def scatter(adds: bool) -> Callable[[Call], Cost]:
@@ -168,7 +173,7 @@ def searchsorted(call: Call) -> Cost:
     return work({vector_unit(x.dtype): float(x.numel * depth)}, (x, edges), (dense(x.shape, "int64"),))
 
 
-_PICKED = "what is picked, indices; result"
+_PICKED = "what is picked (no element twice), indices; result"
 _PUT = "indices, source (and the old values where they add); the elements touched (a copy is an operator of its own)"
 
 

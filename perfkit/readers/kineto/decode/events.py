@@ -100,6 +100,14 @@ class HostEvents:
         flags = np.asarray(test, dtype=bool)
         return flags[self.name] if len(flags) else np.zeros(len(self), dtype=bool)
 
+    def children(self, chosen: Sequence[int]) -> list[list[int]]:
+        """The events directly inside each of `chosen`, in order."""
+        place = {event: i for i, event in enumerate(chosen)}
+        found: list[list[int]] = [[] for _ in chosen]
+        for child in np.flatnonzero(np.isin(self.parent, chosen)).tolist():
+            found[place[int(self.parent[child])]].append(child)
+        return found
+
     def nearest(self, chosen: Booleans) -> Integers:
         """The innermost `chosen` event around each event, itself included, or −1."""
         if not chosen.any():

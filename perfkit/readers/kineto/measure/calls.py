@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from perfkit.cost import Argument, Call, Cost, TensorSpec, recorded_call
 from perfkit.readers.kineto.decode.arguments import decoded
-from perfkit.readers.kineto.decode.events import Key
+from perfkit.readers.kineto.decode.events import HostEvents, Key
 
 _REAL = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "double": "fp64"}
 _SHOWN = 4  # tensors of a list that the description names
@@ -31,6 +31,12 @@ def call_of(key: Key, list_dtype: str, matmul_precision: str) -> Call:
     fields = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
     arguments = {field: decoded(text) for field, text in zip(fields, texts, strict=True) if text}
     return recorded_call(name, arguments, list_dtype=list_dtype, matmul_precision=matmul_precision)
+
+
+def arguments_of(host: HostEvents, event: int) -> tuple[Argument, ...]:
+    """The recorded arguments of a host event; none where they were not kept."""
+    code = int(host.call[event])
+    return call_of(host.calls[code], "fp32", "fp32").arguments if code >= 0 else ()
 
 
 def usual_dtype(kinds: Iterable[Key]) -> str:

@@ -32,7 +32,7 @@ from perfkit.readers.kineto.decode.events import (
     Key,
     distinct,
 )
-from perfkit.readers.kineto.measure import sparse
+from perfkit.readers.kineto.measure import picked, sparse
 from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, usual_dtype
 from perfkit.readers.kineto.measure.triton import is_triton, triton_cost
 from perfkit.readers.own_ranges import PASS, STEP
@@ -103,6 +103,7 @@ def on_device(
     kinds, codes = _kinds_of_calls(events, working, costs, declared, matmul_precision)
     kind = np.full(len(events), -1, np.int32)
     kind[working] = codes
+    picked.complete(events, kind, kinds, costs)
     sparse.complete(events, kind, kinds, costs)
     return Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
 
@@ -111,7 +112,7 @@ def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable
     """By name, whether the arguments of an operator or range are needed: those of work, and of what stands for it."""
     return lambda name: (
         _operator_cause(name, costs, declared) == WORK
-        or name in sparse.TELLING
+        or name in (*picked.TELLING, *sparse.TELLING)
         or name.startswith((COLLECTIVE, *COLLECTIVE_ON_CPU))
         or name.endswith("AccumulateGrad")
     )

@@ -13,7 +13,7 @@ import numpy as np
 from perfkit.cost import Call, CostModel, TensorSpec
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import HostEvents
-from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe
+from perfkit.readers.kineto.measure.calls import KindOfCall, arguments_of, describe
 
 # Operators whose arguments tell how many rows a sparse tensor holds; they do no work themselves.
 TELLING = ("aten::to", "aten::narrow")
@@ -32,21 +32,12 @@ def complete(host: HostEvents, kind: Integers, kinds: list[KindOfCall], costs: C
     if not chosen:
         return
     known: dict[Call, int] = {}
-    for event, children in zip(chosen, _children(host, chosen), strict=True):
+    for event, children in zip(chosen, host.children(chosen), strict=True):
         for which, call in _real_calls(host, event, children):
             if call not in known:
                 known[call] = len(kinds)
                 kinds.append(KindOfCall(describe(call), costs.cost(call)))
             kind[which] = known[call]
-
-
-def _children(host: HostEvents, chosen: list[int]) -> list[list[int]]:
-    """The direct children of each of `chosen`, in order."""
-    place = {event: i for i, event in enumerate(chosen)}
-    found: list[list[int]] = [[] for _ in chosen]
-    for child in np.flatnonzero(np.isin(host.parent, chosen)).tolist():
-        found[place[int(host.parent[child])]].append(child)
-    return found
 
 
 def _real_calls(host: HostEvents, event: int, children: list[int]) -> list[tuple[int, Call]]:
@@ -73,7 +64,7 @@ def _real_calls(host: HostEvents, event: int, children: list[int]) -> list[tuple
 def _coalescing(host: HostEvents, whole: list[TensorSpec], inside: dict[str, int]) -> Call:
     """Sorted indices tell how many rows there were, the last `narrow` how many are left."""
     entries = _tensors(host, inside["aten::sort"]) if "aten::sort" in inside else []
-    kept = _arguments(host, inside["aten::narrow"]) if "aten::narrow" in inside else ()
+    kept = arguments_of(host, inside["aten::narrow"]) if "aten::narrow" in inside else ()
     if not (whole and entries and len(kept) > 3 and isinstance(kept[3], int)):
         return Call("aten::_coalesce", ())
     values = TensorSpec((entries[0].numel, *whole[0].shape[1:]), whole[0].dtype)
@@ -94,10 +85,5 @@ def _touched(whole: TensorSpec, values: TensorSpec) -> TensorSpec:
     return TensorSpec((min(whole.shape[0], values.shape[0]), *whole.shape[1:]), whole.dtype)
 
 
-def _arguments(host: HostEvents, event: int) -> tuple[object, ...]:
-    code = int(host.call[event])
-    return call_of(host.calls[code], "fp32", "fp32").arguments if code >= 0 else ()
-
-
 def _tensors(host: HostEvents, event: int) -> list[TensorSpec]:
-    return [a for a in _arguments(host, event) if isinstance(a, TensorSpec)]
+    return [a for a in arguments_of(host, event) if isinstance(a, TensorSpec)]
