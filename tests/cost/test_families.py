@@ -303,6 +303,13 @@ class TestReduction:
         assert traffic("aten::cumsum", t(4, 6), 1, None) == (96, 96)
 
 
+def test_weight_norm() -> None:
+    v, g = t(4, 6), t(4, 1)
+    assert cost("aten::_weight_norm_interface", v, g, 0) == Cost({"vector_fp32": 3.0 * 24 + 8}, 112, 112)
+    backward = cost("aten::_weight_norm_interface_backward", v, v, g, g, 0)
+    assert backward == Cost({"vector_fp32": 5.0 * 24 + 16}, 96 + 96 + 16 + 16, 112)
+
+
 class TestLoss:
     def test_nll(self) -> None:
         x, target = t(16, 50), t(16, dtype="int64")

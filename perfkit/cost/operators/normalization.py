@@ -162,6 +162,22 @@ _IO = "input, weight, bias; output and statistics"
 _IO_BACKWARD = "gradient, input, statistics, weight; the gradients wanted"
 
 
+def weight_norm(call: Call) -> Cost:
+    """_weight_norm_interface(v, g, dim): w = v·(g/‖v‖) with a norm for each element of g, which is returned too."""
+    v, g = call.tensor(0), call.tensor(1)
+    norms = dense(g.shape, _statistics_dtype(v))
+    return work({vector_unit(v.dtype): 3.0 * v.numel + 2 * g.numel}, (v, g), (dense(v.shape, v.dtype), norms))
+
+
+def weight_norm_backward(call: Call) -> Cost:
+    """_weight_norm_interface_backward(grad, v, g, norms, dim): gradients of v and g."""
+    v, g = call.tensor(1), call.tensor(2)
+    read = (call.tensor(0), v, g, call.tensor(3))
+    return work(
+        {vector_unit(v.dtype): 5.0 * v.numel + 4 * g.numel}, read, (dense(v.shape, v.dtype), dense(g.shape, g.dtype))
+    )
+
+
 def operators() -> list[Operator]:
     """Every normalisation and softmax operator."""
     family = "normalization"
@@ -181,6 +197,10 @@ def operators() -> list[Operator]:
         *same("_fused_rms_norm_backward", family, rms_norm_backward,
               "x̂ 1, input gradient 5 (product and row sum 2, ·x̂ mean, subtract, ·1/σ) + weight 1, weight gradient 2 "
               "per element; 2 a row", _IO_BACKWARD, delegates=("mul",)),
+        *same("_weight_norm_interface", family, weight_norm, "3 per element (square, sum, ·g/‖v‖); 2 a norm (√, divide)",
+              "v, g; weight, norms"),
+        *same("_weight_norm_interface_backward", family, weight_norm_backward,
+              "5 per element (·v, sum, ·v, subtract, ·g/‖v‖); 4 a norm", "weight gradient, v, g, norms; both gradients"),
         *same("_softmax _safe_softmax", "softmax", _softmax(5, 0, 1), "5 per element (max, subtract, exp, sum, divide)",
               "input; output", delegates=("_softmax",)),
         *same("softmax", "softmax", _softmax(5, 0, 1), "5 per element (max, subtract, exp, sum, divide)",
