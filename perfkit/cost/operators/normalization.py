@@ -197,7 +197,7 @@ def operators() -> list[Operator]:
         *same("_fused_rms_norm_backward", family, rms_norm_backward,
               "x̂ 1, input gradient 5 (product and row sum 2, ·x̂ mean, subtract, ·1/σ) + weight 1, weight gradient 2 "
               "per element; 2 a row", _IO_BACKWARD, delegates=("mul",)),
-        *same("_weight_norm_interface", family, weight_norm, 
+        *same("_weight_norm_interface", family, weight_norm,
               "3 per element (square, sum, ·g/‖v‖); 2 a norm (√, divide)", "v, g; weight, norms"),
         *same("_weight_norm_interface_backward", family, weight_norm_backward,
               "5 per element (·v, sum, ·v, subtract, ·g/‖v‖); 4 a norm",
