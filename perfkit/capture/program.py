@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import perfkit
 from perfkit import hardware
 from perfkit.capture import counted, folders, launched, profile
+from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.power import Watch
@@ -205,6 +206,7 @@ def _table(trace: Path, result: Result) -> KernelTable:
         declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},
         call_sites=[[_site(*site) for site in graph] for graph in told.get("call_sites", [])],
         event_cost_ns=result.event_cost_ns,
+        stepped=[[TensorSpec(tuple(shape), dtype) for shape, dtype in group] for group in result.stepped],
         expected=Expected(len(result.step_ns), result.device != "cpu", timed),
     )
 

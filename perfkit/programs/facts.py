@@ -65,6 +65,7 @@ def add(result: Result, models: Sequence[torch.nn.Module], last: Conditions, tra
     result.training = training
     result.batch_size = last.batch
     result.model = ", ".join(type(model).__name__ for model in models[:3] if next(model.parameters(), None) is not None)
+    result.stepped = stepped() if training and result.device == "cpu" else []
     result.rank = rank()
     result.threads = {"count": torch.get_num_threads(), OMP: os.environ.get(OMP, "unset")}
     result.peak_memory_bytes, result.memory_how = _peak(result.device)
@@ -126,6 +127,19 @@ def trains() -> bool:
     """Whether the program holds an optimizer."""
     # By type: isinstance asks objects for their __class__, and some warn when they are asked.
     return any(issubclass(type(thing), torch.optim.Optimizer) for thing in gc.get_objects())
+
+
+def stepped() -> list[list[tuple[list[int], str]]]:
+    """Shape and dtype of each parameter with a gradient, in each group that a fused optimizer of the program steps.
+
+    A profiler records no lists of more than 30 tensors, and on a CPU no launches tell them.
+    """
+    optimizers = [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer) and o.state]
+    groups = [group["params"] for o in optimizers for group in o.param_groups if group.get("fused")]
+    return [
+        [(list(p.shape), _DTYPES.get(p.dtype, "")) for p in group if p.grad is not None and p.dtype in _DTYPES]
+        for group in groups
+    ]
 
 
 def in_worker() -> bool:

@@ -56,6 +56,7 @@ class Result:
     system_ns: float | None = None  # CPU time of such a step in the kernel, over all threads
     timed_until: float | None = None  # when the last of `samples_ns` ended, in seconds since the epoch
     gpu: str = ""  # the UUID of the GPU that was used then
+    stepped: list[list[Any]] = dataclasses.field(default_factory=list)  # of each fused group: shape and dtype of each
     rank: int | None = None
     threads: dict[str, Any] = dataclasses.field(default_factory=dict)  # PyTorch's on a CPU, and what says so
     argv: list[str] = dataclasses.field(default_factory=list)
