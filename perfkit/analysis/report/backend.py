@@ -19,7 +19,7 @@ from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
 from perfkit.analysis.results import Accounting, BackendReport, Group, Interval, Missing
 from perfkit.analysis.roofline import counters
-from perfkit.analysis.roofline.roof import TOLERANCE
+from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules import Case, Circumstances, answers
 from perfkit.analysis.words import clock_held
@@ -168,7 +168,7 @@ def _with_kernels(
         advice=nvidia.advice(frame, kernel_code, kernels, table.facts),
         points=points.points(rows, kernels, kernel_code),
         tree=module_tree(rows),
-        warnings=[*report.warnings, *_above_roof(rows, kernels)],
+        warnings=[*report.warnings, *_above_roof(rows, kernels, report)],
     )
 
 
@@ -221,8 +221,9 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
     ]
 
 
-def _above_roof(rows: aggregate.Rows, kernels: list[Group]) -> list[str]:
-    """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success."""
+def _above_roof(rows: aggregate.Rows, kernels: list[Group], report: BackendReport) -> list[str]:
+    """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success. Only the
+    power limit of a GPU makes another ceiling of products at another clock."""
     above = rows.judged.above
     if not above.any():
         return []
@@ -231,8 +232,13 @@ def _above_roof(rows: aggregate.Rows, kernels: list[Group]) -> list[str]:
     named = ", ".join(dict.fromkeys(g.key for g in most))
     shown = named if len(named) <= 160 else f"{named[:159]}…"
     calls = "1 kernel call is" if above.sum() == 1 else f"{above.sum()} kernel calls are"
-    return [
-        f"{calls} more than {TOLERANCE:.0%} faster than the roof ({share:.1%} of the kernel time: {shown}). That "
-        "cannot be: the ceiling, or the model of their work, is wrong for them. Were the ceilings measured while the "
-        "machine was busy? Measure them again: `perfkit ceilings --refresh`"
-    ]
+    why = (
+        "That cannot be: the ceiling, or the model of their work, is wrong for them. Were the ceilings measured while "
+        "the machine was busy? Measure them again: `perfkit ceilings --refresh`"
+    )
+    if report.held and bool(np.isin(rows.judged.bound[above], ARITHMETIC).all()):
+        why = (
+            "The power limit sets the clock of products on this GPU: they ran at a higher one than when their ceiling "
+            "was measured"
+        )
+    return [f"{calls} more than {TOLERANCE:.0%} faster than the roof ({share:.1%} of the kernel time: {shown}). {why}"]

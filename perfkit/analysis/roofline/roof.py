@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MEMORY, L2 = "memory", "l2"
 BOUNDS = (MEMORY, *RESOURCES, L2)
+ARITHMETIC = tuple(range(1, 1 + len(RESOURCES)))  # the places of the arithmetic units
 _LAST = len(BOUNDS) - 1  # the place of L2
 _MATRIX = [i for i, resource in enumerate(RESOURCES) if resource.startswith("matrix_")]
 

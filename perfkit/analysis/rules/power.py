@@ -8,12 +8,11 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.results import Finding
-from perfkit.analysis.roofline.roof import BOUNDS, L2, MEMORY
+from perfkit.analysis.roofline.roof import ARITHMETIC
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 from perfkit.analysis.words import clock_held
 
 _LOWER = 0.97  # of the highest clock: less is worth a word
-_ARITHMETIC = [i for i, name in enumerate(BOUNDS) if name not in (MEMORY, L2)]
 _COOL = "Look at the machine's cooling: fans, airflow, the room. A hot GPU gives another figure at every hour."
 
 
@@ -25,7 +24,7 @@ def _low_clock(rule: Rule, case: Case) -> Iterator[Finding]:
     share = power.clock_hz / power.max_clock_hz
     if share > _LOWER:
         return
-    rows = case.judged.judged & np.isin(case.judged.bound, _ARITHMETIC)
+    rows = case.judged.judged & np.isin(case.judged.bound, ARITHMETIC)
     time = case.time(rows)
     clocks = f"{units.text(power.clock_hz, 'Hz')} of {units.text(power.max_clock_hz, 'Hz')}"
     hot = (power.hot or 0.0) > (power.capped or 0.0)
