@@ -62,13 +62,18 @@ def paths(models: Sequence[torch.nn.Module]) -> dict[int, str]:
     return found
 
 
+def _class(module: torch.nn.Module) -> str:
+    """The class by its name: each module whose weight is normalised has a class of its own, all called alike."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
 def layers(models: Sequence[torch.nn.Module], named: dict[int, str]) -> str:
     """The pattern of the repeated blocks (`transformer.h.*`): of the lists of modules of one class that which holds
     most parameters. Blocks that hold modules come before single ones. "" where nothing repeats."""
     best: tuple[bool, int, str] = (False, 0, "")
     for module in (m for model in models for m in model.modules()):
         blocks = [(name, child) for name, child in module.named_children() if name.isdigit()]
-        if len(blocks) < 2 or len({type(child) for _, child in blocks}) > 1:
+        if len(blocks) < 2 or len({_class(child) for _, child in blocks}) > 1:
             continue
         holds = any(True for _ in blocks[0][1].children())
         size = sum(p.numel() for _, child in blocks for p in child.parameters())

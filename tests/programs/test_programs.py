@@ -21,7 +21,7 @@ PROGRAMS = {
     "amp": (ONE, {"0", "2"}, ""),
     "gan": ("a step is one round of the 2 optimizers", {"Generator.net.0", "Discriminator.net.2"}, ""),
     "rollout": (ONE, {"Sequential.0", "Sequential_2.0"}, ""),
-    "built": (ONE, {"blocks.0", "head"}, ""),
+    "built": (ONE, {"blocks.0", "head"}, "blocks.*"),
     "workers": (ONE, {"0", "2"}, ""),
     "recompiled": (ONE, {"Part0", "Part9"}, ""),
     "generation": (
