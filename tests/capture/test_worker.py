@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,7 +99,11 @@ def test_steps_settle_before_a_turn_for_a_time_and_are_not_counted(settle_ns: fl
     worker.prepare(resolve_settings(find(str(Path(__file__).with_name("small.py")))), "eager")
     before = worker._next_step
 
+    begun = time.time()
     assert len(worker.time(2, settle=4, settle_ns=settle_ns)) == 2
+    uuid, ((first, last),) = worker.spans()  # of the steps that count, for who watches the GPU
+    assert uuid == "" and begun <= first <= last <= time.time()
+    assert last - first >= sum(worker._samples_ns) / 1e9
     assert worker._next_step - before == settled + 2 and len(worker._samples_ns) == 2
 
 

@@ -1,7 +1,8 @@
 """Indexing by tensors (`x[i]`), whose list of indices the profiler does not record.
 
-What the operator calls tells it: a view of `x` with the shape of what is picked (`as_strided`), and one of each index
-(`reshape`). Where these were not recorded the work stays unknown.
+What the operator calls tells it: a view of `x` with the shape of what is picked and no stride where the indices go
+(`as_strided`), and one of each index (`reshape`). Where these were not recorded, or do not fit each other, the work
+stays what it was.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import math
 import numpy as np
 
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
+from perfkit.cost.shapes import broadcast
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall, arguments_of, describe
 
 # Views inside of an operator that picks, whose arguments tell what it picks.
-PICKED, INDEX = "aten::as_strided", "aten::reshape"
-TELLING = (PICKED, INDEX)
+_VIEW, _INDEX = TELLING = ("aten::as_strided", "aten::reshape")
 _PICKING = ("aten::index", "aten::_index_put_impl_")
 
 
@@ -43,20 +44,32 @@ def complete(host: HostEvents, kind: Integers, kinds: list[KindOfCall], costs: C
 
 
 def _seen(host: HostEvents, children: list[int]) -> tuple[tuple[TensorSpec, ...], int] | None:
-    """The indices, and how many elements are picked; None where the views were not recorded."""
+    """The indices, and how many elements are picked; None where the views were not recorded or do not fit."""
     indices: list[TensorSpec] = []
-    picked = None
+    views: list[tuple[tuple[int, ...], tuple[int, ...]]] = []  # sizes and strides
     for child in children:
         name = host.names[host.name[child]]
-        arguments = arguments_of(host, child) if name in TELLING else ()
-        if name == INDEX and arguments and isinstance(arguments[0], TensorSpec):
-            indices.append(arguments[0])
-        elif name == PICKED and len(arguments) > 1 and isinstance(arguments[1], tuple):
-            picked = math.prod(size for size in arguments[1] if isinstance(size, int))
-    return (tuple(indices), picked) if indices and picked is not None else None
+        given = arguments_of(host, child) if name in TELLING else ()
+        if name == _INDEX and given and isinstance(given[0], TensorSpec):
+            indices.append(given[0])
+        elif name == _VIEW and len(given) > 2:
+            views.append((_integers(given[1]), _integers(given[2])))
+    if not indices or len(views) != 1:
+        return None
+    sizes, strides = views[0]
+    try:
+        together = math.prod(broadcast(index.shape for index in indices))
+    except ValueError:
+        return None
+    indexed = math.prod(size for size, stride in zip(sizes, strides, strict=False) if stride == 0)
+    return (tuple(indices), math.prod(sizes)) if indexed == together else None
+
+
+def _integers(value: Argument) -> tuple[int, ...]:
+    return tuple(one for one in value if isinstance(one, int)) if isinstance(value, tuple) else ()
 
 
 def _flat(x: TensorSpec, indices: tuple[TensorSpec, ...], picked: int) -> TensorSpec:
     """A tensor as large as `x` of which the indices pick as much: each takes a dimension, and one row is left."""
-    row = picked // max(1, max(index.numel for index in indices))
+    row = picked // max(1, math.prod(broadcast(index.shape for index in indices)))
     return TensorSpec((x.numel // max(row, 1), *(1 for _ in indices[1:]), row), x.dtype)
