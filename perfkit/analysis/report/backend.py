@@ -222,8 +222,10 @@ def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
 
 
 def _above_roof(rows: aggregate.Rows, kernels: list[Group], report: BackendReport) -> list[str]:
-    """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success. Only the
-    power limit of a GPU makes another ceiling of products at another clock."""
+    """A warning when kernels are faster than their ceiling: a broken measurement or model, never a success.
+
+    On a GPU at its power limit the ceiling of its arithmetic may have been measured at another clock.
+    """
     above = rows.judged.above
     if not above.any():
         return []
@@ -236,9 +238,10 @@ def _above_roof(rows: aggregate.Rows, kernels: list[Group], report: BackendRepor
         "That cannot be: the ceiling, or the model of their work, is wrong for them. Were the ceilings measured while "
         "the machine was busy? Measure them again: `perfkit ceilings --refresh`"
     )
-    if report.held and bool(np.isin(rows.judged.bound[above], ARITHMETIC).all()):
+    capped = report.held and report.power is not None and report.power.capped
+    if capped and bool(np.isin(rows.judged.bound[above], ARITHMETIC).all()):
         why = (
-            "The power limit sets the clock of products on this GPU: they ran at a higher one than when their ceiling "
-            "was measured"
+            "The power limit sets this GPU's clock: they may have run at a higher one than when their ceiling was "
+            "measured, or the model of their work is wrong for them"
         )
     return [f"{calls} more than {TOLERANCE:.0%} faster than the roof ({share:.1%} of the kernel time: {shown}). {why}"]

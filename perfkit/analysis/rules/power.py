@@ -56,8 +56,8 @@ LOW_CLOCK = Rule(
         "Raise the limit where the board allows it (nvidia-smi -pl). To compare two versions of a kernel, lock the "
         "clock below the limit (nvidia-smi -lgc 1400) and measure the ceilings again at it.",
     ),
-    example="An H200 multiplies 16384 × 3072 × 2048 in bf16 at 797 TFLOP/s in bursts, and at 674 over and over: the "
-    "clock falls from 1,980 to about 1,500 MHz.",
+    example="An H200 of 700 W makes the weight gradient of 16384 × 3072 × 2048 in bf16 at 801 TFLOP/s in bursts, and "
+    "at 674 over and over, with the clock at 1,470 of 1,980 MHz.",
     find=_low_clock,
 )
 RULES = (LOW_CLOCK,)

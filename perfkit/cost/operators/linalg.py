@@ -133,8 +133,8 @@ def operators() -> list[Operator]:
         *same("triangular_solve", family, solve(1, 0, 1), "n²·k", triangle),
         *same("_cholesky_solve_helper", family, solve(1, 0, 2), "2·n²·k", triangle),
         *same("linalg_lu_solve", family, solve(0, 2, 2, pivots=1), "2·n²·k", square),
-        *same("linalg_qr", family, qr, "4·m·n² − 4·n³/3 for m ≥ n", "matrix; Q, R",
-              delegates=("geqrf",)),
+        *same("linalg_qr", family, qr, "4·m·n² − 4·n³/3 for m ≥ n (Q of n columns; a trace records no mode)",
+              "matrix; Q, R", delegates=("geqrf",)),
         *same("geqrf", family, reflectors, "2·m·n² − 2·n³/3 for m ≥ n", "matrix; reflectors"),
         *same("linalg_householder_product", family, formed, "4·m·n·k − 2·(m + n)·k² + 4·k³/3", "reflectors; Q"),
     ]  # fmt: skip
