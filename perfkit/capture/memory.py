@@ -26,15 +26,6 @@ def keep_freed() -> None:
         raise Unavailable("--allocator keep needs Linux and a C++ compiler.", "Install g++, or leave it out.")
 
 
-def uuid(device: str) -> str:
-    """The UUID of a GPU as its driver has it, without a prefix; "" of a CPU, and where this PyTorch does not tell."""
-    if device == "cpu":
-        return ""
-    import torch
-
-    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-
-
 def reset_peak(device: str) -> None:
     """Start a new peak where the system allows it (Linux for the CPU, any GPU)."""
     if device != "cpu":

@@ -28,6 +28,7 @@ from perfkit.capture.ranks import files
 from perfkit.errors import Unavailable
 from perfkit.kernels import mkl
 from perfkit.programs.paging import paging
+from perfkit.programs.recorder import gpu_uuid
 from perfkit.run_folder import GENERATED, KERNELS, Settings, WorkloadFacts, write_whole
 from perfkit.trace_checks import UnusableProfile
 from perfkit.workloads import forms
@@ -215,7 +216,8 @@ class Worker:
 
     def spans(self) -> tuple[str, list[tuple[float, float]]]:
         """The UUID of the GPU, "" of a CPU, and when steps were timed since the last reset, for who watches it."""
-        return memory.uuid(self.settings.device), self._spans
+        device = self.settings.device
+        return "" if device == "cpu" else gpu_uuid(device), self._spans
 
     def _measure(self, steps: int, timed: Timed | None = None) -> list[float]:
         """Run and time `steps` steps; what they took from the kernel is added to `timed`.

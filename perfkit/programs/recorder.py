@@ -193,10 +193,11 @@ def on_gpu() -> bool:
     return bool(sys.modules["torch"].cuda.is_initialized())
 
 
-def gpu_uuid() -> str:
-    """The UUID of the GPU that the program uses now; "" where this PyTorch does not tell it."""
+def gpu_uuid(device: str | None = None) -> str:
+    """The UUID of a GPU as its driver has it, without a prefix, of the one in use by default; "" where this PyTorch
+    does not tell it."""
     cuda = sys.modules["torch"].cuda
-    return str(getattr(cuda.get_device_properties(cuda.current_device()), "uuid", ""))
+    return str(getattr(cuda.get_device_properties(device or cuda.current_device()), "uuid", ""))
 
 
 def other_profiler() -> bool:

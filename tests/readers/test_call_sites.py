@@ -206,6 +206,33 @@ def test_a_replayed_product_has_the_work_of_its_call_and_what_helps_it_has_none(
     assert set(frame.loc[FUSED, "flop_origin"]) == {"absent"}
 
 
+SDPA, PRODUCT = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop", "nvjet_sm90_tst_128x128_64x6_NNT"
+ATTENTION = "aten::_scaled_dot_product_cudnn_attention"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "calls", "modules"),
+    [
+        # With dropout attention unpacks a seed and clears its memory: its product had no place either.
+        (["philox::unpack_cudnn", "Memset", SDPA, PRODUCT], [ATTENTION, "aten::addmm"], [None, None, "0", "1"]),
+        (
+            [PRODUCT, PRODUCT, "Memset", "compute_dot_do_o", SDPA, "convert_dq"],
+            ["aten::mm", "aten::mm", f"{ATTENTION}_backward"],
+            ["0", "1", None, "2", "2", "2"],
+        ),
+        ([PRODUCT, "splitKreduce_kernel", PRODUCT], ["aten::mm", "aten::mm"], [None] * 3),
+        (["Memset", PRODUCT, SDPA], [ATTENTION, "aten::addmm"], [None] * 3),
+    ],
+)
+def test_kernels_between_go_to_calls_of_their_kind(
+    tmp_path: Path, kernels: list[str], calls: list[str], modules: list[str | None]
+) -> None:
+    events = [mark("ProfilerStep#1", 0, 1000), *replayed(20, 1, [NORM, *kernels, FUSED])]
+    code = [CODE[0], *(site(call, (str(i), "call", 1.0)) for i, call in enumerate(calls)), CODE[2]]
+    found = [module for _, module, *_ in places(read(tmp_path, events, [code]))]
+    assert found == ["h.0", *modules, "h.0"]
+
+
 def test_a_product_of_fp32_in_a_replay_runs_on_the_units_that_its_kernel_names(tmp_path: Path) -> None:
     events = [mark("ProfilerStep#1", 0, 1000), *replayed(20, 1, [FUSED, "cutlass_tensorop_s1688gemm"])]
     code = with_work([CODE[2], CODE[6]], {"aten::mm": Work({"matrix_fp32": 96.0}, 40.0, 20.0)})
