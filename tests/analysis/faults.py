@@ -130,7 +130,7 @@ def _copies(count: int, bytes_: int) -> BackendReport:
 
 def planning(us: float) -> dict[str, Any]:
     """What a reader tells of an operator that plans its kernel anew in a step."""
-    return {"operator": "aten::_cudnn_attention_forward", "launches": True, "ns": us * 1e3, "count": 1,
+    return {"operator": "aten::_cudnn_attention_forward", "launches": 1, "ns": us * 1e3, "count": 1,
             "longest_ns": us * 1e3}  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 
 _MUCH = 0.02  # of the step
-_USUAL_NS = 50_000.0  # from one launch of an operator to its next: more is not launching alone
+_USUAL_NS = 50_000.0  # without a kernel for each launch: more is not launching alone
+_SEVERAL = 20  # launches a call: with fewer it is not launching that takes LONG_CALL_NS
 _ON_THE_HOST = "Make the data on the GPU (device='cuda'), or ahead, in the workers of a DataLoader."
 _ONE_BY_ONE = (
     "Choose an operator or a layout that does all of it in one kernel, replay the step as a CUDA graph, or let "
@@ -48,12 +49,12 @@ def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:
     """What keeps an operator of `held_by` so long, and the remedy; "" for the rule's own."""
     if not one["launches"]:
         return "It launches nothing: it works on the host, on tensors of the CPU", _ON_THE_HOST
-    kernels = int((case.frame["operator"].astype(object) == one["operator"]).sum())
-    if kernels > one["count"] and one["ns"] < _USUAL_NS * kernels:
-        each = units.text(one["ns"] / kernels, "ns")
-        # Kernels of a backward stand under the operator of the forward: there may be more.
-        many = f"{kernels / one['count']:.3g} kernels a call or more"
-        return f"It launches {many}, one by one, at most {each} apart on the host: the GPU waits for each", _ONE_BY_ONE
+    launches = one["launches"] / one["count"]  # a call
+    each = one["ns"] / one["launches"]
+    if launches >= _SEVERAL and each < _USUAL_NS:
+        idle = units.text(each, "ns")
+        many = f"{launches:,.3g} kernels a call, one by one"
+        return f"It launches {many}, and the GPU idles {idle} before each of them", _ONE_BY_ONE
     return "An operator that knows its kernel launches it within tens of µs; this one plans or compiles it first", ""
 
 

@@ -103,34 +103,42 @@ def account(
 
 def _held_by(host: HostEvents, found: _Pieces, launch: Integers, steps: int) -> list[dict[str, Any]]:
     """Operators that held the GPU up for long in as many calls as there are `steps`, or in more: the idle ns in these
-    calls, by their own time, their number, the longest, and whether they `launch` work or work on the host themselves.
-    The most time first. A call that is long but once met something else: a busy machine, a collection of garbage."""
+    calls, by their own time, their number, the longest, and how many activities they launched (`launches`; none: they
+    work on the host). The most time first. A call that is long but once met something else: a busy machine, a
+    collection of garbage."""
     inside = host.nearest(host.category == OPERATOR) if len(host) else np.zeros(0, np.int64)
     mine = np.flatnonzero(np.isin(found.cause, (DISPATCH, DRIVER)) & (found.event >= 0))
     operator = inside[found.event[mine]]
     calls, which = np.unique(operator[operator >= 0], return_inverse=True)
     ns = np.bincount(which, weights=found.ns[mine][operator >= 0], minlength=len(calls)).astype(np.int64)
-    launches = _with_launches(host, launch)
-    by_name: dict[tuple[str, bool], list[int]] = {}
+    launches = _launches(host, launch)
+    by_name: dict[tuple[str, bool], list[tuple[int, int]]] = {}
     for call, took in zip(calls.tolist(), ns.tolist(), strict=True):
         if took >= LONG_CALL_NS:
-            by_name.setdefault((host.names[host.name[call]], bool(launches[call])), []).append(took)
-    most_first = sorted(by_name.items(), key=lambda one: -sum(one[1]))
-    return [
-        {"operator": name, "launches": launching, "ns": sum(took), "count": len(took), "longest_ns": max(took)}
-        for (name, launching), took in most_first
-        if len(took) >= steps
-    ][:_HELD]
+            name, launched = host.names[host.name[call]], int(launches[call])
+            by_name.setdefault((name, launched > 0), []).append((took, launched))
+    held = [
+        {
+            "operator": name,
+            "launches": sum(launched for _, launched in each),
+            "ns": sum(took for took, _ in each),
+            "count": len(each),
+            "longest_ns": max(took for took, _ in each),
+        }
+        for (name, _), each in by_name.items()
+        if len(each) >= steps
+    ]
+    return sorted(held, key=lambda one: -one["ns"])[:_HELD]
 
 
-def _with_launches(host: HostEvents, launch: Integers) -> Booleans:
-    """Whether each host event holds a call that launched an activity."""
-    found = np.zeros(len(host), bool)
-    around = np.unique(launch[launch >= 0])
+def _launches(host: HostEvents, launch: Integers) -> Integers:
+    """How many activities were launched inside each host event."""
+    found = np.zeros(len(host), np.int64)
+    around = launch[launch >= 0]
     while len(around):
-        found[around] = True
-        around = np.unique(host.parent[around])
-        around = around[(around >= 0) & ~found[np.maximum(around, 0)]]
+        np.add.at(found, around, 1)
+        around = host.parent[around]
+        around = around[around >= 0]
     return found
 
 
