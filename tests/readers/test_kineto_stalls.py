@@ -65,6 +65,33 @@ def test_a_short_wait_before_a_late_launch_costs_only_itself(tmp_path: Path) -> 
     assert [w["idle_ns"] for w in found["host_waits"]] == [5_000]
 
 
+def test_a_wait_for_a_copy_to_the_gpu_is_no_wait_for_a_value(tmp_path: Path) -> None:
+    """`x.copy_(batch)` from pageable memory: the report told to look for `.item()`."""
+    upload = "Memcpy HtoD (Pageable -> Device)"
+    events = [
+        mark("perfkit:step:0", 0, 400),
+        op("aten::copy_", 10, 60, [[8], [8]]),
+        call("cudaMemcpyAsync", 15, 20, 1),
+        {**kernel(25, 50, 1), "cat": "gpu_memcpy", "name": upload},
+        call("cudaStreamSynchronize", 21, 55),
+        op("aten::item", 70, 112, [[]]),
+        call("cudaMemcpyAsync", 75, 80, 2),
+        {**kernel(81, 90, 2), "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)"},
+        call("cudaStreamSynchronize", 82, 100),
+        op("aten::mul", 115, 135, [[8]]),
+        call("cudaLaunchKernel", 120, 125, 3),
+        kernel(140, 200, 3),
+    ]
+    waits = {(w["operator"], w["copy"]): w["count"] for w in facts(tmp_path, events)["host_waits"]}
+    assert waits == {("aten::copy_", upload): 1, ("aten::item", ""): 1}
+    table = read_trace(tmp_path / "t.json")
+    found = [f for f in analyse_table(table, None, tmp_path).backends[0].findings if f.name == "sync"]
+    remedies = {f.title.partition(" 1 ×")[0]: f.remedy for f in found}
+    assert remedies.keys() == {"The host stops for a value", "The host stops until a tensor is on the GPU"}
+    assert "pin_memory" in remedies["The host stops until a tensor is on the GPU"]
+    assert ".item()" in remedies["The host stops for a value"]
+
+
 def test_on_a_cpu_reads_of_values_are_counted_once(tmp_path: Path) -> None:
     found = facts(
         tmp_path,

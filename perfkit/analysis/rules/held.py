@@ -53,7 +53,7 @@ def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:
     each = one["ns"] / one["launches"]
     if launches >= _SEVERAL and each < _USUAL_NS:
         idle = units.text(each, "ns")
-        many = f"{launches:,.3g} kernels a call, one by one"
+        many = f"{launches:,.0f} kernels a call, one by one"
         return f"It launches {many}, and the GPU idles {idle} before each of them", _ONE_BY_ONE
     return "An operator that knows its kernel launches it within tens of µs; this one plans or compiles it first", ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
@@ -12,6 +13,8 @@ from perfkit.analysis.words import listed, percent
 
 _NAMED = 3
 _SELDOM = 0.5  # waits a step, below which they are none of the step's
+_PIN = "Hold what is copied in pinned memory (pin_memory=True in the DataLoader, tensor.pin_memory()). "
+_GO_ON = "Copy with non_blocking=True, ahead of the step that needs it; make on the GPU what no file holds."
 
 
 def _waits(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
@@ -19,11 +22,20 @@ def _waits(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if not waits:
         yield from waiting(rule, case, "sync", "The host waits for the GPU, and then the GPU for the host")
         return
+    for_values = [wait for wait in waits if not wait.get("copy")]
+    yield from _stops(rule, case, for_values, "for a value", "")
+    uploads = [wait for wait in waits if wait.get("copy")]
+    pageable = any("Pageable" in wait["copy"] for wait in uploads)
+    yield from _stops(rule, case, uploads, "until a tensor is on the GPU", (_PIN if pageable else "") + _GO_ON)
+
+
+def _stops(rule: Rule, case: Case, waits: list[dict[str, Any]], why: str, remedy: str) -> Iterator[Finding]:
+    """That the host stops for these `waits`; with the rule's own remedy without another."""
     count = case.per_step(sum(w["count"] for w in waits))
-    host = case.per_step(sum(w["ns"] for w in waits))
-    idle = None if waits[0]["idle_ns"] is None else case.per_step(sum(w["idle_ns"] for w in waits))
     if count < _SELDOM:
         return
+    host = case.per_step(sum(w["ns"] for w in waits))
+    idle = None if waits[0]["idle_ns"] is None else case.per_step(sum(w["idle_ns"] for w in waits))
     named = [f"{case.per_step(w['count']):,.3g} × {_place(w['operator'], w['module'])}" for w in waits[:_NAMED]]
     more = f" and {len(waits) - _NAMED} more places" if len(waits) > _NAMED else ""
     if idle is None:
@@ -33,11 +45,12 @@ def _waits(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         effect = f"Meanwhile, and until the next kernel starts, the GPU idles {units.text(idle, 'ns')} for it."
     yield rule.finding(
         case,
-        f"The host stops for a value {count:,.3g} × a step, for {units.text(host, 'ns')}",
+        f"The host stops {why} {count:,.3g} × a step, for {units.text(host, 'ns')}",
         f"{listed(named)}{more}. {effect}",
         host,
         saving,
         count=count,
+        remedy=remedy,
     )
 
 
@@ -52,7 +65,7 @@ SYNC = Rule(
     what="Python asks for a value that the GPU has yet to compute: `.item()`, `.cpu()`, `float(loss)`, `print(loss)`, "
     "`nonzero`, a boolean mask, a blocking copy. The host stops until everything launched so far has run, and the GPU "
     "then has nothing to do until the host has launched anew. On a CPU nothing is waited for, and reading values one "
-    "by one is what costs.",
+    "by one is what costs. A blocking copy to the GPU stops it as well, and tells of itself.",
     recognised="Blocking CUDA calls inside the steps (cudaStreamSynchronize, cudaEventSynchronize, "
     "cudaDeviceSynchronize, cudaMemcpy), under the operator that made them. The synchronisation that ends a measured "
     "step is left out. On a CPU: `item`, `is_nonzero` and `_local_scalar_dense`, the outermost of each.",

@@ -117,7 +117,7 @@ def _held_by(host: HostEvents, found: _Pieces, launch: Integers, steps: int) -> 
         if took >= LONG_CALL_NS:
             name, launched = host.names[host.name[call]], int(launches[call])
             by_name.setdefault((name, launched > 0), []).append((took, launched))
-    held = [
+    held: list[dict[str, Any]] = [
         {
             "operator": name,
             "launches": sum(launched for _, launched in each),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.cost import CostModel, TensorSpec
+from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.read import Events
 from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, generated, gpu, gpu_facts, idle, stalls
 from perfkit.readers.kineto.measure.collectives import messages_of
@@ -78,16 +79,18 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
     columns |= of_activities(host, device, placed, launches, located, unplaced)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)
-    facts = _facts(events, placed, known, accounting)
+    facts = _facts(events, placed, known, accounting, launches.call)
     facts |= gpu_facts.facts(host, device, steps, facts["gaps"], launches, messages, events.about.devices)
     return Measured(columns, facts, unplaced)
 
 
-def _facts(events: Events, placed: Placed, known: Known, accounting: Accounting) -> dict[str, Any]:
-    """The facts of every trace."""
+def _facts(
+    events: Events, placed: Placed, known: Known, accounting: Accounting, launch: Integers | None = None
+) -> dict[str, Any]:
+    """The facts of every trace; `launch` is the host event that launched each activity."""
     host, device, kind = events.host, events.device, known.costs.kind
     facts = accounting.facts() | about(events, placed)
-    facts |= stalls.facts(host, device, placed.steps, placed.places, lambda name: kind(name) == "sync")
+    facts |= stalls.facts(host, device, placed.steps, placed.places, launch, lambda name: kind(name) == "sync")
     if known.event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": known.event_cost_ns, "events": accounting.recorded}
     if loops := {name: kernel.loops for name, kernel in known.declared.items() if kernel.loops}:

@@ -18,20 +18,27 @@ from perfkit.readers.kineto.place.places import Place
 _MOST = 100  # kinds of waits, places of lists
 # Calls in which the host stands still; those that make a stream wait, or only ask, do not stop it.
 _BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "Memcpy", "MemcpyWithStream")
+_UPLOAD = "HtoD"
 _EMPTY, _ITEM, _TO, _LIFT = "aten::empty", "aten::item", "aten::to", "aten::lift_fresh"
 _REGION, _COMPILE = "Torch-Compiled Region", "_compile.compile_inner (dynamo_timed)"
 
 
 def facts(
-    host: HostEvents, device: DeviceEvents, steps: Steps, places: Place, waits: Callable[[str], bool]
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    places: Place,
+    launch: Integers | None,
+    waits: Callable[[str], bool],
 ) -> dict[str, Any]:
-    """`host_waits`, `list_tensors` and `compiled` (docs/table.md). `waits` says by name which operators only wait."""
+    """`host_waits`, `list_tensors` and `compiled` (docs/table.md). `waits` says by name which operators only wait,
+    `launch` which host event launched each activity of the device (−1: none)."""
     if not len(host):
         return {"host_waits": [], "list_tensors": [], "compiled": _no_regions()}
     inside = places.step >= 0
     found = _device_waits(host, device, steps, places, inside) if len(device) else _value_reads(host, inside, waits)
     return {
-        "host_waits": _summed(host, places, *found),
+        "host_waits": _summed(host, places, *found, _uploads(host, device, places, launch)),
         "list_tensors": _lists(host, places, inside),
         "compiled": _compiled(host, inside),
     }
@@ -85,11 +92,29 @@ def _next_call(host: HostEvents, steps: Steps, calls: Integers) -> Integers:
     return np.where(found >= 0, steps.at(found), -1)
 
 
-def _summed(host: HostEvents, places: Place, waits: Integers, idle: Integers | None) -> list[dict[str, Any]]:
-    """Waits by operator and module, the longest first; `idle_ns` is None where no GPU is in the trace."""
+def _uploads(host: HostEvents, device: DeviceEvents, places: Place, launch: Integers | None) -> dict[int, str]:
+    """The copies to the device by the operators, host events, that made them."""
+    if launch is None or not len(device):
+        return {}
+    copies = np.array([_UPLOAD in name for name in device.names], bool)[device.name] & (launch >= 0)
+    operators = places.operator[np.maximum(launch[copies], 0)]
+    names = [device.names[code] for code in device.name[copies].tolist()]
+    return {event: name for event, name in zip(operators.tolist(), names, strict=True) if event >= 0}
+
+
+def _summed(
+    host: HostEvents, places: Place, waits: Integers, idle: Integers | None, uploads: dict[int, str]
+) -> list[dict[str, Any]]:
+    """Waits by operator, module and the copy to the device that they wait for ("" for a value that comes from it), the
+    longest first; `idle_ns` is None where no GPU is in the trace."""
     operator = np.where(places.operator[waits] >= 0, host.name[np.maximum(places.operator[waits], 0)], host.name[waits])
+    copies = [uploads.get(event, "") for event in places.operator[waits].tolist()]
     return _grouped(
-        [host.names[n] for n in operator.tolist()], _modules(places, waits), (host.end - host.start)[waits], idle
+        [host.names[n] for n in operator.tolist()],
+        _modules(places, waits),
+        copies,
+        (host.end - host.start)[waits],
+        idle,
     )
 
 
@@ -97,18 +122,27 @@ def _modules(places: Place, events: Integers) -> list[str]:
     return [places.module_names[m] if m >= 0 else "" for m in places.module[events].tolist()]
 
 
-def _grouped(names: list[str], modules: list[str], ns: Integers, idle: Integers | None) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
-    for i, key in enumerate(zip(names, modules, strict=True)):
+def _grouped(
+    names: list[str], modules: list[str], copies: list[str], ns: Integers, idle: Integers | None
+) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for i, key in enumerate(zip(names, modules, copies, strict=True)):
         entry = groups.setdefault(
             key,
-            {"operator": key[0], "module": key[1], "count": 0, "ns": 0, "idle_ns": None if idle is None else 0},
+            {
+                "operator": key[0],
+                "module": key[1],
+                "copy": key[2],
+                "count": 0,
+                "ns": 0,
+                "idle_ns": None if idle is None else 0,
+            },
         )
         entry["count"] += 1
         entry["ns"] += int(ns[i])
         if idle is not None:
             entry["idle_ns"] += int(idle[i])
-    return sorted(groups.values(), key=lambda e: (-e["ns"], e["operator"], e["module"]))[:_MOST]
+    return sorted(groups.values(), key=lambda e: (-e["ns"], e["operator"], e["module"], e["copy"]))[:_MOST]
 
 
 def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, Any]]:
@@ -131,7 +165,8 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
             found.append(lift)
             ns.append(spent)
     events = np.array(found, dtype=np.int64)
-    entries = _grouped([""] * len(found), _modules(places, events), np.array(ns, dtype=np.int64), None)
+    none = [""] * len(found)
+    entries = _grouped(none, _modules(places, events), none, np.array(ns, dtype=np.int64), None)
     return [{name: entry[name] for name in ("module", "count", "ns")} for entry in entries]
 
 
