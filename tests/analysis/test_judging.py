@@ -9,7 +9,7 @@ import pytest
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import BackendReport
-from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, TOO_SMALL, UNCOUNTED
+from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.timeline.lanes import timeline
 from tests.analysis import profiles
 from tests.analysis.examples import ceilings
@@ -41,6 +41,20 @@ def test_a_block_on_most_multiprocessors_is_a_wave() -> None:
     grid = {"waves": 0.5, "grid_y": 1, "grid_z": 1}
     made = report({**grid, "grid_x": 99}, {**grid, "grid_x": 98}, facts={"gpus": [{"multiprocessors": 132}]})
     assert {g.key: g.withheld for g in made.kernels} == {"k0": "", "k1": TOO_SMALL}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("Memcpy HtoD (Pinned -> Device)", OVER_LINK), ("Memcpy DtoH (Device -> Pageable)", OVER_LINK),
+     ("Memcpy DtoD (Device -> Device)", UNCOUNTED)],
+)  # fmt: skip
+def test_copies_between_host_and_gpu_have_the_link_for_a_roof(name: str, why: str) -> None:
+    """1.2 ms of a batch's way to the GPU "hold no arithmetic that the profile knows"."""
+    copy = {"kind": "memcpy", "family": "copy", "name": name, "short_name": name, "dram_bytes": None,
+            "dram_origin": "absent", "flop_vector_fp32": 0.0}  # fmt: skip
+    made = report(copy, {})
+    assert {g.key: g.withheld for g in made.kernels} == {name: why, "k1": ""}
+    assert made.efficiency == pytest.approx(0.5)
 
 
 def test_on_a_cpu_nothing_is_too_small() -> None:

@@ -220,6 +220,15 @@ def test_an_optimizer_of_sparse_gradients_is_not_told_to_fuse_them() -> None:
     assert "sparse gradients, for which no optimizer of PyTorch has a fused form" in found["unfused-optimizer"].evidence
 
 
+def test_an_optimizer_with_products_has_no_fused_form() -> None:
+    """Muon was told to use fused=True, and that one pass over its 17 MB of parameters moves 524 MB."""
+    rows = [faults.cpu(name, 25, "elementwise", moved=2e6, **{"pass": "optimizer"}) for name in ("mul", "add_") * 15]
+    product = {**faults.product(200), "pass": "optimizer"}
+    [found] = [f for f in faults.report([faults.product(4000), product, *rows], 5000).findings if "unfused" in f.name]
+    assert "multiplies matrices" in found.evidence and "One pass" not in found.evidence
+    assert "torch.compile" in found.remedy and "fused=True" not in found.remedy
+
+
 def test_counts_of_steps_are_no_unfused_optimizer_however_long_they_were_held_up() -> None:
     """A fused optimizer adds one to the count of steps of each parameter; a busy machine may interrupt any of them."""
     fused = faults.cpu("_fused_adam_", 100, "optimizer", **{"pass": "optimizer"})

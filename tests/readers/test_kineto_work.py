@@ -79,6 +79,7 @@ def _backward(tmp_path: Path, kernels: list[tuple[str, float]], mask: str) -> li
         ([("conv_wgrad", 8), ("gemm", 5), ("computeOffsetsKernel", 2)], "[True, True, False]", [1, 1, 0]),
         ([("gemm_a", 8), ("gemm_b", 5), ("small", 0.1)], "[True, True, False]", [1, 1, 0]),
         ([("nchwToNhwcKernel", 9), ("conv_wgrad", 5)], "[False, True, False]", [0, 1]),
+        ([("implicit_gemm", 5), ("reduce_wgrad_nchw_helper", 1)], "[False, True, False]", [1, 0]),
         ([("gemm", 5), ("gemm", 5)], "[True, True, False]", [1, 1]),
         ([("gemm", 5), ("splitKreduce", 1)], "[True, True, False]", [2, 0]),
         ([("gemm_a", 3), ("reduce_kernel", 5), ("gemm_b", 2)], "[True, True, True]", [1, 0, 1]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit import units
 from perfkit.analysis.report import speed
 from perfkit.analysis.results import BackendReport, Group, Interval
-from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, TOO_SMALL, UNCOUNTED
+from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest, Settings
@@ -77,7 +77,7 @@ def _bytes(amount: float) -> str:
 
 
 def _calls(count: float) -> str:
-    return "1 kernel call" if count == 1 else f"{count:,.0f} kernel calls"
+    return "1 kernel call" if round(count) == 1 else f"{count:,.0f} kernel calls"
 
 
 def _wrong(report: BackendReport) -> str:
@@ -223,6 +223,7 @@ _WHY = {
     TOO_SMALL: "too small to judge (under 5 µs, or less than one wave of blocks)",
     UNCOUNTED: "not judged: the profile does not hold the arithmetic, and memory does not explain the time",
     HELPER: "not judged: another kernel of the same operation carries its work, and efficiency leaves this time out",
+    OVER_LINK: "not judged: a copy between host and GPU, whose roof is the link between them",
     EXCHANGED: "not judged: a collective's roof is the link between the ranks, and its time holds waiting for them",
 }
 
@@ -232,7 +233,7 @@ def _not_judged(report: BackendReport) -> str:
         return ""  # nothing is judged there: no reason to name some
     said = [
         f"{_calls(w.count)} ({units.text(w.time_ns, 'ns')}, "
-        f"{percent(w.share)} of the kernel time) {'is' if w.count == 1 else 'are'} {_WHY[w.why]}"
+        f"{percent(w.share)} of the kernel time) {'is' if round(w.count) == 1 else 'are'} {_WHY[w.why]}"
         for w in report.withheld
     ]
     return f"{capital('; '.join(said))}" if said else ""

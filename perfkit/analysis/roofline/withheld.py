@@ -1,9 +1,10 @@
 """Which rows are judged by their roof, and which cannot be.
 
-Four kinds of row have a roof by the formula that says nothing about them, the last three on a GPU alone:
+Five kinds of row have a roof by the formula that says nothing about them, the last four on a GPU alone:
 
     exchanged   a collective: its roof is the link between the ranks, and its time holds waiting for the others. Reports
                 of ranks judge it (`perfkit.ranks`)
+    over link   a copy between the host and a GPU: its roof is the link between them, which the ceilings do not have
     too small   under 5 µs, or less than one wave of blocks: launch, ramp and tail are most of its time. Blocks for most
                 of the multiprocessors are a wave: that many a persistent kernel launches, a library's product for one
     helper      another kernel of its operation carries the work, so that it has none (split-K's reduction; what
@@ -17,6 +18,7 @@ They keep their time and their work; they have no roof, no efficiency and no hea
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,9 @@ BUSY = 0.6  # of its peak: a level that is this busy is what a kernel uses, not 
 PRODUCTS = 0.05  # of the cycles: matrix units that were active so much did products (vector arithmetic reads up to 3 %)
 BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
 TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER = "too small", "work not counted", "between ranks", "helper"
-WITHHELD = (TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER)
+OVER_LINK = "over the link"
+WITHHELD = (TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER, OVER_LINK)
+_LINK = re.compile(r"HtoD|DtoH|HtoH")  # in the names of copies, as profilers have them
 
 
 def judge_rows(
@@ -48,9 +52,10 @@ def judge_rows(
     exchanged = (frame["family"] == "collective").to_numpy(bool, na_value=False)
     small = ~exchanged & too_small(frame, multiprocessors(facts))
     nothing = _on_gpu(frame) & (judged.roof == 0)
-    helper = ~exchanged & ~small & nothing & _derived(frame)
-    uncounted = ~exchanged & ~small & ~helper & (_uncounted(frame, judged, facts) | nothing)
-    withheld = exchanged | small | helper | uncounted
+    linked = ~exchanged & ~small & nothing & _over_link(frame)
+    helper = ~exchanged & ~small & ~linked & nothing & _derived(frame)
+    uncounted = ~exchanged & ~small & ~linked & ~helper & (_uncounted(frame, judged, facts) | nothing)
+    withheld = exchanged | small | linked | helper | uncounted
     if withheld.any():
         judged = dataclasses.replace(
             judged,
@@ -60,7 +65,15 @@ def judge_rows(
             above=judged.above & ~withheld,
             helped=judged.helped & ~withheld,
         )
-    return judged, {TOO_SMALL: small, UNCOUNTED: uncounted, EXCHANGED: exchanged, HELPER: helper}
+    why = {TOO_SMALL: small, UNCOUNTED: uncounted, EXCHANGED: exchanged, HELPER: helper, OVER_LINK: linked}
+    return judged, why
+
+
+def _over_link(frame: pd.DataFrame) -> Booleans:
+    """Copies between the host and a GPU."""
+    copies: Booleans = (frame["kind"] == "memcpy").to_numpy(bool, copy=True)
+    copies[copies] = [bool(_LINK.search(name)) for name in frame["name"][copies]]
+    return copies
 
 
 def too_small(frame: pd.DataFrame, multiprocessors: int | None = None) -> Booleans:

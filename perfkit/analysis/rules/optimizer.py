@@ -16,6 +16,10 @@ _MANY = 20  # rows a step, below which there is little to join
 _PARTS = ("elementwise", "copy", "fill", "reduction")
 _ADAM, _MOMENTUM, _PLAIN = 7, 5, 3  # times the parameters' bytes that one fused pass reads and writes
 _DISTINCT = {_ADAM: 4 / 7, _MOMENTUM: 3 / 5, _PLAIN: 2 / 3}  # of these bytes, those of the tensors themselves
+_COMPILED = (
+    "Compile the update (torch.compile on the function that updates a parameter), and multiply parameters of one shape "
+    "together (torch.stack, torch.bmm)."
+)
 _CAUSES = ("Python", "dispatch", "allocation", "host code", "launch", "latency", "driver")
 
 
@@ -33,7 +37,8 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     count = case.per_step(rows.sum())
     if count < _MANY or case.time(rows) < case.time(inside & fused):
         return
-    time, fewest = case.time(rows), _fewest(case, rows, operators)
+    products = bool((inside & case.is_in("family", ("matmul",))).any())
+    time, fewest = case.time(rows), None if products else _fewest(case, rows, operators)
     gaps = case.between(_gaps(case))
     least = (
         f" One pass over the parameters, gradients and state moves {units.text(fewest[1], 'B')}, and takes "
@@ -44,6 +49,8 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     sparse = any("sparse" in n or "coalesce" in n for n, is_in in zip(operators, inside, strict=True) if is_in)
     if sparse:
         least += " Part of it works on sparse gradients, for which no optimizer of PyTorch has a fused form."
+    if products:
+        least += " Its update multiplies matrices: no optimizer of PyTorch has a fused form of that."
     between = f", and the framework between them {units.text(gaps, 'ns')}" if gaps else ""
     saving = (time - fewest[0] if fewest else 0.0) + gaps
     yield rule.finding(
@@ -53,6 +60,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         time + gaps,
         saving,
         rows=rows,
+        remedy=_COMPILED if products else "",
     )
 
 

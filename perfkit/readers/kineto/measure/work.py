@@ -39,7 +39,7 @@ COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))
 # In lower case; words are found many times faster than patterns.
 _HELPERS = (
     "splitkreduce", "split_kreduce", "splitk_reduce", "split_k_reduce", "cublaslt::epilogue", "scal_kernel",
-    "nchwtonhwc", "nhwctonchw", "transposereadwrite", "offsetskernel",
+    "nchwtonhwc", "nhwctonchw", "transposereadwrite", "offsetskernel", "reduce_wgrad",
 )  # fmt: skip
 _NOTABLE = 0.1  # of the time of an operator's longest kernel: one that takes less does none of its main work
 # NVIDIA's libraries name operands and accumulator: f32f32_tf32f32; CUTLASS the instruction: s1688 of fp32 is TF32's.
