@@ -38,7 +38,7 @@ _KERNELS = (
     _family("fill", "memset fillfunctor fill_kernel", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
     _family("attention", "fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq withkvcache withpagedkvcache",
             flash="flash(?!infer)"),  # FlashInfer's namespace holds products and norms too
-    _family("fft", "regular_fft vector_fft 2way_fft bluestein_fft fft2d fft1d cufft vkfft"),
+    _family("fft", "regular_fft vector_fft 2d_fft 2way_fft bluestein_fft fft2d fft1d cufft vkfft"),
     _family("linalg", "potrf potrs potri getrf getrs geqrf orgqr ormqr larft laswp trsm trtri syevd syevj gesvd "
             "cusolver"),
     _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "

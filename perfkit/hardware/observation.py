@@ -55,7 +55,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 GPT2_SHAPES = ((256, 768, 3072), (256, 3072, 768), (256, 768, 50257))
 # The small squares are nearly as fast as the best, and short enough to run uninterrupted on a busy machine.
 CPU_SHAPES = (*((n,) * 3 for n in (256, 384, 512)), *GPT2_SHAPES[:2], (1024,) * 3, (2048,) * 3, GPT2_SHAPES[2])
-GPU_SHAPES = ((2048,) * 3, (16384, 768, 3072), (4096,) * 3, (16384, 768, 50304), (8192,) * 3)
+# The last but one is the fastest on some GPUs at their power limit: 909 TFLOP/s of zeros on an H200, 890 the cube.
+GPU_SHAPES = (
+    (2048,) * 3, (16384, 768, 3072), (4096,) * 3, (16384, 768, 50304), (4096, 8192, 8192), (8192,) * 3,
+)  # fmt: skip
 
 
 def cpu_plan(last_cache: int | None, memory: int | None) -> Plan:

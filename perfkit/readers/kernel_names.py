@@ -10,12 +10,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_WRAPPED = {
-    "Kernel",
-    "Kernel2",
-    "device_kernel",
-    "kernel_wrapper",
-}  # CUTLASS: the first template argument is the kernel
+# CUTLASS, and PyTorch around it: the first template argument is the kernel.
+_WRAPPED = re.compile(r"Kernel2?|device_kernel|kernel_wrapper|enable_\w*kernel_for_sm\w+")
 _ELEMENTWISE = re.compile(r"(\w+_)?elementwise_kernel(_\w+)?")
 _MANY_TENSORS = "multi_tensor_apply_kernel"
 _TELLING = re.compile(r"\w*?(?:[kK]ernel|Functor)\w*|launch_\w+")
@@ -23,6 +19,8 @@ _WRAPPERS = re.compile(
     r"gpu_kernel_impl\w*|gpu_kernel|opmath_gpu_kernel\w*|opmath_symmetric_gpu_kernel\w*|[AB]?(Unary|Binary)Functor"
 )
 _ANONYMOUS = re.compile(r"\((anonymous namespace|unnamed)\)|<unnamed>|\{anonymous\}")
+_NESTED = re.compile(r"N(?:S[0-9A-Z]*_|St)?")  # a name in namespaces, the first of them perhaps one met before
+_DIGITS = re.compile(r"\d{1,4}")
 _MARKS = re.compile(r"[<>(){}\[\],\s]")
 _LONGEST = 20_000  # characters that are looked at; a damaged file may hold more
 
@@ -32,6 +30,8 @@ def short_name(name: str) -> str:
     """The short name of a kernel or operator; `name` itself where there is nothing to shorten."""
     if name.startswith(("Memcpy", "Memset")):
         return name.partition(" (")[0] or name
+    if name.startswith("_Z"):  # PyTorch's profiler writes the longest names as the compiler made them
+        return _mangled(name[:_LONGEST]) or name
     if "<" not in name and "(" not in name:
         return name.removeprefix("void ").rpartition("::")[2].strip() or name
     function, arguments = _parted(_ANONYMOUS.sub("anonymous", name[:_LONGEST]))
@@ -39,7 +39,7 @@ def short_name(name: str) -> str:
     if not parts:
         return name
     own = parts[-1]
-    if own in _WRAPPED and arguments:
+    if _WRAPPED.fullmatch(own) and arguments:
         return short_name(arguments[0].strip()) or own
     if own == _MANY_TENSORS:
         return " ".join(["multi_tensor_apply", *_functors(arguments)]) if _functors(arguments) else own
@@ -51,6 +51,23 @@ def short_name(name: str) -> str:
 def told(name: str, short: str) -> str:
     """The short name of a kernel whose tool gives one too, which counts where the name is no declaration."""
     return short_name(name) if "(" in name or "<" in name else short or short_name(name)
+
+
+def _mangled(name: str) -> str:
+    """The function's own name in a name of the Itanium ABI; "" where there is none.
+
+    Identifiers follow their lengths, those of namespaces first: _ZN7cutlass13device_kernelI….
+    """
+    word, at = "", 2
+    while True:
+        nested = _NESTED.match(name, at)
+        at = start = nested.end() if nested else at
+        while digits := _DIGITS.match(name, at):
+            at = digits.end() + int(digits[0])
+            word = name[digits.end() : at]
+        if at == start or not _WRAPPED.fullmatch(word) or name[at : at + 1] != "I":
+            return word
+        at += 1
 
 
 def _parted(name: str) -> tuple[str, list[str]]:

@@ -44,6 +44,15 @@ NAMES = {
     f"void {ANONYMOUS}cunn_SoftMaxForward<4, float, {ANONYMOUS}LogSoftMaxForwardEpilogue>(float*)": (
         "cunn_SoftMaxForward"
     ),
+    "_ZN7cutlass13device_kernelIN2at4cuda6detail25enable_3x_kernel_for_sm9xINS_4gemm6kernel13GemmUniversalINS5_": (
+        "GemmUniversal"
+    ),
+    "_ZN2at6native13reduce_kernelILi512ELi1EEEvT1_": "reduce_kernel",
+    "_Z4gemmPf": "gemm",
+    "_ZN7cutlass13device_kernelI": "device_kernel",
+    "_Z": "_Z",
+    "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel::GemmUniversal<int"
+    ">>>(int)": "GemmUniversal",
     "void f<(lambda)1>(int)": "f",
     "void unbalanced<a<b, c": "unbalanced",
     "<<<>>>": "<<<>>>",
@@ -58,6 +67,7 @@ def test_a_kernel_is_called_by_what_it_does(name: str) -> None:
 
 def test_a_very_long_name_is_no_hindrance() -> None:
     assert short_name(f"void f<{'a<' * 200_000}") == "f"
+    assert short_name("_Z" + "13device_kernelI" * 1000 + "4gemm") == "gemm"
 
 
 def test_the_tools_own_short_name_serves_where_the_name_is_no_declaration() -> None:

@@ -51,6 +51,15 @@ def test_a_list_without_shapes_is_the_parameters_where_the_chunks_agree(tmp_path
     assert found["shapes"].str.contains("fp32[300×1000]", regex=False).all()
 
 
+def test_what_adds_up_the_parts_of_a_norm_has_a_block_a_tensor(tmp_path: Path) -> None:
+    """Norms of all gradients, as clipping takes them, had no work."""
+    events = training({"aten::_foreach_norm": ["TensorList", "Scalar"]}, [CHUNKS, len(PARAMETERS)])
+    [*_, cleanup] = [e for e in events if e.get("cat") == "kernel"]
+    cleanup["name"], cleanup["dur"] = "lpnorm_cleanup", 1
+    found = read(tmp_path, events)
+    assert found["bytes_read"].tolist() == [4 * ELEMENTS, 0] and found["flop_origin"].tolist() == ["model", "derived"]
+
+
 def test_any_other_number_of_chunks_leaves_the_work_unknown(tmp_path: Path) -> None:
     found = read(tmp_path, training(MUL, [CHUNKS + 1]))
     assert found["bytes_read"].isna().all()

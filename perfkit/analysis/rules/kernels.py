@@ -49,6 +49,10 @@ _WELL_SIZED = (
     "torch.backends.cuda.preferred_blas_library). Ceilings are measured in short runs: a GPU at its power limit "
     "(`nvidia-smi -q -d PERFORMANCE`) stays below them"
 )
+_FUSED = "fusedadam", "fusedsgd", "fusedadagrad"  # in the names of kernels that are a whole step of an optimizer
+_ONE_PASS = (
+    "They are one pass already: keep state in low precision where training allows. Many small tensors fill a GPU badly"
+)
 _GRAIN, _LARGE = 64, 512  # sizes are multiples of the one, and at least the other, where products suit matrix units
 _BY_BOUND = {
     "matrix": "Give the matrix units larger products: more rows in a batch, sizes that are multiples of 64",
@@ -122,6 +126,8 @@ def _remedy(groups: Sequence[Group], family: str, limit: str, device: str) -> st
         return _ON_GPU[family, kind]
     if device != "cpu" and (family, kind) == ("matmul", "matrix") and _most(groups, _well_sized):
         return _WELL_SIZED
+    if family == "optimizer" and _most(groups, lambda g: any(one in g.key.lower() for one in _FUSED)):
+        return _ONE_PASS
     if kind in ("memory", "l2") and family in _BY_FAMILY:
         return _BY_FAMILY[family]
     return _BY_BOUND.get(kind, f"Look for what keeps {listed([bound(limit)])} waiting")

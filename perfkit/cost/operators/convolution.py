@@ -198,7 +198,8 @@ def operators() -> list[Operator]:
               "input; output"),
         *same(
             "max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward "
-            "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward",
+            "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward "
+            "adaptive_max_pool3d_backward",
             "reduction", pool_backward, "1 an element of the gradient (with indices) or of the larger side",
             "gradient and indices; input gradient",
         ),

@@ -24,6 +24,7 @@ from perfkit.readers.kineto.measure.rows import Rows
 from perfkit.readers.kineto.place.places import Place
 
 _CHUNK = 65536
+_ON_CHUNKS = "multi_tensor_apply"  # others have a block a tensor: what adds up the parts of a norm
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _FUSED = ("aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad")
 _MOST_ACCUMULATED = 1024  # micro-batches of a step
@@ -96,11 +97,12 @@ def _without_lists(host: HostEvents) -> dict[int, Call]:
 
 
 def _blocks(host: HostEvents, device: DeviceEvents, launch: Integers, calls: Integers) -> Integers:
-    """For each host event of `calls` the thread blocks of the kernels launched inside it; 0 where unknown."""
+    """For each host event of `calls` the thread blocks of the multi-tensor kernels launched inside it; 0 without."""
     here = np.zeros(len(host), bool)
     here[calls] = True
     around = np.where(launch >= 0, host.nearest(here)[np.maximum(launch, 0)], -1)
-    mine = (around >= 0) & (device.kind == KERNEL)
+    on_chunks = np.array([_ON_CHUNKS in name for name in device.names], bool)
+    mine = (around >= 0) & (device.kind == KERNEL) & on_chunks[device.name]
     grid = np.array([s.grid[0] for s in device.shapes], dtype=np.int64)[device.shape[mine]]
     found = np.bincount(around[mine], weights=np.maximum(grid, 0), minlength=len(host))
     return found.astype(np.int64)

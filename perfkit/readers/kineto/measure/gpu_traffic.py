@@ -27,6 +27,7 @@ from perfkit.readers.own_ranges import LINE, MODULE, PASS, STEP
 
 MOST = 500  # names of ranges, calls, messages
 LONGEST_NAME = 200
+_PROFILERS = "ProfilerStep#"  # the steps of the profiler itself, which rows have as their step
 _DIRECTIONS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 
 
@@ -52,7 +53,7 @@ def ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[dic
     """
     if not len(host):
         return []
-    shown = [not n.startswith((STEP, PASS, MODULE, LINE)) for n in host.names]
+    shown = [not n.startswith((STEP, _PROFILERS, PASS, MODULE, LINE)) for n in host.names]
     own = (host.category == ANNOTATION) & host.named(shown)
     nearest = host.nearest(own)
     index = np.flatnonzero(own)
