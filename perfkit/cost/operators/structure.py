@@ -9,7 +9,8 @@ from perfkit.cost.shapes import vector_unit, work
 VIEWS = """
 alias as_strided as_strided_ chunk _conj conj detach detach_ diagonal dsplit expand expand_as flatten hsplit imag
 _indices indices lift lift_fresh lift_fresh_copy mH moveaxis movedim mT narrow _neg_view numpy_T permute positive
-_nnz is_coalesced sparse_dim dense_dim _coalesced_
+_nnz is_coalesced sparse_dim dense_dim _coalesced_ crow_indices col_indices ccol_indices row_indices
+_fw_primal _make_dual _unpack_dual
 ravel real _reshape_alias reshape_as resolve_conj resolve_neg select slice split split_with_sizes squeeze squeeze_
 swapaxes swapdims T t t_ tensor_split transpose transpose_ unbind unflatten unfold unsafe_chunk unsafe_split
 unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ _values values view view_as view_as_complex view_as_real
@@ -28,7 +29,8 @@ dropout dropout_ dstack einsum embedding_backward _embedding_bag_backward _embed
 embedding_sparse_backward _euclidean_dist eye feature_dropout fft_fft fft_fft2 fft_fftfreq fft_fftn fft_fftshift
 fft_hfft fft_ifft fft_ifft2 fft_ifftn fft_ifftshift fft_ihfft fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2
 fft_rfftfreq fft_rfftn float_power full full_like _fused_sdp_choice gather_backward greater greater_equal grid_sampler
-group_norm gru hamming_window hann_window _has_compatible_shallow_copy_type hinge_embedding_loss hstack
+group_norm gru hamming_window hann_window _has_compatible_shallow_copy_type
+_has_same_storage_numel hinge_embedding_loss hstack
 index_select_backward inner instance_norm inverse is_complex is_floating_point is_pinned is_same_size isclose isfinite
 isinf istft kaiser_window kl_div kron l1_loss less less_equal _linalg_check_errors linalg_cholesky _linalg_det
 linalg_det linalg_eigh linalg_eigvalsh linalg_inv linalg_inv_ex linalg_ldl_factor linalg_lu linalg_lu_factor
@@ -47,7 +49,8 @@ value_selecting_reduction_backward vander _version vstack _weight_norm zeros zer
 """
 
 ALLOCATIONS = """
-empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_ _resize_output_
+_efficientzerotensor empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_
+_resize_output_
 scalar_tensor
 """
 
