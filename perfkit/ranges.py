@@ -5,7 +5,7 @@ itself into the process (Nsight Systems and Nsight Compute do), or when PERFKIT_
 
 The names are the contract with the readers: `perfkit:step:3`, `perfkit:pass:backward`,
 `perfkit:module:transformer.h.0.attn`, and for a line of a program that a backend made
-`perfkit:line:backward:132:transformer.h.0.mlp|gelu|1` (`line_name`).
+`perfkit:line:backward:132:transformer.h.0.mlp|gelu|1` (`line_name`). A replay is in `perfkit:graph:0`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PREFIX = "perfkit:"
 STEP, PASS, MODULE = f"{PREFIX}step:", f"{PREFIX}pass:", f"{PREFIX}module:"
 LINE = f"{PREFIX}line:"
+GRAPH = f"{PREFIX}graph:"  # the replay of a CUDA graph whose capture was recorded, by its number
 ROOT = "(root)"  # the module path of what the model does itself, outside its modules
 
 # Set in the environment of a process by Nsight Systems, Nsight Compute, or any tool that implements NVTX.

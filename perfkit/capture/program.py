@@ -19,7 +19,7 @@ from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.power import Watch
-from perfkit.programs.order import CUT, TRACE, Order, Result, read_results
+from perfkit.programs.order import CUT, TRACE, Order, Result, captures, read_results
 from perfkit.run_folder import (
     CEILINGS,
     GENERATED,
@@ -183,7 +183,7 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
         shutil.move(plain.parent / GENERATED, own / GENERATED)
         record.generated = GENERATED
     try:
-        table = _table(trace, result)
+        table = _table(trace, result, plain.parent)
         table.write(own / KERNELS)
         result.dtype = multiplied_in(table) or result.dtype
     except UnusableProfile as error:
@@ -191,7 +191,8 @@ def _record(name: str, plain: Path, result: Result, folder: Path) -> BackendRun:
     return record
 
 
-def _table(trace: Path, result: Result) -> KernelTable:
+def _table(trace: Path, result: Result, plain: Path) -> KernelTable:
+    """The kernel table of `trace`; `plain` is the folder in which the process left what else it recorded."""
     from perfkit import kernels
     from perfkit.readers.kineto.checks import Expected
     from perfkit.readers.kineto.trace import read_trace
@@ -206,6 +207,7 @@ def _table(trace: Path, result: Result) -> KernelTable:
         declared={name: DeclaredKernel(**work) for name, work in told.get("kernels", {}).items()},
         call_sites=[[_site(*site) for site in graph] for graph in told.get("call_sites", [])],
         event_cost_ns=result.event_cost_ns,
+        captures=captures(plain),
         stepped=[[TensorSpec(tuple(shape), dtype) for shape, dtype in group] for group in result.stepped],
         expected=Expected(len(result.step_ns), result.device != "cpu", timed),
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 VARIABLE = "PERFKIT_CAPTURE"  # names the order's file in the environment of a program and its children
 ORDER, RESULT, TRACE = "order.json", "result.json", "trace.json"
+GRAPH = "graph-{}.json"  # the trace of a CUDA graph's capture, by the graph's number
 WARMUP, STEPS = 10, 3
 CUT = "The program was ended by a signal, or by os._exit, before its steps were recorded."
 
@@ -94,6 +95,12 @@ def read_results(folder: Path) -> list[tuple[Path, Result]]:
     """Of each process that told anything its folder and result, those of the lowest rank first."""
     found = [(path.parent, Result(**_read(path))) for path in sorted(folder.glob(f"*/{RESULT}"))]
     return sorted(found, key=lambda one: (one[1].rank is None, one[1].rank or 0, one[1].pid))
+
+
+def captures(folder: Path) -> dict[int, Path]:
+    """The traces of captures in the folder of a process, by the number of their graph."""
+    found = ((path.stem.rpartition("-")[2], path) for path in folder.glob(GRAPH.format("*")))
+    return {int(number): path for number, path in found if number.isdigit()}
 
 
 def _read(path: Path) -> dict[str, Any]:

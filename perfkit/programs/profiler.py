@@ -34,6 +34,16 @@ def recording(on_gpu: bool, memory: bool) -> torch.profiler.profile:
     return recorder
 
 
+def of_everything() -> torch.profiler.profile:
+    """A profiler that records what is launched on a GPU from its start to its stop, without a step."""
+    from torch.profiler import ProfilerActivity
+
+    recorder: torch.profiler.profile = _quiet_profile()(
+        activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True
+    )
+    return recorder
+
+
 @functools.cache
 def _quiet_profile() -> Any:
     """torch.profiler's class, which does not warn of several cycles in a program that asked for none: there is one.

@@ -85,7 +85,7 @@ class Recorder:
             self.result.fresh_bytes, self.result.system_ns = pages / steps, system / steps
         self.result.timed_until, self.result.gpu = time.time(), gpu_uuid() if on_gpu() else ""
         self.result.device = "cuda" if on_gpu() else "cpu"
-        with self._touching():
+        with self.touching():
             self.profiler = profilers.recording(on_gpu(), self.order.memory)
             self.profiler.start()
         self.state = STARTING
@@ -93,7 +93,7 @@ class Recorder:
     def begin_whole(self) -> None:
         """Record from here to the end of the program, as one step."""
         self.outer_pass = ""  # what lies outside of calls of modules may be anything
-        with self._touching():
+        with self.touching():
             self.profiler = profilers.recording(profilers.gpu_there(), self.order.memory)
             self.profiler.start()
             self.profiler.step()
@@ -104,7 +104,7 @@ class Recorder:
         assert self.profiler is not None
         synchronize()
         self.result.found += 1
-        with self._touching():
+        with self.touching():
             self.profiler.step()
         self.state = RECORDING
         self._begin_step()
@@ -131,7 +131,7 @@ class Recorder:
         if profiler is None:
             return
         self._open.close()
-        with self._touching():
+        with self.touching():
             profiler.stop()
             if state != RECORDING or not self.result.step_ns:
                 return
@@ -164,7 +164,8 @@ class Recorder:
         self._paging.clear()
 
     @contextlib.contextmanager
-    def _touching(self) -> Iterator[None]:
+    def touching(self) -> Iterator[None]:
+        """What torch's profilers are told in the block comes from perfkit."""
         self.touches_profiler = True
         try:
             yield

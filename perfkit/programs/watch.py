@@ -14,6 +14,7 @@ import torch
 from perfkit.programs import facts, names
 from perfkit.programs.building import is_building
 from perfkit.programs.compilation import Compilation
+from perfkit.programs.graphs import Graphs
 from perfkit.programs.marks import Marks
 from perfkit.programs.models import Models
 from perfkit.programs.patches import Patches
@@ -41,6 +42,7 @@ class Watcher:
         self._others = 0
         self._patches = Patches()
         self._wrappers = Wrappers(self)
+        self.graphs = Graphs(recorder, self._wrappers)
 
     def install(self) -> None:
         """Begin to watch; where the whole program is one step, begin to record it."""
@@ -48,6 +50,8 @@ class Watcher:
         self._patches.wrap(torch.autograd.profiler.profile, "_prepare_trace", self._other_profiler)
         self._patches.wrap(torch.autograd.profiler.profile, "__exit__", self._other_ended)
         self._compilation.install(self._patches)
+        if self._of_program:
+            self.graphs.install(self._patches)
         if self.recorder.order.whole:
             self._guarded(self._begin_whole)
 
@@ -58,6 +62,7 @@ class Watcher:
         compile all again.
         """
         self.idle = True
+        self.graphs.close()
         stays = self._of_program and "torch._dynamo" in sys.modules
         self._patches.restore((torch.nn.Module, "__call__") if stays else None)
         self._compilation.close()

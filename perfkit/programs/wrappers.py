@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from perfkit import ranges
+from perfkit.programs.graphs import Graphs
 from perfkit.programs.marks import Marks
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import DONE, WARMING, Recorder
@@ -69,6 +70,7 @@ class Told(Protocol):
 
     marks: Marks
     recorder: Recorder
+    graphs: Graphs
     idle: bool
 
     def called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
@@ -129,6 +131,8 @@ class Wrappers:
 
     def _quiet(self) -> bool:
         """Whether nothing is recorded now."""
+        if self._watcher.graphs.capturing:
+            return False
         return self._recorder.state in (WARMING, DONE) or not self._recorder.marks
 
     def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,7 +220,10 @@ class Wrappers:
         def replay(graph: Any, *args: Any, **kwargs: Any) -> Any:
             if self._depth == 0 and not self._optimizing and not self._marks.in_backward:
                 self._watcher.signal(REPLAY, id(graph))
-            return original(graph, *args, **kwargs)
+            if self._watcher.idle:
+                return original(graph, *args, **kwargs)
+            with self._watcher.graphs.replaying(graph):
+                return original(graph, *args, **kwargs)
 
         return replay
 

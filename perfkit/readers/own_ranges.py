@@ -1,7 +1,7 @@
 """The names that perfkit gives its own ranges (`perfkit.ranges`), as every reader finds them in a profile.
 
     perfkit:step:3      perfkit:pass:backward      perfkit:module:transformer.h.0
-    perfkit:line:backward:132:symbol:transformer.h.0.mlp|gelu|1
+    perfkit:line:backward:132:symbol:transformer.h.0.mlp|gelu|1      perfkit:graph:0
 
 Apart from the readers, so that one of them need not import another.
 """
@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 STEP, PASS, MODULE, LINE = "perfkit:step:", "perfkit:pass:", "perfkit:module:", "perfkit:line:"
+GRAPH = "perfkit:graph:"
 ROOT = "(root)"  # the module path of what the model does itself, outside its modules
 FORWARD_PASSES = ("forward", "prefill", "decode")  # in which the model itself runs
 _LINE_NAME = re.compile(r"perfkit:line:(\w+):(\d{1,9}):(\w+):(.*)", re.DOTALL)

@@ -2,6 +2,7 @@
 
     table        what a kernel table holds already
     events       ranges around a kernel, module hooks, and autograd's links
+    capture      what a CUDA graph was captured from, of what its replays run
     model        the model's own work beside the graphs of a compiler
     line         lines of a generated program
     call site    calls that a compiler told of
@@ -22,8 +23,8 @@ import numpy as np
 
 from perfkit.tree.places import Integers
 
-SOURCES = TABLE, EVENTS, MODEL, LINE, CALL_SITE, ALIGNMENT = (
-    "table", "events", "model", "line", "call site", "alignment",
+SOURCES = TABLE, EVENTS, CAPTURE, MODEL, LINE, CALL_SITE, ALIGNMENT = (
+    "table", "events", "capture", "model", "line", "call site", "alignment",
 )  # fmt: skip
 RANGE, SUFFIX = "range", "range suffix"  # the second stands behind the first in the end
 EVIDENCE, SERVES = "placed_by", "serves"

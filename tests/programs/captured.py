@@ -35,7 +35,7 @@ class Captured:
     def table(self, number=0):
         """The kernel table of what a process recorded, trace checks included."""
         path, result = self.recorded[number]
-        return program._table(path / TRACE, result)
+        return program._table(path / TRACE, result, path)
 
 
 def command(name):

@@ -20,7 +20,7 @@ from perfkit.readers.finish import finish, uncosted
 from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
-from perfkit.readers.kineto.measure.measure import Known, measure
+from perfkit.readers.kineto.measure.measure import Known, Measured, measure
 from perfkit.readers.kineto.measure.process_group import rank_of
 from perfkit.readers.kineto.measure.rows import wanted
 from perfkit.readers.kineto.place.call_sites import PROVENANCE
@@ -43,6 +43,7 @@ def read_trace(
     event_cost_ns: float | None = None,
     call_sites: Sequence[Sequence[CallSite]] = (),
     stepped: Sequence[Sequence[TensorSpec]] = (),
+    captures: Mapping[int, Path] | None = None,
     expected: checks.Expected | None = None,
 ) -> table.KernelTable:
     """Read the trace at `path` (JSON, plain or gzip) into a kernel table.
@@ -51,14 +52,17 @@ def read_trace(
     "forward"), `layers` is the module pattern of the repeated blocks. `declared` holds the work of generated kernels by
     the name they have in the trace; `event_cost_ns` is what recording one event costs, for the estimate of the
     profiler's own share of the gaps; `call_sites` says what the calls of compiled graphs serve, `stepped` what each
-    group of the optimizer steps, for a profiler leaves long lists out.
+    group of the optimizer steps, for a profiler leaves long lists out; `captures` are traces of the captures of CUDA
+    graphs, by the number in the range around their replays (`perfkit:graph:0`).
     `facts` of the table hold steps, step_ns, busy_ns, gaps, events, trace_checks. `expected` is what a capture of
     perfkit's own knows of its trace.
     Raises `InputError` for a file that is missing, damaged or no trace, `UnusableProfile` for one that fails a check
     which its numbers need.
     """
     path = Path(path)
-    known = Known(costs or CostModel(), declared or {}, matmul_precision, event_cost_ns, call_sites, stepped)
+    known = Known(
+        costs or CostModel(), declared or {}, matmul_precision, event_cost_ns, call_sites, stepped, captures or {}
+    )
     with collector_off():
         columns, facts, warnings = _measured(path, known, expected)
         names = columns["name"]
@@ -82,13 +86,13 @@ def _measured(
     checks.refuse(path, checked)
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
     said = [check.sentence for check, _ in checked if check.sentence]
-    warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found.columns) + said
+    warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said
     return found.columns, found.facts, warnings
 
 
-def _warnings(events: Events, placed: Placed, columns: dict[str, Any]) -> list[str]:
+def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
     """What a person must know to read the table rightly."""
-    host, marked, found = events.host, placed.steps.marked, []
+    host, marked, columns, found = events.host, placed.steps.marked, measured.columns, list[str]()
     if not len(host) and not len(events.device):
         found.append("the trace holds no operators and no kernels")
     if not marked and len(host):
@@ -99,11 +103,13 @@ def _warnings(events: Events, placed: Placed, columns: dict[str, Any]) -> list[s
     if outside:
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
         found.append(f"{rows} outside the marked steps and count in none")
-    return found + (_graph_warnings(placed.launches, columns["placed_by"]) if placed.launches is not None else [])
+    if placed.launches is not None:
+        found += _graph_warnings(placed.launches, columns["placed_by"], measured.captured)
+    return found
 
 
-def _graph_warnings(launched: Launches, placed_by: Coded) -> list[str]:
-    """What the trace does not tell about the work of CUDA graphs."""
+def _graph_warnings(launched: Launches, placed_by: Coded, captured: int) -> list[str]:
+    """What the trace does not tell about the work of CUDA graphs, `captured` of whose activities it is known of."""
     if not launched.replayed.any():
         return []
     replays = len(set(launched.call[launched.replayed].tolist()))
@@ -111,7 +117,8 @@ def _graph_warnings(launched: Launches, placed_by: Coded) -> list[str]:
     told = launched.replayed & np.array([*(word == PROVENANCE for word in placed_by.words), False])[placed_by.code]
     count, of = int(launched.replayed.sum()), int(told.sum())
     said = [f"{of} have the places of a compiled graph's calls"] if of else []
-    said += [f"{'the others' if of else 'they'} have the launch's place"] if of < count else []
+    said += [f"{captured} those of their capture"] if captured else []
+    said += [f"{'the others' if said else 'they'} have the launch's place"] if of + captured < count else []
     return [
         f"{count} activities were replayed by {times}: {', '.join(said)}; "
         "operators and shapes inside a graph are not in a trace"

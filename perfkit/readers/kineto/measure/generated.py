@@ -16,6 +16,7 @@ from perfkit.cost import Cost
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
+from perfkit.readers.kineto.measure.captured import Replayed
 from perfkit.readers.kineto.measure.rows import Rows, is_generated
 from perfkit.readers.kineto.place.call_sites import Located
 from perfkit.run_folder import DeclaredKernel
@@ -45,17 +46,18 @@ def with_replays(
     replayed: Booleans,
     located: Located | None,
     declared: Mapping[str, DeclaredKernel],
+    captured: Replayed | None = None,
 ) -> tuple[Rows, Integers]:
     """The `rows` with one more for each call in a replay whose work is known; and the row that does the work of each
     activity of a replay, −1 for none."""
     owner = np.full(len(device), -1, np.int64)
     kinds, added = list(rows.kinds), [rows.kind]
 
-    def add(which: Booleans, call: Integers, works: list[Work], work: Integers) -> None:
+    def add(which: Booleans, call: Integers, works: list[KindOfCall], work: Integers) -> None:
         """Add a row for each of the calls that `which` activities are of: call `i` does `works[work[i]]`."""
         owner[which] = sum(map(len, added)) + call
         added.append(len(kinds) + work)
-        kinds.extend(map(_kind, works))
+        kinds.extend(works)
 
     replays = located.replays if located is not None else None
     if located is not None and replays is not None:
@@ -63,11 +65,18 @@ def with_replays(
         which = replayed & known[replays.site]
         calls, call = distinct(replays.run[which] * len(located.sites) + replays.site[which])
         sites, site = distinct(calls % len(located.sites))
-        add(which, call, [w for s in sites.tolist() if (w := located.work[s]) is not None], site)
+        add(which, call, [_kind(w) for s in sites.tolist() if (w := located.work[s]) is not None], site)
+    if captured is not None:
+        for number, capture in enumerate(captured.captures):
+            which = (captured.capture == number) & (owner < 0)
+            which[which] = capture.call[captured.launch[which]] >= 0
+            width = max(1, len(capture.calls))
+            calls, call = distinct(captured.replay[which] * width + capture.call[captured.launch[which]])
+            add(which, call, list(capture.calls), calls % width)
     told = np.array([name in declared for name in device.names], dtype=bool)
     which = replayed & (owner < 0) & told[device.name]
     names, name = distinct(device.name[which])
-    add(which, np.arange(len(name)), [_declared(declared[device.names[code]]) for code in names.tolist()], name)
+    add(which, np.arange(len(name)), [_kind(_declared(declared[device.names[code]])) for code in names.tolist()], name)
     return replace(rows, kinds=kinds, kind=np.concatenate(added)), owner
 
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.read import Events
-from perfkit.readers.kineto.measure import cpu, cpu_collectives, foreach, gaps, generated, gpu, gpu_facts, idle, stalls
+from perfkit.readers.kineto.measure import (
+    captured,
+    cpu,
+    cpu_collectives,
+    foreach,
+    gaps,
+    generated,
+    gpu,
+    gpu_facts,
+    idle,
+    stalls,
+)
 from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
@@ -26,7 +38,7 @@ from perfkit.tree.shares import CallSite
 class Known:
     """What is known beside the trace: costs of operators, the work of generated kernels by their name in the trace,
     the precision of products, what recording one event costs in ns (None: no estimate), the calls of compiled graphs,
-    and what each group of the optimizer steps."""
+    what each group of the optimizer steps, and traces of the captures of CUDA graphs by the number in their range."""
 
     costs: CostModel
     declared: Mapping[str, DeclaredKernel]
@@ -34,15 +46,18 @@ class Known:
     event_cost_ns: float | None
     call_sites: Sequence[Sequence[CallSite]]
     stepped: Sequence[Sequence[TensorSpec]]
+    captures: Mapping[int, Path]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Columns of the table but for those that `perfkit.readers.finish` adds, facts, and what could not be placed."""
+    """Columns of the table but for those that `perfkit.readers.finish` adds, facts, what could not be placed, and how
+    many activities of replays the captures of their graphs tell of."""
 
     columns: dict[str, Any]
     facts: dict[str, Any]
     unplaced: list[str]
+    captured: int = 0
 
 
 def measure(events: Events, placed: Placed, known: Known) -> Measured:
@@ -74,14 +89,17 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
     messages = messages_of(host, device, launches.call)
     located = find_call_sites(host, known.call_sites, device, launches)
     generated.complete(host, rows, located, known.declared)
-    working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared)
+    captures = captured.read_captures(known.captures, known.costs, known.declared, known.matmul_precision)
+    replays = captured.find_replayed(host, device, launches, captures, known.costs)
+    working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
     columns = gpu.columns(host, device, working, launches, owner, messages)
-    columns |= of_activities(host, device, placed, launches, located, unplaced)
+    told = captured.placement(replays, len(device))
+    columns |= of_activities(host, device, placed, launches, located, unplaced, told)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting, launches.call)
     facts |= gpu_facts.facts(host, device, steps, facts["gaps"], launches, messages, events.about.devices)
-    return Measured(columns, facts, unplaced)
+    return Measured(columns, facts, unplaced, int(replays.placed.sum()) if replays is not None else 0)
 
 
 def _facts(

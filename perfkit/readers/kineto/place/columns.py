@@ -6,6 +6,7 @@ ranges, module hooks and autograd's links (`places`), for collectives their own 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ def of_operators(
 
     Adds to `warnings` what could not be placed.
     """
-    columns = _of_events(host, placed.places, chosen)
+    columns = of_events(host, placed.places, chosen)
     step = placed.places.step[chosen]
     return {"step": step} | _settled(host, placed.places, chosen, columns, located, warnings)
 
@@ -63,14 +64,16 @@ def of_activities(
     launches: Launches,
     located: Located | None,
     warnings: list[str],
+    captured: Sequence[Placement] = (),
 ) -> dict[str, Any]:
-    """Place columns of all activities of a GPU, likewise. A launch outside the trace leaves the place absent."""
+    """Place columns of all activities of a GPU, likewise, with what is said of those that were `captured` into CUDA
+    graphs. A launch outside the trace leaves the place absent."""
     step = placed.steps.at(device.start)
     if len(host):
         step = np.where(launches.call >= 0, placed.places.step[np.maximum(launches.call, 0)], step)
-    columns = _of_events(host, placed.places, launches.around)
+    columns = of_events(host, placed.places, launches.around)
     columns["operator"] = _operator_names(host, device, placed.places, launches)
-    return {"step": step} | _settled(host, placed.places, launches.around, columns, located, warnings)
+    return {"step": step} | _settled(host, placed.places, launches.around, columns, located, warnings, captured)
 
 
 def _settled(
@@ -80,18 +83,20 @@ def _settled(
     columns: dict[str, Coded],
     located: Located | None,
     warnings: list[str],
+    captured: Sequence[Placement] = (),
 ) -> dict[str, Coded]:
     """Place columns by all sources; `columns` are those of the events."""
     passes = columns["pass"]
     placements = [
         Placement(EVENTS, columns),
+        *captured,
         *by_lines(host, places, chosen, passes),
         *by_call_sites(host, places, chosen, columns["module"], passes, located, warnings),
     ]
     return {name: Coded(list(found.words), found.code) for name, found in settled(placements).items()}
 
 
-def _of_events(host: HostEvents, places: Place, chosen: Integers) -> dict[str, Coded]:
+def of_events(host: HostEvents, places: Place, chosen: Integers) -> dict[str, Coded]:
     """Place columns of the host events `chosen`, in this order; −1 stands for none and gives absent values."""
     operator = values_at(places.operator, chosen)
     return {
