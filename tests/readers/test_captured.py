@@ -107,3 +107,26 @@ def test_a_capture_that_was_cut_off_while_it_was_written_tells_nothing(tmp_path:
     path.write_bytes(write(tmp_path / "whole.json", capture()).read_bytes()[:500])
     table = read_trace(write(tmp_path / "t.json", replays(ORDER)), captures={0: path})
     assert table.frame["operator"].isna().all()
+
+
+def test_long_lists_in_a_capture_are_told_by_the_blocks_of_a_replay(tmp_path: Path) -> None:
+    """An optimizer of more than 30 parameters: its kernels had no bytes."""
+    sizes = [[300, 1000], [1000]]
+    captured = [
+        call("cudaStreamBeginCapture", 3),
+        *(op("torch::autograd::AccumulateGrad", 10 + 5 * i, 14 + 5 * i, [one], tid=2) for i, one in enumerate(sizes)),
+        mark("perfkit:pass:optimizer", 40, 90),
+        op("aten::_foreach_mul_", 50, 80, [[], []], types=["TensorList", "Scalar"], values=["0.5"] * 2),
+        call("cudaLaunchKernel", 60),
+        call("cudaStreamEndCapture", 160),
+    ]
+    replayed = replays(["multi_tensor_apply_kernel"])
+    for one in replayed:
+        if one["cat"] == "kernel":
+            one["args"] |= {"grid": [6, 1, 1], "block": [512, 1, 1]}
+    frame = read(tmp_path, captured, replayed).frame
+    assert frame["bytes_read"].tolist() == [4.0 * 301_000] * 2 and set(frame["pass"]) == {"optimizer"}
+    for one in replayed:
+        if one["cat"] == "kernel":
+            one["args"]["grid"] = [7, 1, 1]
+    assert read(tmp_path, captured, replayed).frame["bytes_read"].isna().all()

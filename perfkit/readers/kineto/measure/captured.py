@@ -8,7 +8,7 @@ launches differ, or where an operator's kernels are not of its family.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,16 @@ from perfkit.readers.kineto.decode.events import (
     RUNTIME,
     DeviceEvents,
     HostEvents,
+    distinct,
 )
 from perfkit.readers.kineto.decode.read import read_events
+from perfkit.readers.kineto.measure import foreach
 from perfkit.readers.kineto.measure.calls import KindOfCall
-from perfkit.readers.kineto.measure.rows import on_device, wanted
+from perfkit.readers.kineto.measure.rows import Rows, on_device, wanted
 from perfkit.readers.kineto.measure.work import owners
 from perfkit.readers.kineto.place.columns import of_events, place
 from perfkit.readers.kineto.place.launches import Launches
+from perfkit.readers.kineto.place.places import Place
 from perfkit.readers.own_ranges import GRAPH
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import CAPTURE, Placement
@@ -47,14 +50,18 @@ _COLUMNS = ("pass", "module", "operator", "placed_by")
 
 @dataclass(frozen=True)
 class Capture:
-    """The launches of one capture in order: their `kind` as activities have it, the place `columns` of each, and the
-    call that it works for, an index into `calls` (−1: of unknown work). `family` is that of each call's operator."""
+    """The trace of one capture: its events, their places and kinds of calls, and the `launches` that made the graph's
+    nodes, in order, each of a `kind` as activities have it."""
 
+    host: HostEvents
+    places: Place
+    rows: Rows
+    launches: Integers
     kind: Integers
-    columns: Mapping[str, Coded]
-    call: Integers
-    calls: Sequence[KindOfCall]
-    family: Any
+
+    def operators(self) -> Integers:
+        """For each launch the innermost operator of known cost around it, or −1."""
+        return owners(self.host, self.rows, self.launches)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,35 @@ class Replayed:
     def placed(self) -> Booleans:
         """Which activities have a launch."""
         return self.launch >= 0
+
+    def calls(self) -> Iterator[tuple[Booleans, Integers, list[KindOfCall], Integers]]:
+        """Of each capture the activities whose work is known, the call that each is of, counted over all replays, the
+        kinds of calls, and which of them each call is."""
+        for number, capture in enumerate(self.captures):
+            operator = capture.operators()
+            which = self.capture == number
+            which[which] = operator[self.launch[which]] >= 0
+            mine = self.replay[which] * len(capture.host) + operator[self.launch[which]]
+            calls, call = distinct(mine)
+            kinds, kind = distinct(capture.rows.kind[calls % max(1, len(capture.host))])
+            yield which, call, [capture.rows.kinds[one] for one in kinds.tolist()], kind
+
+    def placement(self) -> list[Placement]:
+        """What captures say of the places of all activities."""
+        if not self.placed.any():
+            return []
+        each = [_places(capture) for capture in self.captures]
+        columns = {}
+        for name in _COLUMNS:
+            words = [word for one in each for word in one[name].words]
+            starts = np.cumsum([0, *(len(one[name].words) for one in each)])
+            code = np.full(len(self.capture), -1, np.int64)
+            for number, one in enumerate(each):
+                mine = self.capture == number
+                own = np.asarray(one[name].code)[self.launch[mine]]
+                code[mine] = np.where(own >= 0, own + starts[number], -1)
+            columns[name] = Coded(words, code)
+        return [Placement(CAPTURE, columns)]
 
 
 def read_captures(
@@ -87,25 +123,13 @@ def _read(
         events = read_events(path, wanted(costs, declared))
     except InputError:  # the program was ended while it wrote
         return None
-    host, placed = events.host, place(events.host, events.device)
+    host, places = events.host, place(events.host, events.device).places
     launches = _launches(host)
     if launches is None:
         return None
-    rows = on_device(host, placed.places.wrapper, costs, declared, matmul_precision)
-    owner = owners(host, rows, launches)
-    calls, call = np.unique(owner[owner >= 0], return_inverse=True)
-    of_launch = np.full(len(launches), -1, np.int64)
-    of_launch[owner >= 0] = call
-    operator = host.nearest(host.category == OPERATOR)[launches]
-    columns = of_events(host, placed.places, np.where(operator >= 0, operator, launches))
-    names = [host.names[code] for code in host.name[calls].tolist()]
-    return Capture(
-        kind=np.array([_kind_of(host.names[code]) for code in host.name[launches].tolist()], np.int64),
-        columns={name: columns[name] for name in _COLUMNS},
-        call=of_launch,
-        calls=[rows.kinds[kind] for kind in rows.kind[calls].tolist()],
-        family=np.array([costs.family(name) for name in names], object),
-    )
+    rows = on_device(host, places.wrapper, costs, declared, matmul_precision)
+    kind = np.array([_kind_of(host.names[code]) for code in host.name[launches].tolist()], np.int64)
+    return Capture(host, places, rows, launches, kind)
 
 
 def _launches(host: HostEvents) -> Integers | None:
@@ -129,10 +153,19 @@ def _kind_of(call: str) -> int:
     return COPY if "Memcpy" in call else FILL if "Memset" in call else -1
 
 
+def _places(capture: Capture) -> dict[str, Coded]:
+    """Place columns of the launches of a capture."""
+    operator = capture.host.nearest(capture.host.category == OPERATOR)[capture.launches]
+    return of_events(capture.host, capture.places, np.where(operator >= 0, operator, capture.launches))
+
+
 def find_replayed(
     host: HostEvents, device: DeviceEvents, launches: Launches, captures: Mapping[int, Capture], costs: CostModel
 ) -> Replayed | None:
-    """Which launch of which capture each activity is that a replay ran; None where there are none."""
+    """Which launch of which capture each activity is that a replay ran; None where there are none.
+
+    Operators on long lists of tensors, which profilers leave out, get theirs in `captures` by what replays show.
+    """
     replayed = np.flatnonzero(launches.replayed)
     if not captures or not len(replayed):
         return None
@@ -141,43 +174,38 @@ def find_replayed(
     of_name = np.array([number_of.get(name, -1) for name in host.names], np.int64)
     around = host.nearest((host.category == ANNOTATION) & host.named(of_name >= 0))
     families = np.array([costs.family(name) for name in device.names], object)
-    capture, launch, replay = (np.full(len(device), -1, np.int64) for _ in range(3))
+    found = Replayed([captures[number] for number in numbers], *(np.full(len(device), -1, np.int64) for _ in range(3)))
+    completed: set[int] = set()
     order = replayed[np.lexsort((device.start[replayed], launches.call[replayed]))]
     for one in np.split(order, np.flatnonzero(np.diff(launches.call[order])) + 1):
         call = int(launches.call[one[0]])
         at = int(of_name[host.name[around[call]]]) if around[call] >= 0 else -1
-        if at >= 0 and _fits(captures[numbers[at]], device.kind[one], families[device.name[one]]):
-            capture[one], launch[one], replay[one] = at, np.arange(len(one)), call
-    return Replayed([captures[number] for number in numbers], capture, launch, replay)
+        if at < 0 or not _fits(found.captures[at], device.kind[one], families[device.name[one]], costs):
+            continue
+        found.capture[one], found.launch[one], found.replay[one] = at, np.arange(len(one)), call
+        if at not in completed:
+            completed.add(at)
+            _complete(found.captures[at], device, one, costs)
+    return found
 
 
-def _fits(capture: Capture, kinds: Integers, families: Any) -> bool:
+def _complete(capture: Capture, device: DeviceEvents, replay: Integers, costs: CostModel) -> None:
+    """Give operators on lists whose tensors the capture does not tell these, by the blocks of the kernels in a
+    `replay`."""
+    launch = np.full(len(device), -1, np.int64)
+    launch[replay] = capture.launches
+    foreach.complete(capture.host, device, capture.places, capture.rows, launch, costs)
+
+
+def _fits(capture: Capture, kinds: Integers, families: Any, costs: CostModel) -> bool:
     """Whether what a replay ran, of these kinds and families, may be what the capture launched, one by one."""
     if not np.array_equal(capture.kind, kinds):
         return False
-    known = np.flatnonzero(capture.call >= 0)
-    wanted_of = capture.family[capture.call[known]]
+    operator, host = capture.operators(), capture.host
+    of_name = np.array([costs.family(name) for name in host.names], object)
     for family, may_be in _TELLING.items():
-        mine = wanted_of == family
-        right = mine & np.isin(families[known].astype(str), may_be)
-        if not np.isin(capture.call[known][mine], capture.call[known][right]).all():
+        mine = (operator >= 0) & (of_name[host.name[np.maximum(operator, 0)]] == family)
+        right = mine & np.isin(families.astype(str), may_be)
+        if not np.isin(operator[mine], operator[right]).all():
             return False
     return True
-
-
-def placement(found: Replayed | None, rows: int) -> list[Placement]:
-    """What captures say of the places of all `rows` activities."""
-    if found is None or not found.placed.any():
-        return []
-    columns = {}
-    for name in _COLUMNS:
-        each = [capture.columns[name] for capture in found.captures]
-        words = [word for column in each for word in column.words]
-        starts = np.cumsum([0, *(len(column.words) for column in each)])
-        code = np.full(rows, -1, np.int64)
-        for number, column in enumerate(each):
-            mine = found.capture == number
-            own = np.asarray(column.code)[found.launch[mine]]
-            code[mine] = np.where(own >= 0, own + starts[number], -1)
-        columns[name] = Coded(words, code)
-    return [Placement(CAPTURE, columns)]

@@ -67,12 +67,10 @@ def with_replays(
         sites, site = distinct(calls % len(located.sites))
         add(which, call, [_kind(w) for s in sites.tolist() if (w := located.work[s]) is not None], site)
     if captured is not None:
-        for number, capture in enumerate(captured.captures):
-            which = (captured.capture == number) & (owner < 0)
-            which[which] = capture.call[captured.launch[which]] >= 0
-            width = max(1, len(capture.calls))
-            calls, call = distinct(captured.replay[which] * width + capture.call[captured.launch[which]])
-            add(which, call, list(capture.calls), calls % width)
+        for which, call, works, work in captured.calls():
+            before = owner.copy()
+            add(which, call, works, work)
+            owner = np.where(before >= 0, before, owner)
     told = np.array([name in declared for name in device.names], dtype=bool)
     which = replayed & (owner < 0) & told[device.name]
     names, name = distinct(device.name[which])

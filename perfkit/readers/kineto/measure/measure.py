@@ -93,7 +93,7 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
     replays = captured.find_replayed(host, device, launches, captures, known.costs)
     working, owner = generated.with_replays(rows, device, launches.replayed, located, known.declared, replays)
     columns = gpu.columns(host, device, working, launches, owner, messages)
-    told = captured.placement(replays, len(device))
+    told = replays.placement() if replays is not None else []
     columns |= of_activities(host, device, placed, launches, located, unplaced, told)
     rows = launching_only(rows)
     accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)
