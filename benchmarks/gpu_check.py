@@ -4,8 +4,8 @@
 
 For every change of capture, backends, readers, kernels or workloads. It runs GPT-2 124M in bf16 (B = 4, T = 256) on
 four backends, a small DLRM, a tiny Llama that generates, a workload of a user's own, a program that torch.profiler
-recorded, and a capture of ncu that is joined; then it holds what perfkit says against witnesses that share no code
-with its readers (`gpu_witness.py`):
+recorded, one that replays a CUDA graph, and a capture of ncu that is joined; then it holds what perfkit says against
+witnesses that share no code with its readers (`gpu_witness.py`):
 
     trace checks    all checks of every profile hold
     kernel time     a step's kernel time within 0.1 % of the sum over the trace's JSON
@@ -16,6 +16,8 @@ with its readers (`gpu_witness.py`):
     ncu             its counters are joined onto all that one layer can serve; durations of the ten longest kernels
                     within 10 % of ncu's: where one is not, of the median of three captures
     kernels         every CUDA and Triton kernel in bf16 against fp64
+    captured graph  of a training step that a program captured into a CUDA graph nine tenths of the kernel time have a
+                    module and FLOP, and its matrix FLOP are those of the same step without a graph
     optimizer       an error of 0.1 % planted in AdamW is found, in CUDA and in Triton
 
 One line a check; exit code 1 when one fails. The results go to `benchmarks/gpu-check.json`, which is committed: with
@@ -47,6 +49,8 @@ from benchmarks.gpu_judges import (  # noqa: E402
     COUNTED,
     KERNEL_TIME,
     POWER,
+    SAME_WORK,
+    TOLD,
     Check,
     against_ncu,
     durations,
@@ -112,7 +116,7 @@ class Session:
         """Everything, or what `only` names. What needs no quiet GPU runs while the witnesses build and compile."""
         self.part(self.gpt2)
         self.witnesses = {name: self.witness(name) for name in self.times}
-        self.side_by_side(self.kernels, self.program, self.optimizer)
+        self.side_by_side(self.kernels, self.program, self.optimizer, self.graph)
         self.part(self.steps)
         self.side_by_side(self.dlrm, self.own, self.tokens)
         self.part(self.ncu)
@@ -145,6 +149,7 @@ class Session:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
             )
         if done.returncode > 1 or not done.stdout:  # 1: a backend of a run failed, and its report says which
             words = " ".join(map(str, arguments))
@@ -231,6 +236,33 @@ class Session:
         self.add(trace_checks("a program's trace", found))
         witness = gpu_witness.kernel_ns(trace, TORCH_STEP)
         self.add(within("kernel time, a program's trace", found["kernel_ns"], witness, KERNEL_TIME))
+
+    def graph(self) -> None:
+        """A training script that captures its whole step into a CUDA graph, beside the same without one: the graph's
+        kernels have the work of the launches that it was captured from."""
+        import perfkit
+
+        script: list[str | Path] = [
+            sys.executable,
+            ROOT / "tests" / "programs" / "gpt2.py",
+            "--device",
+            "cuda",
+            "--steps",
+            "12",
+        ]
+        flop: dict[str, float] = {}
+        for name, more in (("plain", []), ("graph", ["--graph"])):
+            out = self.work / f"program-{name}"
+            self.perfkit("capture", "--warmup", "4", "--out", out, "--", *script, *more, to=name)
+            (found,) = json.loads(self.perfkit("report", out, "--json", to=f"report-{name}"))["backends"]
+            frame = perfkit.read(out).tables["program"].frame
+            inside = frame[frame["step"] >= 0]
+            flop[name] = float(inside.filter(like="flop_matrix").sum().sum()) / inside["step"].nunique()
+        self.add(trace_checks("a program's graph", found))
+        known = min(found["coverage"]["module"], found["coverage"]["flop"])
+        note = f"{known:.1%} of its kernel time has a module and FLOP"
+        self.add(Check("a program's graph is told by its capture", known >= TOLD, known, TOLD, note))
+        self.add(within("matrix FLOP of a program's graph", flop["graph"], flop["plain"], SAME_WORK))
 
     def ncu(self) -> None:
         """A run whose counters are joined, and durations of its trace against ncu's."""

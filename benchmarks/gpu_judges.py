@@ -11,6 +11,7 @@ from typing import Any
 
 KERNEL_TIME, STEP_TIME, NCU_TIME, COUNTED, LARGEST = 0.001, 0.03, 0.10, 0.97, 10
 POWER = 0.10  # of the mean draw
+TOLD, SAME_WORK = 0.90, 0.01  # of a captured graph: of its kernel time, and of the FLOP of the step that it holds
 OTHER_PROCESS, OTHER_HOST_PACE = 0.15, 1.0  # of a step's time: a host's pace differs from process to process
 TOO_NOISY = 0.3  # of a figure's interval: it would say nothing
 

@@ -114,6 +114,7 @@ def test_long_lists_in_a_capture_are_told_by_the_blocks_of_a_replay(tmp_path: Pa
     sizes = [[300, 1000], [1000]]
     captured = [
         call("cudaStreamBeginCapture", 3),
+        op("aten::view", 5, 8, [[4]]),
         *(op("torch::autograd::AccumulateGrad", 10 + 5 * i, 14 + 5 * i, [one], tid=2) for i, one in enumerate(sizes)),
         mark("perfkit:pass:optimizer", 40, 90),
         op("aten::_foreach_mul_", 50, 80, [[], []], types=["TensorList", "Scalar"], values=["0.5"] * 2),
