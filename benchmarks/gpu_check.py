@@ -262,7 +262,8 @@ class Session:
         known = min(found["coverage"]["module"], found["coverage"]["flop"])
         note = f"{known:.1%} of its kernel time has a module and FLOP"
         self.add(Check("a program's graph is told by its capture", known >= TOLD, known, TOLD, note))
-        self.add(within("matrix FLOP of a program's graph", flop["graph"], flop["plain"], SAME_WORK))
+        note = f"{flop['graph']:.6g} FLOP a step against {flop['plain']:.6g}"
+        self.add(within("matrix FLOP of a program's graph", flop["graph"], flop["plain"], SAME_WORK, note))
 
     def ncu(self) -> None:
         """A run whose counters are joined, and durations of its trace against ncu's."""
