@@ -286,6 +286,14 @@ def test_an_operator_that_launches_for_every_sample_plans_nothing() -> None:
     assert "one kernel" in found.remedy and "sdpa_kernel" not in found.remedy
 
 
+def test_a_step_of_replays_is_not_told_to_take_a_cuda_graph() -> None:
+    rows = [faults.on_gpu(40) for _ in range(10)]
+    gaps = [faults.gap("launch", 600)]
+    for replayed, told in ((9, "Take more of the step into one graph"), (4, "torch.compile(mode='reduce-overhead')")):
+        made = faults.report(rows, 1000, None, gaps=gaps, replays={"launches": 1, "activities": replayed})
+        assert told in named(made)["gpu-idle"].remedy
+
+
 def test_what_a_step_leaves_beside_a_slow_operator_bounds_its_other_gaps() -> None:
     """The profiler lengthens what lies between short operators, and not 250 µs of planning: of 150 µs beside them 50
     are left without it, and the two findings together save no more than the step leaves beside its kernels."""

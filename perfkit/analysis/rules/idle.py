@@ -17,6 +17,10 @@ from perfkit.analysis.words import listed, percent
 _HOST = ("Python", "dispatch", "autograd", "host code", "launch", "driver", "allocation", "latency")
 _OVERHEAD = ("Python", "dispatch", "autograd", "allocation")
 _UNTOLD = 0.5  # of the step
+_AROUND_GRAPHS = (
+    "Most of the kernels are replayed by CUDA graphs. Take more of the step into one graph, and prepare what it needs "
+    "(copies, random numbers) on another stream while it runs; a larger batch lengthens what a launch brings."
+)
 _LONG_CALL = 10e6  # ns: no call that only launches or allocates takes as long in a step that repeats
 _MUCH = 0.1  # of the step
 
@@ -38,10 +42,17 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
             " ".join(filter(None, (lack, of, _initialising(case), _ahead(delay)))),
             sum(gap.time_ns for gap in gaps),
             saving,
+            remedy=_AROUND_GRAPHS if _mostly_replayed(case) else "",
         )
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
         yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
+
+
+def _mostly_replayed(case: Case) -> bool:
+    """Whether most of what the GPU did was replayed by CUDA graphs: it is launched at once as it is."""
+    replays = case.facts.get("replays")
+    return replays is not None and 2 * replays["activities"] > len(case.frame)
 
 
 def _held(case: Case) -> float:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.read import Events
@@ -99,6 +101,11 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
     accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting, launches.call)
     facts |= gpu_facts.facts(host, device, steps, facts["gaps"], launches, messages, events.about.devices)
+    if launches.replayed.any():
+        facts["replays"] = {
+            "launches": len(np.unique(launches.call[launches.replayed])),
+            "activities": int(launches.replayed.sum()),
+        }
     return Measured(columns, facts, unplaced, int(replays.placed.sum()) if replays is not None else 0)
 
 
