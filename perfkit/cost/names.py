@@ -43,7 +43,7 @@ _KERNELS = (
             "cusolver"),
     _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "
             "gammabeta welford", bn_=r"\bbn_"),
-    _family("loss", "crossentropy cross_entropy nllloss nll_loss classifier mse_loss bce binary_cross"),
+    _family("loss", "crossentropy cross_entropy nllloss nll_loss ctc_loss classifier mse_loss bce binary_cross"),
     _family("softmax", "softmax soft_max"),
     _family("optimizer", "adam sgd multi_tensor_apply fusedoptimizer", lamb="lamb(?!da)"),
     _family("convolution", "wgrad dgrad implicit_gemm winograd im2col col2im", conv="conv(?!ert|ersion)",

@@ -165,6 +165,8 @@ def indexing() -> None:
     y = torch.randn(4, 6, requires_grad=True)
     (y[0].sum() + y[:, 1:].sum() + y.index_select(1, i).sum() + y.gather(0, torch.zeros(1, 6).long()).sum()).backward()
     F.smooth_l1_loss(y, x).backward(), F.huber_loss(y, x).backward(), F.l1_loss(y, x).backward()
+    paths = torch.randn(6, 2, 5, requires_grad=True)
+    F.ctc_loss(paths.log_softmax(-1), torch.ones(2, 3).long(), torch.full((2,), 6), torch.full((2,), 3)).backward()
     F.nll_loss(F.log_softmax(y, 1), torch.zeros(4).long(), weight=torch.ones(6)), F.kl_div(y, x)
 
 

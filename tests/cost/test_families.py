@@ -325,6 +325,17 @@ class TestLoss:
         assert flop("aten::binary_cross_entropy", t(6, 5), t(6, 5), t(5), 1) == 270
         assert flop("aten::binary_cross_entropy_backward", t(), t(6, 5), t(6, 5), None, 1) == 180
 
+    def test_ctc(self) -> None:
+        """Ten times, two sequences of at most three letters, of five: 2 · 10 · 7 states."""
+        x, targets = t(10, 2, 5), t(2, 3, dtype="int64")
+        forward = cost("aten::_ctc_loss", x, targets, (10, 10), (3, 2), 0, False)
+        assert forward == Cost({"vector_fp32": 13.0 * 140}, 4 * 10 * 2 * 4 + 48, 4 * 140 + 8)
+        together = t(5, dtype="int64")
+        assert flop("aten::_ctc_loss", x, together, (10, 10), (3, 2), 0, False) == 13 * 140
+        assert flop("aten::_ctc_loss", x, together, t(2, dtype="int64"), t(2, dtype="int64"), 0, False) == 13 * 140
+        backward = cost("aten::_ctc_loss_backward", t(2), x, targets, (10, 10), (3, 2), t(2), t(2, 10, 7), 0, False)
+        assert backward == Cost({"vector_fp32": 20.0 * 140 + 6 * 100}, 8 + 400 + 48 + 8 + 560, 400)
+
 
 class TestOptimizer:
     def test_adamw(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perfkit.cost.model import Call, Cost
+from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.cost.registry import Operator, same
 from perfkit.cost.shapes import broadcast, dense, number_at, product, tensor_at, vector_unit, work
 
@@ -56,6 +56,39 @@ def pointwise_backward(per_element: int, weight_at: int | None = None) -> Callab
     return cost
 
 
+def _longest(call: Call, targets: TensorSpec, lengths: int, batch: int) -> int:
+    """S, the letters of the longest target: the width of `targets` (N, S), else the largest number in the argument
+    `lengths`, else the mean of what all targets hold together."""
+    if len(targets.shape) == 2:
+        return targets.shape[1]
+    told = call.arguments[lengths] if lengths < len(call.arguments) else None
+    numbers = [n for n in told if isinstance(n, int)] if isinstance(told, tuple) else []
+    return max(numbers, default=-(-targets.numel // max(batch, 1)))
+
+
+def ctc(call: Call) -> Cost:
+    """_ctc_loss(log probabilities (T, N, C), targets, input lengths, target lengths, …): the sums α of the paths to
+    each of the 2·S + 1 states at each time (Graves et al., 2006). A state: the largest of three (2), three differences,
+    three exponentials, two sums, a logarithm, two sums. It reads what targets and the blank ask for, and keeps α.
+    """
+    x, targets = call.tensor(0), call.tensor(1)
+    time, batch, classes = x.shape
+    letters = _longest(call, targets, 3, batch)
+    states = time * batch * (2 * letters + 1)
+    read = dense((time, batch, min(classes, letters + 1)), x.dtype)
+    kept = dense((batch, time, 2 * letters + 1), x.dtype)
+    return work({vector_unit(x.dtype): 13.0 * states}, (read, targets), (kept, dense((batch,), x.dtype)))
+
+
+def ctc_backward(call: Call) -> Cost:
+    """_ctc_loss_backward(grad, log probabilities, targets, input lengths, target lengths, loss, α (N, T, 2·S + 1), …):
+    the sums β as α (13 a state), α + β added up by letters (7), and exp(x) − exp(that) times the gradient (6) each."""
+    grad, x, targets = (call.tensor(i) for i in range(3))
+    loss, alpha = call.tensor(5), call.tensor(6)
+    count = 20.0 * alpha.numel + 6.0 * x.numel
+    return work({vector_unit(x.dtype): count}, (grad, x, targets, loss, alpha), (dense(x.shape, x.dtype),))
+
+
 _IO = "input, target, weight; a loss an element"
 _IO_BACKWARD = "gradient, input, target, weight; input gradient"
 
@@ -77,6 +110,10 @@ def operators() -> list[Operator]:
               "5 per element (subtract, two comparisons, ·1/β, ·grad)", _IO_BACKWARD),
         *same("binary_cross_entropy", family, pointwise(8, 2),
               "8 per element (1−x, 1−t, two logs, two products, sum, negate), + 1 weighted", _IO),
+        *same("_ctc_loss", family, ctc, "13 a state at each time, of which there are 2·S + 1",
+              "log probabilities that targets ask for, targets; α and a loss a sequence"),
+        *same("_ctc_loss_backward", family, ctc_backward, "20 a state at each time, 6 an element of the input",
+              "log probabilities, targets, α; input gradient"),
         *same("binary_cross_entropy_backward", family, pointwise_backward(6, 3),
               "6 per element (x−t, 1−x, ·x, max, divide, ·grad), + 1 weighted", _IO_BACKWARD),
     ]  # fmt: skip
