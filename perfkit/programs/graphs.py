@@ -106,8 +106,8 @@ class Graphs:
             with self._recorder.touching():
                 yield
         except Exception as error:
-            self._profiler = None
-            self._patches.restore()
+            with contextlib.suppress(Exception):
+                self._stop()
             self._count = _MOST
             said = f"What a CUDA graph holds was not recorded: {type(error).__name__}: {error}."
             self._recorder.result.notes.append(said)
@@ -126,9 +126,11 @@ class Graphs:
         """Record no longer; the profiler that did, None where none did."""
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            self._pass.close()
             self._patches.restore()
-            profiler.stop()
+            try:
+                self._pass.close()
+            finally:
+                profiler.stop()
         return profiler
 
     def _keep(self, graph: Any) -> None:

@@ -113,6 +113,16 @@ def test_nothing_is_recorded_of_a_compiler_beside_another_profiler_or_while_step
     assert captures(tmp_path / "process-1") == {}
 
 
+def test_a_recording_that_cannot_begin_is_switched_off(recording: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(patches: Patches) -> None:
+        raise RuntimeError("no passes here")
+
+    monkeypatch.setattr(recording._passes, "install_passes", broken)
+    capture(torch.cuda.CUDAGraph())
+    assert not recording.capturing and not torch.autograd._profiler_enabled()
+    assert "no passes here" in recording._recorder.result.notes[0]
+
+
 def test_what_goes_wrong_is_said_and_never_the_programs(recording: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise RuntimeError("no profiler here")

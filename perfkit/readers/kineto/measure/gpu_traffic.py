@@ -23,7 +23,7 @@ from perfkit.readers.kineto.decode.events import (
     distinct,
 )
 from perfkit.readers.kineto.measure.collectives import message_bytes
-from perfkit.readers.own_ranges import LINE, MODULE, PASS, STEP
+from perfkit.readers.own_ranges import GRAPH, LINE, MODULE, PASS, STEP
 
 MOST = 500  # names of ranges, calls, messages
 LONGEST_NAME = 200
@@ -53,7 +53,7 @@ def ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[dic
     """
     if not len(host):
         return []
-    shown = [not n.startswith((STEP, _PROFILERS, PASS, MODULE, LINE)) for n in host.names]
+    shown = [not n.startswith((STEP, _PROFILERS, PASS, MODULE, LINE, GRAPH)) for n in host.names]
     own = (host.category == ANNOTATION) & host.named(shown)
     nearest = host.nearest(own)
     index = np.flatnonzero(own)
