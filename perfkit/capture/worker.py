@@ -216,8 +216,7 @@ class Worker:
 
     def spans(self) -> tuple[str, list[tuple[float, float]]]:
         """The UUID of the GPU, "" of a CPU, and when steps were timed since the last reset, for who watches it."""
-        device = self.settings.device
-        return "" if device == "cpu" else gpu_uuid(device), self._spans
+        return gpu_uuid(self.settings.device), self._spans
 
     def _measure(self, steps: int, timed: Timed | None = None) -> list[float]:
         """Run and time `steps` steps; what they took from the kernel is added to `timed`.

@@ -195,8 +195,10 @@ def on_gpu() -> bool:
 
 
 def gpu_uuid(device: str | None = None) -> str:
-    """The UUID of a GPU as its driver has it, without a prefix, of the one in use by default; "" where this PyTorch
-    does not tell it."""
+    """The UUID of a GPU as its driver has it, without a prefix, of the one in use by default; "" of a CPU, and where
+    this PyTorch does not tell it."""
+    if device == "cpu":
+        return ""
     cuda = sys.modules["torch"].cuda
     return str(getattr(cuda.get_device_properties(device or cuda.current_device()), "uuid", ""))
 

@@ -12,23 +12,13 @@ import numpy as np
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.read import Events
-from perfkit.readers.kineto.measure import (
-    captured,
-    cpu,
-    cpu_collectives,
-    foreach,
-    gaps,
-    generated,
-    gpu,
-    gpu_facts,
-    idle,
-    stalls,
-)
+from perfkit.readers.kineto.measure import cpu, cpu_collectives, gaps, gpu, gpu_facts, idle, stalls
 from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
 from perfkit.readers.kineto.measure.process_group import about
 from perfkit.readers.kineto.measure.rows import choose, launching_only, on_device
+from perfkit.readers.kineto.measure.untold import captured, foreach, generated
 from perfkit.readers.kineto.place.call_sites import find_call_sites
 from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators
 from perfkit.readers.kineto.place.launches import Launches

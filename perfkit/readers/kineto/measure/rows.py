@@ -32,9 +32,9 @@ from perfkit.readers.kineto.decode.events import (
     Key,
     distinct,
 )
-from perfkit.readers.kineto.measure import picked, sparse
 from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, usual_dtype
-from perfkit.readers.kineto.measure.triton import is_triton, triton_cost
+from perfkit.readers.kineto.measure.untold import picked, sparse
+from perfkit.readers.kineto.measure.untold.triton import is_triton, triton_cost
 from perfkit.readers.own_ranges import PASS, STEP
 from perfkit.run_folder import DeclaredKernel
 

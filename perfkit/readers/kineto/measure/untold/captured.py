@@ -30,9 +30,9 @@ from perfkit.readers.kineto.decode.events import (
     distinct,
 )
 from perfkit.readers.kineto.decode.read import read_events
-from perfkit.readers.kineto.measure import foreach
 from perfkit.readers.kineto.measure.calls import KindOfCall
 from perfkit.readers.kineto.measure.rows import Rows, on_device, wanted
+from perfkit.readers.kineto.measure.untold import foreach
 from perfkit.readers.kineto.measure.work import owners
 from perfkit.readers.kineto.place.columns import of_events, place
 from perfkit.readers.kineto.place.launches import Launches
