@@ -83,7 +83,6 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
     import torch
 
     from perfkit import backends, timing
-    from perfkit.backends import replay
     from perfkit.backends.interface import AutogradProgram
     from perfkit.workloads import find, resolve_settings
 
@@ -93,7 +92,7 @@ def time_steps(workload: str, backend: str, options: dict[str, Any]) -> None:
     model = found.build(settings).to("cuda", torch.bfloat16 if settings.dtype == "bf16" else torch.float32).train()
     program = backends.get(backend).prepare(found, model, settings)
     if isinstance(program, AutogradProgram):
-        replay.add(program, settings)  # as a run does
+        program.replay_where_asked(settings)  # as a run does
     batches = [tuple(tensor.to("cuda") for tensor in found.batch(settings, i)) for i in range(TURN)]
     clock = Clock(lambda batch: program.train_step([batch]))
     times: dict[str, list[list[float]]] = {"loop": [], "inside": [], "own": []}

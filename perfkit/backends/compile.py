@@ -27,7 +27,8 @@ from perfkit.backends import generation, parallel
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.backends.interface import AutogradProgram, Backend
 from perfkit.inductor.dynamo import Compilations
-from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, FusedKernel, Recording, recording
+from perfkit.inductor.fused import FusedKernel
+from perfkit.inductor.recording import BETWEEN, CPU_OPTIONS, DESCRIBED, Recording, recording
 from perfkit.inductor.work import work_of
 from perfkit.run_folder import DeclaredKernel, Settings
 from perfkit.tree.shares import CallSite

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from perfkit import ranges
 from perfkit.backends import generation
 from perfkit.backends.own_step import OwnStep
-from perfkit.backends.replay import NotCaptured
+from perfkit.backends.replay import NotCaptured, Replay, ReplayedPass, asked
 from perfkit.cost import TensorSpec
 from perfkit.inductor.names import dtype_name
 from perfkit.run_folder import Check, DeclaredKernel, Settings, Symbol
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from perfkit.backends.generation import Generation
     from perfkit.backends.parallel import Parallel
-    from perfkit.backends.replay import Replay, ReplayedPass
     from perfkit.workloads.forms import Outputs
     from perfkit.workloads.interface import Batch, Workload
 
@@ -148,6 +147,14 @@ class AutogradProgram(Program):
         self.passes: tuple[ReplayedPass, ...] = ()  # where these are replayed
         own = optimizer and workload.has("step")
         self._own_step = OwnStep(workload, self._present, optimizer) if own else None
+
+    def replay_where_asked(self, settings: Settings) -> None:
+        """Replay the steps where that is asked for; a workload's own step does what it likes, and is not."""
+        if settings.generate and asked(settings, self.replays_passes):
+            prefill, decode = (ReplayedPass(call) for call in self.generating)
+            self.passes = self.generating = prefill, decode
+        elif not settings.generate and asked(settings, self.replays) and not self.workload.has("step"):
+            self.replay = Replay(list(self.model.parameters()))
 
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
         import torch

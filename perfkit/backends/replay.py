@@ -18,7 +18,6 @@ from perfkit.workloads import forms
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.backends.interface import AutogradProgram
     from perfkit.raw.graphs import Graphs
     from perfkit.run_folder import Settings
     from perfkit.workloads.interface import Batch
@@ -43,15 +42,6 @@ def asked(settings: Settings, usual: bool | None) -> bool:
     possible = settings.device.startswith("cuda") and not settings.in_group
     wanted = usual if settings.cuda_graphs == "default" else settings.cuda_graphs == "all"
     return bool(possible and wanted and usual is not None)
-
-
-def add(program: AutogradProgram, settings: Settings) -> None:
-    """Let `program` replay its steps where that is asked for; a workload's own step does what it likes, and is not."""
-    if settings.generate and asked(settings, program.replays_passes):
-        prefill, decode = (ReplayedPass(call) for call in program.generating)
-        program.passes = program.generating = prefill, decode
-    elif not settings.generate and asked(settings, program.replays) and not program.workload.has("step"):
-        program.replay = Replay(list(program.model.parameters()))
 
 
 class Replay:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit import ranges, timing
-from perfkit.backends import replay
 from perfkit.backends.generation import Generation
 from perfkit.backends.interface import AutogradProgram, Program
 from perfkit.backends.parallel.ranks import Ranks, join
@@ -127,7 +126,7 @@ class Worker:
                 raise Unavailable(f"The backend {backend} generates no tokens.", "Leave --generate out.")
             self.program.generation = self._generation = Generation(self.workload, model, settings)
         if isinstance(self.program, AutogradProgram) and not reference:
-            replay.add(self.program, settings)
+            self.program.replay_where_asked(settings)
         self._prepare_ns = float(time.perf_counter_ns() - started)
         return self._facts(sizes, frozen), precision
 

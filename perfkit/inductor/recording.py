@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perfkit.cost.model import Call
+from perfkit.inductor.fused import FusedKernel
 from perfkit.inductor.instructions import instructions_of
 from perfkit.inductor.loops import another_output, calls_of, is_template, operators_of
 from perfkit.inductor.names import ChangingSize
@@ -22,23 +22,6 @@ BETWEEN = "\n\n"  # the codes of two graphs, in the text of all
 # in each fused kernel (perfkit.backends.compile says why).
 DESCRIBED: dict[str, Any] = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 CPU_OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, **DESCRIBED}
-
-
-@dataclass(frozen=True)
-class FusedKernel:
-    """A generated kernel: its minimal traffic in bytes, the operations of its loops, and the operators they come from.
-
-    Each call stands for one operation over all iterations of its loop; `operators` are aten names, as Inductor says.
-    """
-
-    bytes_read: float
-    bytes_written: float
-    calls: tuple[Call, ...]
-    # Apart from where it stems from, one source serves several places of the model: the first one is told.
-    operators: tuple[str, ...] = field(compare=False)
-    # On a GPU, of each of its loops, one after the other: bytes that it reads and writes, instructions that it issues.
-    loops: tuple[tuple[float, float], ...] = ()
-    counted: bool = True  # False: a template computes what no call tells of (flex attention, a convolution)
 
 
 @dataclass

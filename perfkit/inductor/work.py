@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfkit.cost import CostModel
 from perfkit.cost.shapes import vector_unit
+from perfkit.inductor.fused import FusedKernel
 from perfkit.inductor.loops import call_of
 from perfkit.tree.shares import Work
-
-if TYPE_CHECKING:
-    from perfkit.inductor.recording import FusedKernel
 
 
 def work_of(kernel: FusedKernel) -> dict[str, Any]:

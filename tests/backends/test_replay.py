@@ -201,7 +201,7 @@ def generating(backend, captures):
         program = get(backend).prepare(llama, llama.build(given), given)
         program.generation = Generation(llama, program.model, given)
         made.append(program)
-    replay.add(made[0], msgspec.structs.replace(given, device="cuda"))
+    made[0].replay_where_asked(msgspec.structs.replace(given, device="cuda"))
     for one in made[0].passes:
         one._make = lambda: raw.Graphs(captures, ran=True)
     return llama, given, *made
@@ -253,7 +253,7 @@ def test_a_workloads_own_step_is_not_captured(gpt2):
     given, _, program = pair("eager", gpt2)
     on_a_gpu = msgspec.structs.replace(given, device="cuda", cuda_graphs="all")
     program.workload = type("Own", (), {"has": lambda self, what: what == "step"})()
-    replay.add(program, on_a_gpu)
+    program.replay_where_asked(on_a_gpu)
     assert program.replay is None
 
 
