@@ -12,6 +12,7 @@ from torch import Tensor
 
 from perfkit import kernels
 from perfkit.kernels import cublaslt
+from perfkit.kernels.libraries import onednn_is_faster, onednn_linear
 from perfkit.kernels.measured import kept, replayed_ns
 from perfkit.raw.calls import Kernels
 
@@ -20,7 +21,8 @@ INSIDE, APART = "in the product", "on its own"
 
 
 class Products:
-    """A linear layer's products into given tensors: on a GPU the catalog's by cuBLASLt, elsewhere PyTorch's.
+    """A linear layer's products into given tensors: on a GPU the catalog's by cuBLASLt, elsewhere PyTorch's, on a CPU
+    where oneDNN multiplies faster its own, copied to their place.
 
     `x` of memory that is not an arena's is `moving`: the call is bound anew each time.
     """
@@ -34,6 +36,8 @@ class Products:
         if self._catalog:
             name, more = ("linear_forward", ()) if bias is None else ("linear_bias_forward", (bias,))
             self._run(name, (x, weight, *more), out, moving=moving)
+        elif _by_onednn(out):
+            out.copy_(onednn_linear(x, weight, bias))
         elif bias is None:
             torch.mm(x, weight.t(), out=out)
         else:
@@ -43,6 +47,8 @@ class Products:
         """dx (N, K) = dy (N, M) · W, or with `add` its sum with what `dx` holds."""
         if self._catalog:
             self._run("linear_backward_input", (dy, weight), dx, "dx" if add else "")
+        elif _by_onednn(dx):
+            _put(dx, onednn_linear(dy, weight.t()), add)
         elif add:
             dx.addmm_(dy, weight)
         else:
@@ -52,6 +58,8 @@ class Products:
         """dW (M, K) = dyᵀ · x, or with `add` its sum with what `dweight` holds."""
         if self._catalog:
             self._run("linear_backward_weight", (dy, x), dweight, "dweight" if add else "", moving)
+        elif _by_onednn(dweight):
+            _put(dweight, onednn_linear(dy.t(), x.t()), add)
         elif add:
             dweight.addmm_(dy.t(), x)
         else:
@@ -64,6 +72,17 @@ class Products:
             kernels.bind(name, given, [out], added)()
         else:
             self._call(name, *given, out=[out], add=added)
+
+
+def _by_onednn(out: Tensor) -> bool:
+    return onednn_is_faster(out.dtype, out.device, out.numel())
+
+
+def _put(out: Tensor, result: Tensor, add: bool) -> None:
+    if add:
+        out.add_(result)
+    else:
+        out.copy_(result)
 
 
 def fastest_gelu(rows: int, channels: int, width: int, like: Tensor) -> tuple[bool, bool, list[str]]:
