@@ -3,7 +3,8 @@
 Every layer has its own width, so a kernel whose arguments have widths of one layer is of that layer, and one with
 widths of two layers or of none is of none. The pass follows from the order: a step is in its forward from the product
 that enters layer 0 on, and in its backward from the first product that reduces over the vocabulary on. Kernels without
-a dimension of the activations (the optimizer's, constants) cannot be judged. Nothing here looks at a place column.
+a dimension of the activations (the optimizer's, constants) cannot be judged, nor can what copies a product's result to
+its place: it has the widths of the result alone. Nothing here looks at a place column.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ OF_LAYER = [{C, 3 * C, 4 * C, C // HEADS} for C in WIDTHS]
 OUTSIDE = {BEFORE, BEHIND, VOCABULARY, PADDED}
 FORWARD, BACKWARD = ("encoder", "forward", "classifier"), ("backward",)
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "addmm_", "_linear_pointwise")
+_COPIES = ("copy_", "add_")
 _TENSOR = re.compile(r"\w+\[([\d×]*)\]")
 
 
@@ -44,6 +46,7 @@ def judge(frame: Any) -> list[Judged]:
     names = [str(n).rpartition("::")[2].partition(".")[0] for n in frame["name"]]
     shapes = [dimensions(s) for s in frame["shapes"].fillna("")]
     backward = False
+    before = ""
     found = []
     for row in frame["start_ns"].to_numpy().argsort(kind="stable").tolist():
         product = names[row] in _PRODUCTS
@@ -54,6 +57,9 @@ def judge(frame: Any) -> list[Judged]:
                 backward = False
             if {VOCABULARY, PADDED} & set(first):
                 backward = True
+        copies, before = before in _PRODUCTS and names[row] in _COPIES, names[row]
+        if copies:
+            continue
         numbers = {n for s in shapes[row] for n in s}
         # The position embedding is T rows long: an optimizer that steps all parameters at once has them too.
         if numbers & {ROWS, TIME} and not names[row].startswith("_fused_adam"):
