@@ -55,6 +55,17 @@ def test_without_the_profiler_less_can_be_saved() -> None:
     found = gpu_idle(made)
     assert found.saving_ns == pytest.approx(150e3) and found.share == pytest.approx(0.25)
     assert "leaves 200.0 µs beside its kernels" in found.evidence
+    assert "sets the pace" not in found.evidence  # two thirds of the timed step are kernels
+
+
+@pytest.mark.parametrize(("python", "sync", "paces"), [(450e3, 150e3, True), (150e3, 450e3, False)])
+def test_where_the_host_sets_the_pace_shorter_kernels_alone_save_nothing(
+    python: float, sync: float, paces: bool
+) -> None:
+    made = trace([{"duration_ns": 200e3}], {"Python": python, "sync": sync}, 800e3)
+    assert made.accounting is not None
+    made.accounting.timed_step_ns = 600e3  # 400 µs beside the kernels
+    assert ("shorter kernels alone make it no shorter" in gpu_idle(made).evidence) is paces
 
 
 def test_a_step_that_replays_graphs_is_not_told_to_replay_graphs() -> None:

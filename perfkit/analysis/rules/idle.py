@@ -23,6 +23,7 @@ _AROUND_GRAPHS = (
 )
 _LONG_CALL = 10e6  # ns: no call that only launches or allocates takes as long in a step that repeats
 _MUCH = 0.1  # of the step
+_RULED = 0.5  # of the timed step without a kernel, and of that by the host: it sets the pace
 
 
 def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
@@ -39,7 +40,7 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         yield rule.finding(
             case,
             f"The GPU waits for the host during {percent(_share(account, gaps))} of the {_profiled(case)}",
-            " ".join(filter(None, (lack, of, _initialising(case), _ahead(delay)))),
+            " ".join(filter(None, (lack, of, _initialising(case), _ahead(delay), _host_sets_pace(account, gaps)))),
             sum(gap.time_ns for gap in gaps),
             saving,
             remedy=_AROUND_GRAPHS if _mostly_replayed(case) else "",
@@ -108,6 +109,17 @@ def _ahead(delay: dict[str, float | None]) -> str:
         f"The host's lead, from a launch to the start of its kernel, has a median of {units.text(median, 'ns')}"
         f"{falls or grows}."
     )
+
+
+def _host_sets_pace(account: Accounting, gaps: list[Gap]) -> str:
+    """A sentence about what faster kernels are worth in a step that the host paces; "" of others.
+
+    Only the timed step can tell: the host paces the profiled one more than that.
+    """
+    step, waits = account.timed_step_ns, sum(gap.time_ns for gap in account.gaps)
+    if step is None or step - account.kernel_ns < _RULED * step or sum(g.time_ns for g in gaps) < _RULED * waits:
+        return ""
+    return "The host sets the pace of this step: shorter kernels alone make it no shorter, fewer launches do."
 
 
 def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
