@@ -124,7 +124,11 @@ def _print_compute(found: Ceilings, console: Console) -> None:
             units.text(made.spread, "%") if made else units.ABSENT,
             f"{made.name}: {made.how}" if made else units.ABSENT,
         )
-    console.print(table, "")
+    console.print(table)
+    for resource, rates in found.libraries.items():
+        each = ", ".join(f"{name} {scale.text(rate)}" for name, rate in rates.items())
+        console.print(f"{resource.replace('_', ' ')} by library: {each}")
+    console.print()
 
 
 def _print_collectives(found: Ceilings, console: Console) -> None:

@@ -55,6 +55,7 @@ def assemble(observations: Iterable[Observation], machine: Machine, measured_at:
         reading=[(c.working_set or 0.0, c.value) for c in reading],
         compute={c.resource: c.value for c in compute},
         details=[*memory, *in_place, *reading, *compute],
+        libraries=_libraries(right),
         caches=dict(machine.caches),
         datasheet=dict(machine.datasheet),
         datasheet_source=machine.datasheet_source,
@@ -119,6 +120,16 @@ def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
             how = f"{resource[7:]} elements are computed in fp32, as PyTorch does: the fp32 ceiling"
             ceilings[resource] = msgspec.structs.replace(ceilings["vector_fp32"], resource=resource, how=how)
     return [ceilings[name] for name in sorted(ceilings)]
+
+
+def _libraries(seen: Sequence[Observation]) -> dict[str, dict[str, float]]:
+    """The best rate of each library whose matrix products were timed, where there are several."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for o in seen:
+        if o.resource.startswith("matrix_"):
+            library = o.how.rpartition(", ")[0]
+            found[o.resource][library] = max(o.rate, found[o.resource].get(library, 0.0))
+    return {resource: rates for resource, rates in sorted(found.items()) if len(rates) > 1}
 
 
 def _raise_vector(ceilings: dict[str, Ceiling]) -> None:

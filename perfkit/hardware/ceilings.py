@@ -57,9 +57,10 @@ class Ceilings(msgspec.Struct, kw_only=True):
     `bandwidth` holds (working-set bytes, bytes/s) by rising size, as measured, and `in_place` the same for work in
     place (bytes read and written both counted; empty where it was not measured). `reading` is of the bytes read alone,
     whatever is written beside them (empty where it was not measured: GPUs). `compute` maps a resource to FLOP/s; a
-    resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of these. `caches` maps
-    L1d, L2, L3 to the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's
-    dense peak where known, with where that comes from in `datasheet_source`.
+    resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of these. `libraries`
+    maps a resource that several libraries reach to the best FLOP/s of each, by its name. `caches` maps L1d, L2, L3 to
+    the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's dense peak where
+    known, with where that comes from in `datasheet_source`.
     """
 
     schema: int = SCHEMA_VERSION
@@ -73,6 +74,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     reading: list[tuple[float, float]] = []
     compute: dict[str, float]
     details: list[Ceiling] = []
+    libraries: dict[str, dict[str, float]] = {}
     caches: dict[str, float] = {}
     datasheet: dict[str, float] = {}
     datasheet_source: str = ""

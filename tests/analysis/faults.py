@@ -103,6 +103,7 @@ def wait(operator: str, count: int, us: float, idle_us: float | None) -> dict[st
     return {"operator": operator, "module": "", "count": count, "ns": us * 1e3, "idle_ns": idle}
 
 
+LIBRARIES = {"matrix_fp32": {"torch.mm": 0.25e12, "oneDNN linear": 1e12}}
 MB = 1e6
 BIG = "fp32[1000×1000]"
 
@@ -260,6 +261,13 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: report([product(1000)], 1000),
         lambda: report([product(1000)], 1000, msgspec.structs.replace(CEILINGS, compute={"matrix_fp32": 1e12,
                                                                                         "matrix_bf16": 0.9e12})),
+        750,
+    ),
+    # 250 MFLOP in 1000 µs: a quarter of the roof, and what torch.mm was seen to reach.
+    "slow-blas": (
+        lambda: report([slow_product()], 1000, msgspec.structs.replace(CEILINGS, libraries=LIBRARIES)),
+        lambda: report([slow_product()], 1000, msgspec.structs.replace(
+            CEILINGS, libraries={"matrix_fp32": {"torch.mm": 0.9e12, "oneDNN linear": 1e12}})),
         750,
     ),
     "slow-low-precision": (

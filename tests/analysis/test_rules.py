@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perfkit.analysis import tensors
@@ -14,6 +15,7 @@ from perfkit.readers import read
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.render import sentences
 from tests.analysis import examples, faults, profiles
+from tests.analysis.examples import backend, run
 from tests.readers.traces import event, mark, op, write
 
 # fp32 products are in every hand-made step and are a fault on this machine: only their own case is about them.
@@ -213,6 +215,29 @@ def test_a_launch_bound_step_with_small_copies_by_a_trace_made_by_hand(tmp_path:
 def test_a_gpu_bound_step_has_none(tmp_path: Path) -> None:
     """With kernels of 400 µs the host runs ahead, and neither idle time nor copies cost anything to speak of."""
     assert set(named(gpu_step(tmp_path, kernel_us=400, launch_us=10))) == set()
+
+
+def by_blas(vendor: str, flop: float = 250e6) -> dict[str, Finding]:
+    """What is found of a product of `flop` in 1000 µs, on a machine where oneDNN is four times as fast as torch.mm."""
+    record = backend("eager", 1.0)
+    tables = {"eager": faults.made([{**faults.product(), "flop_matrix_fp32": flop}], 1000)}
+    ceilings = msgspec.structs.replace(faults.CEILINGS, libraries=faults.LIBRARIES)
+    source = run(record, tables=tables, ceilings=msgspec.to_builtins(ceilings))
+    source.manifest.environment = {"cpu": {"vendor": vendor, "model": "EPYC", "architecture": "x86_64"}}
+    return named(analyse(source).backends[0])
+
+
+def test_mkl_on_a_processor_that_is_not_intels_is_told_of_its_switch() -> None:
+    found = by_blas("AuthenticAMD")["slow-blas"]
+    assert "EPYC is not Intel's" in found.evidence and "LD_PRELOAD" in found.remedy
+    assert "oneDNN linear is 4.0 × as fast" in found.title
+    intel = by_blas("GenuineIntel")["slow-blas"]
+    assert "Intel's" not in intel.evidence and "LD_PRELOAD" not in intel.remedy
+
+
+def test_products_faster_than_their_library_was_measured_are_not_by_slow_code() -> None:
+    """Started with that switch, they run at twice the rate that the ceilings have of torch.mm."""
+    assert "slow-blas" not in by_blas("AuthenticAMD", flop=500e6)
 
 
 def test_an_optimizer_of_sparse_gradients_is_not_told_to_fuse_them() -> None:

@@ -100,6 +100,20 @@ def test_without_the_compiled_program_there_is_nothing_to_compare():
     assert "vector_fp32" not in other.compute
 
 
+def test_of_a_product_that_several_libraries_make_the_best_rate_of_each_is_kept():
+    rates = {"torch.mm, fp32": (20.0, 21.0), "oneDNN linear, fp32": (50.0, 49.0)}
+    seen = [
+        msgspec.structs.replace(unit("matrix_fp32", rate, number=number), how=how)
+        for how, values in rates.items()
+        for number, rate in enumerate(values)
+    ]
+    alone = msgspec.structs.replace(unit("matrix_bf16", 90.0), how="torch.mm, bf16")
+    found = assemble([memory(MIB, 93.0), *seen, alone], machine(), WHEN)
+    assert found.libraries == {"matrix_fp32": {"torch.mm": 21.0, "oneDNN linear": 50.0}}
+    assert found.compute["matrix_fp32"] == 50.0
+    assert from_json(to_json(found)).libraries == found.libraries
+
+
 def test_units_take_the_best_and_narrow_types_compute_in_fp32():
     seen = [
         memory(MIB, 1.0),
