@@ -108,6 +108,7 @@ def _print_compute(found: Ceilings, console: Console) -> None:
     from rich.table import Table
 
     from perfkit import units
+    from perfkit.hardware.ceilings import FUNCTIONS
 
     table = Table(title="Arithmetic", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for column in ("unit", "measured", "datasheet", "of it", "spread"):
@@ -126,8 +127,9 @@ def _print_compute(found: Ceilings, console: Console) -> None:
         )
     console.print(table)
     for resource, rates in found.libraries.items():
-        each = ", ".join(f"{name} {scale.text(rate)}" for name, rate in rates.items())
-        console.print(f"{resource.replace('_', ' ')} by library: {each}")
+        many = resource == FUNCTIONS
+        each = [f"{name} {f'{rate / 1e9:.1f} G/s' if many else scale.text(rate)}" for name, rate in rates.items()]
+        console.print(f"{'exponentials' if many else resource.replace('_', ' ')} by library: {', '.join(each)}")
     console.print()
 
 

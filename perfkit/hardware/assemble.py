@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from perfkit import units
-from perfkit.hardware.ceilings import BANDWIDTHS, IN_PLACE, MEMORY, READING, Ceiling, Ceilings, SelfCheck
+from perfkit.hardware.ceilings import BANDWIDTHS, FUNCTIONS, IN_PLACE, MEMORY, READING, Ceiling, Ceilings, SelfCheck
 from perfkit.hardware.observation import AGREE, Observation
 
 # Of the bytes that count of a pattern, those that it reads.
@@ -110,7 +110,7 @@ def _reads(seen: Sequence[Observation]) -> list[Observation]:
 def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
     groups: dict[str, list[Observation]] = defaultdict(list)
     for o in seen:
-        if o.resource not in BANDWIDTHS:
+        if o.resource not in (*BANDWIDTHS, FUNCTIONS):
             groups[o.resource].append(o)
     ceilings = {resource: _best(group) for resource, group in groups.items()}
     if machine.x86:
@@ -123,11 +123,11 @@ def _compute(seen: Sequence[Observation], machine: Machine) -> list[Ceiling]:
 
 
 def _libraries(seen: Sequence[Observation]) -> dict[str, dict[str, float]]:
-    """The best rate of each library whose matrix products were timed, where there are several."""
+    """The best rate of each library whose matrix products or functions were timed, where there are several."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for o in seen:
-        if o.resource.startswith("matrix_"):
-            library = o.how.rpartition(", ")[0]
+        if o.resource.startswith("matrix_") or o.resource == FUNCTIONS:
+            library = o.how.rsplit(", ", 1)[0]
             found[o.resource][library] = max(o.rate, found[o.resource].get(library, 0.0))
     return {resource: rates for resource, rates in sorted(found.items()) if len(rates) > 1}
 

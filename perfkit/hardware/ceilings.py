@@ -23,6 +23,7 @@ CACHE_LEVELS = ("L1d", "L2", "L3")
 # Of both, what is read alone: a core of a CPU has so many reads under way and no more, while its stores go beside them.
 MEMORY, IN_PLACE, READING = "memory", "memory in place", "memory, read alone"
 BANDWIDTHS = (MEMORY, IN_PLACE, READING)
+FUNCTIONS = "functions"  # numbers a second of which an exponential is taken: no roof, for libraries are compared by it
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +59,9 @@ class Ceilings(msgspec.Struct, kw_only=True):
     place (bytes read and written both counted; empty where it was not measured). `reading` is of the bytes read alone,
     whatever is written beside them (empty where it was not measured: GPUs). `compute` maps a resource to FLOP/s; a
     resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of these. `libraries`
-    maps a resource that several libraries reach to the best FLOP/s of each, by its name. `caches` maps L1d, L2, L3 to
-    the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's dense peak where
-    known, with where that comes from in `datasheet_source`.
+    maps a resource that several libraries reach, or `FUNCTIONS`, to the best rate of each, by its name. `caches` maps
+    L1d, L2, L3 to the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's
+    dense peak where known, with where that comes from in `datasheet_source`.
     """
 
     schema: int = SCHEMA_VERSION

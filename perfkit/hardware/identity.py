@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import math
@@ -60,16 +61,28 @@ def fingerprint(threads: int | None = None) -> str:
 
     `threads` defaults to `usable_threads()`. Host names, versions and loads do not belong to it.
     """
-    return hash_of(read_cpu(), usable_threads() if threads is None else threads, gpu_names())
+    return hash_of(read_cpu(), usable_threads() if threads is None else threads, gpu_names(), mkl_switched())
 
 
-def hash_of(cpu: Cpu, threads: int, gpus: list[str]) -> str:
-    """The fingerprint of a described machine."""
+def hash_of(cpu: Cpu, threads: int, gpus: list[str], switched: bool = False) -> str:
+    """The fingerprint of a described machine, with MKL `switched` to its code for Intel's processors or not."""
     facts = [
         cpu.model, cpu.stepping, cpu.architecture, cpu.simd, cpu.usable, threads,
         [(c.level, c.size, c.instances) for c in cpu.caches], memory_class(cpu.memory_bytes), sorted(gpus),
+        *(["MKL's code for Intel's"] if switched else []),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+
+def mkl_switched() -> bool:
+    """Whether a preloaded library answers MKL's question for Intel's processor, as the remedy of `slow-blas` does.
+
+    MKL lies in libraries of torch, whose names are not global: only a library loaded before the program has it here.
+    """
+    try:
+        return hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true")
+    except (OSError, TypeError):  # Windows has no global names
+        return False
 
 
 def memory_class(size: int | None) -> str:
@@ -100,6 +113,7 @@ def environment() -> dict[str, Any]:
         },
         "load_average": _load(),
         "virtualization": cpu.virtualization,
+        "mkl_switched": mkl_switched(),
         "gpu_queues": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "unset"),
         "gpus": gpus,
         "gpu_names": sorted(gpu.name for gpu in gpus),

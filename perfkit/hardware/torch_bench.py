@@ -15,7 +15,14 @@ import msgspec
 
 from perfkit.hardware.access import no_gpu
 from perfkit.hardware.observation import Observation
-from perfkit.hardware.torch_operators import Request, matmul_observations, memory_observations, say, write
+from perfkit.hardware.torch_operators import (
+    Request,
+    function_observations,
+    matmul_observations,
+    memory_observations,
+    say,
+    write,
+)
 
 PRECISIONS = ("fp32", "bf16", "fp64", "fp16")
 
@@ -48,6 +55,7 @@ def run_cpu(request: Request) -> Iterator[Observation]:
     yield from memory_observations("cpu", sizes, plan.pattern_s, cpu_best_of)
     if request.patterns == "all" and plan.main_memory:
         yield from memory_observations("cpu", (plan.main_memory,), plan.pattern_s, cpu_best_of)
+    yield from function_observations(plan, cpu_best_of)
     for precision in PRECISIONS:
         if time.perf_counter() > end:
             return

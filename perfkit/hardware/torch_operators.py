@@ -6,17 +6,20 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from perfkit.hardware.ceilings import IN_PLACE, MEMORY
+from perfkit.hardware.ceilings import FUNCTIONS, IN_PLACE, MEMORY
 from perfkit.hardware.observation import AGREE, Observation, Plan
 
 # Relative error that a product of this precision may have against fp64, for matrices of N(0, 1) with inner size 128.
 # That of fp8 is rounded to bf16, and its operands are numbers of fp8 before they are multiplied.
 TOLERANCE = {"fp64": 1e-13, "fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.5e-2, "fp8": 1.5e-2}
 NEAR = 0.85  # of the best shape's rate: shapes that zeros may lift above it
+
+FUNCTION_NUMBERS = 2**17  # 1 MiB with their results
 
 Timer = Callable[[Callable[[], object], float], float]  # (call, seconds to spend) → best seconds of one call
 Multiply = Callable[[Any, Any, Any], Any]  # (a, w, out) → their product
@@ -78,6 +81,26 @@ def memory_observations(device: str, sizes: tuple[int, ...], seconds: float, bes
                 by="torch",
                 working_set=size,
             )
+
+
+def function_observations(plan: Plan, best_of: Timer) -> Iterator[Observation]:
+    """Numbers a second of which fp32 exponentials are taken on a CPU, in a cache: `exp` is MKL's where PyTorch has MKL,
+    `exp2` is PyTorch's own code, and as much work."""
+    import torch
+
+    x = torch.linspace(0.1, 0.9, FUNCTION_NUMBERS)
+    out = torch.empty_like(x)
+    for function, number in itertools.product((torch.exp, torch.exp2), range(plan.rounds)):
+        rate = len(x) / best_of(partial(function, x, out=out), plan.pattern_s)
+        yield Observation(
+            resource=FUNCTIONS,
+            what=function.__name__,
+            how=f"torch.{function.__name__}, fp32",
+            rate=rate,
+            by="torch",
+            round=number,
+            ok=torch.allclose(out.double(), function(x.double()), rtol=TOLERANCE["fp32"]),
+        )
 
 
 def matmul_observations(device: str, plan: Plan, precision: str, best_of: Timer) -> Iterator[Observation]:

@@ -104,6 +104,7 @@ def wait(operator: str, count: int, us: float, idle_us: float | None) -> dict[st
 
 
 LIBRARIES = {"matrix_fp32": {"torch.mm": 0.25e12, "oneDNN linear": 1e12}}
+FUNCTIONS = {"functions": {"torch.exp": 2e9, "torch.exp2": 10e9}}
 MB = 1e6
 BIG = "fp32[1000×1000]"
 
@@ -269,6 +270,14 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: report([slow_product()], 1000, msgspec.structs.replace(
             CEILINGS, libraries={"matrix_fp32": {"torch.mm": 0.9e12, "oneDNN linear": 1e12}})),
         750,
+    ),
+    # 500,000 numbers in 200 µs, 40 of which 4 MB take at 100 GB/s.
+    "slow-functions": (
+        lambda: report([product(800), cpu("tanh", 200, moved=4 * MB)], 1000,
+                       msgspec.structs.replace(CEILINGS, libraries=FUNCTIONS)),
+        lambda: report([product(960), cpu("tanh", 40, moved=4 * MB)], 1000,
+                       msgspec.structs.replace(CEILINGS, libraries=FUNCTIONS)),
+        160,
     ),
     "slow-low-precision": (
         lambda: report([_bf16("mm", 1000, 0.5e9)], 1000,

@@ -235,6 +235,11 @@ def test_mkl_on_a_processor_that_is_not_intels_is_told_of_its_switch() -> None:
     assert "Intel's" not in intel.evidence and "LD_PRELOAD" not in intel.remedy
 
 
+def test_small_products_are_not_slow_by_their_library() -> None:
+    """A quarter of what torch.mm reaches: another library would wait for the same."""
+    assert "slow-blas" not in by_blas("AuthenticAMD", flop=60e6)
+
+
 def test_products_faster_than_their_library_was_measured_are_not_by_slow_code() -> None:
     """Started with that switch, they run at twice the rate that the ceilings have of torch.mm."""
     assert "slow-blas" not in by_blas("AuthenticAMD", flop=500e6)

@@ -108,8 +108,12 @@ def test_of_a_product_that_several_libraries_make_the_best_rate_of_each_is_kept(
         for number, rate in enumerate(values)
     ]
     alone = msgspec.structs.replace(unit("matrix_bf16", 90.0), how="torch.mm, bf16")
-    found = assemble([memory(MIB, 93.0), *seen, alone], machine(), WHEN)
-    assert found.libraries == {"matrix_fp32": {"torch.mm": 21.0, "oneDNN linear": 50.0}}
+    functions = [
+        msgspec.structs.replace(unit("functions", rate), how=how) for how, rate in (("a, fp32", 3.0), ("b, fp32", 12.0))
+    ]
+    found = assemble([memory(MIB, 93.0), *seen, alone, *functions], machine(), WHEN)
+    assert found.libraries["matrix_fp32"] == {"torch.mm": 21.0, "oneDNN linear": 50.0}
+    assert found.libraries["functions"] == {"a": 3.0, "b": 12.0} and "functions" not in found.compute
     assert found.compute["matrix_fp32"] == 50.0
     assert from_json(to_json(found)).libraries == found.libraries
 

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from perfkit.hardware import identity
+from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import linux_cpu
 from perfkit.hardware.identity import comparable, environment, fingerprint, hash_of, memory_class, usable_threads
 from tests.hardware.fakes import xeon
@@ -25,6 +28,7 @@ def test_the_fingerprint_holds_what_matters_and_only_that(cpu):
     assert hash_of(copy.deepcopy(cpu), 4, []) == base
     assert hash_of(cpu, 2, []) != base
     assert hash_of(cpu, 4, ["NVIDIA H200"]) != base
+    assert hash_of(cpu, 4, [], switched=True) != base
     for change in ({"model": "Other"}, {"stepping": "6/143/9"}, {"quota": 1.0}, {"memory_bytes": 2**34}, {"simd": ()}):
         assert hash_of(msgspec.structs.replace(cpu, **change), 4, []) != base, change
     # A little more memory kept by the firmware, another governor or clock: the same machine.
@@ -115,3 +119,21 @@ def test_the_environment_needs_neither_torch_nor_pandas():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_library_that_answers_mkls_question_is_seen(tmp_path: Path) -> None:
+    """It doubles what MKL reaches on processors that are not Intel's: ceilings without it are another machine's."""
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source, library = tmp_path / "switch.c", tmp_path / "libswitch.so"
+    source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
+    subprocess.run([*compiler.command, "-shared", "-fPIC", "-o", library, source], check=True)
+    code = "from perfkit.hardware.identity import fingerprint, mkl_switched; print(mkl_switched(), fingerprint())"
+
+    def said(**more: str) -> list[str]:
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **more}, capture_output=True, text=True)
+        return done.stdout.split()
+
+    (without, machine), (with_it, other) = said(), said(LD_PRELOAD=str(library))
+    assert (without, with_it) == ("False", "True") and machine != other

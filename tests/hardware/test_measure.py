@@ -22,7 +22,7 @@ from perfkit.hardware.measure import cache_bytes, measure
 from perfkit.hardware.observation import METHOD, MIB, Plan, gpu_plan
 from perfkit.hardware.subprocesses import json_lines
 from perfkit.hardware.torch_cuda import precisions
-from perfkit.hardware.torch_operators import matmul_observations
+from perfkit.hardware.torch_operators import function_observations, matmul_observations
 from tests.hardware.fakes import made_ceilings
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
@@ -240,6 +240,13 @@ def test_zeros_are_timed_at_every_shape_near_the_best():
     best = max(seen, key=lambda o: o.rate)
     assert best.what == "matmul 128×128×128 of zeros" and best.rate == pytest.approx(1.2e12)
     assert not any("64×64×64 of zeros" in o.what for o in seen)
+
+
+@needs_torch
+def test_exponentials_are_timed_by_two_libraries():
+    seen = list(function_observations(SMALL, lambda call, seconds: call() is None or 1e-4))
+    assert {o.how for o in seen} == {"torch.exp, fp32", "torch.exp2, fp32"} and all(o.ok for o in seen)
+    assert {o.rate for o in seen} == {2**17 / 1e-4}
 
 
 @needs_torch

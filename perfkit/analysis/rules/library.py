@@ -1,8 +1,9 @@
-"""Matrix products by a library that another one beats on this processor: MKL on processors that are not Intel's."""
+"""Products and functions by a library that another one beats on this processor: MKL where that is not Intel's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +12,24 @@ from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import BOUNDS
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
 from perfkit.analysis.words import percent
+from perfkit.hardware.ceilings import FUNCTIONS
 
 _UNIT, _OWN = "matrix_fp32", "torch.mm"  # as `Ceilings.libraries` has them
 _PRODUCTS = ("aten::mm", "aten::addmm")
 _INTEL = "GenuineIntel"
+_SLOWER = 2  # times: exp and exp2 are as much work
+# Those that took less time on an AMD EPYC with MKL's code for Intel's processors (PyTorch 2.13).
+_MKL_FUNCTIONS = tuple(
+    f"aten::{name}{in_place}"
+    for name in ("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp", "log", "log10", "log2", "sin", "sqrt",
+                 "tan", "tanh", "trunc")
+    for in_place in ("", "_")
+)  # fmt: skip
 _FASTER = 1.3  # times as fast in large products: less is not worth another library
 _NOTABLE = 0.02  # of the step
 # Products above the rate that was measured for their library come from it started otherwise, or from another one.
 _ABOVE = 1.1
+_LARGE = 0.5  # of the library's rate: what is further below is too small, and waits for something else
 
 _FOR_MKL = (
     "Where PyTorch is built with MKL (torch.__config__.show() says so), let MKL choose its code by what the processor "
@@ -40,21 +51,54 @@ def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
     flop = np.nan_to_num(case.frame[f"flop_{_UNIT}"].to_numpy(float))
     time = np.nan_to_num(case.judged.time)
     rows = case.is_in("name", _PRODUCTS) & case.judged.judged & (case.judged.bound == BOUNDS.index(_UNIT))
+    rows &= flop >= _LARGE * own * time / 1e9
     took = case.time(rows)
     if case.share(took) < _NOTABLE or (rate := flop[rows].sum() / time[rows].sum() * 1e9) > _ABOVE * own:
         return
-    cpu = case.about.environment.get("cpu") or {}
-    foreign = cpu.get("vendor") not in (None, _INTEL) and cpu.get("architecture") in ("x86_64", "AMD64")
-    maker = f" {cpu.get('model')} is not Intel's, and MKL keeps its fastest code for Intel's." if foreign else ""
     yield rule.finding(
         case,
         f"fp32 products by {_OWN} take {units.text(took, 'ns')} where {best} is {rates[best] / own:.1f} × as fast",
         f"Measured here: {_OWN} {units.text(own, 'FLOP/s')}, {best} {units.text(rates[best], 'FLOP/s')}. These "
-        f"products run at {units.text(rate, 'FLOP/s')}, {percent(case.share(took))} of the step.{maker}",
+        f"products run at {units.text(rate, 'FLOP/s')}, {percent(case.share(took))} of the step.{_maker(case)}",
         took,
         min(took * (1 - own / rates[best]), took - case.per_step(np.nansum(case.judged.roof[rows]))),
         rows=rows,
-        remedy=_OTHERWISE if cpu.get("vendor") == _INTEL else "",
+        remedy=_OTHERWISE if _cpu(case).get("vendor") == _INTEL else "",
+    )
+
+
+def _cpu(case: Case) -> Mapping[str, Any]:
+    return case.about.environment.get("cpu") or {}
+
+
+def _maker(case: Case) -> str:
+    """A sentence about a processor that MKL does not take for its own; "" of others."""
+    cpu = _cpu(case)
+    if cpu.get("vendor") in (None, _INTEL) or cpu.get("architecture") not in ("x86_64", "AMD64"):
+        return ""
+    return f" {cpu.get('model')} is not Intel's, and MKL keeps its fastest code for Intel's."
+
+
+def _functions(rule: Rule, case: Case) -> Iterator[Finding]:
+    rates = case.ceilings.libraries.get(FUNCTIONS, {}) if case.ceilings else {}
+    own, other = rates.get("torch.exp"), rates.get("torch.exp2")
+    if not case.on_cpu or not own or not other or other < _SLOWER * own:
+        return
+    rows = case.is_in("name", _MKL_FUNCTIONS) & case.judged.judged
+    took = case.time(rows)
+    if case.share(took) < _NOTABLE:
+        return
+    numbers = np.nansum(case.frame["bytes_written"].to_numpy(float)[rows]) / 4
+    if numbers / np.nansum(case.judged.time[rows]) * 1e9 > _SLOWER * own:
+        return  # memory aside, no slow code takes so many: the program was started otherwise than the measurement
+    yield rule.finding(
+        case,
+        f"Functions of MKL take {units.text(took, 'ns')}, where PyTorch's own code is {other / own:.1f} × as fast",
+        f"Measured here: torch.exp, which is MKL's, {own / 1e9:.1f} G numbers/s, and torch.exp2, which is not, "
+        f"{other / 1e9:.1f}.{_maker(case)}",
+        took,
+        took - case.per_step(np.nansum(case.judged.roof[rows])),
+        rows=rows,
     )
 
 
@@ -73,4 +117,22 @@ LIBRARY = Rule(
     example="GPT-2 124M on an AMD EPYC, two cores, fp32: a step of 1.41 s, and of 0.86 s with MKL's other code.",
     find=_slow,
 )
-RULES = (LIBRARY,)
+_VECTOR_MATH = Rule(
+    name="slow-functions",
+    summary="MKL's exp, log, tanh and sqrt by its slower code",
+    where=ON_A_CPU,
+    what="PyTorch takes exp, log, sqrt, tanh, erf, sin, cos and some others of fp32 and fp64 tensors from MKL's vector "
+    "mathematics. On a processor that is not Intel's MKL runs code for any processor. sigmoid, gelu, softmax, rsqrt "
+    "and exp2 are PyTorch's own, and fast everywhere.",
+    recognised=f"Rows of these functions that take at least {_NOTABLE:.0%} of the step, where `perfkit ceilings` found "
+    f"exp2 at least {_SLOWER:.0f} times as fast as exp.",
+    estimate="Their time less their roof.",
+    remedies=(
+        _FOR_MKL,
+        "Or take functions that are PyTorch's own: F.gelu, sigmoid, rsqrt; torch.compile writes its own code for them.",
+    ),
+    example="131,072 numbers on two cores of an AMD EPYC: tanh 134 µs, and 12 with MKL's other code; exp 41 and 7.5, "
+    "sqrt 25 and 6.",
+    find=_functions,
+)  # fmt: skip
+RULES = (LIBRARY, _VECTOR_MATH)
