@@ -109,6 +109,18 @@ MB = 1e6
 BIG = "fp32[1000×1000]"
 
 
+def _steps(calls_us: list[list[float]]) -> BackendReport:
+    """Steps of 1000 µs with these calls of one operator, at their roof where they take 10 µs."""
+    rows = [
+        {**cpu("sum", us, "reduction", moved=1 * MB, shapes="fp32[250000]"), "step": number}
+        for number, step in enumerate(calls_us)
+        for us in step
+    ]
+    steps = len(calls_us)
+    return report([*rows, *({**product(500), "step": n} for n in range(steps))], 1000, steps=steps,
+                  step_ns=[1e6] * steps)  # fmt: skip
+
+
 def _chain(shapes: list[str]) -> BackendReport:
     names = ("add", "gelu", "mul")
     rows = [cpu(n, 100, moved=10 * MB, shapes=s) for n, s in zip(names, shapes, strict=True)]
@@ -263,6 +275,12 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         lambda: report([product(1000)], 1000, msgspec.structs.replace(CEILINGS, compute={"matrix_fp32": 1e12,
                                                                                         "matrix_bf16": 0.9e12})),
         750,
+    ),
+    # Three steps; in the second and third one of ten calls of 10 µs takes 310: 600 µs in three steps.
+    "interrupted": (
+        lambda: _steps([[10] * 10, [10] * 9 + [310], [310] + [10] * 9]),
+        lambda: _steps([[10] * 10] * 3),
+        200,
     ),
     # 250 MFLOP in 1000 µs: a quarter of the roof, and what torch.mm was seen to reach.
     "slow-blas": (

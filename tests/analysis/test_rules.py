@@ -217,6 +217,20 @@ def test_a_gpu_bound_step_has_none(tmp_path: Path) -> None:
     assert set(named(gpu_step(tmp_path, kernel_us=400, launch_us=10))) == set()
 
 
+def test_a_call_that_differs_in_every_step_was_not_interrupted() -> None:
+    """Strides, which shapes do not tell, make it slow each time."""
+    assert "interrupted" not in named(faults._steps([[10] * 9 + [310]] * 3))
+
+
+def test_of_interrupted_kernels_the_usual_time_is_held_against_the_roof() -> None:
+    """Calls of 40 µs at a quarter of their roof, one in thirty of which took 640: 900 µs are to be saved, not 1500."""
+    steps = [[40] * 10, [40] * 9 + [640], [40] * 10]
+    found = named(faults._steps(steps))
+    assert found["interrupted"].saving_ns == pytest.approx(600e3 / 3)
+    assert found["below-roof"].saving_ns == pytest.approx(30 * 30e3 / 3)
+    assert "reach 25 % of their roof" in found["below-roof"].title
+
+
 def by_blas(vendor: str, flop: float = 250e6) -> dict[str, Finding]:
     """What is found of a product of `flop` in 1000 µs, on a machine where oneDNN is four times as fast as torch.mm."""
     record = backend("eager", 1.0)

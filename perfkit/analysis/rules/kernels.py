@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from perfkit import units
 from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Group
 from perfkit.analysis.roofline.withheld import TOO_SMALL
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.interrupted import waited
 from perfkit.analysis.rules.standing import NEAR, main_reason
 from perfkit.analysis.source import NCU
 from perfkit.analysis.words import bound, call, cropped, listed, percent
@@ -69,7 +72,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
     """
     report = case.report
     buckets: dict[tuple[str, str, str], list[Group]] = {}
-    for group in report.headroom:
+    for group in _uninterrupted(case, report.headroom):
         below = group.efficiency is not None and group.efficiency < NEAR and not group.above_roof
         if below and main_reason(group) is None and not _has_cause(case, group):
             own = group.key if report.kind == NCU else ""
@@ -92,6 +95,28 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
             kernels=list(dict.fromkeys(g.key for g in groups)),
             remedy=_UNTOLD if own else f"{_remedy(groups, family, limit, report.device)}.",
         )
+
+
+def _uninterrupted(case: Case, groups: Sequence[Group]) -> Sequence[Group]:
+    """The groups, those of interrupted kernels (`rules.interrupted`) as if these had taken their usual time."""
+    waiting = waited(case)
+    if waiting is None:
+        return groups
+    named = case.frame["short_name"].fillna(case.frame["name"])
+    rows = case.frame.assign(waiting=waiting, key=named, shapes=case.text("shapes"))
+    lost = rows.groupby(["key", "shapes"])["waiting"].sum()
+    made = []
+    for group in groups:
+        less = case.per_step(lost.get((group.key, group.shapes), 0.0))
+        judged = group.judged_ns - less
+        if less <= 0 or judged <= 0 or group.roof_ns is None or group.headroom_ns is None:
+            made.append(group)
+            continue
+        made.append(msgspec.structs.replace(
+            group, time_ns=group.time_ns - less, judged_ns=judged, efficiency=group.roof_ns / judged,
+            headroom_ns=max(group.headroom_ns - less, 0.0),
+        ))  # fmt: skip
+    return sorted(made, key=lambda g: -(g.headroom_ns or 0.0))
 
 
 def _has_cause(case: Case, group: Group) -> bool:
