@@ -35,7 +35,8 @@ _FOR_MKL = (
     "Where PyTorch is built with MKL (torch.__config__.show() says so), let MKL choose its code by what the processor "
     "can do, not by who made it: `echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -shared -fPIC -o "
     "libmklchoice.so -x c -`, then start the program with LD_PRELOAD=$PWD/libmklchoice.so. This is an internal switch "
-    "of MKL: check the results, and read its licence."
+    "of MKL: read its licence, and check the results; torch.ones(1).sqrt() as the first call spares a program MKL's "
+    "inexact first square root (docs/numbers.md, Correctness)."
 )
 _OTHERWISE = (
     "Take the faster library where the program can: for inference torch.compile and "
