@@ -9,10 +9,11 @@ import msgspec
 from perfkit import units
 from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Group
+from perfkit.analysis.roofline.roof import Reals
 from perfkit.analysis.roofline.withheld import TOO_SMALL
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
-from perfkit.analysis.rules.interrupted import waited
 from perfkit.analysis.rules.standing import NEAR, main_reason
+from perfkit.analysis.rules.unequal import left_out, waited
 from perfkit.analysis.source import NCU
 from perfkit.analysis.words import bound, call, cropped, listed, percent
 
@@ -72,7 +73,9 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
     """
     report = case.report
     buckets: dict[tuple[str, str, str], list[Group]] = {}
-    for group in _uninterrupted(case, report.headroom):
+    waiting = waited(case)
+    without = "" if waiting is None else left_out(case, waiting)
+    for group in report.headroom if waiting is None else _usual(case, report.headroom, waiting):
         below = group.efficiency is not None and group.efficiency < NEAR and not group.above_roof
         if below and main_reason(group) is None and not _has_cause(case, group):
             own = group.key if report.kind == NCU else ""
@@ -88,7 +91,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
             f"{who} {percent(roof / judged if judged else None)} of {whose} roof, {bound(limit)}",
             f"Its roof is {groups[0].ceiling}."
             if own
-            else f"Their roof is {groups[0].ceiling}. The largest: {'; '.join(named)}{more}.",
+            else f"Their roof is {groups[0].ceiling}. The largest: {'; '.join(named)}{more}.{without}",
             sum(g.time_ns for g in groups),
             sum(g.headroom_ns or 0.0 for g in groups),
             count=sum(g.count for g in groups),
@@ -97,11 +100,8 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
         )
 
 
-def _uninterrupted(case: Case, groups: Sequence[Group]) -> Sequence[Group]:
-    """The groups, those of interrupted kernels (`rules.interrupted`) as if these had taken their usual time."""
-    waiting = waited(case)
-    if waiting is None:
-        return groups
+def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Group]:
+    """The groups as if no row had waited (`rules.unequal.waited`)."""
     named = case.frame["short_name"].fillna(case.frame["name"])
     rows = case.frame.assign(waiting=waiting, key=named, shapes=case.text("shapes"))
     lost = rows.groupby(["key", "shapes"])["waiting"].sum()

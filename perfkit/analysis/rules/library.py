@@ -60,9 +60,10 @@ def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
         case,
         f"fp32 products by {_OWN} take {units.text(took, 'ns')} where {best} is {rates[best] / own:.1f} × as fast",
         f"Measured here: {_OWN} {units.text(own, 'FLOP/s')}, {best} {units.text(rates[best], 'FLOP/s')}. These "
-        f"products run at {units.text(rate, 'FLOP/s')}, {percent(case.share(took))} of the step.{_maker(case)}",
+        f"products run at {units.text(rate, 'FLOP/s')}, {percent(case.share(took))} of the step; as near to the rate "
+        f"of {best} they would take {units.text(took * own / rates[best], 'ns')}.{_maker(case)}",
         took,
-        min(took * (1 - own / rates[best]), took - case.per_step(np.nansum(case.judged.roof[rows]))),
+        took - case.per_step(np.nansum(case.judged.roof[rows])),
         rows=rows,
         remedy=_OTHERWISE if _cpu(case).get("vendor") == _INTEL else "",
     )
@@ -113,7 +114,8 @@ LIBRARY = Rule(
     recognised=f"fp32 products by `mm` and `addmm` that are bound by arithmetic and take at least {_NOTABLE:.0%} of "
     f"the step, where `perfkit ceilings` found another library at least {_FASTER} times as fast, and the program's "
     "products run no faster than `torch.mm` did there.",
-    estimate="Their time at the same share of the faster library's rate, and no less than their roof.",
+    estimate="Their time less their roof, which is the faster library's rate. The evidence says what they would take "
+    "at the same share of that rate.",
     remedies=(_FOR_MKL, _OTHERWISE),
     example="GPT-2 124M on an AMD EPYC, two cores, fp32: a step of 1.41 s, and of 0.86 s with MKL's other code.",
     find=_slow,

@@ -1,0 +1,120 @@
+"""Kernels on a CPU that take many times as long as their equals: fresh pages in their results, or a core that was busy.
+
+Neither is the kernel's own: where both together are much of the profile, `waited` tells what each row lost, and the
+rules about roofs leave it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfkit import units
+from perfkit.analysis.results import Finding
+from perfkit.analysis.roofline.roof import Booleans, Reals
+from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
+
+_EQUALS = 8  # calls of one operator with one set of shapes: of fewer nobody knows what is usual
+_USUAL = 0.25  # the quantile that is usual: on a busy machine most calls may have waited
+_TIMES, _LEAST_NS = 3, 5_000.0  # how many times the usual, and how much more, a call takes that has waited
+_STEADY = 2  # times the same call of the quickest step: less is a difference of strides, which shapes do not tell
+_NOTABLE = 0.05  # of the kernel time, and of the step
+_PAGE = 4096
+_PAGES = 32  # of a result: less is not given back to the system
+_A_PAGE_NS = (200.0, 3_000.0)  # what the system takes to clear one, on machines that were seen
+
+
+def waited(case: Case) -> Reals | None:
+    """What each row took beyond its usual time in ns, 0 where that is not many times as much; None where it is little
+    in all, on a GPU, and of a single step."""
+    if not case.on_cpu or case.steps < 2:
+        return None
+    frame = case.frame.assign(time=np.nan_to_num(case.judged.time), shapes=case.text("shapes"))
+    same = frame.groupby(["name", "shapes"], sort=False)["time"]
+    usual = same.transform("quantile", _USUAL).to_numpy(float)
+    nth = frame.groupby(["step", "name", "shapes"], sort=False).cumcount()
+    quickest = frame.groupby(["name", "shapes", nth], sort=False)["time"].transform("min").to_numpy(float)
+    time = frame["time"].to_numpy(float)
+    rows = (time > _TIMES * usual) & (time > usual + _LEAST_NS) & (time > _STEADY * quickest)
+    rows &= same.transform("size").to_numpy() >= _EQUALS
+    more: Reals = np.where(rows, time - usual, 0.0)
+    return more if case.per_step(more.sum()) >= _NOTABLE * case.report.kernel_ns > 0 else None
+
+
+def left_out(case: Case, more: Reals) -> str:
+    """A sentence for a finding that leaves out what calls have waited."""
+    return (
+        f" Calls that took {_TIMES} times as long as their equals and more are counted as if they had not: fresh pages "
+        f"or a busy core cost {units.text(case.per_step(more.sum()), 'ns')}{case.a_step} of the profile."
+    )
+
+
+def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
+    more = waited(case)
+    if more is None:
+        return
+    rows, paged = more > 0, _by_pages(case, more)
+    if case.about.fresh_bytes is not None:  # `fresh-pages` tells of the timed step; the profiler has some of its own
+        rows &= ~paged
+    time = case.per_step(more[rows].sum())
+    if case.share(time) < _NOTABLE:
+        return
+    kernel, count, own = _largest(case, more, rows)
+    pages = case.per_step(more[rows & paged].sum())
+    of_pages = f" {units.text(pages, 'ns')} is about what fresh pages in their results take." if pages else ""
+    yield rule.finding(
+        case,
+        f"{rows.sum():,} of {len(rows):,} kernels take at least {_TIMES} times as long as their equals: "
+        f"{units.text(time, 'ns')} of waiting{case.a_step}",
+        f"The largest part, {units.text(case.per_step(own), 'ns')}, is in {count:,} call{'s' if count != 1 else ''} of "
+        f"{kernel}.{of_pages} Operators whose threads wait for each other end with the last: one thread that is put "
+        "aside for something else holds up all.",
+        time,
+        time,
+        rows=rows,
+    )
+
+
+def _by_pages(case: Case, more: Reals) -> Booleans:
+    """The rows that lost about what clearing the pages of their results takes."""
+    pages = np.nan_to_num(case.frame["bytes_written"].to_numpy(float)) / _PAGE
+    each = np.divide(more, pages, out=np.zeros(len(more)), where=pages >= _PAGES)
+    found: Booleans = (each >= _A_PAGE_NS[0]) & (each <= _A_PAGE_NS[1])
+    return found
+
+
+def _largest(case: Case, more: Reals, rows: Booleans) -> tuple[str, int, float]:
+    """The operator that lost most, with what its calls take; how many of them waited, and how long in all."""
+    names = np.array([f"{n} of {s}" for n, s in zip(case.text("short_name"), case.text("shapes"), strict=True)], object)
+    chosen, index = np.unique(names[rows], return_inverse=True)
+    lost = np.bincount(index, weights=more[rows])
+    most = int(lost.argmax())
+    own, time = rows & (names == chosen[most]), np.nan_to_num(case.judged.time)
+    usual, longest = float(np.median((time - more)[own])), float(time[own].max())
+    told = f"{chosen[most]} (usually {units.text(usual, 'ns')}, the longest {units.text(longest, 'ns')})"
+    return told, int(own.sum()), float(lost[most])
+
+
+RULES = (
+    Rule(
+        name="unequal-calls",
+        summary="calls that take many times as long as their equals",
+        where=ON_A_CPU,
+        what="Two calls of an operator with the same shapes take about as long. Where some take many times as long, a "
+        "thread of theirs did not run: other programs, DataLoader workers or more threads than cores had its core. Or "
+        "they wrote into pages that the system had to clear first.",
+        recognised=f"At least {_EQUALS} calls of one operator and one set of shapes in several profiled steps; those "
+        f"that take more than {_TIMES} times the lower quartile, and more than {_STEADY} times what the same call of "
+        f"another step took. Together they lost at least {_NOTABLE:.0%} of the kernel time and of the step. Of a run "
+        "or a capture, what fresh pages explain is left to `fresh-pages`: the profiler's own memory causes more of "
+        "them than the program has.",
+        estimate="What they take beyond the lower quartile of their equals.",
+        remedies=(
+            "Leave a core to what else runs: fewer DataLoader workers, fewer threads (OMP_NUM_THREADS); stop other "
+            "programs, and profile again.",
+        ),
+        example="A gradient of 8,192 numbers was added in 1 µs, and once in 6.4 ms.",
+        find=_unequal,
+    ),
+)
