@@ -18,7 +18,10 @@ from tests.analysis import faults
 from tests.conftest import ROOT
 
 # What a step on a CPU may be said of, at any size: how its time divides depends on the machine and on who else uses it.
-ANYWHERE = {"unfused-optimizer", "fp32-matmul", "overhead", "below-roof", "elementwise-chain", "unequal-calls"}
+ANYWHERE = {
+    "unfused-optimizer", "fp32-matmul", "overhead", "below-roof", "elementwise-chain", "unequal-calls", "slow-blas",
+    "slow-functions",
+}  # fmt: skip
 ROWS = {"gather-bound", "dense-embedding-gradient"}
 INDEX = ("list-to-tensor", "compare-with-all")
 GPT2 = {"layout-copies", "gather-bound"}

@@ -117,7 +117,8 @@ LIBRARY = Rule(
     estimate="Their time less their roof, which is the faster library's rate. The evidence says what they would take "
     "at the same share of that rate.",
     remedies=(_FOR_MKL, _OTHERWISE),
-    example="GPT-2 124M on an AMD EPYC, two cores, fp32: a step of 1.41 s, and of 0.86 s with MKL's other code.",
+    example="On two cores of an AMD EPYC, fp32, by MKL's other code: a step of GPT-2 124M in eager 0.86 s instead of "
+    "1.41, a training step of a NeRF 358 ms instead of 688.",
     find=_slow,
 )
 _VECTOR_MATH = Rule(
