@@ -130,6 +130,7 @@ def test_every_rule_has_its_texts_and_a_name_of_its_own() -> None:
     assert {"below-roof", "gpu-idle", "uncoalesced", "sync", "copies-htod"} <= by_name().keys()
     for rule in RULES:
         assert all((rule.summary, rule.what, rule.recognised, rule.estimate, rule.remedies, rule.example)), rule.name
+        assert len(rule.remedy) < sentences.SENTENCE, f"a report would cut {rule.name}'s remedy"
     assert all(rule.explain for rule in OF_COUNTERS)
 
 

@@ -32,15 +32,14 @@ _ABOVE = 1.1
 _LARGE = 0.5  # of the library's rate: what is further below is too small, and waits for something else
 
 _FOR_MKL = (
-    "Where PyTorch is built with MKL (torch.__config__.show() says so), let MKL choose its code by what the processor "
-    "can do, not by who made it: `echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -shared -fPIC -o "
-    "libmklchoice.so -x c -`, then start the program with LD_PRELOAD=$PWD/libmklchoice.so. This is an internal switch "
-    "of MKL: read its licence, and check the results; torch.ones(1).sqrt() as the first call spares a program MKL's "
-    "inexact first square root (docs/numbers.md, Correctness)."
+    "Where PyTorch has MKL, let that choose its code by what the processor can do: `echo 'int "
+    "mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -shared -fPIC -o libmklchoice.so -x c -`, then start the "
+    "program with LD_PRELOAD=$PWD/libmklchoice.so. This is an internal switch: read MKL's licence, and check the results "
+    "(torch.ones(1).sqrt() as the first call helps: docs/numbers.md, Correctness)."
 )
 _OTHERWISE = (
-    "Take the faster library where the program can: for inference torch.compile and "
-    "torch.utils.mkldnn.to_mkldnn(model) multiply by oneDNN, and so does torch.autocast to bf16, in training too."
+    "Take oneDNN instead: for inference torch.compile and torch.utils.mkldnn.to_mkldnn(model) multiply by it, and "
+    "torch.autocast to bf16 in training too."
 )
 
 
