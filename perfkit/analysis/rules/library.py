@@ -34,8 +34,8 @@ _LARGE = 0.5  # of the library's rate: what is further below is too small, and w
 _FOR_MKL = (
     "Where PyTorch has MKL, let that choose its code by what the processor can do: `echo 'int "
     "mkl_serv_intel_cpu_true(void) { return 1; }' | gcc -shared -fPIC -o libmklchoice.so -x c -`, then start the "
-    "program with LD_PRELOAD=$PWD/libmklchoice.so. This is an internal switch: read MKL's licence, and check the results "
-    "(torch.ones(1).sqrt() as the first call helps: docs/numbers.md, Correctness)."
+    "program with LD_PRELOAD=$PWD/libmklchoice.so. This is an internal switch: read MKL's licence, and check the "
+    "results (torch.ones(1).sqrt() as the first call helps: docs/numbers.md, Correctness)."
 )
 _OTHERWISE = (
     "Take oneDNN instead: for inference torch.compile and torch.utils.mkldnn.to_mkldnn(model) multiply by it, and "
