@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,16 @@ from tests.render.conftest import OpenPage, Show
 from tests.tensorboard.logdirs import HOSTILE, write_trace
 
 pytestmark = pytest.mark.browser
+
+
+def test_a_saving_that_is_no_bound_is_not_called_one(show: Show) -> None:
+    report = copy.deepcopy(profiles.ncu("full.ncu-rep"))
+    backend = report.backends[0]
+    first, second, *_ = backend.findings
+    backend.findings[0] = msgspec.structs.replace(first, bounded=False)
+    findings = show(report).locator(".panel:not([hidden]) .findings li")
+    assert first.saving_ns > second.saving_ns > 0
+    assert "≤" not in findings.nth(0).inner_text() and "≤" in findings.nth(1).inner_text()
 
 
 def test_a_profile_shows_what_to_do_and_nothing_that_only_a_run_has(show: Show) -> None:

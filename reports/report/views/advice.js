@@ -22,9 +22,10 @@ function unjudged(backend) {
 
 function finding(backend, f, largest, brief) {
   const evidence = el("p", {}, clean(f.evidence, 1200));
+  const saving = `${f.bounded === false ? "" : "≤ "}${amount(f.saving_ns, "ns")}`; // what is no bound is not called one
   return el("li", {},
     el("div", { class: "finding" }, el("strong", { class: "title" }, clean(f.title, 400)), el("code", { class: "minor" }, clean(f.name, 40)),
-      el("span", { class: "saving" }, bar(f.saving_ns / largest, `≤ ${amount(f.saving_ns, "ns")}`), el("span", { class: "minor" }, `${percent(f.share)} of the ${WHOLE[backend.per] || backend.per}`))),
+      el("span", { class: "saving" }, bar(f.saving_ns / largest, saving), el("span", { class: "minor" }, `${percent(f.share)} of the ${WHOLE[backend.per] || backend.per}`))),
     brief ? null : evidence,
     el("p", { class: "remedy" }, "→ ", clean(f.remedy, 600)),
     brief ? el("details", {}, el("summary", {}, "Evidence"), evidence) : null);
