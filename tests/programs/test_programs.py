@@ -160,6 +160,8 @@ REDUCER = {"aten::fill_", "aten::copy_", "torch.distributed.ddp.reducer::copy_bu
 def test_every_rank_of_torchrun_is_recorded(tmp_path, compared):
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", command("ranks")[1]]
     found = capture(words, tmp_path)
+    if b"terminate called" in found.stderr:  # a thread of gloo's may outlive its rank: seen once in hundreds of runs
+        found = capture(words, tmp_path / "again")
     assert [result.rank for _, result in found.recorded] == [0, 1]
     assert [len(result.step_ns) for _, result in found.recorded] == [2, 2]
     for rank in (0, 1):
