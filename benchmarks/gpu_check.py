@@ -74,7 +74,7 @@ CHECKED = (
     "perfkit/tree",
     "perfkit/correctness.py",
     "perfkit/ranges.py",
-    "perfkit/hardware/power.py",
+    "perfkit/hardware",
     "perfkit/timing.py",
     "kernels",
     "workloads",
