@@ -22,7 +22,7 @@ INSIDE, APART = "in the product", "on its own"
 
 class Products:
     """A linear layer's products into given tensors: on a GPU the catalog's by cuBLASLt, elsewhere PyTorch's, on a CPU
-    where oneDNN multiplies faster its own, copied to their place.
+    where oneDNN multiplies faster its own.
 
     `x` of memory that is not an arena's is `moving`: the call is bound anew each time.
     """
@@ -37,7 +37,7 @@ class Products:
             name, more = ("linear_forward", ()) if bias is None else ("linear_bias_forward", (bias,))
             self._run(name, (x, weight, *more), out, moving=moving)
         elif _by_onednn(out):
-            out.copy_(onednn_linear(x, weight, bias))
+            onednn_linear(x, weight, bias, out)
         elif bias is None:
             torch.mm(x, weight.t(), out=out)
         else:
@@ -48,7 +48,7 @@ class Products:
         if self._catalog:
             self._run("linear_backward_input", (dy, weight), dx, "dx" if add else "")
         elif _by_onednn(dx):
-            _put(dx, onednn_linear(dy, weight.t()), add)
+            onednn_linear(dy, weight.t(), out=dx, add=add)
         elif add:
             dx.addmm_(dy, weight)
         else:
@@ -59,7 +59,7 @@ class Products:
         if self._catalog:
             self._run("linear_backward_weight", (dy, x), dweight, "dweight" if add else "", moving)
         elif _by_onednn(dweight):
-            _put(dweight, onednn_linear(dy.t(), x.t()), add)
+            onednn_linear(dy.t(), x.t(), out=dweight, add=add)
         elif add:
             dweight.addmm_(dy.t(), x)
         else:
@@ -75,14 +75,7 @@ class Products:
 
 
 def _by_onednn(out: Tensor) -> bool:
-    return onednn_is_faster(out.dtype, out.device, out.numel())
-
-
-def _put(out: Tensor, result: Tensor, add: bool) -> None:
-    if add:
-        out.add_(result)
-    else:
-        out.copy_(result)
+    return onednn_is_faster(out.dtype, out.device)
 
 
 def fastest_gelu(rows: int, channels: int, width: int, like: Tensor) -> tuple[bool, bool, list[str]]:

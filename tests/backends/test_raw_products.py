@@ -17,7 +17,7 @@ def test_either_library_multiplies_into_given_memory(monkeypatch: pytest.MonkeyP
         pytest.skip("this PyTorch has no oneDNN")
     asked, real = [], libraries.onednn_linear
     monkeypatch.setattr(libraries, "_here", lambda: onednn)
-    monkeypatch.setattr(products, "onednn_linear", lambda *given: asked.append(len(given)) or real(*given))
+    monkeypatch.setattr(products, "onednn_linear", lambda *a, **k: asked.append(a) or real(*a, **k))
     made = Products(Kernels(), torch.device("cpu"))
     x, weight, bias, dy = (torch.randn(size) for size in ((6, 7), (5, 7), (5,), (6, 5)))
     out, dx, dweight = torch.full((6, 5), torch.nan), torch.full((6, 7), torch.nan), torch.full((5, 7), torch.nan)

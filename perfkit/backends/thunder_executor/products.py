@@ -3,9 +3,9 @@
 Thunder's own executors let each product make its result. A large one (logits, the gradient of a head's or an
 embedding's weight) is then fresh memory at every step, and touching it page by page costs more than a pass over it.
 Here the same product (`out=`) writes to memory on huge pages (`perfkit.kernels.memory`), in fp32 in rows that begin on
-cache lines: those of GPT-2's logits do not, so their product goes into rows that do, and is copied. The others are
-oneDNN's, where it multiplies faster than MKL (`perfkit.kernels.libraries`). A layer's gradients are three symbols, so
-that one that nobody asks for is not computed; that of the bias is the kernel `perfkit::bias_gradient`.
+cache lines: those of GPT-2's logits do not, so their product goes into rows that do, and is copied. Where oneDNN
+multiplies faster than MKL, fp32 products are its own (`perfkit.kernels.libraries`). A layer's gradients are three
+symbols, so that one that nobody asks for is not computed; that of the bias is the kernel `perfkit::bias_gradient`.
 
 On a GPU the library's products are as they are, but for long rows that begin between 16 bytes (`padded_width`): those
 products are made of padded matrices.
@@ -30,7 +30,7 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
     """x (…, K) · Wᵀ + b, W (M, K) → (…, M)."""
     if x.is_cuda:
         return torch.nn.functional.linear(x, weight, bias)
-    if onednn_is_faster(x.dtype, x.device, x.numel() // x.shape[-1] * weight.shape[0]):
+    if onednn_is_faster(x.dtype, x.device):
         return onednn_linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
     y = empty((*x.shape[:-1], weight.shape[0]), x.dtype, x.device)
     rows = y.flatten(0, -2)
@@ -48,7 +48,7 @@ def linear_input_gradient(dy: Tensor, weight: Tensor) -> Tensor:
     """dy (…, M) · W (M, K) → (…, K)."""
     if dy.is_cuda:
         return torch.matmul(dy, weight)
-    if onednn_is_faster(dy.dtype, dy.device, dy.numel() // dy.shape[-1] * weight.shape[1]):
+    if onednn_is_faster(dy.dtype, dy.device):
         return onednn_linear(dy.flatten(0, -2), weight.t()).unflatten(0, dy.shape[:-1])
     dx = empty((*dy.shape[:-1], weight.shape[1]), dy.dtype, dy.device)
     torch.mm(dy.flatten(0, -2), weight, out=dx.flatten(0, -2))
@@ -59,7 +59,7 @@ def linear_weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     """dy (…, M), x (…, K) → (M, K), summed over the rest."""
     if dy.is_cuda:
         return torch.mm(dy.flatten(0, -2).t(), x.flatten(0, -2))
-    if onednn_is_faster(dy.dtype, dy.device, dy.shape[-1] * x.shape[-1]):
+    if onednn_is_faster(dy.dtype, dy.device):
         return onednn_linear(dy.flatten(0, -2).t(), x.flatten(0, -2).t())
     dweight = empty((dy.shape[-1], x.shape[-1]), dy.dtype, dy.device)
     return torch.mm(dy.flatten(0, -2).t(), x.flatten(0, -2), out=dweight)
