@@ -297,15 +297,16 @@ class Worker:
         self.record_steps(steps)
         self.finish_recording()
 
-    def start_recording(self, steps: int) -> None:
+    def start_recording(self, steps: int, beside: int = BESIDE) -> None:
         """Start a profile of `steps` steps.
 
-        What the profiler adds is told by steps right before: the timed ones may be minutes old, and other backends'
-        processes had the caches and the machine since.
+        What the profiler adds is told by `beside` steps right before: the timed ones may be minutes old, and other
+        backends' processes had the caches and the machine since. Without any, what the timed ones took is held good.
         """
         self._progress("profiling")
-        self._measure(1)  # finds cold caches
-        self._beside_ns = self._measure(BESIDE)
+        if beside:
+            self._measure(1)  # finds cold caches
+        self._beside_ns = self._measure(beside)
         batches = [self._batches(self._next_step + i) for i in range(steps + 1)]
         self._next_step += steps + 1
         self._recorder = profile.Recorder(self.program, self.settings, lambda i: self._run(batches[i]))

@@ -6,8 +6,8 @@
               a compiler keeps one core busy. What is not being measured waits, and takes nothing
     warm-up   until the steps are steady (`perfkit.statistics.series.warmup_end`), not a fixed number
     round     every side forwards, then every side backwards: drift that is even over a round cancels
-    turn      a few steps of one side in a row, after one that is not counted; how many, each launch says from its own
-              warm-up
+    turn      a few steps of one side in a row, after one that is not counted where steps are short: it finds the other
+              side's caches; how many, each launch says from its own warm-up
 
 How many launches there are, `perfkit.compare.stopping` says.
 
@@ -44,7 +44,8 @@ from perfkit.statistics.turns import PARTS
 Progress = Callable[[str, str], None]
 
 TOGETHER = 2  # launches that start at the same time
-LONG_STEP_NS, LONG_PROFILE = 0.4e9, 2  # from such a step on a launch has one round, and profiles so many steps a side
+# From such a step on a launch has one round of turns that do not settle, and profiles so many steps a side.
+LONG_STEP_NS, LONG_PROFILE = 0.4e9, 2
 WARMUP_STEPS = 60  # at most
 # A processor changes its pace for a tenth of a second at a time: many steps, in short parts, meet every pace.
 _MOST_PROFILED = 2 * PARTS  # steps, where they are short
@@ -145,15 +146,15 @@ def _launch(
         children[side].call("reset_peak_memory")
     say("timing")
     turns = [
-        Turn(side, number, children[side].call("time", steps=sizes[side], settle=1))
+        Turn(side, number, children[side].call("time", steps=sizes[side], settle=0 if long else 1))
         for number in range(1 if long else plan.rounds)
         for side in (*order, *reversed(order))
     ]
     peaks = [child.call("peak_memory")[0] for child in children]
     if plan.profiled_steps:
         say("profiling")
-        _profile(children, order, [min(LONG_PROFILE, plan.profiled_steps) if long else _profiled_steps(size, plan)
-                                   for size in sizes])  # fmt: skip
+        most = min(LONG_PROFILE, plan.profiled_steps)
+        _profile(children, order, [most if long else _profiled_steps(size, plan) for size in sizes], long)
     return Launch(
         turns=turns,
         warmup_ns=warmup,
@@ -221,14 +222,15 @@ def _profiled_steps(turn: int, plan: Plan) -> int:
     return max(plan.profiled_steps, min(_MOST_PROFILED, 4 * turn)) if turn > 1 else plan.profiled_steps
 
 
-def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[int]) -> None:
+def _profile(children: Sequence[Child], order: Sequence[int], steps: Sequence[int], long: bool) -> None:
     """Record `steps` of each side, in parts that take turns, there and back: what slows the machine for a while then
     falls on a part of every side's steps, and not on all steps of one.
 
     No more parts than steps: of long steps, four a side, all would fall on ways back.
     """
+    beside = {"beside": 0} if long else {}  # long steps were timed a moment ago, and are minutes of a comparison
     for side in order:
-        children[side].call("start_recording", steps=steps[side])
+        children[side].call("start_recording", steps=steps[side], **beside)
     parts = min(PARTS, max(steps))
     for part in range(parts):
         for side in order if part % 2 == 0 else reversed(order):

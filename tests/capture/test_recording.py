@@ -101,7 +101,7 @@ def test_sides_are_profiled_there_and_back_in_parts() -> None:
         def __init__(self, side: int) -> None:
             self.side = side
 
-        def call(self, command: str, steps: int | None = None) -> None:
+        def call(self, command: str, steps: int | None = None, beside: int | None = None) -> None:
             called.append((self.side, command, steps))
 
         begin = call
@@ -110,17 +110,17 @@ def test_sides_are_profiled_there_and_back_in_parts() -> None:
             pass
 
     children: Any = [Told(0), Told(1)]
-    launching._profile(children, [1, 0], [48, 48])
+    launching._profile(children, [1, 0], [48, 48], long=False)
     turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
     assert turns == [(1, 2), (0, 2), (0, 2), (1, 2)] * 12
     assert called[:2] == [(1, "start_recording", 48), (0, "start_recording", 48)]
     assert called[-2:] == [(0, "finish_recording", None), (1, "finish_recording", None)]
     called.clear()
-    launching._profile(children, [1, 0], [24, 4])
+    launching._profile(children, [1, 0], [24, 4], long=False)
     turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
     assert [s for side, s in turns if side == 0] == [1] * 24 and [s for side, s in turns if side == 1] == [1] * 4
     called.clear()
-    launching._profile(children, [1, 0], [4, 4])
+    launching._profile(children, [1, 0], [4, 4], long=True)
     turns = [(side, steps) for side, command, steps in called if command == "record_steps"]
     assert turns == [(1, 1), (0, 1), (0, 1), (1, 1)] * 2, "long steps too"
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perfkit.compare.launching import Program
     from perfkit.compare.stopping import Plan
 
+CHECKED_STEPS = 3  # timed while results are checked: what is compared, the launches time
 ALARMS = 0.05  # more false alarms than this fail the self-test
 SELF_TEST = "mlp"  # the workload of the self-test where none is named
 
@@ -93,8 +94,8 @@ def programs(
             dimensions=dict(dimensions),
             executors=executors,
             kernel_dirs=kernel_dirs,
-            steps=10,
-            warmup=2,
+            steps=CHECKED_STEPS,
+            warmup=1,
             **given,
         )
         unavailable = options.unavailable_of(named, settings, skip)
