@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import types
-
 import pytest
 
 from perfkit import backends, kernels
@@ -379,22 +377,6 @@ def test_either_library_multiplies_alike(jit, monkeypatch, onednn):
     assert bool(asked) == onednn
     assert products.linear_forward(x[:0], weight).shape == (0, 3, 5)
     assert products.linear_forward(x.double(), weight.double()).dtype == torch.float64
-
-
-def test_onednn_multiplies_fp32_products_where_mkl_is_at_a_disadvantage(monkeypatch):
-    from perfkit.kernels import libraries
-
-    cpu, fp32 = torch.device("cpu"), torch.float32
-    monkeypatch.setattr(libraries, "_here", lambda: True)
-    assert libraries.onednn_is_faster(fp32, cpu)
-    assert not libraries.onednn_is_faster(torch.bfloat16, cpu)
-    assert not libraries.onednn_is_faster(fp32, torch.device("cuda"))
-    monkeypatch.undo()
-    for model, wanted in (("AMD EPYC 9R14", True), ("Intel(R) Xeon(R) Platinum 8488C", False)):
-        monkeypatch.setattr(libraries, "read_cpu", lambda model=model: types.SimpleNamespace(model=model))
-        libraries._here.cache_clear()
-        assert libraries._here() is (wanted and torch.backends.mkldnn.is_available())
-    libraries._here.cache_clear()
 
 
 def test_the_gradient_of_an_embedding(jit):

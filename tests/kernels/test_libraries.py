@@ -1,6 +1,8 @@
-"""oneDNN's products: whole and in pieces, into given memory, of any strides."""
+"""oneDNN's products: where they are taken, whole and in pieces, into given memory, of any strides."""
 
 from __future__ import annotations
+
+import types
 
 import pytest
 import torch
@@ -8,6 +10,20 @@ import torch
 from perfkit.kernels import libraries, memory
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
+
+
+def test_onednn_multiplies_fp32_products_where_mkl_is_at_a_disadvantage(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, fp32 = torch.device("cpu"), torch.float32
+    monkeypatch.setattr(libraries, "_here", lambda: True)
+    assert libraries.onednn_is_faster(fp32, cpu)
+    assert not libraries.onednn_is_faster(torch.bfloat16, cpu)
+    assert not libraries.onednn_is_faster(fp32, torch.device("cuda"))
+    monkeypatch.undo()
+    for model, wanted in (("AMD EPYC 9R14", True), ("Intel(R) Xeon(R) Platinum 8488C", False)):
+        monkeypatch.setattr(libraries, "read_cpu", lambda model=model: types.SimpleNamespace(model=model))
+        libraries._here.cache_clear()
+        assert libraries._here() is (wanted and torch.backends.mkldnn.is_available())
+    libraries._here.cache_clear()
 
 
 @pytest.mark.parametrize("shape", [(9, 7, 50), (50, 7, 9), (1, 7, 50), (50, 7, 1)])
