@@ -3,7 +3,7 @@
  * y = h weight with h = x rstd, rstd = 1 / sqrt(mean(x^2) + eps); g = dy weight, dx = rstd (g - h mean(g h)),
  * dweight = sum over rows of dy h. Bits of `add` say which of dx and dweight are added to what is there.
  */
-#include <perfkit/rows.cuh>
+#include <perfkit/bulk.cuh>
 
 /* ---- version 1: one thread a row; one thread a column for the sums over rows -------------------------------------- */
 
@@ -249,3 +249,84 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     }
     write_part<T, WIDTH, PACKS, THREADS, BLOCK>(dw, of_groups, parts, columns);
 }
+
+/* ---- version 4: rows pass through shared memory by bulk copies, over a cluster where they are long (sm_90) --------- */
+
+template <class T> /* by blocks of fewer threads, which all find room at once */
+__global__ void rmsnorm_backward_few_parts(const float *parts, T *dweight, int64 count, int64 C, int64 add) {
+    sum_parts<8>(parts, dweight, (int)count, C, (int64)blockIdx.x * 32, C, add >> 1 & 1);
+}
+
+#if __CUDA_ARCH__ >= 900
+/* fp32 numbers by accesses of at most 16 bytes. */
+template <int WIDTH> DEVICE void store_numbers(float *to, const float (&v)[WIDTH]) {
+    constexpr int EACH = WIDTH < 4 ? WIDTH : 4;
+#pragma unroll
+    for (int first = 0; first < WIDTH; first += EACH) {
+        float some[EACH];
+#pragma unroll
+        for (int j = 0; j < EACH; j++) some[j] = v[first + j];
+        store(to + first, some);
+    }
+}
+
+/* Each of BLOCKS blocks of a cluster takes its part of the columns of every so many rows. STAGES rows are under way to
+ * shared memory while another is worked on in registers, so that memory never waits for the sum over a row. The sums
+ * over rows stay in registers. */
+template <class T, int WIDTH, int PACKS, int THREADS, int STAGES, int BLOCKS, int RESIDENT, bool ADD>
+__global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, RESIDENT)
+    rmsnorm_backward_v4(const T *dy, const T *x, const T *weight, const float *rstd, T *dx, float *parts, int64 N,
+                        int64 C) {
+    typedef Row<T, WIDTH, PACKS, THREADS> Part;
+    extern __shared__ __align__(128) T staged[]; /* STAGES times a part of dy and one of x */
+    __shared__ BulkBarrier barriers[STAGES];
+    __shared__ ClusterSum<THREADS / 32, BLOCKS> over_cluster;
+    int columns = (int)C / BLOCKS, bytes = columns * (int)sizeof(T);
+    int64 first = cluster_rank() * columns, cluster = blockIdx.x / BLOCKS, stride = gridDim.x / BLOCKS;
+    auto ask = [&](int64 row, int stage) {
+        T *to = staged + 2 * stage * columns;
+        expect_bulk(&barriers[stage], 2 * bytes);
+        copy_bulk(to, dy + row * C + first, bytes, &barriers[stage]);
+        copy_bulk(to + columns, x + row * C + first, bytes, &barriers[stage]);
+    };
+    if (threadIdx.x == 0) {
+        over_cluster.make();
+        for (int stage = 0; stage < STAGES; stage++) make_bulk_barrier(&barriers[stage]);
+        for (int stage = 0; stage < STAGES; stage++)
+            if (cluster + stage * stride < N) ask(cluster + stage * stride, stage);
+    }
+    __syncthreads();
+    if (BLOCKS > 1) cluster_arrive(), cluster_wait(); /* none writes to a block that has not begun */
+    Part factors;
+    factors.load(weight + first, columns);
+    Numbers<WIDTH, PACKS> dw;
+    dw.each([](float, int, int) { return 0.0f; });
+    int stage = 0, odd = 0, turn = 0;
+    for (int64 row = cluster; row < N; row += stride, turn++) {
+        T *out = dx + row * C + first;
+        Part held, g, before;
+        float r = rstd[row], sum = 0.0f;
+        if (ADD) before.load(out, columns);
+        wait_for_bulk(&barriers[stage], odd);
+        g.load(staged + 2 * stage * columns, columns);
+        held.load(staged + (2 * stage + 1) * columns, columns);
+        dw.each([&](float so_far, int k, int j) {
+            float product = g.at(k, j) * held.at(k, j);
+            sum += product * factors.at(k, j);
+            return so_far + product * r;
+        });
+        sum = over_cluster(sum, turn); /* after it all of this stage is in registers */
+        if (threadIdx.x == 0 && row + STAGES * stride < N) ask(row + STAGES * stride, stage);
+        float factor = sum * r * r / (int)C;
+        g.store(out, columns, [&](float v, int k, int j) {
+            float value = r * (v * factors.at(k, j) - held.at(k, j) * factor);
+            return ADD ? before.at(k, j) + value : value;
+        });
+        if (++stage == STAGES) stage = 0, odd ^= 1;
+    }
+    float *part = parts + cluster * C + first;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++)
+        if (Part::column(k) < columns) store_numbers(part + Part::column(k), dw.v[k]);
+}
+#endif

@@ -94,6 +94,7 @@ CASES = (
     {"B": 4, "T": 301, "C": 48},
     {"B": 2, "T": 8, "C": 2048},
 )
+LONG = {"B": 3, "T": 100, "C": 16384}  # rows of a cluster of blocks, several for each
 
 FAMILY = Family(
     name="rmsnorm",
@@ -159,7 +160,7 @@ FAMILY = Family(
             reference=backward_reference,
             scalars=lambda dy, x, weight, rstd: (rstd.numel(), weight.numel()),
             inputs=backward_inputs,
-            cases=CASES,
+            cases=(*CASES, LONG),
             cost=backward_cost,
             implementations=versions(
                 c=(
@@ -170,9 +171,10 @@ FAMILY = Family(
                     "one thread a row, one thread a column",
                     "one warp a row; parts of the rows for the sums over them",
                     "dx and the sums from one reading of dy and x, kept in registers",
+                    "rows come ahead of use by bulk copies; a cluster of blocks shares a long row",
                 ),
                 triton="one pass; sums over rows by parts, in a fixed order",
-                accumulates={"c": (1, 2), "cuda": (2, 3)},
+                accumulates={"c": (1, 2), "cuda": (2, 3, 4)},
             ),
         ),
     ),

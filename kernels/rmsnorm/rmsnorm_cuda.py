@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from perfkit.kernels.cuda import Argument, Host, ceil
+from perfkit.kernels.cuda import VECTOR_BYTES, Argument, Host, ceil
 
 Float = Argument
 # Threads of a multiprocessor in the fastest backward: 128 registers for each.
 REGISTER_THREADS = 512
+# Of version 4: elements of a thread, most threads of a block, rows that are under way to a block, and the shortest row.
+VALUES, MOST_THREADS, STAGES, LEAST = 32, 256, 3, 1536
+CLUSTERS = (1, 2, 4, 8)  # blocks that may share a row
+FEW_PARTS = 128  # whose sums a quarter of the threads takes
 ADD_DX = 1  # bit of `add`: outputs that are added to
 
 
@@ -113,3 +117,32 @@ def rmsnorm_backward_v3(
     kernel = f"rmsnorm_backward_v3<T, {sizes}, {str(bool(add & ADD_DX)).lower()}>"
     host.launch(kernel, parts, held.block, dy, x, weight, rstd, dx, sums, N, C, shared=shared)
     host.launch("rmsnorm_backward_parts<T>", ceil(C, 32), 1024, sums, dweight, parts, C, add)
+
+
+def rmsnorm_backward_v4(
+    host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
+    N: int, C: int, add: int,
+) -> None:  # fmt: skip
+    """Both from rows that bulk copies bring to the shared memory of a block or of a cluster. Version 3 before sm_90, where
+    accesses of 16 bytes would not be aligned, and for rows that would leave many threads without columns."""
+    width, arch = VECTOR_BYTES // host.item, int(host.device.arch.removeprefix("sm_"))
+    blocks = next((b for b in CLUSTERS if b * MOST_THREADS * VALUES >= C and C % (b * width) == 0), None)
+    threads = next((t for t in (64, 128, 256) if blocks and C // blocks <= t * VALUES), None)
+    if (
+        blocks is None or threads is None or arch < 90 or N == 0 or C < LEAST
+        or host.width(C, dy, x, weight, dx) < width or ceil(C // blocks, threads * width) * width < VALUES
+    ):  # fmt: skip
+        return rmsnorm_backward_v3(host, dy, x, weight, rstd, dx, dweight, N, C, add)
+    resident = MOST_THREADS // threads
+    fit = host.device.multiprocessors
+    if blocks > 2:  # a cluster lies within a group of multiprocessors, whose number no group's size need divide
+        fit = fit * 7 // 8
+    clusters = min(N, resident * fit // blocks)
+    sums = host.scratch(clusters * C)
+    sizes = f"{width}, {VALUES // width}, {threads}, {STAGES}, {blocks}, {resident}"
+    kernel = f"rmsnorm_backward_v4<T, {sizes}, {str(bool(add & ADD_DX)).lower()}>"
+    shared = STAGES * 2 * (C // blocks) * host.item
+    host.launch(kernel, clusters * blocks, threads, dy, x, weight, rstd, dx, sums, N, C, shared=shared)
+    few = clusters <= FEW_PARTS
+    total = "rmsnorm_backward_few_parts<T>" if few else "rmsnorm_backward_parts<T>"
+    host.launch(total, ceil(C, 32), 256 if few else 1024, sums, dweight, clusters, C, add)

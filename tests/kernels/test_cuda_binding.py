@@ -151,3 +151,23 @@ def test_rows_are_held_by_the_fewest_threads_and_blocks() -> None:
     assert one is not None and one.blocks == 1
     assert two is not None and two.blocks == 2 and 2 * two.bytes < H200.shared
     assert Host(Device("sm_80", 108, 163 << 10), 4, 1).shared_rows(50257) is None
+
+
+def test_long_rows_of_rmsnorm_are_shared_by_a_cluster_where_it_suits_them() -> None:
+    operation = find("rmsnorm_backward")
+    fourth = next(i for i in operation.implementations if (i.language, i.version) == ("cuda", 4))
+    function = binding.host_function(operation.source_path(fourth), fourth.symbol)
+
+    def first(N: int, C: int, item: int = 2, device: Device = H200, offset: int = 0) -> Any:
+        return record(function, device, item, [offset] * 6, [N, C, 0]).steps[0]
+
+    for C, item, blocks in ((2048, 2, 1), (8192, 2, 1), (16384, 2, 2), (32768, 2, 4), (65536, 4, 8)):
+        step = first(4096, C, item)
+        assert step.kernel.startswith("rmsnorm_backward_v4<") and step.grid[0] % blocks == 0
+        assert step.shared + 1024 <= H200.shared * (C // blocks) / 8192  # as many blocks as are meant share it
+        assert f", {blocks}, " in step.kernel
+    assert first(3, 16384).grid[0] == 6  # no cluster without rows
+    for other in (first(4096, 768), first(4096, 5120), first(4096, 16384, offset=8), first(4096, 16388)):
+        assert "_v4<" not in other.kernel
+    assert "_v4<" not in first(4096, 2048, device=Device("sm_80", 108, 163 << 10)).kernel
+    assert not record(function, H200, 2, [0] * 6, [0, 2048, 0]).steps[0].kernel.startswith("rmsnorm_backward_v4")

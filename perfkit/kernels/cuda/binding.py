@@ -151,7 +151,7 @@ def _kernel(path: Path, symbol: str, device: int, shared: int) -> Any:
     with cupy.cuda.Device(device):
         try:
             kernel = cupy.RawModule(path=str(path)).get_function(symbol)
-            if shared > 48 << 10:
+            if shared + kernel.shared_size_bytes > 48 << 10:
                 kernel.max_dynamic_shared_size_bytes = shared
             return kernel.kernel
         except cupy.cuda.driver.CUDADriverError as error:

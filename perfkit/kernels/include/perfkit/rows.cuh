@@ -247,23 +247,25 @@ template <int BLOCKS> DEVICE float sum_over_cluster(float sum) {
 
 /* ---- sums over rows --------------------------------------------------------------------------------------------- */
 
-/* out[c] = Σ over p of parts[p · stride + c], in a fixed order, or with `add` that and what is there. A block of 1024
- * threads takes 32 columns from `first` on. */
-template <class T>
+/* out[c] = Σ over p of parts[p · stride + c], in a fixed order, or with `add` that and what is there. A block of WARPS
+ * warps takes 32 columns from `first` on. */
+template <int WARPS = 32, class T>
 DEVICE void sum_parts(const float *parts, T *out, int count, int64 stride, int64 first, int64 columns, bool add = false) {
-    __shared__ float of_warp[32][33];
+    __shared__ float of_warp[WARPS][32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64 c = first + lane;
     float sum = 0.0f;
     if (c < columns) {
 #pragma unroll 8
-        for (int p = warp; p < count; p += 32) sum += parts[p * stride + c];
+        for (int p = warp; p < count; p += WARPS) sum += parts[p * stride + c];
     }
     of_warp[warp][lane] = sum;
     __syncthreads();
-    sum = over_warp<Sum>(of_warp[lane][warp]); /* a warp adds one column */
-    out += first + warp;
-    if (lane == 0 && first + warp < columns) put(out, add ? get(out) + sum : sum);
+    if (warp || c >= columns) return;
+    sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum += of_warp[w][lane];
+    put(out + c, add ? get(out + c) + sum : sum);
 }
 
 template <class T> __global__ void bias_gradient_sum(const float *parts, T *db, int64 count, int64 M, int64 add) {
