@@ -123,7 +123,7 @@ def rmsnorm_backward_v4(
     host: Host, dy: Argument, x: Argument, weight: Argument, rstd: Argument, dx: Argument, dweight: Argument,
     N: int, C: int, add: int,
 ) -> None:  # fmt: skip
-    """Both from rows that bulk copies bring to the shared memory of a block or of a cluster. Version 3 before sm_90, where
+    """Both from rows that bulk copies bring to shared memory of a block or of a cluster. Version 3 before sm_90, where
     accesses of 16 bytes would not be aligned, and for rows that would leave many threads without columns."""
     width, arch = VECTOR_BYTES // host.item, int(host.device.arch.removeprefix("sm_"))
     blocks = next((b for b in CLUSTERS if b * MOST_THREADS * VALUES >= C and C % (b * width) == 0), None)
