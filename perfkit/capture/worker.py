@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from perfkit.workloads.interface import Batch, Workload
 
 
-BESIDE = 4  # steps without a profiler right before the profiled ones
+BESIDE, BESIDE_LONG = 4, 2  # steps without a profiler right before the profiled ones; of steps of 0.4 s and more
 
 
 @dataclass
@@ -297,13 +297,15 @@ class Worker:
         self.record_steps(steps)
         self.finish_recording()
 
-    def start_recording(self, steps: int, beside: int = BESIDE) -> None:
+    def start_recording(self, steps: int, beside: int | None = None) -> None:
         """Start a profile of `steps` steps.
 
         What the profiler adds is told by `beside` steps right before: the timed ones may be minutes old, and other
         backends' processes had the caches and the machine since. Without any, what the timed ones took is held good.
         """
         self._progress("profiling")
+        if beside is None:
+            beside = BESIDE_LONG if statistics.median(self._samples_ns or [0.0]) >= 0.4e9 else BESIDE
         if beside:
             self._measure(1)  # finds cold caches
         self._beside_ns = self._measure(beside)

@@ -2,8 +2,8 @@
 
     launch    a fresh process for each side, all alive together: what a process keeps for its whole life (where its
               memory lies, what its compiler chose) is drawn anew, and so becomes part of the spread
-    start     processes start and take their first step, which compiles, two launches at a time where memory holds them:
-              a compiler keeps one core busy. What is not being measured waits, and takes nothing
+    start     processes start and take their first step, which compiles, two launches at a time where memory holds them,
+              and as many processes as there are cores. What is not being measured waits, and takes nothing
     warm-up   until the steps are steady (`perfkit.statistics.series.warmup_end`), not a fixed number
     round     every side forwards, then every side backwards: drift that is even over a round cancels
     turn      a few steps of one side in a row, after one that is not counted where steps are short: it finds the other
@@ -37,6 +37,7 @@ from perfkit.compare import stopping
 from perfkit.compare.record import LAUNCHES, Launch, Turn
 from perfkit.compare.stopping import Plan
 from perfkit.errors import RunFailed
+from perfkit.hardware.cpu import read_cpu
 from perfkit.run_folder import KERNELS, Settings
 from perfkit.statistics import series
 from perfkit.statistics.turns import PARTS
@@ -117,7 +118,7 @@ def _launches(
         groups = [_start(stack, programs, *one) for one in zip(orders, targets, strict=True)]
         for children in groups:
             _check_memory(children, programs)
-        first = _first_steps(groups, orders)
+        first = _first_steps(groups, read_cpu().usable)
         made = [_launch(*one, plan) for one in zip(groups, orders, first, says, strict=True)]
         if plan.profiled_steps:
             says[-1]("reading the traces")
@@ -188,12 +189,21 @@ def _check_memory(children: Sequence[Child], programs: Sequence[Program]) -> Non
         )
 
 
-def _first_steps(groups: Sequence[Sequence[Child]], orders: Sequence[Sequence[int]]) -> list[list[list[float]]]:
-    """The first step of every process, all at the same time, for it compiles: ns by launch and side, in lists."""
-    for children, order in zip(groups, orders, strict=True):
-        for side in order:
-            children[side].begin("first_step")
-    return [[child.result() for child in children] for children in groups]
+def _first_steps(groups: Sequence[Sequence[Child]], cores: int) -> list[list[list[float]]]:
+    """The first step of every process, which compiles: ns by launch and side, in lists.
+
+    As many at a time as there are `cores`, side after side: a compiler keeps one busy, and steps that compute on all of
+    them would wait for each other's threads.
+    """
+    taken: list[list[list[float]]] = [[] for _ in groups]
+    todo = [(launch, children[side]) for side in range(len(groups[0])) for launch, children in enumerate(groups)]
+    for first in range(0, len(todo), cores):
+        some = todo[first : first + cores]
+        for _, child in some:
+            child.begin("first_step")
+        for launch, child in some:
+            taken[launch].append(child.result())
+    return taken
 
 
 def _warm_up(child: Child, times: list[float], plan: Plan) -> None:
