@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 TOOLS = ("memcheck", "racecheck")
-LARGEST = 2_000_000  # elements by the product of a case's sizes: larger cases take minutes under the sanitizer
+LARGEST = 5_000_000  # elements by the product of a case's sizes: larger cases take minutes under the sanitizer
 
 
 def main() -> int:

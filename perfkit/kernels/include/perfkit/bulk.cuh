@@ -48,7 +48,8 @@ template <int WARPS, int BLOCKS> struct ClusterSum {
     /* By one thread; then a barrier of the cluster. */
     DEVICE void make() { make_bulk_barrier(&there[0]), make_bulk_barrier(&there[1]); }
 
-    /* The sum for every thread. `turn` counts the calls: places alternate, so that none is written while it is read. */
+    /* The sum for every thread, and a barrier of each block. `turn` counts the calls: places alternate, so that none is
+     * written while it is read. */
     DEVICE float operator()(float value, int turn) {
         int lane = threadIdx.x % 32, place = turn % 2;
         float *own = &of_warps[place][cluster_rank() * WARPS + threadIdx.x / 32];
@@ -60,6 +61,7 @@ template <int WARPS, int BLOCKS> struct ClusterSum {
             if (threadIdx.x == 0) expect_bulk(&there[place], (int)sizeof(of_warps[0]));
             if (lane < BLOCKS) send(own, &there[place], lane, value);
             wait_for_bulk(&there[place], turn / 2 % 2);
+            __syncthreads();
         }
         float sum = 0.0f;
 #pragma unroll
