@@ -58,7 +58,7 @@ def uncosted(columns: Mapping[str, Any], total_ns: float | None = None) -> list[
     `columns` are of all kernels, or of some where `total_ns` is the time of all; "name" may still be coded. Copies and
     collectives are left out: links bound them, and the facts hold their bytes.
     """
-    time = np.asarray(columns["duration_ns"], dtype=float)
+    time = np.nan_to_num(np.asarray(columns["duration_ns"], dtype=float))  # not known of every kernel
     whole = time.sum() if total_ns is None else total_ns
     unknown = np.isnan(np.asarray(columns["bytes_read"], dtype=float))
     unknown &= ~((columns["kind"] == "memcpy") | (columns["family"] == "collective"))

@@ -115,3 +115,42 @@ def test_a_trace_of_a_rank_at_a_random_layout(monkeypatch, tmp_path, samples, na
     found = read_trace(tmp_path / "t.json")
     assert found.frame.equals(expected.frame), how
     assert (found.facts, found.warnings) == (expected.facts, expected.warnings), how
+
+
+@pytest.mark.parametrize("name", ["ddp.rank0", "fsdp.rank1"])
+def test_without_marks_all_that_was_recorded_is_one_step(tmp_path: Path, samples: Path, name: str) -> None:
+    """A profile of a program that never called `step()`: the backward pass's thread has more operators than the main
+    one, which runs longer."""
+    path = samples / "kineto" / "ranks" / f"{name}.json.gz"
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    whole["traceEvents"] = [e for e in whole["traceEvents"] if not str(e.get("name", "")).startswith("ProfilerStep#")]
+    (tmp_path / "t.json").write_text(json.dumps(whole))
+    marked, found = read_trace(path), read_trace(tmp_path / "t.json")
+    gpu = [e for e in whole["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    assert len(found.frame) == len(gpu) and (found.frame["step"] == 0).all()
+    assert found.frame["duration_ns"].sum() == pytest.approx(1000 * sum(float(e["dur"]) for e in gpu))
+    for column in ("pass", "module", "operator"):
+        times = [f.groupby(column)["duration_ns"].sum() for f in (marked.frame, found.frame)]
+        assert times[0].equals(times[1]), column
+    first, last = min(float(e["ts"]) for e in gpu), max(float(e["ts"]) + float(e["dur"]) for e in gpu)
+    (step_ns,) = found.facts["step_ns"]
+    assert step_ns >= 1000 * (last - first) and step_ns >= sum(marked.facts["step_ns"])
+    assert "the whole capture counts as one step" in " ".join(found.warnings)
+    assert "outside" not in " ".join(found.warnings)
+
+
+def test_lists_whose_tensors_were_not_recorded_move_an_unknown_number_of_bytes(samples: Path) -> None:
+    """PyTorch of 2022 recorded no sizes of the tensors that `aten::cat` reads: unknown, not 0."""
+    frame = table(samples, "training-2022-109k-events").frame
+    joined = frame[frame["name"].str.contains("CatArrayBatchedCopy")]
+    assert len(joined) and joined["bytes_read"].isna().all() and joined["bytes_written"].isna().all()
+
+
+def test_a_kernel_whose_time_is_unknown_does_not_hide_the_share_of_the_others(tmp_path: Path, samples: Path) -> None:
+    path = samples / "kineto" / "training-2022-109k-events.json.gz"
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    found = whole["traceEvents"] if isinstance(whole, dict) else whole
+    next(e for e in found if e.get("cat") == "kernel")["dur"] = 0
+    (tmp_path / "t.json").write_text(json.dumps(whole))
+    said = [w for w in read_trace(tmp_path / "t.json").warnings if "unknown for" in w]
+    assert said and "nan" not in " ".join(said)

@@ -43,8 +43,13 @@ def convert(call: Call) -> Cost:
 
 
 def join(call: Call) -> Cost:
-    """cat(tensors, dim) and stack(tensors, dim): everything read and written once."""
+    """cat(tensors, dim) and stack(tensors, dim): everything read and written once.
+
+    Raises `ValueError` for no tensors: there is always one, so they were not recorded.
+    """
     tensors = tensors_at(call, 0)
+    if not tensors:
+        raise ValueError(f"{call.name}: the tensors of the list were not recorded")
     return movement(tensors, [dense(t.shape, t.dtype) for t in tensors])
 
 

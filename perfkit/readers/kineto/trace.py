@@ -99,10 +99,10 @@ def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
         found.append("the trace marks no steps: the whole capture counts as one step")
     if host.clipped:
         found.append(f"{host.clipped} events outlast the event around them and were cut to it")
-    outside = int((columns["step"] < 0).sum()) if marked else 0
-    if outside:
+    outside = int((columns["step"] < 0).sum())
+    if outside and len(host):
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
-        found.append(f"{rows} outside the marked steps and count in none")
+        found.append(f"{rows} outside the {'marked steps' if marked else 'recorded calls'} and count in none")
     if placed.launches is not None:
         found += _graph_warnings(placed.launches, columns["placed_by"], measured.captured)
     return found

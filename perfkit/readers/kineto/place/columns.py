@@ -41,7 +41,7 @@ class Placed:
 
 def place(host: HostEvents, device: DeviceEvents) -> Placed:
     """Work out where every event belongs."""
-    steps = find_steps(host)
+    steps = find_steps(host, device)
     return Placed(steps, places_of(host, steps), find_launches(host, device) if len(device) else None)
 
 
