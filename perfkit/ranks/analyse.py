@@ -14,8 +14,9 @@ from perfkit.ranks.collectives import Roofs
 from perfkit.ranks.job import Job, together
 from perfkit.ranks.late import Lateness
 from perfkit.ranks.members import Member
-from perfkit.ranks.results import EQUAL_RANKS, Collective, Imbalance, Part, RanksReport, Straggler, WhatIf
+from perfkit.ranks.results import EQUAL_RANKS, Collective, Imbalance, Interval, Part, RanksReport, Straggler, WhatIf
 from perfkit.ranks.rules import RanksCase, answers
+from perfkit.ranks.saving import Savings
 from perfkit.ranks.waiting import Waiting
 
 _UNEVEN = 0.05  # of the most, and 1 % of the step: less is no imbalance
@@ -43,6 +44,7 @@ def of_job(
     lateness = late.judge(ranks, matched, waits)
     rows = [_part(m, i, matched, waits, lateness[i]) for i, m in enumerate(ranks)]
     talks = collectives.table(ranks, matched, waits, roofs)
+    savings = Savings(ranks, matched, waits)
     report = RanksReport(
         title=f"{len(ranks)} of {ranks[0].world_size} ranks"
         if len(ranks) < ranks[0].world_size
@@ -51,12 +53,12 @@ def of_job(
         backend=str(ranks[0].facts["distributed"].get("backend") or "unknown"),
         paths={m.rank: m.path for m in ranks},
         steps=ranks[0].steps,
-        step_ns=late.interval(np.max([m.step_ns for m in ranks], axis=0)),
+        step_ns=late.mean(np.max([m.step_ns for m in ranks], axis=0)),
         headline=[],
         parts=rows,
         collectives=talks,
-        stragglers=_stragglers(ranks, lateness),
-        what_ifs=_what_ifs(ranks, rows, talks, waits, matched.step),
+        stragglers=_stragglers(ranks, lateness, savings),
+        what_ifs=_what_ifs(ranks, rows, talks, savings.of_all()),
         imbalance=_imbalance(ranks),
         clocks=job.clocks,
         problems=[*problems, *job.said],
@@ -79,7 +81,7 @@ def _part(member: Member, column: int, matched: matching.Matched, waits: Waiting
     )
 
 
-def _stragglers(ranks: Sequence[Member], lateness: Sequence[Lateness]) -> list[Straggler]:
+def _stragglers(ranks: Sequence[Member], lateness: Sequence[Lateness], savings: Savings) -> list[Straggler]:
     found = []
     for i, (member, one) in enumerate(zip(ranks, lateness, strict=True)):
         if not one.named:
@@ -89,6 +91,8 @@ def _stragglers(ranks: Sequence[Member], lateness: Sequence[Lateness]) -> list[S
             Straggler(
                 rank=member.rank,
                 late_ns=one.interval,
+                mean_ns=late.mean(one.ns[one.late]).value,
+                exposed_ns=_exposed(one, savings.of_rank(i)),
                 late_steps=int(one.late.sum()),
                 steps=member.steps,
                 causes=why,
@@ -97,16 +101,18 @@ def _stragglers(ranks: Sequence[Member], lateness: Sequence[Lateness]) -> list[S
     return sorted(found, key=lambda s: -s.late_ns.value * s.late_steps)
 
 
-def _what_ifs(
-    ranks: Sequence[Member], rows: Sequence[Part], talks: Sequence[Collective], waits: Waiting, step: np.ndarray
-) -> list[WhatIf]:
+def _exposed(lateness: Lateness, saved: np.ndarray) -> Interval:
+    """What of a lateness no computation covers, in the steps in which it counts: on the rank that saves least."""
+    least = int(saved[lateness.late].mean(axis=0).argmin())
+    return late.mean(np.minimum(lateness.ns, saved[:, least])[lateness.late])
+
+
+def _what_ifs(ranks: Sequence[Member], rows: Sequence[Part], talks: Sequence[Collective], equal: float) -> list[WhatIf]:
     """Bounds, each by itself: they are about the same time and do not add up."""
     length = float(np.mean(np.max([m.step_ns for m in ranks], axis=0)))
-    largest = np.nan_to_num(waits.lag).max(axis=1) if len(waits.lag) else np.zeros(0)
-    latest = float(np.bincount(step, weights=largest, minlength=ranks[0].steps).mean()) if len(largest) else 0.0
     exposed = max(row.exposed_ns for row in rows)
     ideas = [
-        (EQUAL_RANKS, latest, "no rank later at a collective than the median one"),
+        (EQUAL_RANKS, equal, "no rank later at a collective than the median one"),
         ("perfect overlap", exposed, "computation covers every transfer; waiting stays"),
     ]
     if any(c.roof and c.bus_bandwidth for c in talks):

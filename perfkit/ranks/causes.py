@@ -39,7 +39,7 @@ def explain(members: Sequence[Member], column: int, steps: np.ndarray, late_ns: 
         ns = longer["copy_ns"]
         found.append(Cause(kind=COPIES, ns=ns, text=f"its copies take {in_unit(ns, 'ns')} longer"))
     if longer["idle_ns"] > 0:
-        found.append(_host(members, column, min(longer["idle_ns"], late_ns)))
+        found.append(_host(members, column, steps, min(longer["idle_ns"], late_ns)))
     worth = [cause for cause in found if cause.ns >= _WORTH * late_ns]
     return sorted(worth, key=lambda cause: -cause.ns)
 
@@ -50,17 +50,31 @@ def _beyond(members: Sequence[Member], column: int, steps: np.ndarray, name: str
     return float(np.median(figures[column] - np.median(np.delete(figures, column, axis=0), axis=0)))
 
 
-def _host(members: Sequence[Member], column: int, ns: float) -> Cause:
-    """The host's part, with the causes of idle time that differ most (over all steps)."""
+def _on_the_mean(members: Sequence[Member], column: int, steps: np.ndarray, name: str) -> float:
+    """A member's mean over `steps` less the median of the others' means."""
+    means = [
+        float(np.mean([one[name] for one, taken in zip(m.facts["per_step"], steps, strict=True) if taken]))
+        for m in members
+    ]
+    return means[column] - float(np.median(np.delete(means, column)))
+
+
+def _host(members: Sequence[Member], column: int, steps: np.ndarray, ns: float) -> Cause:
+    """The host's part, `ns`, in words by means as the tables have them: of its late steps, and of the causes of idle
+    time that differ most, which are known over all steps."""
     idle = [{one["cause"]: one["ns"] / max(m.steps, 1) for one in m.facts.get("idle", [])} for m in members]
     others = [one for i, one in enumerate(idle) if i != column]
     beyond = {c: v - float(np.median([o.get(c, 0.0) for o in others])) for c, v in idle[column].items()}
     largest = sorted((c for c in beyond if beyond[c] > 0.1 * ns), key=lambda c: -beyond[c])[:3]
     said = ", ".join(f"{_CAUSES.get(c, c)} {in_unit(beyond[c], 'ns')}" for c in largest)
+    said = f"over all steps: {said}" if said and not steps.all() else said
+    mean = _on_the_mean(members, column, steps, "idle_ns")
+    # One long pause of another rank can make the mean less than nothing, where the median is not.
+    longer = in_unit(mean if mean > 0 else ns, "ns")
     if members[column].on_gpu:
-        text = f"its host launches late: its GPU idles {in_unit(ns, 'ns')} longer than the others'"
+        text = f"its host launches late: its GPU idles {longer} longer than the others'"
     else:
-        text = f"it is {in_unit(ns, 'ns')} longer between operators than the others"
+        text = f"it is {longer} longer between operators than the others"
     return Cause(kind=HOST, ns=ns, text=text + (f" ({said})" if said else ""))
 
 

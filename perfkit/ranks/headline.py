@@ -8,6 +8,8 @@ from perfkit.ranks import naming
 from perfkit.ranks.results import Part, RanksReport, Straggler
 from perfkit.units import text
 
+_WORTH = 0.005  # of the step: what a rank waits beside its computation is then told
+
 
 def sentences(report: RanksReport) -> list[str]:
     """Who is late, why, and what the communication itself takes, in this order."""
@@ -15,7 +17,7 @@ def sentences(report: RanksReport) -> list[str]:
         "No rank is named a straggler: none is late by 2 % of the step in most steps, nor by more in some alone."
     ]
     most = max(report.parts, key=lambda part: part.waiting_ns)
-    said.append(_communication(most, report))
+    said.append(_communication(most))
     if report.what_ifs:
         best = max(report.what_ifs, key=lambda one: one.saves_ns)
         if best.saves_ns > 0:
@@ -30,16 +32,15 @@ def _late(group: Sequence[Straggler], ranks: int) -> str:
     """One straggler, or several for one kind of cause: how late the one that costs most is, and why."""
     one = group[0]
     often = "in every step" if one.late_steps == one.steps else f"in {one.late_steps} of {one.steps} steps"
-    interval = f"({text(one.late_ns.low, 'ns')} to {text(one.late_ns.high, 'ns')})"
+    interval = f"(median; {text(one.late_ns.low, 'ns')} to {text(one.late_ns.high, 'ns')})"
     why = f", because {one.causes[0].text}." if one.causes else ". No cause is seen in its trace."
     if len(group) == 1:
-        return (
-            f"Rank {one.rank} is late: the others wait {text(one.late_ns.value, 'ns')} for it {interval}, {often}{why}"
-        )
+        wait = f"the others wait {text(one.late_ns.value, 'ns')} for it {interval}"
+        return f"Rank {one.rank} is late: {wait}, {often}{why} {naming.covered(one)}".rstrip()
     those = naming.numbers(sorted(other.rank for other in group))
     return (
         f"{len(group)} of {ranks} ranks are late ({those}). For rank {one.rank}, which costs most, the others wait "
-        f"{text(one.late_ns.value, 'ns')} {interval}, {often}{why} {_alike(group)}"
+        f"{text(one.late_ns.value, 'ns')} {interval}, {often}{why} {_alike(group)} {naming.covered(one)}".rstrip()
     )
 
 
@@ -49,9 +50,11 @@ def _alike(group: Sequence[Straggler]) -> str:
     return f"{found}, their delays at least {text(least, 'ns')}."
 
 
-def _communication(part: Part, report: RanksReport) -> str:
+def _communication(part: Part) -> str:
+    covered = part.overlapped_ns - (part.transfer_ns - part.exposed_ns)
+    more = f", and {text(covered, 'ns')} more beside its computation" if covered > _WORTH * part.step_ns else ""
     return (
-        f"Rank {part.rank} waits most: {text(part.waiting_ns, 'ns')} of its step of {text(part.step_ns, 'ns')}. "
+        f"Rank {part.rank} waits most: {text(part.waiting_ns, 'ns')} of its step of {text(part.step_ns, 'ns')}{more}. "
         f"Transfer itself takes {text(part.transfer_ns, 'ns')} there, of which nothing covers "
         f"{text(part.exposed_ns, 'ns')}."
     )

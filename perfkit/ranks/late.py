@@ -97,5 +97,13 @@ def _two_more(bursts: Sequence[np.ndarray]) -> np.ndarray:
 
 def interval(values: np.ndarray) -> Interval:
     """The median with its 95 % interval; the range below five values."""
-    found = estimates.median([float(v) for v in values])
+    return _of(estimates.median([float(v) for v in values]))
+
+
+def mean(values: np.ndarray) -> Interval:
+    """The mean, likewise."""
+    return _of(estimates.mean([float(v) for v in values]))
+
+
+def _of(found: estimates.Estimate) -> Interval:
     return Interval(value=found.value, low=found.low, high=found.high)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from perfkit.analysis.words import listed
 from perfkit.ranks.results import Straggler
+from perfkit.units import text
 
 NAMED = 4  # ranks that a sentence names one by one, where there are more
+_COVERED = 0.01  # of a delay: less covered by computation is not worth a sentence
 MANY = 4  # stragglers for one kind of cause that are told of together
 
 
@@ -16,6 +18,17 @@ def numbers(ranks: Sequence[int]) -> str:
     if len(ranks) <= NAMED + 1:
         return listed([str(rank) for rank in ranks])
     return listed([*(str(rank) for rank in ranks[:NAMED]), f"{len(ranks) - NAMED} more"])
+
+
+def covered(late: Straggler) -> str:
+    """A sentence on how much of a delay costs nothing, because the ranks that wait compute; "" where nearly none."""
+    bare = late.exposed_ns.value
+    if bare >= (1 - _COVERED) * late.mean_ns:
+        return ""
+    return (
+        f"On the mean they wait {text(late.mean_ns, 'ns')}, at most {text(bare, 'ns')} of it beside no computation of "
+        "their own."
+    )
 
 
 def together(stragglers: Sequence[Straggler]) -> list[list[Straggler]]:

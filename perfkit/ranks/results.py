@@ -9,7 +9,7 @@ from perfkit.hardware.collectives.results import Sweep
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A median over steps with its 95 % interval (bootstrap; the range below five steps)."""
+    """A median or mean over steps, ns, with its 95 % interval (bootstrap; the range below five steps)."""
 
     value: float
     low: float
@@ -86,10 +86,16 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that others wait for: how long a step (with its interval), in how many steps, and the causes."""
+    """A rank that others wait for: how long a step, in how many steps, and the causes.
+
+    In the steps in which it is late, `late_ns` is the median of how long the others wait for it, `mean_ns` the mean,
+    and `exposed_ns` the mean of the part that no computation of theirs covers: mending it saves no more.
+    """
 
     rank: int
     late_ns: Interval
+    mean_ns: float
+    exposed_ns: Interval
     late_steps: int
     steps: int
     causes: list[Cause]
@@ -130,8 +136,9 @@ class RanksFinding(Finding, frozen=True, kw_only=True):
 
 
 class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the traces of several ranks tell together. `problems` are sentences about what could not be told, `roofs`
-    the sweeps of collectives measured on the machine of the traces."""
+    """What the traces of several ranks tell together. `step_ns` is the mean step, each as long as on its
+    slowest rank, `problems` are sentences about what could not be told, `roofs` the sweeps of collectives measured on
+    the machine of the traces."""
 
     title: str
     world_size: int

@@ -19,17 +19,21 @@ def _late(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
 
 def _one(rule: RanksRule, case: RanksCase, late: Straggler) -> RanksFinding:
     often = _often(late)
-    low, value, high = (max(ns, 0.0) * often for ns in (late.late_ns.low, late.late_ns.value, late.late_ns.high))
+    low, high = (max(ns, 0.0) * often for ns in (late.exposed_ns.low, late.exposed_ns.high))
     title = f"The others wait {text(late.late_ns.value, 'ns')} for rank {late.rank} in {_steps(late)}"
     evidence = f"{capital(_why(late))} {_between(late)}"
-    return rule.finding(case, title, evidence, value, value, ranks=[late.rank], between=(low, high), count=often)
+    return rule.finding(
+        case, title, evidence, _takes(late), _saves(late), ranks=[late.rank], between=(low, high), count=often
+    )
 
 
 def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> RanksFinding:
     """Mending all saves no more than their delays together, nor more than equal ranks would."""
-    most, delays = group[0], [max(one.late_ns.value, 0.0) * _often(one) for one in group]
+    most = group[0]
     equal = next((one.saves_ns for one in case.report.what_ifs if one.name == EQUAL_RANKS), math.inf)
-    saving = max(max(delays), min(sum(delays), equal))
+    delays = [_takes(one) for one in group]
+    # Not the sum of what each saves alone: computation that covers one delay on a rank leaves others bare there.
+    saving = min(sum(delays), equal)
     title = (
         f"The others wait for {len(group)} of {len(case.report.parts)} ranks: "
         f"{text(most.late_ns.value, 'ns')} for rank {most.rank}, which costs most, in {_steps(most)}"
@@ -37,12 +41,22 @@ def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> Ra
     why = capital(f"Rank {most.rank}: {_why(most)}")
     evidence = f"{why} {_between(most)} Mending one rank saves nothing where another is as late in the same step."
     return rule.finding(
-        case, title, evidence, saving, saving, ranks=sorted(one.rank for one in group), count=_often(most)
+        case, title, evidence, max(saving, *delays), saving, ranks=sorted(one.rank for one in group), count=_often(most)
     )
 
 
 def _often(late: Straggler) -> float:
     return late.late_steps / max(late.steps, 1)
+
+
+def _takes(late: Straggler) -> float:
+    """What the others wait for it, ns of the mean step."""
+    return max(late.mean_ns, 0.0) * _often(late)
+
+
+def _saves(late: Straggler) -> float:
+    """What of that no computation covers."""
+    return max(late.exposed_ns.value, 0.0) * _often(late)
 
 
 def _steps(late: Straggler) -> str:
@@ -55,7 +69,7 @@ def _why(late: Straggler) -> str:
 
 def _between(late: Straggler) -> str:
     low, high = (text(ns, "ns") for ns in (late.late_ns.low, late.late_ns.high))
-    return f"The delay lies between {low} and {high} in those steps."
+    return f"The delay lies between {low} and {high} in those steps. {naming.covered(late)}".rstrip()
 
 
 RULES = (
@@ -67,8 +81,9 @@ RULES = (
         recognised="How long after the median rank it arrives at the collectives of a step, beyond what the others do: "
         "the interval of the median over steps above 2 % of the step and above 0.5 ms; or bursts of 10 % of the step, "
         "more of them than chance gives a rank; or two bursts of half a step more than the other ranks have.",
-        estimate="That delay, as if nothing else were late, with its 95 % interval over the steps; of ranks told of "
-        "together all their delays, at most what equal ranks would save.",
+        estimate="What of that delay no computation of the waiting ranks covers, as if nothing else were late: the "
+        "mean, with its 95 % interval over the steps; of ranks told of together all their delays, at most what equal "
+        "ranks would save.",
         remedies=(
             "Mend what the evidence names: a host that launches late (its Python, its data loader, cores that it "
             "shares), a GPU of a lower clock, or more work than the others have (shapes, samples, layers).",

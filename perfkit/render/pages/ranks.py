@@ -42,7 +42,7 @@ def page(report: RanksReport) -> Page:
         settings=[
             report.backend,
             f"{report.steps} step" + "s" * (report.steps != 1),
-            f"step {units.text(report.step_ns.value, 'ns')} on the slowest rank",
+            f"step {units.text(report.step_ns.value, 'ns')} on the slowest rank (mean)",
         ],
         verdict=[clean(line, 600) for line in report.headline],
         sections=sections,
