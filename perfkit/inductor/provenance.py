@@ -9,7 +9,7 @@ backward carry both of their forward node (`fwd_…`). So:
   module whose forward was captured: the model, or behind a graph break one inside it, as the others' stacks tell.
 - Nodes without either: a sum of gradients has the place of the summand that is computed last, as autograd makes the sum
   in that node. What a pattern put in the place of others has the place of its first user; a product has that of its
-  factors instead, and attention keeps its own name.
+  factors instead, rather of one that the model multiplies, and attention keeps its own name.
 - Padding that the compiler adds (for the alignment of a product) is a `pad`, which the model does not call.
 - A node that several kernels name belongs to the first: Inductor lists all that a value was computed from.
 - The share of an operator in a fused kernel follows from the bytes that its nodes would read from and write to the
@@ -41,6 +41,7 @@ ROOT = "(root)"
 _TELLS = "set_kernel_post_grad_provenance_tracing"
 _WHERE = ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+_MULTIPLYING = frozenset({"linear", "matmul", "einsum", "tensordot", *_PRODUCTS})  # functions of a model
 _VIEWS = frozenset({
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "slice", "select",
     "split", "split_with_sizes", "alias", "as_strided", "detach", "getitem", "unbind", "broadcast_in_dim",
@@ -220,12 +221,26 @@ def function_name(name: str, target: Any) -> str:
 
 
 def _from_inputs(node: Any, found: dict[Any, Place], order: dict[Any, int]) -> Place | None:
-    """The place of the input that is computed last; of a product's, its factors, not what is added to it."""
+    """The place of the input that is computed last; of a product's, its factors, not what is added to it, and of these
+    one that the model multiplies: a gradient comes from whatever stands behind the product."""
     if node.op != "call_function":
         return None
-    inputs = node.args[-2:] if _short_name(node) in _PRODUCTS else map(_base, node.all_input_nodes)
+    product = _short_name(node) in _PRODUCTS
+    inputs = node.args[-2:] if product else [_placed(before, found) for before in node.all_input_nodes]
     known = [before for before in inputs if before in found and before.op != "placeholder"]
+    if product:
+        known = [before for before in known if found[before][1] in _MULTIPLYING] or known
     return found[max(known, key=lambda n: order[n])] if known else None
+
+
+def _placed(node: Any, found: dict[Any, Place]) -> Any:
+    """The node whose memory a view shows; a view on the way to it that is another function's, as the transposed weight
+    of a linear layer is, stands for itself."""
+    while node.op == "call_function" and is_view(node) and node.all_input_nodes:
+        if node in found and found[node][1] not in _VIEWS:
+            break
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _from_users(node: Any, found: dict[Any, Place]) -> Place | None:

@@ -121,6 +121,26 @@ def test_padding_that_the_compiler_adds_is_a_pad() -> None:
     assert (found[padded], found[own]) == (("loss", "pad"), ("h", "pad"))
 
 
+def test_a_product_of_padded_factors_is_the_linear_layers_and_not_the_losss() -> None:
+    """What Inductor puts in the place of the head's gradient, dx = g·W, where V is padded: the products of g and of the
+    transposed weight, which no function of the model's has called."""
+    g = Graph()
+    weight = g.input(4, 4)
+    gradient = g.call(ATEN.mul.Tensor, g.input(4, 4), 2.0, at="loss", function="float", backward=True)
+    rows = g.call(ATEN.view.default, gradient, [4, 4], backward=True)
+    linear = torch.nn.functional.linear
+    once = g.call(ATEN.permute.default, weight, [1, 0], at="lm_head", function=linear, backward=True)
+    twice = g.call(ATEN.permute.default, once, [1, 0], backward=True)
+    for order in ((0, 1), (1, 0)):
+        factors = [None, None]
+        for i in order:
+            factors[i] = g.call(ATEN.constant_pad_nd.default, (rows, twice)[i], [0, 4], backward=True)
+        product = g.call(ATEN.mm.default, *factors, backward=True)
+        found = places_of(g.graph, {})
+        assert found[product] == ("lm_head", "linear")
+        assert [found[factor] for factor in factors] == [("loss", "pad"), ("lm_head", "pad")]
+
+
 @pytest.mark.parametrize(
     ("name", "target", "expected"),
     [
