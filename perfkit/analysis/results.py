@@ -193,19 +193,14 @@ class Accounting(msgspec.Struct, kw_only=True):
     kernel_ns: float
     gaps: list[Gap]
     other_ns: float  # what no cause explains
-    timed_step_ns: float | None  # median without a profiler
-    profiler_overhead: float | None  # median profiled step / plain step − 1
+    timed_step_ns: float | None  # median without a profiler; None too where it says nothing about the profiled step
+    profiler_overhead: float | None  # profiled step / plain step − 1
     plain_step_ns: float | None = None  # median of the steps right before the profiled ones, else of the timed
 
     @property
     def is_slowed(self) -> bool:
         """Whether the profiled step takes so much longer than one without a profiler that it is another one."""
         return self.profiler_overhead is not None and self.profiler_overhead > MUCH_OVERHEAD
-
-    @property
-    def is_shortened(self) -> bool:
-        """Whether the profiled step is so much shorter than the timed one that they are not the same."""
-        return self.profiler_overhead is not None and self.profiler_overhead < -MUCH_OVERHEAD
 
 
 class RangeTime(msgspec.Struct, frozen=True):

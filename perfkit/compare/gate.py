@@ -73,6 +73,8 @@ def _tested(first: Side, second: Side, limit: Limit, rule: metrics.Rule) -> Test
         return metrics.memory(first, second, rule).tested if measured else "a side has no peak memory"
     if first.frame is None or second.frame is None:
         return "a side was not profiled"
+    if first.untimed_calls or second.untimed_calls:
+        return "a side's profile holds no durations"
     if kind == "efficiency":
         judged = first.backend.efficiency is not None and second.backend.efficiency is not None
         return metrics.efficiency(first, second, rule).tested if judged else "a side's ceilings are unknown"

@@ -61,7 +61,7 @@ def compare(
         how=how,
         notes=list(_notes(sides)),
     )
-    found.verdict = list(_sentences(found))
+    found.verdict = [*_sentences(found), *_untimed(sides)]
     return found
 
 
@@ -105,7 +105,8 @@ def _word(value: object) -> str:
 def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other: pd.DataFrame | None) -> Pair:
     step = step_test(first, second, rule)
     changes = difference.difference(first.report, second.report, (first.backend.name, second.backend.name))
-    profiled = first.table is not None and second.table is not None
+    profiled = first.has_times and second.has_times
+    unknown = first.untimed_calls or second.untimed_calls  # times that are unknown differ by nothing that is known
     steps = centre(first), centre(second)
     weighed = [*(parts(first, second, rule) if profiled else ()), *others(first, second, rule)]
     tested = [one.tested for one in weighed]
@@ -118,10 +119,10 @@ def _pair(first: Side, second: Side, rule: Rule, one: pd.DataFrame | None, other
         step=step,
         tested=[msgspec.structs.replace(one, judgement=found) for one, found in zip(tested, judged, strict=True)],
         waterfall=waterfall.waterfall(first.backend, second.backend, steps) if profiled else None,
-        exchanges=side_by_side.exchanges(one, other) if one is not None and other is not None else [],
+        exchanges=side_by_side.exchanges(one, other) if one is not None and other is not None and not unknown else [],
         served=served.served(first, second, rule),
-        operators=changes.operators,
-        kernels=changes.kernels,
+        operators=[] if unknown else changes.operators,
+        kernels=[] if unknown else changes.kernels,
     )
 
 
@@ -139,7 +140,7 @@ def _result(side: Side, placed: pd.DataFrame | None) -> SideResult:
     backend = side.backend
     evidence = side_by_side.evidence(placed) if placed is not None else {}
     estimate = median(side.step.values) if side.step and side.step.values else None
-    count = sum(g.count for g in backend.families) if backend.families else None
+    count = sum(g.count for g in backend.families) if backend.families else side.untimed_launches
     return SideResult(
         label=side.label,
         source=side.source,
@@ -151,7 +152,7 @@ def _result(side: Side, placed: pd.DataFrame | None) -> SideResult:
         step=Interval(estimate.value, estimate.low, estimate.high, estimate.n) if estimate else None,
         units=len(side.step.values) if side.step else 0,
         unit=side.step.unit if side.step else "",
-        kernel_ns=backend.kernel_ns if side.table is not None else None,
+        kernel_ns=backend.kernel_ns if side.has_times else None,
         launches=count,
         flop=backend.counted_flop,
         flop_known=backend.coverage.flop if backend.coverage else 1.0,
@@ -186,3 +187,14 @@ def _sentences(found: Comparison) -> Iterator[str]:
             yield f"{pair.second} against {pair.first}: {j.verdict}{f', for {j.why}' if j.why else ''}."
     yield from (f"{s.label} is {s.status}: {s.reason}" for s in found.sides if s.status in ("wrong", "failed"))
     yield from (f"The profile of {s.label} is unusable: {s.unusable}" for s in found.sides if s.unusable)
+
+
+def _untimed(sides: Sequence[Side]) -> Iterator[str]:
+    """Which profiles hold no durations, so that no times are compared with theirs."""
+    for side in sides:
+        if side.untimed_calls:
+            calls = "1 kernel call" if side.untimed_calls == 1 else f"{side.untimed_calls:,} kernel calls"
+            yield (
+                f"The profile of {side.label} holds {calls} without durations: its kernel time is unknown, and no "
+                "difference of times is shown."
+            )

@@ -46,7 +46,7 @@ def executors_of(side: Side) -> tuple[str, ...] | None:
 def served(first: Side, second: Side, rule: Rule) -> list[Served]:
     """The parts of two sides that differ in executors, the largest first; none of other sides or without profiles."""
     one, other = executors_of(first), executors_of(second)
-    if one is None or other is None or one == other or first.table is None or second.table is None:
+    if one is None or other is None or one == other or not (first.has_times and second.has_times):
         return []
     found = _amounts(first), _amounts(second)
     whole = [sum(a.time for a in side.values()) for side in found]

@@ -79,6 +79,24 @@ class Side:
         return in_steps(self.table) if self.table is not None else None
 
     @cached_property
+    def untimed_calls(self) -> int:
+        """The kernel calls of a profile that holds no duration at all; 0 of any other."""
+        timed = self.table is None or len(in_steps(self.table))
+        return 0 if timed or self.table is None else len(self.table.frame)
+
+    @property
+    def untimed_launches(self) -> float | None:
+        """These calls a step; None of any other profile."""
+        if self.table is None or not self.untimed_calls:
+            return None
+        return self.untimed_calls / steps_of(self.table.frame, self.table)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether its kernel time is known: it was profiled, with durations."""
+        return self.table is not None and not self.untimed_calls
+
+    @cached_property
     def places(self) -> Places | None:
         """The places of the rows of `frame`, as the report has them."""
         if self.frame is None:

@@ -21,6 +21,10 @@ NO_OPTIMIZER_STEP = (
 OTHER_THREAD = (
     "The steps are those of one thread that the program started; on a GPU they hold the kernels of further threads too."
 )
+NOT_TIMED = (
+    "No step was timed without the profiler, so its overhead is unknown, and savings are of the profiled steps. "
+    "More warm-up steps (--warmup, in code warmup=) are timed in part: 10 do."
+)
 OMP = "OMP_NUM_THREADS"
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 

@@ -1,6 +1,7 @@
 """Warm-up, profiler and steps of one recording: told of each boundary between steps, it does what is due there.
 
 boundary   1 … warmup        steps that are counted and timed; those of the second half stand beside the profiled
+                             (never the first one, which is cold: of two boundaries no step is timed)
 then                         the profiler starts, and one step warms it up
 then       steps             each is marked, timed and recorded; the last one ends the recording
 """
@@ -77,6 +78,7 @@ class Recorder:
         half = min(len(times) // 2, self.order.warmup // 2)
         if on_gpu():
             half = (self.order.warmup + 1) // 2  # the step before ended with all the work that was queued until then
+        half = max(half, 1)  # the first one is cold, and what watches goes in during it
         self.result.warmup_ns, self.result.samples_ns = times[:half], times[half:][-2 * max(1, self.order.warmup) :]
         if steps := len(self.result.samples_ns):
             pages, system = (

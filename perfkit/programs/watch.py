@@ -195,6 +195,8 @@ class Watcher:
         facts.add(result, models, self._conditions, training)
         if result.recorded and self._wrappers.of_another_thread:
             result.notes.append(facts.OTHER_THREAD)
+        if result.recorded and not (result.samples_ns or self.recorder.order.whole):
+            result.notes.append(facts.NOT_TIMED)
         before, each = self.steps.phase_before()
         if result.recorded and before:
             result.notes.append(facts.phase_before(before, each))

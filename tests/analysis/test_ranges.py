@@ -46,6 +46,7 @@ def test_the_report_of_a_capture_shows_them(tmp_path: Path) -> None:
     text = terminal.render(report)
     lines = {" ".join(line.split()) for line in text.splitlines()}
     assert "my range 1 220 1 100 17.9" in lines  # 100 of 560 ns of kernels
+    assert "Shares are of the time of its kernels, without copies and fills." in " ".join(text.split())
     assert "Memcpy HtoD (Pageable -> Device) 1 30 4.10 136.5" in lines  # 4096 B in 30 ns
     assert "cudaStreamSynchronize 1 380" in lines
     for title in ("NVTX ranges by kernel time", "Copies", "Waits for the GPU"):

@@ -42,7 +42,7 @@ def test_results_that_were_not_checked_get_no_speed_either() -> None:
 
 
 def test_an_untimed_reference_is_compared_with_nobody() -> None:
-    report = analyse(run(backend("eager", 100, timed=False, samples_ns=[]), backend("compile", 80)))
+    report = analyse(run(backend("eager", 100, timed=False, samples_ns=[]), backend("compile", 80), tables={}))
     assert report.backends[1].speedup is None
     assert report.verdict[0] == "A step takes 80.00 ms (95 % interval 79.56–80.44) in compile."
 
@@ -56,7 +56,7 @@ def test_an_untimed_reference_is_compared_with_nobody() -> None:
     ],
 )
 def test_few_steps_have_no_interval(samples: list[float], said: str) -> None:
-    report = analyse(run(backend("compile", 80, samples_ns=samples)))
+    report = analyse(run(backend("compile", 80, samples_ns=samples), tables={}))
     assert report.verdict[0] == f"A step takes {said} in compile."
 
 
@@ -148,6 +148,26 @@ def test_the_profiled_step_stands_beside_the_timed_one() -> None:
     assert account is not None
     assert account.timed_step_ns == pytest.approx(400e3)
     assert account.profiler_overhead == pytest.approx(420 / 400 - 1)
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [
+        ([0.4e6], "only one step was timed"),
+        ([10e3, 20e3, 400e3, 900e3], "the steps are uneven: profiled ones took 4"),
+        ([800e3, 810e3, 820e3], "the profiled step took 48% less than the timed one, so that was not yet warm"),
+    ],
+)
+def test_a_timed_step_that_says_nothing_about_the_profiled_one_bounds_no_saving(samples: list[float], why: str) -> None:
+    """A loader's uneven steps: 11 ms of waiting saved "at most 957 µs", 58 % of a step that was timed once."""
+    report = analyse(run(backend("program", 1, samples_ns=samples)))
+    [program] = report.backends
+    assert any("of which savings are: " in warning and why in warning for warning in program.warnings)
+    assert report.verdict[0].endswith(" Savings are of the profiled step, 420.0 µs: the two do not compare.")
+    account = program.accounting
+    assert account is not None and account.timed_step_ns is account.profiler_overhead is account.plain_step_ns is None
+    [overhead] = [f for f in program.findings if f.name == "overhead"]
+    assert overhead.saving_ns == pytest.approx(55e3) and overhead.share == pytest.approx(55 / 420)
 
 
 def test_without_ceilings_nothing_is_judged_and_the_report_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -163,10 +164,10 @@ def test_a_first_step_and_a_step_without_ranges_are_told(samples: Path) -> None:
     for name in ("alexnet-2023-extid-collides", "rocm-mi250-tiny", "triton-tiny"):
         path = samples / "kineto" / f"{name}.json.gz"
         reports[name] = analyse_any(read(path), path).backends[0]
-    first = named(reports["alexnet-2023-extid-collides"])["gpu-idle"]
-    assert (
-        "cudaDeviceGetStreamPriorityRange alone took 29.93 s" in first.evidence and "Profile a later" in first.evidence
-    )
+    first = {f.title.split(" ")[0]: f for f in reports["alexnet-2023-extid-collides"].findings}
+    start = "cudaDeviceGetStreamPriorityRange above all (29.93 s): the first use of a GPU"
+    assert start in first["aten::empty_strided"].evidence and "Profile later" in first["aten::empty_strided"].remedy
+    assert not any("29.93 s" in f.evidence for f in first.values() if f.name != "slow-operator")
     untold = {name: {u.rule: u.why for u in report.unjudged}.get("gpu-idle") for name, report in reports.items()}
     assert untold["triton-tiny"] == "the profile does not tell what the host did in > 99 % of the step"
     assert untold["rocm-mi250-tiny"] is untold["alexnet-2023-extid-collides"] is None
@@ -232,6 +233,56 @@ def test_of_kernels_that_waited_the_usual_time_is_held_against_the_roof() -> Non
     assert "reach 25 % of their roof" in found["below-roof"].title
 
 
+def with_waiting(*rows: Any, environment: dict[str, Any] | None = None, **machine: Any) -> dict[str, Finding]:
+    """What is found in three steps of 1000 µs, each of these rows ten times, where the last of the second step takes
+    600 µs more; `machine` are other fields of the ceilings."""
+    ceilings = msgspec.structs.replace(faults.CEILINGS, **machine)
+    made = [{**row, "step": step} for step in range(3) for row in rows for _ in range(10)]
+    late = 20 * len(rows) - 1
+    made[late] = {**made[late], "duration_ns": made[late]["duration_ns"] + 600e3}
+    table = faults.made(made, 1000, steps=3, step_ns=[1e6] * 3, busy_ns=[1e6] * 3)
+    source = run(backend("eager", 1.0), tables={"eager": table}, ceilings=msgspec.to_builtins(ceilings))
+    source.manifest.environment = environment or {}
+    return named(analyse(source).backends[0])
+
+
+def test_what_the_machine_could_do_otherwise_is_said_without_the_waiting() -> None:
+    """Of three steps one waited 600 µs, 200 µs a step, which is a finding of its own."""
+    products = with_waiting(faults.product(40))
+    assert products["unequal-calls"].saving_ns == pytest.approx(200e3)
+    assert products["fp32-matmul"].time_ns == pytest.approx(400e3)
+    assert products["fp32-matmul"].saving_ns == pytest.approx(400e3 * 3 / 4)
+    assert "counted as if they had not" in products["fp32-matmul"].evidence
+    one_core = {"threads": {"count": 1, "OMP_NUM_THREADS": "1"}, "cpu": {"physical": 4, "logical": 4}}
+    idle = with_waiting(faults.product(60), environment=one_core)["idle-threads"]
+    assert idle.saving_ns == pytest.approx(600e3 * 3 / 4) and "counted as if they had not" in idle.evidence
+
+
+def test_lookups_and_slow_precisions_are_held_against_their_roof_without_the_waiting() -> None:
+    """2 MB are 20 µs at the bandwidth; 20 MFLOP are 40 µs in bf16 and 5 in fp32."""
+    lookup = faults.cpu(
+        "index_select", 40, "index", moved=2 * faults.MB, shapes="fp32[4000×250], int64[1000]",
+        operator="aten::embedding",
+    )  # fmt: skip
+    found = with_waiting(lookup)["gather-bound"]
+    assert found.saving_ns == pytest.approx(10 * 20e3) and "at 50 % of the bandwidth" in found.title
+    assert "counted as if they had not" in found.evidence
+    product = faults.cpu("mm", 40, "matmul", shapes="bf16[100×100], bf16[100×100]", flop_matrix_bf16=20e6, moved=1e3)
+    found = with_waiting(product, compute={"matrix_fp32": 4e12, "matrix_bf16": 0.5e12})["slow-low-precision"]
+    assert found.time_ns == pytest.approx(400e3) and found.saving_ns == pytest.approx(10 * 35e3)
+    assert "counted as if they had not" in found.evidence
+
+
+def test_dense_gradients_are_counted_without_the_waiting() -> None:
+    """Of 64,000 rows 640 are looked up: 99 % of ten times 40 µs."""
+    shape = "fp32[64000×16]"
+    lookup = faults.cpu("index_select", 1, "index", shapes=f"{shape}, int64[64]", operator="aten::embedding")
+    zeroing = faults.cpu("zero_", 40, "fill", shapes=shape, **{"pass": "backward"})
+    found = with_waiting(lookup, zeroing)["dense-embedding-gradient"]
+    assert found.time_ns == pytest.approx(400e3) and "backward 400.0 µs" in found.evidence
+    assert "counted as if they had not" in found.evidence
+
+
 def with_fresh_pages(fresh_bytes: float | None) -> dict[str, Finding]:
     """One call in thirty takes 300 µs more than 10 µs, 2.5 µs for each page of 4 KiB of its result of 0.5 MB."""
     made = faults._steps([[10] * 10, [10] * 9 + [310], [10] * 10], fresh_bytes=fresh_bytes)
@@ -287,6 +338,32 @@ def test_an_optimizer_with_products_has_no_fused_form() -> None:
     assert "torch.compile" in found.remedy and "fused=True" not in found.remedy
 
 
+def test_an_unfused_optimizer_tells_what_part_of_its_kernels_it_counts() -> None:
+    """The passes table has all kernels of the optimizer: counts of steps, and what is no elementwise work."""
+    step = {"pass": "optimizer"}
+    parts = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_") * 4
+    updates = [faults.cpu(part, 25, moved=2e6, **step) for part in parts]
+    counts = [faults.cpu("add_", 5, moved=8, **step) for _ in range(20)]
+    for others, title in (
+        (counts, "28 of the optimizer's 48 kernels a step go one parameter and operator at a time"),
+        ([], "The optimizer runs 28 kernels a step, one parameter and operator at a time"),
+    ):
+        found = faults.report([faults.product(4000), *updates, *others], 5000)
+        assert named(found)["unfused-optimizer"].title == title
+
+
+def test_products_off_boundaries_save_kernel_by_kernel() -> None:
+    """One takes 4 times as long as the others' rate allows, one half of that: the fast one is no loss to set off."""
+    others = faults._bf16("nvjet", 1000, 1e9)
+    slow, fast = faults._bf16(faults._NARROW, 1000, 0.25e9), faults._bf16(faults._NARROW, 500, 1e9)
+    found = named(faults.report([others, slow, fast], 3000, None))["unaligned-product"]
+    assert found.saving_ns == pytest.approx(750e3)
+    assert "Kernel by kernel, those that are as fast already (1) save nothing." in found.evidence
+    alone = named(faults.report([others, slow], 3000, None))["unaligned-product"]
+    assert alone.saving_ns == pytest.approx(750e3) and "as fast already" not in alone.evidence
+    assert "Kernel by kernel" in by_name()["unaligned-product"].estimate
+
+
 def test_counts_of_steps_are_no_unfused_optimizer_however_long_they_were_held_up() -> None:
     """A fused optimizer adds one to the count of steps of each parameter; a busy machine may interrupt any of them."""
     fused = faults.cpu("_fused_adam_", 100, "optimizer", **{"pass": "optimizer"})
@@ -330,6 +407,46 @@ def test_a_slow_operator_is_told_once_and_by_what_it_does() -> None:
     assert "on tensors of the CPU" in slow[1].evidence and "workers" in slow[1].remedy
     [idle] = [f for f in found if f.name == "gpu-idle"]
     assert idle.time_ns == pytest.approx(150e3) and "Python 10 % and dispatch 5.0 %" in idle.evidence
+
+
+def _first_use(driver: float, dispatch: float, launches: int = 0, **more: Any) -> list[Finding]:
+    """Findings of a step with an operator of 60 ms, most of it in one CUDA call if what the gaps have tells so."""
+    gaps = [faults.gap("driver", driver), faults.gap("dispatch", dispatch), faults.gap("launch", 5e3)]
+    one = {"operator": "aten::empty_strided", "launches": launches, "ns": 60e6, "count": 1, "longest_ns": 60e6}
+    calls = [("cudaFree", 70e6), ("cudaDeviceGetStreamPriorityRange", 58e6), ("cudaStreamCreateWithFlags", 30e6)]
+    api = [{"name": name, "count": 1, "ns": ns} for name, ns in calls]
+    return faults.report([faults.on_gpu(500)], 100e3, None, gaps=gaps, held_by=[one], api=api, **more).findings
+
+
+def test_an_operator_inside_cuda_calls_initialises_the_gpu_and_is_told_once() -> None:
+    """A CUDA tensor that is the first of a process: the work is not on the CPU, and later steps have none of it."""
+    found = _first_use(driver=60e3, dispatch=10e3)
+    [slow] = [f for f in found if f.name == "slow-operator"]
+    [idle] = [f for f in found if f.name == "gpu-idle"]
+    assert "CUDA calls that launch nothing, cudaDeviceGetStreamPriorityRange above all (58.00 ms)" in slow.evidence
+    assert "initialises" in slow.evidence and "CPU" not in slow.evidence
+    assert "Profile later steps" in slow.remedy and "DataLoader" not in slow.remedy
+    assert "alone took" not in idle.evidence and idle.time_ns == pytest.approx(15e6)
+
+
+def test_calls_of_every_step_initialise_nothing() -> None:
+    """What an operator does in each step, or where it cannot be told what took its time, is no first use of a GPU."""
+    [repeated] = [f for f in _first_use(driver=60e3, dispatch=10e3, steps=2) if f.name == "slow-operator"]
+    assert "inside CUDA calls" in repeated.evidence and "initialises" not in repeated.evidence
+    assert "once, before the steps" in repeated.remedy
+    [either] = [f for f in _first_use(driver=60e3, dispatch=50e3) if f.name == "slow-operator"]
+    assert "on tensors of the CPU, or inside CUDA calls" in either.evidence
+    [plans] = [f for f in _first_use(driver=60e3, dispatch=10e3, launches=3) if f.name == "slow-operator"]
+    assert "plans or compiles it first. Most of that time is inside CUDA calls" in plans.evidence
+
+
+def test_a_call_that_the_gaps_hold_shows_that_a_process_began() -> None:
+    """Neither one that allocates, which another finding tells of, nor one that is longer than all that is waited."""
+    api = [{"name": name, "count": 1, "ns": ns} for name, ns in (("cudaMalloc", 90e6), ("cudaLaunchKernel", 50e6))]
+    for waits, told in ((60e3, True), (40e3, False)):
+        found = named(faults.report([faults.on_gpu(500)], 100e3, None, gaps=[faults.gap("launch", waits)], api=api))
+        assert ("cudaLaunchKernel alone took 50.00 ms" in found["gpu-idle"].evidence) is told
+        assert "cudaMalloc" not in found["gpu-idle"].evidence
 
 
 def test_an_operator_that_launches_for_every_sample_plans_nothing() -> None:

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from perfkit import table
 from perfkit.analysis.results import Accounting, BackendReport, Gap
 from perfkit.compare import sides
+from perfkit.compare.gate import check, parse
 from perfkit.compare.judge import compare, incomparable
 from perfkit.compare.metrics import Rule
 from perfkit.compare.results import Comparison, Waterfall
 from perfkit.compare.served import Amounts, why
 from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.compare.waterfall import waterfall
-from perfkit.render.pages.compare import render_markdown
+from perfkit.render.pages.compare import render_markdown, render_text
 from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
 from tests.analysis.examples import backend, run
 from tests.compare import sample
@@ -182,6 +183,40 @@ def test_profiles_without_steps_or_timings_are_compared_by_their_kernels() -> No
     found: Comparison = compare([one, other], Rule())
     assert found.pairs[0].waterfall.basis == "kernels" and found.pairs[0].waterfall.difference_ns == 500.0
     assert found.pairs[0].step.judgement.verdict == UNKNOWN and "was not timed" in found.verdict[0]
+
+
+def test_unknown_durations_are_no_durations_of_nothing() -> None:
+    """Times without which nothing can be told: they are no zero, and differ from nothing by no amount."""
+    rows = [
+        {"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": n, "step": n // 2, "duration_ns": 1000.0}
+        for n in range(4)
+    ]
+    known = sides.of_table(table.build(rows), "a.ncu-rep", "known")
+    unknown = sides.of_table(table.build([{**row, "duration_ns": None} for row in rows]), "b.ncu-rep", "unknown")
+    for both in ([known, unknown], [unknown, known]):
+        found = compare(both, Rule())
+        [one] = found.pairs
+        assert (one.waterfall, one.tested, one.exchanges, one.operators, one.kernels) == (None, [], [], [], [])
+        said = [sentence for sentence in found.verdict if "without durations" in sentence]
+        assert said == [
+            "The profile of unknown holds 4 kernel calls without durations: its kernel time is unknown, and no "
+            "difference of times is shown."
+        ]
+        shown = {side.label: (side.kernel_ns, side.launches) for side in found.sides}
+        assert shown == {"known": (2000.0, 2.0), "unknown": (None, 2.0)}
+        text = render_text(found)
+        assert "Where the difference comes from" not in text and "What became of what" not in text
+        [line] = [" ".join(line.split()) for line in text.splitlines() if line.startswith("unknown  ")]
+        assert line.removesuffix(" –").endswith("– 2")  # kernels and launches
+    [gate] = check(known, unknown, parse(["family:matmul>+3%"]), Rule())
+    assert (gate.outcome, gate.why) == ("cannot tell", "a side's profile holds no durations")
+
+
+def test_a_profile_without_kernels_is_known_to_take_no_time() -> None:
+    rows = [{"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": 0, "duration_ns": 1000.0}]
+    one, other = (sides.of_table(table.build(made), "a.sqlite", name) for name, made in (("a", rows), ("b", [])))
+    found = compare([one, other], Rule())
+    assert found.sides[1].kernel_ns == 0.0 and found.pairs[0].waterfall.difference_ns == -1000.0
 
 
 def by_executors(label: str, factor: float, executors: tuple[str, ...], **more: Any) -> Side:

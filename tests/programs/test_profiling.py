@@ -10,6 +10,7 @@ from torch import nn
 
 import perfkit
 from perfkit.errors import RunFailed, UsageError
+from perfkit.programs import facts
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def train():
 
 def test_a_block_records_its_steps(tmp_path, train):
     call = nn.Module.__call__
-    with perfkit.profile(tmp_path / "mine", warmup=2, steps=2) as p:
+    with perfkit.profile(tmp_path / "mine", warmup=3, steps=2) as p:
         for _ in range(8):
             train()
             p.step()
@@ -52,6 +53,7 @@ def test_a_decorated_function_is_a_step(tmp_path, train):
     for _ in range(5):
         step()
     assert profile.reading.table.facts["steps"] == 1
+    assert facts.NOT_TIMED in profile.reading.source.manifest.warnings
 
 
 def test_too_few_steps_are_explained(tmp_path, train, capsys):

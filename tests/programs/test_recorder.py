@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.programs import recorder as module
 from perfkit.programs.order import Order
-from perfkit.programs.recorder import RECORDING, WARMING, Recorder
+from perfkit.programs.recorder import RECORDING, STARTING, WARMING, Recorder
 from perfkit.programs.steps import CALL, OPTIMIZER, REPLAY, StepFinder
 from perfkit.programs.watch import Watcher
 
@@ -69,6 +69,25 @@ def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(
         recorder.boundary(lambda: True)
     assert len(recorder.result.samples_ns) == 3
     assert (recorder.result.fresh_bytes, recorder.result.system_ns) == (4096.0, 50.0)
+
+
+@pytest.mark.parametrize(("boundaries", "timed"), [(1, 0), (2, 0), (3, 1), (4, 2), (5, 2), (10, 5)])
+@pytest.mark.parametrize("least", [False, True])
+def test_the_first_step_which_is_cold_is_never_timed(
+    boundaries: int, timed: int, least: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two boundaries the step between them was timed: 822 µs, where later ones take 30. With the `least` warm-up
+    there are more boundaries than it asks for where something is waited for."""
+    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
+    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
+    clock = iter([0, *range(800, 2000, 30)])
+    monkeypatch.setattr(module.time, "perf_counter_ns", lambda: next(clock))
+    recorder = Recorder(Order(warmup=1 if least else boundaries, steps=1), tmp_path)
+    ready = iter([False] * (boundaries - 1) + [True])
+    while recorder.state == WARMING:
+        recorder.boundary(lambda: next(ready) if least else True)
+    assert recorder.state == STARTING
+    assert recorder.result.samples_ns == [30.0] * (min(max(boundaries - 2, 0), 2) if least else timed)
 
 
 def test_calls_of_modules_before_the_first_step_of_the_optimizer_are_no_steps(

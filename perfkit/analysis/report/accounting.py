@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, quantiles
 from typing import Any
 
+from perfkit import units
 from perfkit.analysis.results import Accounting, Gap
 
 OTHER = "other"
 LISTS = "lists"
+_UNEVEN = 0.5  # of the median step lies between the quartiles
+_SHORTER = 0.05  # a profiler shortens nothing: by so much less the profiled steps are others
 
 _TEXTS = {
     "dispatch": "operators finding the kernel to run, views and wrappers around kernels",
@@ -37,12 +40,14 @@ def accounting(
     """The mean profiled step from the facts of a table, per cause; None where the reader could not account for it.
 
     `samples_ns` are the timed steps, `beside_ns` those without a profiler right before the profiled ones; these, else
-    those, tell the profiler's overhead (none: unknown).
+    those, tell the profiler's overhead (none: unknown). Neither counts where they are `incomparable`.
     """
     steps = facts.get("step_ns") or []
     busy = facts.get("busy_ns") or []
     if not steps or len(busy) != len(steps):
         return None
+    if incomparable(facts, samples_ns, beside_ns):
+        samples_ns = beside_ns = ()
     step_ns, timed = fmean(steps), median(samples_ns) if samples_ns else None
     plain = median(beside_ns) if beside_ns else timed
     by_cause: dict[str, float] = {}
@@ -60,9 +65,43 @@ def accounting(
         gaps=gaps,
         other_ns=by_cause.get(OTHER, 0.0),
         timed_step_ns=timed,
-        profiler_overhead=median(steps) / plain - 1 if plain else None,
+        profiler_overhead=step_ns / plain - 1 if plain else None,
         plain_step_ns=plain,
     )
+
+
+def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_ns: Sequence[float] = ()) -> str:
+    """Why the timed steps say nothing about the profiled ones; "" where they do, and where there are none."""
+    steps, plain = facts.get("step_ns") or [], beside_ns or samples_ns
+    if not steps or not samples_ns:
+        return ""
+    step_ns, plain_ns = fmean(steps), median(plain)
+    if _uneven(steps, plain) > abs(step_ns - plain_ns):
+        return f"the steps are uneven: profiled ones took {_range(steps)}, timed ones {_range(plain)}"
+    if step_ns < (1 - _SHORTER) * plain_ns:
+        less = f"{1 - step_ns / plain_ns:.0%} less than the timed one"
+        return f"the profiled step took {less}, so that was not yet warm, or the machine was busy"
+    if any(check["name"] == "timed" and check.get("holds") is False for check in facts.get("trace_checks") or []):
+        return "the GPU is busy for longer in a profiled step than a timed step takes"
+    return "only one step was timed" if len(samples_ns) == 1 else ""
+
+
+def _uneven(*series: Sequence[float]) -> float:
+    """What lies between the quartiles of uneven steps, the most of all `series`; 0 where all are even."""
+    spreads = [_spread(values) for values in series]
+    return max((s for s, values in zip(spreads, series, strict=True) if s > _UNEVEN * median(values)), default=0.0)
+
+
+def _spread(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return high - low
+
+
+def _range(values: Sequence[float]) -> str:
+    least, most = (units.text(end(values), "ns") for end in (min, max))
+    return least if least == most else f"{least} to {most}"
 
 
 def _split_lists(by_cause: dict[str, float], lists_ns: float, facts: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from perfkit.analysis import source
 from perfkit.analysis.fusion import predict
 from perfkit.analysis.report import aggregate, exposed, generation, nvidia, points, ranges, speed
-from perfkit.analysis.report.accounting import accounting
+from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
@@ -118,7 +118,7 @@ def profiled(
         device=device,
         trace_checks=msgspec.convert(table.facts.get("trace_checks") or [], list[TraceCheck]),
         accounting=account,
-        warnings=[*report.warnings, *_slowed(account, device)],
+        warnings=[*report.warnings, *_incomparable(table, report, beside_ns or ()), *_slowed(account, device)],
         missing=missing(table),
         ranges=ranges.ranges(table.facts),
         transfers=ranges.transfers(table.facts),
@@ -194,22 +194,20 @@ def _device(table: KernelTable) -> str:
     return "cuda" if kinds & set(ON_GPU) else "cpu" if kinds else ""
 
 
+def _incomparable(table: KernelTable, report: BackendReport, beside_ns: Sequence[float]) -> list[str]:
+    """A warning when the timed steps say nothing about the profiled ones: no number of the profile uses them."""
+    why = incomparable(table.facts, report.samples_ns, beside_ns)
+    return [f"the timed steps are not compared with the profiled ones, of which savings are: {why}"] if why else []
+
+
 def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
     """A warning when the profiled step is not the step that was timed.
 
     On a CPU the profiler lengthens the kernels that are judged. Those of a GPU run beside it: only gaps grow.
     """
-    if account is None:
+    if account is None or not account.is_slowed:
         return []
     overhead = account.profiler_overhead or 0.0
-    if account.is_shortened:
-        return [
-            f"the profiled step took {-overhead:.0%} less than the timed one: the pace of the machine changed between "
-            "them, or the steps differ. Kernels, headroom and savings are of the profiled step; time and record more "
-            "steps on a quiet machine"
-        ]
-    if not account.is_slowed:
-        return []
     if device == "cuda":
         return [
             f"the profiled step took {overhead:.0%} longer than one without it: the profiler slows the host, so the "

@@ -11,7 +11,10 @@ _MOST = 200  # ranges in a report; the table's facts hold more
 
 
 def ranges(facts: Mapping[str, Any]) -> list[RangeTime]:
-    """The ranges that launched kernels, most kernel time first. Totals of the capture, not of a step."""
+    """The ranges that launched kernels, most kernel time first. Totals of the capture, not of a step.
+
+    Readers count the kernels of ranges, and no copies and fills, inside of steps and outside: shares are of the same.
+    """
     total = sum(d["kernel_ns"] for d in facts.get("devices", []))
     return [
         RangeTime(r["name"], r["count"], r["host_ns"], r["kernels"], r["kernel_ns"], r["kernel_ns"] / total)

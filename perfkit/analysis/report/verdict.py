@@ -100,7 +100,7 @@ def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], setti
         return []
     if len(steps) == 1:
         name, step = steps[0]
-        return [f"A step takes {_time(step)} in {name}."]
+        return [f"A step takes {_time(step)} in {name}.{_not_compared(by_name[name])}"]
     took = listed([f"{units.text(step.value, 'ns')} in {name}" for name, step in steps])
     if settings.in_group:
         who = f"{settings.ranks} ranks" if settings.ranks > 1 else "a group of one rank"
@@ -112,6 +112,14 @@ def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], setti
     if settings.generate:  # `perfkit compare` measures no such steps
         return [f"In this run a step took {took}."]
     return [f"In this run a step took {took}. Whether the difference holds: `{_command(order, settings)}`."]
+
+
+def _not_compared(report: BackendReport) -> str:
+    """A sentence where the timed step says nothing about the profiled ones; a warning tells why."""
+    account = report.accounting
+    if account is None or account.timed_step_ns is not None or not report.samples_ns:
+        return ""
+    return f" Savings are of the profiled step, {units.text(account.profiled_step_ns, 'ns')}: the two do not compare."
 
 
 def _tokens(report: BackendReport) -> list[str]:
@@ -161,9 +169,12 @@ def _where(report: BackendReport) -> str:
 
 def _kernels(report: BackendReport) -> str:
     count = sum(g.count for g in report.kernels)
-    many = f"{_calls(count)} {'takes' if count == 1 else 'take'}"
-    per = _a(report)
-    return f"{many} {units.text(report.kernel_ns, 'ns')}{per}"
+    copies, fills = (sum(g.count for g in report.kernels if g.key.startswith(k)) for k in ("Memcpy", "Memset"))
+    kernels = count - copies - fills
+    said = [_calls(kernels)] if kernels else []
+    said += [f"{copies:,.0f} {'copy' if round(copies) == 1 else 'copies'}"] if copies else []
+    said += [f"{fills:,.0f} {'fill' if round(fills) == 1 else 'fills'}"] if fills else []
+    return f"{listed(said)} {'takes' if count == 1 else 'take'} {units.text(report.kernel_ns, 'ns')}{_a(report)}"
 
 
 def _a(report: BackendReport) -> str:

@@ -50,11 +50,13 @@ def _told(
     reached = units.text(aligned * 1e9, "FLOP/s")
     beside = f"; the profile's other {unit} products reach {reached}" if aligned else ""
     count = f"{case.per_step(rows.sum()):,.0f} {unit} products{case.a_step}"
+    fast = case.per_step((rows & (takes >= case.judged.time)).sum())
+    faster = f" Kernel by kernel, those that are as fast already ({fast:,.3g}) save nothing." if fast else ""
     return rule.finding(
         case,
         f"{count} have rows off {WHOLE}-byte boundaries: {units.text(time, 'ns')}, {rate}",
         f"Their kernels are those for rows that do not begin on {WHOLE} bytes (align1, align2 or align4 in the name)"
-        f"{beside}. {_why(case, rows, multiple)}",
+        f"{beside}.{faster} {_why(case, rows, multiple)}",
         time,
         time - least,
         rows=rows,
@@ -81,8 +83,9 @@ RULES = (
         "of that, 8 numbers of bf16, the library falls back on kernels that load one, two or four numbers at a time.",
         recognised="Products on tensor cores by CUTLASS kernels that name an alignment below 16 bytes. Kernels of "
         "others do not name theirs.",
-        estimate="Their time less what the same FLOP take at the rate of the profile's other products of the same "
-        "precision, or at the roof where there are none.",
+        estimate="Kernel by kernel, its time less what the same FLOP take at the rate of the profile's other products "
+        "of the same precision, or at the roof where there are none or that takes longer. A kernel that is as fast "
+        "already saves nothing.",
         remedies=(
             "Pad the odd size to a multiple of 64: the vocabulary, the classes, the features. The rows that are added "
             "are never looked up, and their logits are left out of the loss. torch.compile pads by itself where it "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,14 @@ from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 _MUCH = 0.02  # of the step
 _USUAL_NS = 50_000.0  # without a kernel for each launch: more is not launching alone
 _SEVERAL = 20  # launches a call: with fewer it is not launching that takes LONG_CALL_NS
+# Calls whose time has a cause of its own among the gaps (`perfkit.readers.cuda_calls`): what is left is "driver".
+_OTHER_CAUSES = re.compile(
+    "Synchronize|EventQuery|StreamQuery|Malloc|Free|MemAlloc|MemCreate|MemMap|MemHost|HostAlloc|HostRegister|MemPool|"
+    "Launch|Memcpy|Memset"
+)
 _ON_THE_HOST = "Make the data on the GPU (device='cuda'), or ahead, in the workers of a DataLoader."
+_LATER = "Profile later steps: leave the first one out (perfkit capture --warmup, or wait= of torch.profiler.schedule)."
+_ONCE = "Make these calls once, before the steps: what they load or create can be kept."
 _ONE_BY_ONE = (
     "Choose an operator or a layout that does all of it in one kernel, replay the step as a CUDA graph, or let "
     "torch.compile write the kernel."
@@ -23,6 +31,26 @@ def held_long(case: Case) -> list[dict[str, Any]]:
     """The operators that the rule tells of, as the reader's `held_by` has them: over all steps."""
     held = case.facts.get("held_by") or []
     return [one for one in held if case.of_step(case.per_step(one["ns"])) >= _MUCH]
+
+
+def call_inside(case: Case) -> dict[str, Any] | None:
+    """The CUDA call, as `facts["api"]` has it, in which operators that the rule tells of surely spend most of their
+    time: the longest that neither launches, waits nor allocates. None where no operator does."""
+    calls = [call for call in case.facts.get("api") or [] if not _OTHER_CAUSES.search(call["name"])]
+    inside = any(_in_calls(case, one) for one in held_long(case))
+    return max(calls, key=lambda call: float(call["ns"]), default=None) if inside else None
+
+
+def _in_calls(case: Case, one: dict[str, Any]) -> bool | None:
+    """Whether an operator spent most of its time inside such calls; None where that cannot be told.
+
+    `held_by` counts them together with dispatch: where all that the gaps have of the one is less than half of it, most
+    of it was the other.
+    """
+    gaps = case.report.accounting.gaps if case.report.accounting else []
+    dispatch, driver = (sum(g.time_ns for g in gaps if g.cause == cause) for cause in ("dispatch", "driver"))
+    half = case.per_step(one["ns"]) / 2
+    return False if driver < half else True if dispatch < half else None
 
 
 def _held(rule: Rule, case: Case) -> Iterator[Finding]:
@@ -48,14 +76,32 @@ def _held(rule: Rule, case: Case) -> Iterator[Finding]:
 def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:
     """What keeps an operator of `held_by` so long, and the remedy; "" for the rule's own."""
     if not one["launches"]:
-        return "It launches nothing: it works on the host, on tensors of the CPU", _ON_THE_HOST
+        return _without_launches(case, one)
     launches = one["launches"] / one["count"]  # a call
     each = one["ns"] / one["launches"]
     if launches >= _SEVERAL and each < _USUAL_NS:
         idle = units.text(each, "ns")
         many = f"{launches:,.0f} kernels a call, one by one"
         return f"It launches {many}, and the GPU idles {idle} before each of them", _ONE_BY_ONE
-    return "An operator that knows its kernel launches it within tens of µs; this one plans or compiles it first", ""
+    inside = f". {_inside(case)}" if _in_calls(case, one) else ""
+    known = "An operator that knows its kernel launches it within tens of µs"
+    return f"{known}; this one plans or compiles it first{inside}", ""
+
+
+def _without_launches(case: Case, one: dict[str, Any]) -> tuple[str, str]:
+    in_calls = _in_calls(case, one)
+    if not in_calls:
+        or_else = "" if in_calls is False else ", or inside CUDA calls"
+        return f"It launches nothing: it works on the host, on tensors of the CPU{or_else}", _ON_THE_HOST
+    if case.steps > 1:
+        return f"It launches nothing. {_inside(case)}", _ONCE
+    return f"{_inside(case)}: the first use of a GPU in a process loads and initialises its libraries", _LATER
+
+
+def _inside(case: Case) -> str:
+    longest = call_inside(case)
+    named = f", {longest['name']} above all ({units.text(longest['ns'], 'ns')})" if longest else ""
+    return f"Most of that time is inside CUDA calls that launch nothing{named}"
 
 
 SLOW_OPERATOR = Rule(
@@ -65,7 +111,8 @@ SLOW_OPERATOR = Rule(
     what="Most operators launch their kernels within tens of µs. Some search for the fastest kernel, or compile one, "
     "the first time that they see a shape: cuDNN's attention and convolutions, autotuners, libraries that load kernels "
     "late. Where the shape is new in every step, as that of a cache that grows by a token, so is the search. Others "
-    "launch a kernel for every sample of a batch, or work on the CPU, on data that the program made there.",
+    "launch a kernel for every sample of a batch, or work on the CPU, on data that the program made there. The first "
+    "operator of a process that uses a GPU initialises it.",
     recognised="Time of the step in which no kernel runs while the host is in the operator itself, outside of those "
     "that it calls, in calls of 1 ms or more, as many as there are steps or more.",
     estimate="All of that time, at most what the step without the profiler leaves beside its kernels. `gpu-idle` does "

@@ -55,13 +55,20 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     saving = (time - fewest[0] if fewest else 0.0) + gaps
     yield rule.finding(
         case,
-        f"The optimizer runs {count:,.4g} kernels a step, one parameter and operator at a time",
+        f"{_counted(count, case.per_step(inside.sum()))} one parameter and operator at a time",
         f"They take {units.text(time, 'ns')} ({percent(case.share(time))} of the step){between}.{least}",
         time + gaps,
         saving,
         rows=rows,
         remedy=_COMPILED if products else "",
     )
+
+
+def _counted(count: float, every: float) -> str:
+    """What the numbers of a finding are of: where the optimizer's pass has other kernels too, its part of them."""
+    if every - count < 0.5:
+        return f"The optimizer runs {count:,.4g} kernels a step,"
+    return f"{count:,.4g} of the optimizer's {every:,.4g} kernels a step go"
 
 
 def _counters(case: Case) -> Booleans:
@@ -106,7 +113,8 @@ UNFUSED = Rule(
     what="Adam is some ten elementwise operators a parameter. Run one by one, each reads and writes the whole "
     "parameter, and a model with a hundred parameters launches a thousand small kernels.",
     recognised=f"At least {_MANY} elementwise kernels a step in the optimizer's pass that are neither foreach nor "
-    "fused.",
+    "fused, copies, fills and reductions among them. Those that write a single number, as counts of steps, are left "
+    "out: a fused optimizer has them too.",
     estimate="Their time less that of one pass: parameter, gradient and two moments read, all but the gradient written "
     "(7 times the parameters' bytes; 5 with momentum alone, 3 for plain SGD), at the memory ceiling, or without one at "
     "the rate they reach now. And the time between the kernels.",

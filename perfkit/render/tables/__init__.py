@@ -153,6 +153,7 @@ def _ranges(backend: BackendReport, limit: int | None) -> Table:
         figures("kernels", [r.kernels for r in shown], "count"),
         figures("kernel time", [r.kernel_ns for r in shown], "ns"),
         figures("share", [r.share for r in shown], "%", ["dim"] * len(shown)),
+        notes=["Of the whole capture, not of a step. Shares are of the time of its kernels, without copies and fills."],
     )
 
 
