@@ -52,14 +52,12 @@ def read_run(folder: Path) -> Run:
 def _read_ceilings(folder: Path, run: Run) -> dict[str, Any] | None:
     path = folder / CEILINGS
     try:
-        content = msgspec.json.decode(path.read_bytes())
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
         run._warn("", f"the run has no {CEILINGS}: efficiency and headroom are unknown")
-        return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         run._warn("", f"{CEILINGS} is damaged: efficiency and headroom are unknown")
-        return None
-    return content if isinstance(content, dict) else None
+    return None
 
 
 def _read_backend(folder: Path, backend: BackendRun, run: Run) -> None:

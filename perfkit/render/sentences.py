@@ -27,17 +27,19 @@ def settings(report: Report) -> str:
     if w.program:
         size = units.many(w.parameters, "parameter") if w.parameters else ""  # 0: packed ones, of a quantized model
         return clean(" · ".join(filter(None, [w.program, w.steps_are, size])), SENTENCE)
-    batch = f"batch {s.batch_size}" + (
-        f" × {s.sequence_length} {w.sample_name}" if s.sequence_length else f" {w.sample_name}"
-    )
+    sizes = [s.grad_accumulation if s.grad_accumulation > 1 else None, s.batch_size, s.sequence_length]
+    batch = f"batch {' × '.join(str(size) for size in sizes if size)} {w.sample_name}"
     mode = "training step" if s.training else f"{s.generate} tokens generated" if s.generate else "inference"
     dimensions = [f"{name} {value}" for name, value in s.dimensions.items()]
     optimizer = "" if s.optimizer == "default" else f"{s.optimizer} optimizer"
-    parts = [s.workload, f"preset {s.preset}", *dimensions, s.variant, mode, optimizer, s.dtype, batch, s.device]
+    recompute = "activations recomputed" if s.recompute else ""
+    parts = [s.workload, f"preset {s.preset}", *dimensions, s.variant, mode, recompute, optimizer, s.dtype, batch]
+    parts.append(s.device)
     if report.world:
         who = f"{report.world.ranks} ranks" if report.world.ranks > 1 else "a group of one rank"
         parts.append(f"{who}, {report.world.parallel} over {report.world.backend}")
     parts.append(f"{s.allocator} allocator" if s.device == "cpu" else "")
+    parts.append("" if s.compile_mode == "default" else f"compile mode: {s.compile_mode}")
     parts.append("" if s.cuda_graphs == "default" else f"CUDA graphs: {s.cuda_graphs}")
     parts.append(units.many(w.parameters, "parameter"))
     return clean(" · ".join(p for p in parts if p), SENTENCE)

@@ -82,6 +82,26 @@ def test_what_the_compiler_achieved_stands_beside_it() -> None:
     assert part.why == "as predicted"
 
 
+def achieved(*, eager: list[float], compile: list[float]) -> Fusion:
+    """Of profiled steps of 1000 µs, and of timed steps of these in ms."""
+    tables = {
+        "eager": faults.made(cpu_chain(), 1000),
+        "compile": faults.made([faults.product(500), fused(110, 10 * MB)], 1000),
+    }
+    records = [backend("eager", 1, samples_ns=[s * 1e6 for s in eager])]
+    records += [backend("compile", 1, samples_ns=[s * 1e6 for s in compile])]
+    return predicted(analyse(run(*records, tables=tables, ceilings=msgspec.to_builtins(faults.CEILINGS))))
+
+
+def test_the_achieved_step_is_timed_as_the_predicted_one_is() -> None:
+    """Steps of 5 ms say nothing about profiled ones of 1 ms: they are no reason to put these beside timed ones."""
+    made = achieved(eager=[1.0] * 10, compile=[5.0] * 10)
+    assert (made.step_ns, made.achieved_step_ns, made.step_why) == (pytest.approx(1e6), pytest.approx(5e6), [])
+    made = achieved(eager=[5.0] * 10, compile=[0.9] * 10)
+    assert (made.step_ns, made.achieved_step_ns) == (pytest.approx(1e6), pytest.approx(1e6))  # both are profiled
+    assert achieved(eager=[1.0] * 10, compile=[]).achieved_step_ns is None
+
+
 @pytest.mark.parametrize(
     ("us", "moved", "why"),
     [

@@ -169,6 +169,13 @@ def test_missing_and_damaged_parts_are_warnings_in_their_place(folder: Path) -> 
     assert "thunder" not in run.problems  # it failed: no table was promised
 
 
+@pytest.mark.parametrize("content", ["[]", "3", "null"])
+def test_ceilings_that_are_no_object_are_damaged(folder: Path, content: str) -> None:
+    (folder / "ceilings.json").write_text(content)
+    run = read_run(folder)
+    assert run.ceilings is None and "ceilings.json is damaged" in run.problems[""][0]
+
+
 def test_a_run_without_ceilings_says_so(folder: Path) -> None:
     (folder / "ceilings.json").unlink()
     run = read_run(folder)

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import csv, json, markdown, tables, terminal
+from perfkit.render import csv, json, markdown, sentences, tables, terminal
 from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table
 from perfkit.units import Scale
 from tests.render import sample
@@ -50,6 +50,19 @@ def test_json(golden: Golden) -> None:
 def minimal() -> Report:
     """A report in which nearly everything is unknown."""
     return Report(perfkit="0.1.0", title="t", source="s", backends=[BackendReport(name="eager", status="ok")])
+
+
+def test_the_settings_say_what_a_step_is_made_of() -> None:
+    """Three batches of gradients are summed for one step."""
+    report = sample.report()
+    assert report.settings is not None
+    assert "recomputed" not in sentences.settings(report) and "compile mode" not in sentences.settings(report)
+    more = {"grad_accumulation": 3, "recompute": True, "compile_mode": "max-autotune"}
+    report.settings = msgspec.structs.replace(report.settings, batch_size=4, sequence_length=64, **more)
+    said = sentences.settings(report).split(" · ")
+    assert {"batch 3 × 4 × 64 tokens", "activations recomputed", "compile mode: max-autotune"} <= set(said)
+    report.settings = msgspec.structs.replace(report.settings, sequence_length=None)
+    assert "batch 3 × 4 tokens" in sentences.settings(report).split(" · ")
 
 
 def test_json_is_the_record_as_it_is() -> None:

@@ -216,10 +216,11 @@ def beside_achieved(backends: Sequence[BackendReport], cases: Mapping[str, Case]
 
 def _achieved(backend: BackendReport, said: Fusion, compiled: BackendReport, cases: Mapping[str, Case]) -> Fusion:
     """What was `said` of a backend, beside what the compiled one achieved."""
-    account, became = compiled.accounting, compiled.compiled or {}
+    became = compiled.compiled or {}
     parts = [_part_achieved(part, *became[part.name]) if part.name in became else part for part in said.parts]
-    step_ns = (account.timed_step_ns or account.profiled_step_ns) if account else None
-    said = msgspec.structs.replace(said, parts=parts, achieved_by=compiled.name, achieved_step_ns=step_ns)
+    said = msgspec.structs.replace(
+        said, parts=parts, achieved_by=compiled.name, achieved_step_ns=_achieved_step_ns(backend, compiled)
+    )
     kernels = _fused_kernels(cases[backend.name], cases[compiled.name])
     off, known = error(kernels) or (None, None)
     return msgspec.structs.replace(
@@ -229,6 +230,21 @@ def _achieved(backend: BackendReport, said: Fusion, compiled: BackendReport, cas
         kernels_error=off,
         kernels_known=known,
     )
+
+
+def _achieved_step_ns(eager: BackendReport, compiled: BackendReport) -> float | None:
+    """The compiled step as eager's was measured: timed beside timed, profiled beside profiled; None where it was not.
+
+    Uneven timed steps still are what the headline says: they only say nothing about the profiled ones.
+    """
+    if _is_timed(eager):
+        return compiled.step.value if compiled.step else None
+    return compiled.accounting.profiled_step_ns if eager.accounting and compiled.accounting else None
+
+
+def _is_timed(report: BackendReport) -> bool:
+    """Whether its step is the timed one, which its profile is about as well."""
+    return report.accounting is not None and bool(report.accounting.timed_step_ns)
 
 
 def _part_achieved(
@@ -264,9 +280,10 @@ def _why_the_step(eager: BackendReport, said: Fusion, compiled: BackendReport) -
 
     a step = its fusible kernels + its other kernels + the time outside of kernels
 
-    An empty list where the kernels of a profile take longer than the timed step: no time outside is left to compare.
+    An empty list where the profile says nothing about the timed step, or its kernels take longer than that: no time
+    outside is left to compare.
     """
-    if said.achieved_step_ns is None:
+    if said.achieved_step_ns is None or (_is_timed(eager) and not _is_timed(compiled)):
         return []
     if eager.kernel_ns > said.step_ns or compiled.kernel_ns > said.achieved_step_ns:
         return []

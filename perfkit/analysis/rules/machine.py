@@ -11,8 +11,9 @@ import numpy as np
 from perfkit import units
 from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
-from perfkit.analysis.roofline.roof import BOUNDS, unit_name
+from perfkit.analysis.roofline.roof import BOUNDS, Booleans, Reals, unit_name
 from perfkit.analysis.rules.base import ON_A_CPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.unequal import left_out, waited
 from perfkit.analysis.words import percent
 
 _GATHERS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")
@@ -25,11 +26,21 @@ _EMULATED = ("matrix_bf16", "matrix_fp16")
 _WIDE_NS = 50e3  # a row shorter than this is not shared out over threads
 
 
+def _usual(case: Case, rows: Booleans) -> tuple[Reals, str]:
+    """What each kernel takes without what it waited (`rules.unequal.waited`), ns, and the sentence that says so where
+    some of `rows` have waited."""
+    time, more = np.nan_to_num(case.judged.time), waited(case) if rows.any() else None
+    if more is None:
+        return time, ""
+    return time - more, left_out(case, more) if more[rows].any() else ""
+
+
 def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     operators = case.operators()
     rows = np.array([o in _GATHERS for o in operators], bool) & case.is_in("family", ("index", "embedding", "other"))
     rows &= ~case.is_in("pass", ("backward",))
-    time = case.time(rows)
+    usual, without = _usual(case, rows)
+    time = case.per_step(usual[rows].sum())
     if case.share(time) < _NOTABLE:
         return
     judged = rows & case.judged.judged
@@ -37,15 +48,15 @@ def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         why = "they are too short" if case.report.withheld else "there are no ceilings"
         yield rule.cannot(f"gathers take {percent(case.share(time))} of the step, and {why}")
         return
-    roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.time(judged)
+    roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.per_step(usual[judged].sum())
     moved = np.nansum(case.judged.bytes[judged])
-    rate = moved / np.nansum(case.judged.time[judged]) * 1e9
+    rate = moved / usual[judged].sum() * 1e9
     yield rule.finding(
         case,
         f"Embedding lookups take {percent(case.share(time))} of the step, at {percent(roof / of_judged)} of the "
         "bandwidth",
         f"They read rows here and there: {units.text(rate, 'B/s')} of the rows asked for. Memory moves whole cache "
-        "lines, so narrow rows waste part of each.",
+        f"lines, so narrow rows waste part of each.{without}",
         time,
         of_judged - roof,
         rows=rows,
@@ -90,14 +101,16 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         & (touches | np.array(["embedding" in o or "index_select" in o for o in logical], bool))
     )
     updating = case.is_in("pass", ("optimizer",)) & touches
-    time = case.time(zeroing | updating)
+    usual, without = _usual(case, zeroing | updating)
+    backward, optimizer = case.per_step(usual[zeroing].sum()), case.per_step(usual[updating].sum())
+    time = backward + optimizer
     rows = case.per_step(sum(shape[0] * len(tables[shape]) for shape in large))
     looked = case.per_step(sum(sum(tables[shape]) for shape in large))
     yield rule.finding(
         case,
         f"Dense gradients of embedding tables take {units.text(time, 'ns')} a step",
         f"A step looks up at most {looked:,.0f} of {rows:,.0f} rows, and writes and updates all of them: backward "
-        f"{units.text(case.time(zeroing), 'ns')}, optimizer {units.text(case.time(updating), 'ns')}.",
+        f"{units.text(backward, 'ns')}, optimizer {units.text(optimizer, 'ns')}.{without}",
         time,
         time * (1 - min(1.0, looked / rows)),
         rows=zeroing | updating,
@@ -133,15 +146,17 @@ DENSE = Rule(
 
 def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     fp32 = np.nan_to_num(case.frame["flop_matrix_fp32"].to_numpy(float)) > 0
-    if not fp32.any() or case.share(case.time(fp32)) < _NOTABLE:
+    usual, without = _usual(case, fp32)
+    share = case.share(case.per_step(usual[fp32].sum()))
+    if share < _NOTABLE:
         return
     rates = case.ceilings.compute if case.ceilings else {}
     now = rates.get("matrix_fp32")
     lower = max((name for name in _LOWER if rates.get(name)), key=lambda name: rates[name], default="")
     if not now or not lower:
         yield rule.cannot(
-            f"fp32 matrix products take {percent(case.share(case.time(fp32)))} of the step, and no ceilings tell what "
-            "a lower precision would do here"
+            f"fp32 matrix products take {percent(share)} of the step, and no ceilings tell what a lower precision "
+            "would do here"
         )
         return
     if rates[lower] < _FASTER * now:
@@ -151,13 +166,13 @@ def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         bound &= np.nan_to_num(case.judged.roof) >= _WORKING * case.judged.time
     if not bound.any():
         return
-    time = case.time(bound)
+    time = case.per_step(usual[bound].sum())
     yield rule.finding(
         case,
         f"fp32 matrix products take {units.text(time, 'ns')} where {unit_name(lower)} is {rates[lower] / now:.1f} × "
         "as fast",
         f"Measured here: {unit_name('matrix_fp32')} {units.text(now, 'FLOP/s')}, {unit_name(lower)} "
-        f"{units.text(rates[lower], 'FLOP/s')}.",
+        f"{units.text(rates[lower], 'FLOP/s')}.{without}",
         time,
         time * (1 - now / rates[lower]),
         rows=bound,
@@ -191,14 +206,15 @@ def _emulated(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     for name in _EMULATED:
         now = rates.get(name)
         bound = case.judged.judged & (case.judged.bound == BOUNDS.index(name))
-        time = case.time(bound)
+        usual, without = _usual(case, bound)
+        time = case.per_step(usual[bound].sum())
         if not fp32 or not now or fp32 < _FASTER * now or case.share(time) < _NOTABLE:
             continue
         yield rule.finding(
             case,
             f"{unit_name(name)} takes {units.text(time, 'ns')} where fp32 is {fp32 / now:.1f} × as fast",
             f"Measured here: {unit_name(name)} {units.text(now, 'FLOP/s')}, {unit_name('matrix_fp32')} "
-            f"{units.text(fp32, 'FLOP/s')}.",
+            f"{units.text(fp32, 'FLOP/s')}.{without}",
             time,
             time - case.per_step(np.nansum(case.frame[f"flop_{name}"].to_numpy(float)[bound])) / fp32 * 1e9,
             rows=bound,
@@ -234,12 +250,14 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if used.together >= cores:
         return
     wide = np.nan_to_num(case.judged.time) >= _WIDE_NS
-    time = case.time(wide)
+    usual, without = _usual(case, wide)
+    wide &= usual >= _WIDE_NS  # a short one that waited is not shared out either
+    time = case.per_step(usual[wide].sum())
     yield rule.finding(
         case,
         f"{used.together:.0f} of {cores:.0f} cores work",
         f"PyTorch ran with {used.words}. Kernels longer than {units.text(_WIDE_NS, 'ns')}, which can be shared out, "
-        f"take {units.text(time, 'ns')}.",
+        f"take {units.text(time, 'ns')}.{without}",
         time,
         time * (1 - used.together / cores),
         rows=wide,
@@ -250,6 +268,7 @@ def _crowded(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     cores, used = _cores(case.about.environment, "logical", "quota"), _used(case.about.environment)
     if case.report.device != "cpu" or cores is None or used is None or used.together <= cores:
         return  # what a profile does not tell is told by idle-threads
+    # What calls of unequal time have waited stays in: threads that wait for a core are what this is about.
     wide = case.judged.judged & (np.nan_to_num(case.judged.time) >= _WIDE_NS)
     time, roof = case.time(wide), case.per_step(case.judged.roof[wide].sum()) * used.processes
     turns = f" by the {used.processes:.0f} processes in turn" if used.processes > 1 else ""

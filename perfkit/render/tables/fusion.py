@@ -13,6 +13,7 @@ _ARITHMETIC = {
     "cuda": "the instructions of its loops take at the measured rate",
     "cpu": "the arithmetic of its operators took one by one",
 }
+_BEFORE = {"cuda": "bytes alone", "cpu": "eager's times and bytes"}
 _KERNELS = 8
 
 
@@ -62,7 +63,7 @@ def fused_kernels(backend: BackendReport) -> Table | None:
         words("ratio", ["–" if r is None else f"{r:.2f}" for r in ratios]),
         words("bound by", [k.bound for k in shown], priority=3),
         words("why they part", [clean(k.why, 120) for k in shown], priority=2),
-        notes=[_error(said, len(shown), backend.device), *_not_compared(said)],
+        notes=[_error(said, len(shown), backend.device), _two(backend.device), *_not_compared(said)],
     )
 
 
@@ -75,6 +76,14 @@ def _error(said: Fusion, shown: int, device: str) -> str:
         f"{rest}Weighted by time, the predictions are {said.kernels_error:.0%} off, for {said.kernels_known:.0%} of "
         "the time of fused kernels. A kernel is predicted to take what its bytes take at the measured bandwidth, or "
         f"what {_ARITHMETIC['cuda' if device == 'cuda' else 'cpu']}, whichever is longer."
+    )
+
+
+def _two(device: str) -> str:
+    """Why the two tables predict the same fusion differently."""
+    return (
+        f"The table above predicts from {_BEFORE['cuda' if device == 'cuda' else 'cpu']}, before anything is compiled; "
+        "this one from the loops that the compiler wrote."
     )
 
 
