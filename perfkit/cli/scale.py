@@ -15,7 +15,7 @@ NAME = "scale"
 
 
 def scale(
-    run: Annotated[Path, typer.Argument(help="A run folder of one rank that trains.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of one rank that trains, or FOLDER:BACKEND.")],
     ranks: Annotated[str, typer.Option(help="Numbers of ranks, separated by commas.")] = "2,4,8",
     parallel: Annotated[
         str,
@@ -51,7 +51,7 @@ def scale(
     if scaling not in (*foretell.SCALINGS, "both"):
         raise UsageError(f"--scaling {scaling} is not known.", "Choose weak, strong or both.")
     wanted = [_number(text) for text in options.names(ranks)]
-    one = one_rank.read_one_rank(run, backend)
+    one = one_rank.read_one_rank(*_chosen(run, backend))
     device = one.manifest.settings.device
     network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
     scalings = foretell.SCALINGS if scaling == "both" else (scaling,)
@@ -59,6 +59,18 @@ def scale(
     made = rendered.page(found)
     pages.show(made, found, as_json, pages.write(made, found, out, NAME) if out else [])
     return 0
+
+
+def _chosen(run: Path, backend: str) -> tuple[Path, str]:
+    """The folder and the backend of it: FOLDER:BACKEND names both, as for `perfkit compare`."""
+    from perfkit.errors import UsageError
+
+    folder, _, named = str(run).rpartition(":")
+    if run.exists() or not folder or not Path(folder).exists():
+        return run, backend
+    if backend and backend != named:
+        raise UsageError(f"{run} and --backend {backend} name two backends.", "Name one.")
+    return Path(folder), named
 
 
 def _number(text: str) -> int:

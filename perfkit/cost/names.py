@@ -32,10 +32,12 @@ def _family(name: str, words: str, parts: str = "", **patterns: str) -> _Family:
 # First match wins: the most specific work decides about a fused kernel's family.
 _KERNELS = (
     _family("collective", "nccl rccl allreduce all_reduce allgather all_gather reducescatter reduce_scatter gloo"),
-    _family("copy", "memcpy direct_copy catarray bfloat16_copy float16_copy",
+    _family("copy", "memcpy cupy_copy direct_copy catarray bfloat16_copy float16_copy",
             copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy",
             multi_tensor_apply="multi_tensor_apply.*::copy<"),  # _foreach_copy_, by which FSDP gathers its parts
-    _family("fill", "memset fillfunctor fill_kernel", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
+    _family("fill", "memset cupy_fill fillfunctor fill_kernel", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
+    # CuPy writes the types of a ufunc's kernel behind two underscores: cupy_sqrt__float_float. A reduction has none.
+    _family("elementwise", "", cupy=r"^cupyx?_\w+__[a-z]"),
     _family("attention", "fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq withkvcache withpagedkvcache",
             flash="flash(?!infer)"),  # FlashInfer's namespace holds products and norms too
     _family("fft", "regular_fft vector_fft 2d_fft 2way_fft bluestein_fft fft2d fft1d cufft vkfft"),

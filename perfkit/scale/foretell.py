@@ -79,6 +79,7 @@ def _point(one: OneRank, network: Network, way: str, ranks: int, scaling: str) -
         step_ns=step.ns,
         compute_ns=step.compute_ns,
         added_ns=step.added_ns,
+        host_ns=step.host_ns,
         communication_ns=step.communication_ns,
         exposed_ns=step.exposed_ns,
         message_bytes=step.message_bytes,

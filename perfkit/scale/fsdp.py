@@ -43,7 +43,7 @@ class _Simulated:
             self._gathered[unit] = self._gathered.get(unit, 0.0) + parameter.bytes
             if parameter.trained:
                 self._reduced[unit] = self._reduced.get(unit, 0.0) + parameter.bytes
-        self.clock = self.added = 0.0
+        self.clock = self.added = self._host_ns = 0.0
         self._gathers = 0
 
     def step(self) -> Step:
@@ -57,7 +57,7 @@ class _Simulated:
         compute = self._work.ns
         self._host()
         exposed = self.clock - compute - self.added if self._work.one.on_gpu else self._lane.total
-        return Step(compute, self.added, self._lane.total, max(exposed, 0.0), self._lane.bytes)
+        return Step(compute, self.added, self._lane.total, max(exposed, 0.0), self._lane.bytes, self._host_ns)
 
     def _host(self) -> None:
         """Add the host's work for units and sharded parameters: all of it on a CPU, on a GPU what exceeds the step."""
@@ -71,6 +71,7 @@ class _Simulated:
             host = self._gathers * GATHER_HOST_NS
         if one.on_gpu:
             host = max((one.host_ns or 0.0) + host - self.clock, 0.0)
+        self._host_ns = host
         self.added += host
         self.clock += host
 

@@ -9,13 +9,17 @@ from perfkit.scale.links import Network
 
 @dataclass(frozen=True)
 class Step:
-    """A step in ns: computation, copies and host work that the way needs, collectives, and what of these is exposed."""
+    """A step in ns: computation, copies and host work that the way needs, collectives, and what of these is exposed.
+
+    `host_ns` is the host work in `added_ns`.
+    """
 
     compute_ns: float
     added_ns: float
     communication_ns: float
     exposed_ns: float
     message_bytes: float
+    host_ns: float = 0.0
 
     @property
     def ns(self) -> float:

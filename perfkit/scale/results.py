@@ -8,7 +8,7 @@ import msgspec
 class Foretold(msgspec.Struct, frozen=True, kw_only=True):
     """One way of so many ranks. `scaling` is weak (each rank has the measured batch) or strong (all together have it).
 
-    A step is computation, `added_ns` of copies and host work that the way needs, and `exposed_ns` of the
+    A step is computation, `added_ns` of copies and host work (`host_ns`) that the way needs, and `exposed_ns` of the
     `communication_ns`, which computation does not cover. Efficiency is throughput over that of as many single ranks.
     `samples_per_second` is of all ranks.
     """
@@ -20,6 +20,7 @@ class Foretold(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: float
     compute_ns: float
     added_ns: float
+    host_ns: float
     communication_ns: float
     exposed_ns: float
     message_bytes: float

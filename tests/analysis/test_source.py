@@ -71,6 +71,17 @@ def test_a_profiler_lengthens_the_kernels_of_a_cpu_and_the_gaps_of_a_gpu() -> No
     assert "idle time of the GPU is overstated; the times of its kernels are its own" in _slowed(slowed, "cuda")[0]
 
 
+def test_copies_and_fills_are_no_kernel_calls() -> None:
+    """89 copies were counted among 3,778 kernel calls."""
+    kinds = {"k": "gpu_kernel", "Memcpy DtoH (Device -> Pageable)": "memcpy", "Memset (Device)": "memset"}
+    rows = [{"name": name, "kind": kind, "duration_ns": 1e3, "device": "cuda:0"} for name, kind in kinds.items()]
+    made = table.build([{**row, "order": i} for i, row in enumerate([*rows, *rows[:2]])], source={"reader": "nsys"})
+    [said, *_] = analyse_table(made, None, "x.sqlite").verdict
+    assert said.startswith("2 kernel calls, 2 copies and 1 fill take 5.00 µs: ")
+    alone = table.build([{**rows[1], "order": 0}], source={"reader": "nsys"})
+    assert analyse_table(alone, None, "x.sqlite").verdict[0].startswith("1 copy takes 1.00 µs: Memcpy")
+
+
 def test_without_durations_the_kernels_are_named_all_the_same() -> None:
     rows = [
         {"name": "k", "order": i, "kind": "gpu_kernel", "dram_bytes": 1e6, "dram_origin": "counter"} for i in (0, 1)

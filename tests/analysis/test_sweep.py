@@ -86,6 +86,17 @@ def test_every_format_shows_it(swept):
     assert figures[0].series[0].x == [2, 4, 8] and figures[0].series[0].y == pytest.approx([2.0, 4.0, 8.0])
 
 
+@pytest.mark.parametrize(("sizes", "explained"), [((2, 4), False), ((2, 4, 8), True)])
+def test_intervals_are_explained_where_there_are_some(sizes, explained):
+    runs = [
+        ({"width": str(size)}, Report(perfkit="0", title="t", source=f"r{size}", backends=[run(1e6 * size)]))
+        for size in sizes
+    ]
+    text = page.render_text(rendered.page(summarise({"width": [str(size) for size in sizes]}, runs)))
+    assert "Least squares on logarithms" in text
+    assert ("95 % CI" in text.split("grows")[-1]) == ("a wide interval" in text) == explained
+
+
 def test_one_run_alone_has_no_growth():
     swept = summarise({}, [({}, Report(perfkit="0", title="t", source="r", backends=[run(1e6)]))])
     assert swept.growth == [] and "as set" in page.render_text(rendered.page(swept))

@@ -120,6 +120,10 @@ def test_names_have_one_spelling() -> None:
         ("cudnn::cnn::conv2d_grouped_direct_kernel<float>", "convolution"),
         ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2, 4>", "attention"),
         ("void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>", "normalization"),
+        ("cupy_multiply__float64_float64_float64", "elementwise"), ("cupy_sqrt__float64_float64", "elementwise"),
+        ("cupy_where__bool_float_float_float", "elementwise"), ("cupy_exp__float_float", "elementwise"),
+        ("cupyx_scipy_special_lambertw__complex_complex", "elementwise"), ("cupy_copy__float64_float64", "copy"),
+        ("cupy_fill", "fill"), ("cupy_sum", "reduction"), ("cupy_take", "other"),
         ("void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &(silu)>", "elementwise"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from perfkit.errors import InputError, UsageError
 from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
 from perfkit.run_folder import MANIFEST
-from perfkit.scale import fsdp, lane, memory, schedule
+from perfkit.scale import fsdp, lane, memory, schedule, verdict
 from perfkit.scale.foretell import foretell
 from perfkit.scale.links import Link, Network
 from perfkit.scale.one_rank import ROOT, Row, read_one_rank, unit_of
@@ -204,6 +204,20 @@ def test_weak_and_strong_scaling(one):
         foretell(one, over(1e9), [2], ["tables"])
 
 
+def test_the_headline_names_what_costs_most(one):
+    """Of host work of 9.4 ms all but the copies beside it lengthens the step; communication of 60 ns was named."""
+    late = replace(one, host_ns=40e6)
+    [host] = verdict.sentences(foretell(late, over(1e15), [2], ["fsdp"], ["weak"]))
+    assert "81% efficient. 9.06 ms are host work that fsdp is assumed to add, 18% of a step of 49.40 ms. Of " in host
+    assert host.endswith("are not covered, 0%.")
+    [rest] = verdict.sentences(foretell(late, over(1e15), [2], ["ddp"], ["strong"]))
+    assert "50% efficient. 20.00 ms are computation that does not shrink with the batch, 50% of a step of" in rest
+    [copies] = verdict.sentences(foretell(one, over(1e15), [2], ["zero1"], ["weak"]))
+    assert "152.0 µs are copies that zero1 adds, 0% of a step of" in copies
+    [talk] = verdict.sentences(foretell(one, over(10e9), [2], ["ddp"], ["weak"]))
+    assert "efficient. Of 7.60 ms of communication 5.60 ms are not covered, 12% of a step of 45.75 ms." in talk
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -245,6 +259,21 @@ def test_the_command_prints_every_assumption_and_writes_a_page(tmp_path, run_cli
     printed = run_cli(["scale", folder, "--ranks", "8", "--parallel", "ddp", "--scaling", "weak", "--json"])
     found = json.loads(printed.stdout)
     assert [p["ranks"] for p in found["points"]] == [8] and found["assumptions"] and found["links"]
+
+
+def test_a_backend_is_named_behind_the_folder(tmp_path, run_cli):
+    folder = run_folder(tmp_path / "run", backend="compile")
+    shown = run_cli(["scale", f"{folder}:compile"])
+    assert shown.rc == 0 and "compile, fp32" in shown.stdout, shown.stderr
+    other = run_cli(["scale", f"{folder}:eager"])
+    assert other.rc != 0 and "table of eager. It has: compile." in " ".join(other.stderr.split())
+    both = run_cli(["scale", f"{folder}:compile", "--backend", "eager"])
+    assert both.rc == 2 and "name two backends" in " ".join(both.stderr.split())
+
+
+def test_the_command_says_what_costs_most(tmp_path, run_cli):
+    shown = run_cli(["scale", run_folder(tmp_path / "run"), "--parallel", "ddp", "--ranks", "2", "--link", "nvlink4"])
+    assert "are computation that does not shrink with the batch" in " ".join(shown.stdout.split()), shown.stderr
 
 
 def test_mistakes_are_sentences(tmp_path, run_cli):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from perfkit import units
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
+from perfkit.scale import verdict
 from perfkit.scale.results import Foretold, ScaleReport
 
 _SAID = {
@@ -35,25 +34,9 @@ def page(report: ScaleReport) -> Page:
             f"step of one rank {units.text(report.step_ns, 'ns')}",
             units.many(report.parameters, "parameter"),
         ],
-        verdict=list(_verdict(report)),
+        verdict=list(verdict.sentences(report)),
         sections=sections,
     )
-
-
-def _verdict(report: ScaleReport) -> Iterator[str]:
-    """Of each way and scaling what becomes of the efficiency at the most ranks, and why."""
-    for scaling in dict.fromkeys(point.scaling for point in report.points):
-        for way in dict.fromkeys(point.parallel for point in report.points):
-            mine = [p for p in report.points if (p.scaling, p.parallel) == (scaling, way)]
-            if not mine:
-                continue
-            most = max(mine, key=lambda point: point.ranks)
-            exposed = most.exposed_ns / most.step_ns
-            yield (
-                f"{way} on {most.ranks} ranks, {scaling} scaling: {most.efficiency:.0%} efficient. Of "
-                f"{units.text(most.communication_ns, 'ns')} of communication {units.text(most.exposed_ns, 'ns')} are "
-                f"not covered, {exposed:.0%} of a step of {units.text(most.step_ns, 'ns')}."
-            )
 
 
 def _table(report: ScaleReport, rows: list[Foretold], title: str) -> Table:

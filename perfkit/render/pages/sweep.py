@@ -147,14 +147,18 @@ def _speedup(member: Member) -> Cell:
 
 def _growth(sweep: Sweep) -> Table:
     rows = sweep.growth
+    intervals = [_interval(g) for g in rows]
+    # Two sizes have no interval; where no line has one, there is no column of them.
+    known = any(text != units.ABSENT for text in intervals)
+    wide = "; a wide interval says that one power does not describe all sizes" if known else ""
     return table(
         "How the time of a step (along steps: of all steps) grows: time ∝ size^e",
         words("backend", [_line(g.backend, g.others) for g in rows], ["strong"] * len(rows), name=True),
         words("size", [g.axis for g in rows]),
         Column("e", tuple(Cell(f"{g.exponent:.2f}") for g in rows)),
-        Column("95 % CI", tuple(Cell(_interval(g), "dim") for g in rows)),
+        Column("95 % CI", tuple(Cell(text, "dim") for text in intervals)),
         figures("sizes", [g.points for g in rows], "count"),
-        notes=["Least squares on logarithms; a wide interval says that one power does not describe all sizes."],
+        notes=[f"Least squares on logarithms{wide}."],
     )
 
 
