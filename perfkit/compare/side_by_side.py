@@ -121,7 +121,7 @@ def exchanges(first: pd.DataFrame, second: pd.DataFrame) -> list[Exchange]:
             second_ns=other.get(key, ([], 0.0))[1],
         )
         for key in dict.fromkeys([*one, *other])
-        if one.get(key, ([], 0.0))[0] != other.get(key, ([], 0.0))[0]
+        if sorted(one.get(key, ([], 0.0))[0]) != sorted(other.get(key, ([], 0.0))[0])  # whatever their order by time
     ]
     return sorted(found, key=lambda e: -abs(e.second_ns - e.first_ns))
 

@@ -198,7 +198,7 @@ def _falls_with_size(ceilings: Ceilings) -> SelfCheck:
             worst, where = rate / best - 1, size
         best = max(best, rate)
     if worst <= TOLERANCE:
-        return SelfCheck("falls with size", True, "no working set is faster than a smaller one")
+        return SelfCheck("falls with size", True, "no working set is faster than the fastest of the smaller ones")
     place = units.text(where, "iB")
     text = f"{place} is {worst:.0%} faster than any smaller working set; smaller ones get its roof"
     # Few bytes over many threads, or over a GPU, are bound by latency: no defect, and the envelope takes care of it.

@@ -216,7 +216,7 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
         600,
     ),
     "overhead": (
-        lambda: report([product(600)], 1000, gaps=[gap("Python", 250), gap("dispatch", 150)]),
+        lambda: report([product(600)], 1000, gaps=[gap("Python", 150), gap("dispatch", 250)]),
         lambda: report([product(990)], 1000, gaps=[gap("Python", 10)]),
         400,
     ),

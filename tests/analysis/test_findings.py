@@ -118,7 +118,8 @@ def test_kinds_of_kernel_below_their_roof() -> None:
     report = analyse(run(backend("eager", 0.4))).backends[0]
     [product] = [f for f in report.findings if f.name == "below-roof"]
     assert product.title == "Matmul kernels reach 50 % of their roof, the fp32 matrix units"
-    assert product.saving_ns == pytest.approx(10e3) and product.share == pytest.approx(10e3 / 0.4e6)
+    saving = 10e3 * 0.40 / 0.42  # what the profiler adds, kernels on a CPU have too
+    assert product.saving_ns == pytest.approx(saving) and product.share == pytest.approx(saving / 0.4e6)
     assert "fp32 matmul, 100.0 GFLOP/s" in product.evidence and "mm of fp32[4] at 50 %, 10.00 µs" in product.evidence
 
 

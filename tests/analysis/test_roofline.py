@@ -307,3 +307,13 @@ def test_a_timed_step_shorter_than_the_gpu_is_busy_is_another_step() -> None:
     facts = {"step_ns": [130.0], "busy_ns": [120.0], "trace_checks": [{"name": "timed", "holds": False}]}
     assert "busy for longer" in incomparable(facts, [100.0] * 5)
     assert incomparable({**facts, "trace_checks": [{"name": "timed", "holds": True}]}, [100.0] * 5) == ""
+
+
+def test_two_measurements_without_a_profiler_that_lie_apart_are_compared_with_nothing() -> None:
+    """A busy machine: 16 ms when timed, 0.07 right before the profile; the profiler "added 15297.7 %"."""
+    facts = {"step_ns": [15.6e6, 7.0e6], "busy_ns": [7e6] * 2, "gaps": []}
+    timed, beside = [14.9e6, 15.9e6, 16.0e6, 19.9e6], [0.116e6, 0.079e6, 0.066e6, 0.068e6]
+    assert "took 15.95 ms when they were timed and 73.50 µs before" in incomparable(facts, timed, beside)
+    account = accounting(facts, timed, beside)
+    assert account is not None and account.timed_step_ns is None and account.profiler_overhead is None
+    assert incomparable({**facts, "step_ns": [17e6] * 3}, timed, [12e6] * 4) == ""

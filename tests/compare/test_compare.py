@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import msgspec
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from perfkit.compare.judge import compare, incomparable
 from perfkit.compare.metrics import Rule
 from perfkit.compare.results import Comparison, Waterfall
 from perfkit.compare.served import Amounts, why
+from perfkit.compare.side_by_side import exchanges
 from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.compare.waterfall import waterfall
 from perfkit.render.pages.compare import render_markdown, render_text
@@ -110,6 +112,15 @@ def test_the_tree_sums_to_the_kernel_time_at_every_level() -> None:
         assert sum(c.time_ns for line in lines for c in line.cells[:1] if c) == pytest.approx(360e3)
         assert all(line.cells[0] == line.cells[1] for line in lines)
     assert found.pairs[0].exchanges == [], "the same kernels serve the same parts"
+
+
+def test_kernels_that_swap_places_by_time_became_nothing_else() -> None:
+    def lines(*times: float) -> pd.DataFrame:
+        names = {"kernel": ["copy_", "addmm"], "pass": "forward", "module": "h", "operator": "linear"}
+        return pd.DataFrame({**names, "time": times, "whole": [2.0, 2.0], "fused": 0})
+
+    assert exchanges(lines(2.0, 1.0), lines(1.0, 2.0)) == []
+    assert len(exchanges(lines(2.0, 1.0), lines(1.0, 2.0).assign(kernel=["copy_", "mm"]))) == 1
 
 
 def test_wrong_results_have_no_speed_verdict() -> None:

@@ -12,6 +12,7 @@ from perfkit.analysis.results import Accounting, Gap
 OTHER = "other"
 LISTS = "lists"
 _UNEVEN = 0.5  # of the median step lies between the quartiles
+_APART = 2.0  # times as long: two measurements without a profiler that differ so much are not of the same steps
 _SHORTER = 0.05  # a profiler shortens nothing: by so much less the profiled steps are others
 
 _TEXTS = {
@@ -75,7 +76,10 @@ def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_n
     steps, plain = facts.get("step_ns") or [], beside_ns or samples_ns
     if not steps or not samples_ns:
         return ""
-    step_ns, plain_ns = fmean(steps), median(plain)
+    step_ns, plain_ns, timed_ns = fmean(steps), median(plain), median(samples_ns)
+    if max(plain_ns, timed_ns) > _APART * min(plain_ns, timed_ns):
+        took = f"{units.text(timed_ns, 'ns')} when they were timed and {units.text(plain_ns, 'ns')} before the profile"
+        return f"steps without a profiler took {took}: the machine was busy"
     if _uneven(steps, plain) > abs(step_ns - plain_ns):
         return f"the steps are uneven: profiled ones took {_range(steps)}, timed ones {_range(plain)}"
     if step_ns < (1 - _SHORTER) * plain_ns:

@@ -196,10 +196,10 @@ class Rule(Texts):
     ) -> Finding:
         """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
 
-        A profiled step may be longer than the timed one: what kernels on a CPU save shrinks as the step does, and
-        nothing saves more than the step takes. Without a `remedy` of its own it has the rule's.
+        A profiled step may be longer than the timed one: what kernels on a CPU save (`rows`, or `kernels` by name)
+        shrinks as the step does, and nothing saves more than the step takes. Without a `remedy` it has the rule's.
         """
-        if rows is not None and case.on_cpu:
+        if case.on_cpu and (rows is not None or kernels):
             saving_ns = case.unprofiled(saving_ns)
         saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns))
         kernels = kernels if rows is None else case.main_kernels(rows)

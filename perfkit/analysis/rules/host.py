@@ -95,7 +95,7 @@ def _lists(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         f"{count:,.3g} tensors a step are made of Python lists, in {percent(case.share(time))} of the step",
         f"torch.tensor(list) walks the list for its type and then copies value by value.{where}",
         time,
-        time,
+        case.unprofiled(time),
         count=count,
     )
 

@@ -15,6 +15,7 @@ from perfkit.analysis.words import listed, percent
 
 # Causes of gaps (`perfkit.analysis.report.accounting`) in which the host has not got as far as the next launch.
 _HOST = ("Python", "dispatch", "autograd", "host code", "launch", "driver", "allocation", "latency")
+_OWN_CODE_NS = 200_000.0  # of Python for each kernel: PyTorch takes tens of µs between two operators
 _OVERHEAD = ("Python", "dispatch", "autograd", "allocation")
 _UNTOLD = 0.5  # of the step
 _AROUND_GRAPHS = (
@@ -132,7 +133,20 @@ def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
     account = case.report.accounting
     if account is None or case.report.device != "cpu":
         return
-    if gaps := [gap for gap in account.gaps if gap.cause in _OVERHEAD]:
+    gaps = [gap for gap in account.gaps if gap.cause in _OVERHEAD]
+    own = [gap for gap in gaps if gap.cause == "Python" and gap.time_ns > _OWN_CODE_NS * case.per_step(len(case.frame))]
+    if own:
+        saving, of = _most(account, own, case.report.device)
+        yield rule.finding(
+            case,
+            f"Python code in which no operator runs takes {percent(_share(account, own))} of the {_profiled(case)}",
+            f"{units.text(own[0].time_ns / case.per_step(len(case.frame)), 'ns')} for each kernel: more than PyTorch "
+            f"needs between two operators. It is the program's own: NumPy, loops, reading and preparing data. {of}",
+            own[0].time_ns,
+            saving,
+            remedy=_OWN_CODE,
+        )
+    if gaps := [gap for gap in gaps if gap not in own]:
         saving, of = _most(account, gaps, case.report.device)
         yield rule.finding(
             case,
@@ -214,14 +228,19 @@ GPU_IDLE = Rule(
     example="40 kernels of 4 µs and 400 µs of Python: the GPU works a third of the time, whatever its speed.",
     find=_idle,
 )
+_OWN_CODE = (
+    "Find it with a profiler of Python (py-spy, cProfile). What prepares data can go to the workers of a DataLoader; "
+    "what computes, to operators of PyTorch."
+)
 OVERHEAD = Rule(
     name="overhead",
     summary="the framework around the kernels takes much of the step",
     where=ON_A_CPU,
     what="Python, the dispatcher, autograd and the allocator stand between the kernels of a CPU step. With small "
-    "tensors that is more than the kernels themselves.",
+    "tensors that is more than the kernels themselves. A program's own Python code stands there too.",
     recognised="Time of the profiled step in which no kernel runs, by cause. Tensors made of Python lists are a cause, "
-    "and a finding, of their own.",
+    f"and a finding, of their own. Python of more than {units.text(_OWN_CODE_NS, 'ns')} for each kernel is told apart, "
+    "as the program's own code.",
     estimate="All of it, scaled to the step without the profiler where that was timed.",
     remedies=("Fewer and larger operators: torch.compile, a larger batch, foreach and fused optimizers.",),
     example="A two-layer MLP at batch 1: 20 operators of 3 µs in a step of 400 µs.",

@@ -11,6 +11,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import BOUNDS
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
+from perfkit.analysis.rules.chains import on_complex
 from perfkit.analysis.words import percent
 from perfkit.hardware.ceilings import FUNCTIONS
 
@@ -51,7 +52,7 @@ def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
     flop = np.nan_to_num(case.frame[f"flop_{_UNIT}"].to_numpy(float))
     time = np.nan_to_num(case.judged.time)
     rows = case.is_in("name", _PRODUCTS) & case.judged.judged & (case.judged.bound == BOUNDS.index(_UNIT))
-    rows &= flop >= _LARGE * own * time / 1e9
+    rows &= (flop >= _LARGE * own * time / 1e9) & ~on_complex(case)  # of which the rates say nothing
     took = case.time(rows)
     if case.share(took) < _NOTABLE or (rate := flop[rows].sum() / time[rows].sum() * 1e9) > _ABOVE * own:
         return

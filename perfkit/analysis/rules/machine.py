@@ -13,6 +13,7 @@ from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import BOUNDS, Booleans, Reals, unit_name
 from perfkit.analysis.rules.base import ON_A_CPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.chains import on_complex
 from perfkit.analysis.rules.unequal import left_out, waited
 from perfkit.analysis.words import percent
 
@@ -145,7 +146,7 @@ DENSE = Rule(
 
 
 def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    fp32 = np.nan_to_num(case.frame["flop_matrix_fp32"].to_numpy(float)) > 0
+    fp32 = (np.nan_to_num(case.frame["flop_matrix_fp32"].to_numpy(float)) > 0) & ~on_complex(case)
     usual, without = _usual(case, fp32)
     share = case.share(case.per_step(usual[fp32].sum()))
     if share < _NOTABLE:
@@ -185,8 +186,8 @@ PRECISION = Rule(
     where=ON_BOTH,
     what="GPUs since Ampere multiply TF32, bf16 and fp16 on matrix units many times as fast as fp32 on vector units, "
     "and CPUs with AMX or AVX512-bf16 do the same for bf16.",
-    recognised="fp32 products bound by arithmetic, on a device whose measured ceiling of a lower precision is at "
-    f"least {_FASTER} times that of fp32.",
+    recognised="fp32 products of real numbers bound by arithmetic, on a device whose measured ceiling of a lower "
+    f"precision is at least {_FASTER} times that of fp32.",
     estimate="Their time at the same share of the faster ceiling. Products bound by memory are left out, although "
     f"half the bytes would help them too, and on a GPU those below {_WORKING:.0%} of the fp32 roof, which wait for "
     "something else (the steps of an LSTM); so is the cost of converting.",

@@ -20,6 +20,9 @@ _COMPILED = (
     "Compile the update (torch.compile on the function that updates a parameter), and multiply parameters of one shape "
     "together (torch.stack, torch.bmm)."
 )
+_APART = (
+    "Give the parameters with dense gradients an optimizer of their own, with fused=True: sparse gradients have none."
+)
 _CAUSES = ("Python", "dispatch", "allocation", "host code", "launch", "latency", "driver")
 
 
@@ -38,7 +41,8 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if count < _MANY or case.time(rows) < case.time(inside & fused):
         return
     products = bool((inside & case.is_in("family", ("matmul",))).any())
-    time, fewest = case.time(rows), None if products else _fewest(case, rows, operators)
+    sparse = any("sparse" in n or "coalesce" in n for n, is_in in zip(operators, inside, strict=True) if is_in)
+    time, fewest = case.time(rows), None if products or sparse else _fewest(case, rows, operators)
     gaps = case.between(_gaps(case))
     least = (
         f" One pass over the parameters, gradients and state moves {units.text(fewest[1], 'B')}, and takes "
@@ -46,7 +50,6 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         if fewest
         else ""
     )
-    sparse = any("sparse" in n or "coalesce" in n for n, is_in in zip(operators, inside, strict=True) if is_in)
     if sparse:
         least += " Part of it works on sparse gradients, for which no optimizer of PyTorch has a fused form."
     if products:
@@ -60,7 +63,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         time + gaps,
         saving,
         rows=rows,
-        remedy=_COMPILED if products else "",
+        remedy=_COMPILED if products else _APART if sparse else "",
     )
 
 

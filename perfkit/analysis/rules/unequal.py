@@ -20,6 +20,12 @@ _USUAL = 0.25  # the quantile that is usual: on a busy machine most calls may ha
 _TIMES, _LEAST_NS = 3, 5_000.0  # how many times the usual, and how much more, a call takes that has waited
 _STEADY = 2  # times the same call of the quickest step: less is a difference of strides, which shapes do not tell
 _NOTABLE = 0.05  # of the kernel time, and of the step
+_TOGETHER = (
+    "Operators whose threads wait for each other end with the last: one thread that is put aside for something else "
+    "holds up all."
+)
+_ALONE = "The thread was put aside for something else meanwhile."
+_OTHERS = "Stop other programs, take fewer DataLoader workers, and profile again."
 _PAGE = 4096
 _PAGES = 32  # of a result: less is not given back to the system
 _A_PAGE_NS = (200.0, 3_000.0)  # what the system takes to clear one, on machines that were seen
@@ -62,18 +68,24 @@ def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
         return
     kernel, count, own = _largest(case, more, rows)
     pages = case.per_step(more[rows & paged].sum())
+    alone = (case.about.environment.get("threads") or {}).get("count") == 1
     of_pages = f" {units.text(pages, 'ns')} is about what fresh pages in their results take." if pages else ""
     yield rule.finding(
         case,
-        f"{rows.sum():,} of {len(rows):,} kernels take at least {_TIMES} times as long as their equals: "
-        f"{units.text(time, 'ns')} of waiting{case.a_step}",
-        f"The largest part, {units.text(case.per_step(own), 'ns')}, is in {count:,} call{'s' if count != 1 else ''} of "
-        f"{kernel}.{of_pages} Operators whose threads wait for each other end with the last: one thread that is put "
-        "aside for something else holds up all.",
+        f"{_count(case, rows.sum())} of {_count(case, len(rows))} kernels{case.a_step} take at least {_TIMES} times as "
+        "long as their equals: "
+        f"{units.text(time, 'ns')} of waiting",
+        f"The largest part, {units.text(case.per_step(own), 'ns')}, is in {_count(case, count)} calls of "
+        f"{kernel}.{of_pages} {_ALONE if alone else _TOGETHER}",
         time,
         time,
         rows=rows,
+        remedy=_OTHERS if alone else "",
     )
+
+
+def _count(case: Case, number: float) -> str:
+    return f"{case.per_step(number):,.4g}"
 
 
 def _by_pages(case: Case, more: Reals) -> Booleans:

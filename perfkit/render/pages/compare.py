@@ -36,6 +36,7 @@ from perfkit.render.cells import (
 )
 from perfkit.render.page import Page, Section
 from perfkit.render.tables import spread
+from perfkit.statistics.ranks import SIGNED_RANK
 
 TEMPLATE = "compare"
 LIMIT = 12  # rows of the long tables in text
@@ -91,14 +92,28 @@ def render_html(found: Comparison, template: Path | None = None) -> str:
     return html.page(template or content_dir("reports") / TEMPLATE, found.title, content)
 
 
+def _of_units(found: Comparison) -> str:
+    """What the steps are medians of, and how their ratios were estimated, in sentences."""
+    said = ""
+    if of := [s.unit for s in found.sides if s.unit and s.unit != "step"]:
+        said += f" A side's step is the median over its {' or its '.join(map(_plural, dict.fromkeys(of)))}."
+    judged = [p.step.judgement for p in found.pairs if p.step.judgement.ratio is not None]
+    if not judged:
+        return said
+    paired = all(j.method == SIGNED_RANK for j in judged)
+    how = "from pairs where the sides alternated" if paired else "over all pairs of the two sides' steps"
+    return f"{said} ÷ first is estimated {how}, and need not be the quotient of the steps shown."
+
+
+def _plural(unit: str) -> str:
+    return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
+
+
 def _sides(found: Comparison) -> Table:
     sides = found.sides
     steps = [s.step for s in sides]
     scale = column_scale([s.value if s else None for s in steps], "ns")
-    note = (
-        f"Amounts are of one {' or '.join(dict.fromkeys(s.per for s in sides))}; ÷ first is estimated from pairs where "
-        "the sides alternated, and need not be the quotient of the steps shown."
-    )
+    note = f"Amounts are of one {' or '.join(dict.fromkeys(s.per for s in sides))}.{_of_units(found)}"
     shares = [s.efficiency for s in sides]
     judged = [None, *(p.step.judgement for p in found.pairs)]
     ratios = [f"{j.ratio:.3f}" if j and j.ratio is not None else units.ABSENT for j in judged]
