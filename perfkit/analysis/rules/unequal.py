@@ -73,8 +73,7 @@ def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
     yield rule.finding(
         case,
         f"{_count(case, rows.sum())} of {_count(case, len(rows))} kernels{case.a_step} take at least {_TIMES} times as "
-        "long as their equals: "
-        f"{units.text(time, 'ns')} of waiting",
+        f"long as their equals: {units.text(time, 'ns')} of waiting",
         f"The largest part, {units.text(case.per_step(own), 'ns')}, is in {_count(case, count)} calls of "
         f"{kernel}.{of_pages} {_ALONE if alone else _TOGETHER}",
         time,
