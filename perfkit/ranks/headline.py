@@ -23,7 +23,7 @@ def sentences(report: RanksReport) -> list[str]:
         if best.saves_ns > 0:
             said.append(
                 f"The most to gain: {best.name}, at most {text(best.saves_ns, 'ns')} of a step of "
-                f"{text(best.step_ns + best.saves_ns, 'ns')} on the mean ({best.how})."
+                f"{text(best.step_ns + best.saves_ns, 'ns')} on average ({best.how})."
             )
     return said
 
@@ -52,7 +52,7 @@ def _alike(group: Sequence[Straggler]) -> str:
 
 def _communication(part: Part) -> str:
     covered = part.overlapped_ns - (part.transfer_ns - part.exposed_ns)
-    more = f", and {text(covered, 'ns')} more beside its computation" if covered > _WORTH * part.step_ns else ""
+    more = f", and {text(covered, 'ns')} more that its computation covers" if covered > _WORTH * part.step_ns else ""
     return (
         f"Rank {part.rank} waits most: {text(part.waiting_ns, 'ns')} of its step of {text(part.step_ns, 'ns')}{more}. "
         f"Transfer itself takes {text(part.transfer_ns, 'ns')} there, of which nothing covers "

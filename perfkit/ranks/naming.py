@@ -26,8 +26,8 @@ def covered(late: Straggler) -> str:
     if bare >= (1 - _COVERED) * late.mean_ns:
         return ""
     return (
-        f"On the mean they wait {text(late.mean_ns, 'ns')}, at most {text(bare, 'ns')} of it beside no computation of "
-        "their own."
+        f"On average they wait {text(late.mean_ns, 'ns')}, at most {text(bare, 'ns')} of it not covered by "
+        "computation of their own."
     )
 
 

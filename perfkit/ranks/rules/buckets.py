@@ -34,7 +34,7 @@ def _buckets(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding | Unjudg
             case,
             f"{count:.0f} small {operation} a step take {text(own, 'ns')}",
             f"They carry {text(size, 'B')} together between the ranks of {group or 'a group'}, "
-            f"{text(size / count, 'B')} each on the mean: most of a call is latency. {text(exposed, 'ns')} a step of "
+            f"{text(size / count, 'B')} each on average: most of a call is latency. {text(exposed, 'ns')} a step of "
             "them is exposed.",
             own,
             min(own - _joined(case, calls, own, size), exposed),
