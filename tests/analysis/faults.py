@@ -12,7 +12,7 @@ import msgspec
 
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse, analyse_table
-from perfkit.analysis.results import BackendReport
+from perfkit.analysis.results import BackendReport, Finding
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from perfkit.run_folder import BackendRun, Power
 from tests.analysis.examples import backend, run
@@ -23,6 +23,11 @@ CEILINGS = Ceilings(
     compute={"matrix_fp32": 1e12, "matrix_bf16": 4e12, "vector_fp32": 1e12},
     details=[Ceiling(name="triad", resource="memory", unit="B/s", value=100e9, how="", working_set=1e9)],
 )  # fmt: skip
+
+
+def named(report: BackendReport) -> dict[str, Finding]:
+    """The findings of a report, by rule."""
+    return {f.name: f for f in report.findings}
 
 
 def cpu(name: str, us: float, family: str = "elementwise", **more: Any) -> Row:
