@@ -91,6 +91,16 @@ def test_few_blocks_need_idle_multiprocessors_and_time() -> None:
     assert names({"time_ns": 4000.0}, blocks=1.0) == []
 
 
+def test_less_than_a_wave_is_too_few_blocks_whatever_limits_them() -> None:
+    few = {"blocks": 120.0, "waves": 0.45, "theoretical": 0.125, "occupancy": 0.06, "limits": LIMITS}
+    assert names(**few) == ["few-blocks"]
+    assert names({"efficiency": 0.7}, **few) == []
+    assert names(**{**few, "waves": 1.0}) == ["occupancy", "imbalance"]
+    [reason] = reasons(GROUP, replace(QUIET, **few))
+    assert reason.label == "120 blocks on 132 SMs, 0.45 waves" and "maxrregcount" not in reason.remedy
+    assert reason.saving_ns == pytest.approx(0.55e6)
+
+
 def test_uncoalesced_needs_wasted_sectors_and_a_bound_by_memory() -> None:
     assert names(sectors=100.0, excessive=50.0) == ["uncoalesced"]
     assert names(sectors=100.0, excessive=10.0) == []

@@ -217,6 +217,22 @@ def test_damage_to_a_details_page_is_told(tmp_path: Path, change: str, said: str
         assert damaged.frame["duration_ns"].isna().all() and damaged.frame["shared_bytes"].isna().all()
 
 
+@pytest.mark.parametrize("fired", [0, 1])
+def test_a_rule_that_did_not_apply_to_a_kernel_is_no_missing_section(tmp_path: Path, fired: int) -> None:
+    """Rules stand under a section's identifier, metrics under its title."""
+    head = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "CC", "Section Name", "Metric Name"]
+    rows = [[*head, "Metric Unit", "Metric Value", "Rule Name", "Rule Type", "Rule Description"]]
+    for i in range(2):
+        key = [str(i), "1", f"kernel_{i}", "(256, 1, 1)", "(1080, 1, 1)", "8.0"]
+        rows.append([*key, "GPU Speed Of Light Throughput", "Duration", "us", "56.06", "", "", ""])
+        if i == fired:
+            rows.append([*key, "PmSampling", "", "", "", "PmSamplingRule", "INF", "The interval is large."])
+        rows.append([*key, "Source Counters", "Branch Efficiency", "%", "98.78", "", "", ""])
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL).writerows(rows)
+    assert not any("cut off" in said for said in made(tmp_path, out.getvalue()).warnings)
+
+
 @pytest.mark.parametrize("cell", ["(1056, 2, 3)", "(1,056, 2, 3)", "(1056,2,3)", "1056 2 3"])
 def test_sizes_as_the_tool_or_another_writes_them(cell: str) -> None:
     assert pages._sizes(cell) == [1056.0, 2.0, 3.0]

@@ -201,3 +201,56 @@ def test_reads_from_l2_have_a_roof_of_their_own() -> None:
         group = analyse_table(table(with_values(values)), None, "a.ncu-rep").backends[0].kernels[0]
         assert group.bound == "l2" and group.ceiling == "L2 reads at the captured clock (4608 GB/s)"
         assert group.efficiency == pytest.approx(32 * 4e6 / (32 * 96 * 1.5e9) / 1e-4)
+
+
+TENSOR_PIPE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+NO_VECTOR_WORK = {FP.format(f"f{op}"): 0.0 for op in ("add", "mul", "fma")}
+
+
+def test_work_of_which_the_tensor_units_part_is_unknown_is_unknown() -> None:
+    """Vector units that did nothing are no 0 FLOP of a product, and memory at a few per cent is not its roof."""
+    gemm = result(**{TENSOR_PIPE: 27.0, **FP32})
+    assert work.flop(gemm) == {} and set(work.counted(gemm)) == {"vector_fp32"}
+    assert table(gemm).frame["flop_origin"][0] == "absent"
+    assert work.flop(result(**{TENSOR_PIPE: 1.0, **FP32})) == work.counted(gemm)
+    counts_of_others = {TENSOR.format("src_fp16"): 0.0, TENSOR.format("src_int4_sparsity_off"): 5e9}
+    assert work.flop(result(**{TENSOR_PIPE: 27.0, **NO_VECTOR_WORK, **counts_of_others})) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "counters", "known"),
+    [
+        ("cutlass_80_tensorop_s16816gemm_bf16", NO_VECTOR_WORK, False),
+        ("cutlass_80_tensorop_s16816gemm_bf16", {**NO_VECTOR_WORK, TENSOR_PIPE: 0.0}, True),
+        ("my_sgemm", FP32, True),  # the vector units did the products
+        ("my_stencil", NO_VECTOR_WORK, True),
+    ],
+)
+def test_without_the_tensor_pipe_a_products_name_and_idle_vector_units_tell(
+    name: str, counters: dict[str, float], known: bool
+) -> None:
+    busy = {FP.format("ffma"): 600.0} if counters is FP32 else {}
+    peak = {"sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": 16896.0}
+    one = result(**{**counters, **busy, **peak})
+    one.name = one.function = name
+    assert ("vector_fp32" in work.flop(one)) is known
+
+
+def test_local_memory_spills_and_threads_of_a_warp_are_facts() -> None:
+    sectors = {
+        "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": 120.0,
+        "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": 7.0,
+    }
+    [both] = table(result(**sectors, memory_l2_theoretical_sectors_local=100.0)).facts["kernels"]
+    [in_l1] = table(result(**sectors, derived__local_spilling_requests=3.0, **{metrics.THREADS: 9.0})).facts["kernels"]
+    [none] = table(result()).facts["kernels"]
+    assert [f["local_sectors"] for f in (both, in_l1, none)] == [100.0, 127.0, None]
+    assert [f["spills"] for f in (both, in_l1)] == [None, 3.0]
+    assert [f["warp_threads"] for f in (in_l1, none)] == [9.0, None]
+
+
+def test_waves_that_are_not_stored_follow_from_blocks_and_limits() -> None:
+    fit = {"device__attribute_multiprocessor_count": 132.0, "launch__occupancy_limit_registers": 4.0}
+    one = result(**fit)
+    one.values.pop(metrics.WAVES)
+    assert table(one).frame["waves"][0] == pytest.approx(128 / (132 * 4))

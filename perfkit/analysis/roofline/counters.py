@@ -34,6 +34,10 @@ class Counters:
     limits: dict[str, float] = field(default_factory=dict)  # blocks a multiprocessor, by resource, the tightest first
     sectors: float | None = None  # of 32 bytes, between L1 and L2
     excessive: float | None = None  # of them, moved for nothing
+    local: float | None = None  # sectors of local memory: spilled registers, arrays that are indexed at run time
+    spills: float | None = None  # requests to local memory that are known to be spilled registers
+    warp_threads: float | None = None  # of a warp's 32 that take part in its instructions; fewer where its ways part
+    warp_threads_on: float | None = None  # of these, not switched off by a predicate
     tensor_active: float | None = None
     busy: dict[str, float] = field(default_factory=dict)  # "DRAM", "L2", "L1", "multiprocessors" → share of the peak
     ceilings: dict[str, float] = field(default_factory=dict)  # resource → bytes/s or FLOP/s, as stored for the launch
@@ -99,6 +103,10 @@ def _of_group(
         limits=said[longest].get("occupancy_limits") or {},
         sectors=_sum([f.get("sectors") for f in facts]),
         excessive=_sum([f.get("excessive_sectors") for f in facts]),
+        local=_sum([f.get("local_sectors") for f in facts]),
+        spills=_sum([f.get("spills") for f in facts]),
+        warp_threads=mean([f.get("warp_threads") for f in facts]),
+        warp_threads_on=mean([f.get("warp_threads_on") for f in facts]),
         tensor_active=_mean(columns["tensor_active"][rows], time),
         busy={name: value for name, value in busy.items() if value is not None},
         ceilings=said[longest].get("ceilings") or {},

@@ -7,7 +7,7 @@ from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.withheld import FULL, TOO_SHORT_NS
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
-from perfkit.analysis.rules.standing import by_memory, explained
+from perfkit.analysis.rules.standing import by_memory, explained, left, part_of_a_wave, waiting
 from perfkit.analysis.words import percent
 
 _WASTED = 0.25  # of the sectors: fewer excessive ones are what the edges of tensors cost
@@ -21,14 +21,30 @@ def _too_few_blocks(rule: Rule, g: Group, c: Counters) -> Reason | None:
     """Multiprocessors without a block idle throughout. At most the room that its blocks leave free is won."""
     if not c.blocks or not c.multiprocessors or g.time_ns < TOO_SHORT_NS * g.count:
         return None
-    if c.blocks >= FULL * c.multiprocessors:
-        return None
-    idle = 1 - c.blocks / c.multiprocessors
     blocks = "1 block" if c.blocks == 1 else f"{c.blocks:,.0f} blocks"
+    if c.blocks >= FULL * c.multiprocessors:
+        return _under_one_wave(rule, g, c, blocks)
+    idle = 1 - c.blocks / c.multiprocessors
     return rule.reason(
         label=f"{blocks} on {c.multiprocessors} SMs",
         text=f"it launches {blocks} on {c.multiprocessors} multiprocessors: {percent(idle)} of them have nothing to do",
         saving_ns=g.time_ns * (1 - c.waves if c.waves is not None and c.waves < 1 else idle),
+    )
+
+
+def _under_one_wave(rule: Rule, g: Group, c: Counters, blocks: str) -> Reason | None:
+    """Blocks for the multiprocessors, and less than what these hold at once, in a kernel that waits."""
+    if not c.blocks or not c.waves or not part_of_a_wave(c) or not waiting(g, c):
+        return None
+    most = left(g, c)
+    room = g.time_ns * (1 - c.waves)
+    return rule.reason(
+        label=f"{blocks} on {c.multiprocessors} SMs, {c.waves:.2f} waves",
+        text=f"it launches {blocks} on {c.multiprocessors} multiprocessors, which hold {c.blocks / c.waves:,.0f} at "
+        f"once ({c.waves:.2f} waves): too few warps to hide latency, and room for more",
+        remedy="Launch more blocks: smaller tiles, the work split along another dimension, or a larger batch. Fewer "
+        "registers or less shared memory would change nothing.",
+        saving_ns=room if most is None else min(room, most),
     )
 
 
@@ -68,9 +84,11 @@ def _tensor_idle(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 RULES = (
     Rule(
-        "few-blocks", "a kernel launches fewer blocks than there are multiprocessors", WITH_COUNTERS,
-        "Multiprocessors without a block have nothing to do throughout the kernel.",
-        "The grid against the number of multiprocessors; kernels longer than 5 µs.",
+        "few-blocks", "a kernel launches fewer blocks than the GPU holds at once", WITH_COUNTERS,
+        "Multiprocessors without a block have nothing to do throughout the kernel; those with fewer than they hold "
+        "have few warps to hide latency with.",
+        "The grid against the number of multiprocessors; or less than one wave of blocks, in a kernel that waits. "
+        "Kernels longer than 5 µs.",
         "The share of the GPU's room for blocks that stays empty.",
         ("Split the work over more blocks: a first pass that leaves a partial result a block, then one that joins "
          "them; or a library's reduction, such as CUB's.",),

@@ -40,6 +40,11 @@ def waiting(g: Group, c: Counters) -> bool:
     return far and (c.busiest is None or c.busiest[1] < BUSY)
 
 
+def part_of_a_wave(c: Counters) -> bool:
+    """Return whether all blocks fit on the GPU at once: then no limit of the blocks of a multiprocessor matters."""
+    return c.waves is not None and c.waves < 1
+
+
 def left(g: Group, c: Counters) -> float | None:
     """What reaching the roof would save; without one, what the busiest level leaves to its peak."""
     if g.headroom_ns is not None:

@@ -9,7 +9,7 @@ from perfkit.analysis.results import Group, Reason
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.withheld import BUSY
 from perfkit.analysis.rules.base import WITH_COUNTERS, Rule
-from perfkit.analysis.rules.standing import below_its_memory, explained, left, near, waiting
+from perfkit.analysis.rules.standing import below_its_memory, explained, left, near, part_of_a_wave, waiting
 from perfkit.analysis.words import percent
 
 _TO_ROOF = "All that separates the kernel from its roof: a bound."
@@ -71,7 +71,13 @@ _SPARE = {
 
 def _occupancy(rule: Rule, g: Group, c: Counters) -> Reason | None:
     """Too few warps to hide latency, because one resource admits few blocks."""
-    if not c.limits or c.theoretical is None or c.theoretical > _LOW_OCCUPANCY or not waiting(g, c):
+    if (
+        not c.limits
+        or c.theoretical is None
+        or c.theoretical > _LOW_OCCUPANCY
+        or not waiting(g, c)
+        or part_of_a_wave(c)
+    ):
         return None
     tightest = min(c.limits.values())
     names = [name for name, blocks in c.limits.items() if blocks == tightest]
@@ -112,7 +118,9 @@ def _tail(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 def _imbalance(rule: Rule, g: Group, c: Counters) -> Reason | None:
     """Warps leave early: blocks or warps of uneven length."""
-    if c.occupancy is None or not c.theoretical or c.occupancy > 0.6 * c.theoretical or not waiting(g, c):
+    if c.occupancy is None or not c.theoretical or c.occupancy > 0.6 * c.theoretical or part_of_a_wave(c):
+        return None
+    if not waiting(g, c):
         return None
     return rule.reason(
         label=f"occupancy {percent(c.occupancy)} of {percent(c.theoretical)}",

@@ -33,6 +33,9 @@ _METRICS = {
     "Block Limit Warps": f"{_LIMIT}warps",
     "Block Limit Barriers": f"{_LIMIT}barriers",
     "Executed Instructions": "smsp__inst_executed.sum",
+    "Avg. Active Threads Per Warp": metrics.THREADS,
+    "Avg. Not Predicated Off Threads Per Warp": metrics.THREADS_ON,
+    "Local Memory Spilling Requests": metrics.SPILLS,
 }
 
 

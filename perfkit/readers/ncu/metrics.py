@@ -37,6 +37,14 @@ EXCESSIVE_SECTORS = "derived__memory_l2_theoretical_sectors_global_excessive"
 IDEAL_SECTORS = "memory_l2_theoretical_sectors_global_ideal"
 SECTORS = "memory_l2_theoretical_sectors_global"
 EXCESSIVE_WAVEFRONTS = "derived__memory_l1_wavefronts_shared_excessive"
+# Sectors of local memory (spilled registers, and arrays that are indexed at run time): those that global memory's are
+# counted with, else those that passed through L1; and the requests that are known to be spills.
+LOCAL_SECTORS = "memory_l2_theoretical_sectors_local"
+LOCAL_IN_L1 = tuple(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
+SPILLS = "derived__local_spilling_requests"
+# Threads of a warp, of 32, that take part in its instructions, and that are not switched off by a predicate besides.
+THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
+THREADS_ON = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
 
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
 _TENSOR_PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_tensor_\w+\.avg\.pct_of_peak_sustained_(active|elapsed)")
@@ -51,7 +59,8 @@ _STORED = (
     r"(dram|sm|smsp|lts)__cycles_elapsed\.max",
     r"gpu__compute_memory_throughput\.avg\.pct_of_peak_sustained_elapsed",
     r"sm__maximum_warps_per_active_cycle_pct",
-    r"smsp__thread_inst_executed_per_inst_executed\.ratio",
+    r"smsp__thread_inst_executed(_pred_on)?_per_inst_executed\.ratio",
+    rf"{LOCAL_SECTORS}|l1tex__t_sectors_pipe_lsu_mem_local_op_(ld|st)\.sum|{SPILLS}",
     r"smsp__(warps_eligible|issue_active)\.avg\.per_cycle_active",
     r"profiler__replayer_passes",
 )

@@ -49,12 +49,12 @@ NEEDS = (
     Need(
         "fp32 and fp64 work",
         "--section SpeedOfLight_RooflineChart",
-        lambda r: not {"vector_fp32", "vector_fp64"} & set(work.flop(r)),
+        lambda r: not {"vector_fp32", "vector_fp64"} & set(work.counted(r)),
         True,
     ),
-    Need("fp16 vector work", f"--metrics {_HALF}", lambda r: "vector_fp16" not in work.flop(r)),
+    Need("fp16 vector work", f"--metrics {_HALF}", lambda r: "vector_fp16" not in work.counted(r)),
     Need(
-        "the work of the tensor units (they were active)",
+        "the work of the tensor units, which is not 0",
         "--section SpeedOfLight_HierarchicalTensorRooflineChart",
         work.tensor_unknown,
         True,

@@ -68,7 +68,7 @@ def parse(text: str, source: str) -> tuple[list[Result], list[str]]:
     warnings += [*_unlaunched(results), *(_incomplete(results) if of_metrics else ())]
     if no_units:
         warnings.append("the CSV has no line of units: its values are taken to be in base units (ns, bytes, Hz)")
-    if not text.endswith(("\n", "\r")):
+    if not text.endswith(("\n", "\r", '"')):  # a last field with both quotes is whole, and its line fits the header
         warnings.append("the CSV is cut off within its last line: kernels or metrics may be missing")
     return results, [*warnings, *_gaps(rows)]
 
@@ -81,11 +81,20 @@ def _unlaunched(results: list[Result]) -> Iterator[str]:
 
 def _incomplete(results: list[Result]) -> Iterator[str]:
     """Sentences where a details page lost lines at its end, or the units of its values."""
-    if len(results) > 1 and set.intersection(*(set(r.sections) for r in results[:-1])) - set(results[-1].sections):
+    if len(results) > 1 and _ends_early(results):
         yield "the last kernel in the CSV lacks sections that all others have: the CSV may be cut off"
     lost = sorted({name for r in results for name in r.units if _unscaled(name, r.units[name])})
     if lost:
         yield f"the CSV gives no unit that can be read for {', '.join(lost[:3])}: such values are left out"
+
+
+def _ends_early(results: list[Result]) -> bool:
+    """Return whether the last kernel lacks sections that all others have, all of which come after its last one."""
+    *whole, last = results
+    lacking = set.intersection(*(set(r.sections) for r in whole)) - set(last.sections)
+    order, end = whole[0].sections, last.sections[-1:]
+    rest = order[order.index(end[0]) + 1 :] if end and end[0] in order else order
+    return bool(lacking) and lacking <= set(rest)
 
 
 def _unscaled(name: str, unit: str) -> bool:
@@ -158,7 +167,7 @@ def _details_page(header: list[str], rows: list[dict[str, str]]) -> list[Result]
         elif name:
             _keep(result, name, row.get("Metric Value", ""), unit)
         section = row.get("Section Name", "").strip()
-        if section and section not in result.sections:
+        if label and section not in result.sections:  # a rule names its section differently, and need not apply
             result.sections.append(section)
         result.ranges = result.ranges or [r for column in nvtx for r in _ranges(row[column])]
         result.rules += _rule(row, section)

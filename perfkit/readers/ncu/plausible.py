@@ -21,7 +21,6 @@ _SHARE_SLACK = 1.02  # counters of different replays may disagree a little
 _FASTER = 1.05  # than a roof: beyond it, a value cannot be
 _COMPUTE_CAPABILITIES = range(5, 16)
 _MAJOR = "device__attribute_compute_capability_major"
-_THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
 _SHARES = re.compile(r"\w+throughput\.avg\.pct_of_peak_sustained_elapsed")
 _ATTRIBUTES = (
     "device__attribute_display_name",
@@ -139,7 +138,8 @@ def _impossible(result: Result) -> Iterator[str]:
         ("a number of multiprocessors", number("device__attribute_multiprocessor_count"), lambda v: 1 <= v <= 1024),
         ("a width of the memory bus", number(metrics.BUS_WIDTH), lambda v: 32 <= v <= 32768),
         ("registers a thread", number("launch__registers_per_thread"), lambda v: 0 < v <= 256),
-        ("threads a warp instruction", number(_THREADS), lambda v: 0 <= v <= 32),
+        ("threads a warp instruction", number(metrics.THREADS), lambda v: 0 <= v <= 32),
+        ("working threads a warp instruction", number(metrics.THREADS_ON), lambda v: 0 <= v <= 32),
     )  # fmt: skip
     for what, value, holds in tests:
         if math.isfinite(value) and not holds(value):
@@ -161,7 +161,7 @@ def _impossible(result: Result) -> Iterator[str]:
     if number(metrics.DRAM_READ) + number(metrics.DRAM_WRITE) > most * _FASTER + 1e6:
         yield "more DRAM traffic than the memory can move in that time"
     limits = work.roofs(result)
-    for resource, value in work.flop(result).items():
+    for resource, value in work.counted(result).items():
         if value > limits.get(resource, math.inf) * duration / 1e9 * _FASTER + 1e6:
             yield f"more {resource.replace('_', ' ')} work than the GPU can do in that time"
 

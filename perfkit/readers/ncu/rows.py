@@ -118,13 +118,13 @@ def _launch(result: Result) -> dict[str, Any]:
 
 
 def _waves(result: Result) -> float:
-    """Waves a multiprocessor; pages print 0.00 for few blocks, where blocks and limits of the occupancy tell more."""
+    """Waves a multiprocessor; where it is not stored, or printed as 0.00, by the blocks and limits of the occupancy."""
     stored, limits = result.number(metrics.WAVES), _limits(result)
     slots = result.number("launch__sm_count", "device__attribute_multiprocessor_count") * min(
         limits.values(), default=math.nan
     )
     blocks = math.prod(result.number(f"launch__grid_dim_{axis}") for axis in "xyz")
-    return blocks / slots if stored == 0 and slots > 0 and math.isfinite(blocks) else stored
+    return blocks / slots if not stored > 0 and slots > 0 and math.isfinite(blocks) else stored
 
 
 def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
@@ -141,6 +141,10 @@ def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
         "occupancy_limits": _limits(result),
         "excessive_sectors": _or_none(_excess(result)),
         "sectors": _or_none(result.number(metrics.SECTORS)),
+        "local_sectors": _or_none(_local(result)),
+        "spills": _or_none(result.number(metrics.SPILLS)),
+        "warp_threads": _or_none(result.number(metrics.THREADS)),
+        "warp_threads_on": _or_none(result.number(metrics.THREADS_ON)),
         "excessive_shared_wavefronts": _or_none(result.number(metrics.EXCESSIVE_WAVEFRONTS)),
         "half_multiply_adds_per_cycle": _or_none(
             result.number("smsp__sass_thread_inst_executed_op_hfma_pred_on.sum.per_cycle_elapsed")
@@ -163,6 +167,11 @@ def _limits(result: Result) -> dict[str, float]:
 def _excess(result: Result) -> float:
     stored = result.number(metrics.EXCESSIVE_SECTORS)
     return stored if math.isfinite(stored) else result.number(metrics.SECTORS) - result.number(metrics.IDEAL_SECTORS)
+
+
+def _local(result: Result) -> float:
+    stored = result.number(metrics.LOCAL_SECTORS)
+    return stored if math.isfinite(stored) else sum(map(result.number, metrics.LOCAL_IN_L1))
 
 
 def _by_row(per_kernel: list[dict[str, float]]) -> dict[str, list[float | None]]:

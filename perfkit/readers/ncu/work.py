@@ -6,7 +6,8 @@
     roofs:   2·fma.sum.peak_sustained · SM clock (half 4·fma); sm__ops_path_tensor_*.sum.peak_sustained · SM clock
 
 A sum of which a part is unknown is unknown: compilers use packed half multiply-adds to move constants, so that fma
-alone is not the half-precision work.
+alone is not the half-precision work; and what the vector units did is not the work of a kernel whose tensor units
+worked as well.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import math
 import re
 from collections.abc import Iterable
 
+from perfkit.cost.names import family_of_kernel_name
 from perfkit.readers.ncu import metrics
 from perfkit.readers.ncu.results import Result
 
 TENSOR_NOISE = (
     0.05  # the pipe's activity that packed half precision instructions alone cause (constants are moved by them)
 )
+_PRODUCTS = ("matmul", "attention", "convolution")  # families whose work tensor units do
+_EPILOGUE = 0.02  # of the vector units' roof: what a product does beside its products
 VECTOR = {"vector_fp64": ("d", 1), "vector_fp32": ("f", 1), "vector_fp16": ("h", 2)}  # letter, lanes an instruction
 _MATRIX = {
     "fp64": "matrix_fp64",
@@ -38,15 +42,38 @@ _TENSOR = re.compile(
 
 
 def flop(result: Result) -> dict[str, float]:
-    """FLOP by resource (`perfkit.table.RESOURCES`); units that the report does not tell about are left out."""
+    """FLOP by resource (`perfkit.table.RESOURCES`), units that the report does not count left out; nothing where
+    tensor units worked and it does not say how much."""
+    return {} if tensor_unknown(result) else counted(result)
+
+
+def counted(result: Result) -> dict[str, float]:
+    """FLOP of those units that the report counts, by resource."""
     found = {resource: _vector(result, *VECTOR[resource]) for resource in VECTOR}
     found.update(_tensor(result))
     return {resource: value for resource, value in found.items() if math.isfinite(value)}
 
 
 def tensor_unknown(result: Result) -> bool:
-    """Whether tensor units worked and the report does not say how much."""
-    return metrics.tensor_active(result) > TENSOR_NOISE and not _tensor(result)
+    """Whether tensor units worked and the report does not say how much.
+
+    Where it does not say either whether they worked, the name of the kernel and idle vector units do.
+    """
+    if any(value > 0 for value in _tensor(result).values()):
+        return False
+    active = metrics.tensor_active(result)
+    if math.isfinite(active):
+        return active > TENSOR_NOISE
+    return not _tensor(result) and _looks_like_product(result)
+
+
+def _looks_like_product(result: Result) -> bool:
+    """Return whether a kernel with a product's name did hardly any arithmetic that the report counts."""
+    if family_of_kernel_name(f"{result.name[:2000]} {result.function[:2000]}") not in _PRODUCTS:
+        return False
+    limits, seconds = roofs(result), result.number(metrics.DURATION) / 1e9
+    done = {resource: value for resource, value in counted(result).items() if value > 0}
+    return all(value < _EPILOGUE * limits.get(resource, math.inf) * seconds for resource, value in done.items())
 
 
 def sm_clock(result: Result) -> float:
