@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
+    from perfkit.cli.parts.jobs import Job
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 
@@ -55,7 +56,7 @@ def report(
     if write:
         styles.report(paths, out, write, ".json" if as_json else ".txt")
         return 0
-    from perfkit.cli.parts import ranks, training
+    from perfkit.cli.parts import jobs, ranks, training
 
     paths = training.report_logs(paths, out, wanted, as_json, counters is not None)
     given = len(paths)
@@ -72,13 +73,16 @@ def report(
         if counters:
             source = _joined(source, counters)
         folder = out or (path if path.is_dir() else None)
+        name = "report" if len(paths) == 1 or folder == path else f"report-{render.safe_name(path.name)}"
+        if not (annotate or counters) and (job := jobs.of(source)):
+            code |= _job(job, folder, wanted, name, as_json, limit)
+            continue
         listed = _annotated(source, folder) if annotate else []
         result = analyse_any(source, path)
         _drop_links(result, path, folder)
         written: list[Path] = []
         if folder:
             shown.make_folder(folder)
-            name = "report" if len(paths) == 1 or folder == path else f"report-{render.safe_name(path.name)}"
             answers = shown.answers(result, source) if "html" in wanted else None
             written = render.write_all(result, folder, wanted, readers.tables_of(source), name, answers)
         shown.show(result, as_json, limit)
@@ -86,6 +90,17 @@ def report(
             shown.say_where(written, path if path.is_dir() else None, listed)
         code |= shown.complain_of_profiles(result)
     return code
+
+
+def _job(job: Job, folder: Path | None, wanted: tuple[str, ...], name: str, as_json: bool, limit: int | None) -> int:
+    """Report on the ranks of a captured job; 1 where the profile of the one in detail is unusable."""
+    from perfkit.cli.parts import jobs, shown
+
+    written = jobs.write(job, folder, wanted, name) if folder else []
+    jobs.show(job, as_json, limit)
+    if not as_json:
+        shown.say_where(written, job.run.folder)
+    return shown.complain_of_profiles(job.detail)
 
 
 def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:

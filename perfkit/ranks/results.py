@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perfkit.analysis.results import Finding, Unjudged
+from perfkit.analysis.results import Finding, Report, Unjudged
 from perfkit.hardware.collectives.results import Sweep
 
 
@@ -138,7 +138,8 @@ class RanksFinding(Finding, frozen=True, kw_only=True):
 class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the traces of several ranks tell together. `step_ns` is the mean step, each as long as on its
     slowest rank, `problems` are sentences about what could not be told, `roofs` the sweeps of collectives measured on
-    the machine of the traces."""
+    the machine of the traces. Of a captured job `timed_step_ns` is the median step without the profiler, of the rank on
+    which it is longest, and `detail` the report of one of its ranks by itself."""
 
     title: str
     world_size: int
@@ -157,4 +158,8 @@ class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
     roofs: list[Sweep] = []
     findings: list[RanksFinding] = []
     unjudged: list[Unjudged] = []
+    timed_step_ns: float | None = None
+    detail: Report | None = None
+    detail_rank: int | None = None
+    detail_why: str = ""
     schema: int = 1

@@ -47,12 +47,14 @@ class Answers(msgspec.Struct, kw_only=True):
     """What an HTML report holds beside the report itself: each text is gzip in base64.
 
     `timelines` by backend, as `perfkit.render.timeline.embedded` makes them; `memory` is the JSON of the allocations by
-    backend, "" where none could be read; `differences` the JSON of a `Difference` by first and second backend.
+    backend, "" where none could be read; `differences` the JSON of a `Difference` by first and second backend; `job` of
+    one rank of a job the page of all ranks, its tables, and the heading (`detail`) of what is about the one.
     """
 
     timelines: Mapping[str, str] = {}
     memory: str = ""
     differences: dict[str, dict[str, str]] = {}
+    job: dict[str, Any] | None = None
 
 
 def answers(report: Report, timelines: Mapping[str, str], memory: list[Any]) -> Answers:

@@ -6,10 +6,12 @@ const LINES = { solid: "solid", dash: "dash", points: "solid" };
 function heading(page) {
   byId("title").append(clean(page.title));
   byId("settings").append(...page.settings.map((text) => el("span", { class: "chip" }, clean(text))));
-  if (!page.verdict.length) return;
+  if (page.verdict.length) byId("verdict").append(el("div", { class: `verdict${page.bad ? " bad" : ""}` }, verdictNodes(page)));
+}
+
+function verdictNodes(page) {
   const [first, ...rest] = page.verdict;
-  byId("verdict").append(el("div", { class: `verdict${page.bad ? " bad" : ""}` },
-    el("p", { class: "lead" }, clean(first, 500)), rest.length ? el("ul", {}, rest.map((text) => el("li", {}, clean(text, 500)))) : null));
+  return [el("p", { class: "lead" }, clean(first, 600)), rest.length ? el("ul", {}, rest.map((text) => el("li", {}, clean(text, 600)))) : null];
 }
 
 function tableNode(table) {

@@ -67,6 +67,7 @@ function showTabs(report) {
 }
 
 showHeading(REPORT);
+if (ANSWERS.job) showJob(ANSWERS.job);
 showVerdict(REPORT);
 showBackends(REPORT);
 showWhere(REPORT);

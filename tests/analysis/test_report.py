@@ -94,10 +94,7 @@ def test_processes_of_one_program_are_no_sides_of_a_comparison() -> None:
     source = run(backend("program", 100), backend("program-rank1", 110))
     for process in source.manifest.backends:
         process.own = True
-    assert analyse(source).verdict[0] == (
-        "In this run a step took 100.0 ms in program and 110.0 ms in program-rank1. The traces of its ranks, given to "
-        "`perfkit report` together, tell who waits for whom."
-    )
+    assert analyse(source).verdict[0] == ("In this run a step took 100.0 ms in program and 110.0 ms in program-rank1.")
 
 
 def test_the_verdict_says_where_the_time_goes_and_what_bounds_it() -> None:

@@ -5,9 +5,6 @@ import json
 import pytest
 
 from perfkit import cli
-from perfkit.cli.parts.shown import say_where
-from perfkit.run_folder import write_manifest
-from tests.analysis.examples import backend, run
 from tests.capture.tools import PAIR, stage
 from tests.cli.test_mistakes import mistake
 from tests.conftest import CliResult
@@ -133,14 +130,3 @@ def test_a_script_without_its_interpreter_is_told_how(run_here, tmp_path, enviro
     (tmp_path / "train.py").write_text("print(1)")
     sentence = mistake(run_here(["capture", "train.py"], cwd=tmp_path, env=environment))
     assert "train.py is no program that can be run. perfkit capture -- python train.py" in sentence
-
-
-def test_the_traces_of_captured_ranks_are_named_for_the_report_on_them(tmp_path, capsys):
-    names = ("program-rank0", "program-rank1")
-    made = run(*(backend(name, 5.0, own=True, trace=f"{name}.1.pt.trace.json.gz") for name in names))
-    write_manifest(tmp_path, made.manifest)
-    say_where([], tmp_path)
-    assert f"Ranks:       perfkit report {tmp_path}/program*/*.pt.trace.json.gz" in capsys.readouterr().out
-    write_manifest(tmp_path, run(backend("program", 5.0, own=True, trace="program.1.pt.trace.json.gz")).manifest)
-    say_where([], tmp_path)
-    assert "Ranks" not in capsys.readouterr().out

@@ -106,9 +106,7 @@ def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], setti
         who = f"{settings.ranks} ranks" if settings.ranks > 1 else "a group of one rank"
         return [f"In this run a step of {who} took {took}."]
     if any(run.own for run in order):  # processes of one program: no sides of a comparison
-        ranks = any("-rank" in name for name, _ in steps)
-        more = " The traces of its ranks, given to `perfkit report` together, tell who waits for whom." if ranks else ""
-        return [f"In this run a step took {took}.{more}"]
+        return [f"In this run a step took {took}."]
     if settings.generate:  # `perfkit compare` measures no such steps
         return [f"In this run a step took {took}."]
     return [f"In this run a step took {took}. Whether the difference holds: `{_command(order, settings)}`."]

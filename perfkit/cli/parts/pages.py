@@ -15,9 +15,10 @@ from perfkit.run_folder import write_whole
 NO_FILES = "No files were written: --out FOLDER writes the report as HTML and more."
 
 
-def console() -> Console:
-    """Stdout, for pages: in a file or pipe as wide as `page.WIDTH`."""
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else page.WIDTH)
+def console(on_stderr: bool = False) -> Console:
+    """Stdout or stderr, for pages: in a file or pipe as wide as `page.WIDTH`."""
+    width = None if (sys.stderr if on_stderr else sys.stdout).isatty() else page.WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width, stderr=on_stderr)
 
 
 def show(made: page.Page, record: object, as_json: bool, written: Sequence[Path] = ()) -> None:

@@ -66,14 +66,19 @@ def _report(folder: Path, limit: int | None) -> bool:
     """Write the reports of a run folder and print the first; whether a profile in it is unusable."""
     from perfkit import readers, render
     from perfkit.analysis.report.analyse import analyse
-    from perfkit.cli.parts import shown
+    from perfkit.cli.parts import jobs, shown
     from perfkit.render import scalars
 
     source = readers.read_run(folder)
-    report = analyse(source)
-    written = shown.write_reports(report, source, folder)
-    scalars.write_events(report, folder)
-    render.print_terminal(report, limit, on_stderr=True)
+    if job := jobs.of(source):
+        written, report = jobs.write(job, folder, render.FORMATS), job.detail
+        scalars.write_events(analyse(source, findings=False), folder)
+        jobs.show(job, limit=limit, on_stderr=True)
+    else:
+        report = analyse(source)
+        written = shown.write_reports(report, source, folder)
+        scalars.write_events(report, folder)
+        render.print_terminal(report, limit, on_stderr=True)
     shown.say_where(written, folder, on_stderr=True)
     return shown.complain_of_profiles(report)
 

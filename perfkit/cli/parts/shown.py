@@ -116,13 +116,10 @@ def say_where(written: list[Path], run: Path | None, listed: Sequence[Path] = ()
 
 
 def _of_ranks(run: Path) -> list[str]:
-    """What holds the traces of several ranks: a folder of a backend of a run, or files of captured processes."""
+    """The folders of a run that hold the traces of several ranks."""
     from perfkit.run_folder import read_manifest
 
-    backends = read_manifest(run).backends
-    captured = [one for one in backends if one.own and one.trace and "-rank" in one.name]
-    files = [f"{run / captured[0].name.rpartition('-rank')[0]}*/*.pt.trace.json.gz"] if len(captured) > 1 else []
-    return files + [str(run / one.name) for one in backends if sum(bool(rank.trace) for rank in one.ranks) > 1]
+    return [str(run / one.name) for one in read_manifest(run).backends if sum(bool(r.trace) for r in one.ranks) > 1]
 
 
 def reported(

@@ -8,11 +8,12 @@ import msgspec
 
 from perfkit import units
 from perfkit.content import content_dir
-from perfkit.ranks import naming
+from perfkit.ranks import detail, naming
 from perfkit.ranks.drawing import Drawing
 from perfkit.ranks.results import Collective, Part, RanksReport
 from perfkit.render import sentences
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
+from perfkit.render.html import render as render_report
 from perfkit.render.page import Page, Section, page_data
 from perfkit.render.page import render_html as render_page
 from perfkit.render.pages.figures import Figure, Series
@@ -43,6 +44,11 @@ def page(report: RanksReport) -> Page:
             report.backend,
             f"{report.steps} step" + "s" * (report.steps != 1),
             f"step {units.text(report.step_ns.value, 'ns')} on the slowest rank (mean)",
+            *(
+                []
+                if report.timed_step_ns is None
+                else [f"{units.text(report.timed_step_ns, 'ns')} without the profiler (median)"]
+            ),
         ],
         verdict=[clean(line, 600) for line in report.headline],
         sections=sections,
@@ -55,6 +61,19 @@ def render_html(made: Page, drawing: Drawing) -> str:
 
     answers = Answers(timelines={ranks.NAME: ranks.embedded(drawing)})
     return render_page(made, content_dir("reports") / TEMPLATE, answers)
+
+
+def render_job(made: Page, report: RanksReport, drawing: Drawing, answers: Answers) -> str:
+    """The page, and below it the report of the rank in detail, with that one's `answers`: one HTML file."""
+    from perfkit.render.timeline import ranks
+
+    assert report.detail is not None
+    whole = msgspec.structs.replace(
+        answers,
+        timelines={ranks.NAME: ranks.embedded(drawing), **answers.timelines},
+        job={**page_data(made), "detail": detail.heading(report)},
+    )
+    return render_report(report.detail, answers=whole)
 
 
 def encoded(made: Page, drawing: Drawing) -> bytes:

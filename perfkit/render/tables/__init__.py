@@ -48,10 +48,11 @@ def backends(report: Report) -> Table:
     figure_tones = [t if t == "bad" else "" for t in tones]
     sample = report.workload.sample_name if report.workload else "samples"
     steps = units.scale_for([v for b in rows if b.step for v in (b.step.low, b.step.high)], "ns")
+    own = bool(report.workload and report.workload.program)
     return table(
-        "Backends",
+        "Program" if own else "Backends",
         words(
-            "backend",
+            "process" if own else "backend",
             [f"{b.name} (reference)" if _only_reference(report, b) else b.name for b in rows],
             tones,
             name=True,

@@ -28,6 +28,8 @@ const isRun = (report) => report.settings !== null || report.backends.some((b) =
 
 function showBackends(report) {
   if (!isRun(report)) return hideForProfile();
+  const own = Boolean(report.workload && report.workload.program);
+  if (own) byId("backends-title").textContent = "Program";
   const rows = report.backends;
   const steps = scaleFor(rows.flatMap((b) => (b.step ? [b.step.low, b.step.high] : [])), "ns");
   const longest = Math.max(...rows.map((b) => (b.step ? b.step.high : 0)));
@@ -37,7 +39,7 @@ function showBackends(report) {
   };
   const sample = report.workload ? clean(report.workload.sample_name, 30) : "samples";
   const columns = [
-    { head: "Backend", first: true, cell: (b) => [el("span", { class: "backend-name" }, clean(b.name, 80)), statusPill(b), b.timed || !report.settings || b.status === "unavailable" ? null : el("span", { class: "pill unknown" }, "reference only")] },
+    { head: own ? "Process" : "Backend", first: true, cell: (b) => [el("span", { class: "backend-name" }, clean(b.name, 80)), statusPill(b), b.timed || !report.settings || b.status === "unavailable" ? null : el("span", { class: "pill unknown" }, "reference only")] },
     { head: "Step, median", unit: steps.suffix, class: "stepcell", cell: (b) => stepBar(b, steps, longest) },
     { head: "95 % interval", right: true, cell: (b) => interval(b.step, steps) },
     { head: "Speed-up", right: true, cell: speedup },

@@ -1,0 +1,12 @@
+// The ranks of a job together, above the report of one of them.
+
+function showJob(job) {
+  document.title = `${clean(job.page.title, 120)} · perfkit`;
+  byId("title").textContent = clean(job.page.title, 300);
+  byId("settings").prepend(...job.page.settings.map((text) => el("span", { class: "chip" }, clean(text))));
+  byId("job").append(el("section", { class: "verdict", "aria-label": "Verdict on the ranks" }, verdictNodes(job.page)));
+  const built = job.page.sections.map((part, i) => sectionCard(part, job.tables[i]));
+  byId("job").append(...built.map((one) => one.card));
+  built.forEach((one) => one.draw());
+  byId("job").after(el("h2", { class: "part" }, clean(job.detail)));
+}

@@ -1,0 +1,118 @@
+"""The report of a captured job: its ranks together, then the rank whose own work decides the step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfkit.cli import main
+from perfkit.readers import read
+from perfkit.run_folder import KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
+from tests.readers.traces import mark, op, write
+
+STEPS, STEP, LATE = 3, 10_000.0, 4_000.0  # µs
+OWN = 500.0  # of an all-reduce
+
+
+def trace(path: Path, rank: int, late: float) -> None:
+    """A rank that computes for 2 ms, and so long after `late` µs; the other rank's all-reduce waits for that."""
+    events = []
+    for step in range(STEPS):
+        at = 1.0 + step * STEP
+        begun, last = at + 3_000 + late, at + 3_000 + LATE
+        events += [
+            mark(f"ProfilerStep#{step}", at, at + STEP - 1),
+            op("aten::mul", at + 1_000, at + 3_000, [[1 << 14], [1 << 14]]),
+            op("c10d::allreduce_", begun - 5, begun), mark("gloo:all_reduce", begun, last + OWN, tid=9),
+            op("aten::add", last + OWN + 100, last + OWN + 600, [[1 << 14], [1 << 14]]),
+        ]  # fmt: skip
+    write(path, events, distributedInfo={"rank": rank, "world_size": 2, "backend": "gloo"})
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    """A run folder of two ranks, of which rank 1 is late in every step."""
+    folder = tmp_path / "run"
+    records = []
+    for rank in (0, 1):
+        own = folder / f"program-rank{rank}"
+        own.mkdir(parents=True)
+        trace(own / "one.pt.trace.json", rank, LATE * rank)
+        read(own / "one.pt.trace.json").write(own / KERNELS)
+        records.append(
+            BackendRun(
+                name=own.name, own=True, trace="one.pt.trace.json", samples_ns=[9e6 + rank * 1e5] * 4, turns=[4],
+                profiled_ns=[STEP * 1e3] * STEPS,
+            )
+        )  # fmt: skip
+    write_manifest(
+        folder,
+        Manifest(
+            perfkit="1", created="2026-11-27T00:00:00", command=["perfkit", "capture"], backends=records,
+            settings=Settings(workload="train.py", preset="", batch_size=4),
+            workload=WorkloadFacts(title="train.py", parameters=10, samples_per_step=None, program="torchrun train.py"),
+        ),
+    )  # fmt: skip
+    return folder
+
+
+def report(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *map(str, words)])
+    return int(ended.value.code or 0)
+
+
+def test_the_report_of_a_job_is_that_of_its_ranks_then_of_one(captured, capsys):
+    assert report(captured) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("train.py: training step, fp32 on cpu, 2 ranks of one job")
+    assert "9.10 ms without the profiler (median)" in said
+    assert "Rank 1 is late: the others wait 4.00 ms for it" in said
+    first, second = said.index("Ranks: where a step goes"), said.index("Rank 1 in detail: the others wait for it")
+    assert first < second < said.index("Accounting of the step")
+    assert "backend" not in said.lower().replace("--backend", "")
+    assert f"perfkit report {captured}/program-rank0/{KERNELS}" in said
+
+
+def test_every_format_has_the_ranks_and_the_one(captured):
+    assert report(captured) == 0
+    markdown, text = ((captured / f"report.{kind}").read_text() for kind in ("md", "txt"))
+    for page in (markdown, text):
+        assert "Rank 1 is late" in page and "Ranks: where a step goes" in page and "Rank 1 in detail" in page
+        assert "Accounting of the step" in page
+    found = json.loads((captured / "report.json").read_text())
+    assert found["detail_rank"] == 1 and [one["rank"] for one in found["stragglers"]] == [1]
+    assert found["detail"]["backends"][0]["name"] == "program-rank1" and found["timed_step_ns"] == 9.1e6
+    waits = {part["rank"]: part["waiting_ns"] for part in found["parts"]}
+    assert waits == {0: pytest.approx(LATE * 1e3), 1: 0.0}
+    assert (captured / "report.csv").read_text().count("\n") == 3
+
+
+def test_json_on_stdout_is_the_job(captured, capsys):
+    assert report(captured, "--json", "--format", "none") == 0
+    assert json.loads(capsys.readouterr().out)["detail"]["title"].startswith("train.py")
+
+
+def test_ranks_that_share_no_collective_are_reported_with_the_reason(captured, capsys):
+    for rank in (0, 1):
+        path = captured / f"program-rank{rank}" / KERNELS
+        table = read(path)
+        for one in table.facts["cpu_collectives"]:
+            one["step"] = -1
+        table.write(path)
+    assert report(captured) == 0
+    assert "The ranks are not compared. No collective in the steps" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.browser
+def test_the_page_of_a_job_has_both(captured, open_page):
+    assert report(captured) == 0
+    page, errors = open_page(captured / "report.html")
+    page.wait_for_selector("html[data-ready]")
+    said = page.locator("main").inner_text()
+    assert said.index("Rank 1 is late") < said.index("Ranks: where a step goes") < said.index("Rank 1 in detail")
+    assert page.locator("h1").inner_text() == "train.py: training step, fp32 on cpu, 2 ranks of one job"
+    assert page.locator("#backends-title").inner_text() == "Program" and page.locator("#ranks .timeline-card").count()
+    assert errors == []
