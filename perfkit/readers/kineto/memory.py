@@ -15,6 +15,7 @@ import numpy as np
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.pieces import Pieces, damage_told
+from perfkit.readers.kineto.decode.repaired import read_text
 from perfkit.readers.kineto.host import trace_paths
 
 if TYPE_CHECKING:
@@ -69,18 +70,24 @@ def read_memory(path: Path) -> list[Allocations]:
 
     Raises `InputError` for a file that cannot be read, or is damaged.
     """
-    series: dict[str, list[tuple[float, float, float]]] = {}
     with damage_told(path):
-        for event in _events(path):
-            args = msgspec.json.decode(event.args, type=_Args)
-            if args.allocated is not None and np.isfinite([event.ts, args.allocated]).all():
-                point = (event.ts * 1e3, args.allocated, args.reserved or 0.0)
-                series.setdefault(_device(args), []).append(point)
+        series, _ = read_text(path, lambda text: _series(Pieces(path, text)))
     start = min((point[0] for points in series.values() for point in points), default=0.0)
     return [
         _allocations(name, np.array(sorted(points, key=lambda p: p[0])), start)
         for name, points in sorted(series.items())
     ]
+
+
+def _series(pieces: Pieces) -> dict[str, list[tuple[float, float, float]]]:
+    """By device the moments in ns with the bytes allocated and reserved then."""
+    series: dict[str, list[tuple[float, float, float]]] = {}
+    for event in _events(pieces):
+        args = msgspec.json.decode(event.args, type=_Args)
+        if args.allocated is not None and np.isfinite([event.ts, args.allocated]).all():
+            point = (event.ts * 1e3, args.allocated, args.reserved or 0.0)
+            series.setdefault(_device(args), []).append(point)
+    return series
 
 
 def memory_of(source: Run | KernelTable, name: str) -> list[BackendMemory]:
@@ -104,8 +111,8 @@ def memory_of(source: Run | KernelTable, name: str) -> list[BackendMemory]:
     return found
 
 
-def _events(path: Path) -> Iterator[_Event]:
-    for texts in Pieces(path).decoded(_texts):
+def _events(pieces: Pieces) -> Iterator[_Event]:
+    for texts in pieces.decoded(_texts):
         for raw in texts:
             if _NAME in bytes(raw):
                 event = msgspec.json.decode(raw, type=_Event)

@@ -30,6 +30,7 @@ from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite
 
 READER = "kineto"
+_UNNAMED = "unknown"  # PyTorch's word for a name that it does not export
 
 
 def read_trace(
@@ -99,6 +100,11 @@ def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
         found.append("the trace marks no steps: the whole capture counts as one step")
     if host.clipped:
         found.append(f"{host.clipped} events outlast the event around them and were cut to it")
+    if unnamed := int(host.named([name == _UNNAMED for name in host.names]).sum()):
+        found.append(
+            f'{unnamed} events are called "{_UNNAMED}": PyTorch exports no name with a character outside printable '
+            "ASCII; give these ranges, modules or functions names in ASCII to see them apart"
+        )
     outside = int((columns["step"] < 0).sum())
     if outside and len(host):
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"

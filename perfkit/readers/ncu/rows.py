@@ -13,6 +13,7 @@ from perfkit.readers import kernel_names, range_names
 from perfkit.readers.ncu import metrics, missing, plausible, roofs, rules, traffic, work
 from perfkit.readers.ncu.results import GRAPH, WORKLOADS, Result
 from perfkit.readers.ncu.roofs import AT_CAPTURED, AT_MAXIMUM
+from perfkit.readers.own_ranges import from_trace
 
 EXACT_READER = "ncu-report"  # gives values as stored; pages are printed with a few digits
 
@@ -85,12 +86,13 @@ def _identity(result: Result, order: int) -> dict[str, Any]:
 
 def _place(result: Result) -> dict[str, Any]:
     """Place in the model from the NVTX ranges around the launch, the innermost of each kind."""
-    found: dict[str, Any] = {"range": "/".join(result.ranges) or None}
-    for name in result.ranges:
+    ranges = [from_trace(name) for name in result.ranges]
+    found: dict[str, Any] = {"range": "/".join(ranges) or None}
+    for name in ranges:
         for column, of in (("pass", range_names.pass_of), ("module", range_names.module_of)):
             if (said := of(name)) is not None:
                 found[column], found["placed_by"] = said, "range"
-    step = next((s for name in reversed(result.ranges) if (s := range_names.step_of(name)) is not None), "")
+    step = next((s for name in reversed(ranges) if (s := range_names.step_of(name)) is not None), "")
     if not (step.isascii() and step.isdecimal() and len(step) < 10):
         return found
     return {**found, "step": int(step), "placed_by": "range"}

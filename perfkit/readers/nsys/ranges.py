@@ -16,7 +16,7 @@ import numpy as np
 from perfkit.readers.intervals import Steps
 from perfkit.readers.nsys.activity import Calls, process_of, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
-from perfkit.readers.own_ranges import PASS, STEP
+from perfkit.readers.own_ranges import PASS, STEP, from_trace
 from perfkit.readers.range_names import module_of, pass_of, step_of
 
 RANGES = "NVTX_EVENTS"
@@ -71,7 +71,7 @@ def _texts(database: Database, ids: Integers) -> list[str]:
     """The text of each event: its own, else the one its textId names."""
     strings = database.strings(ids)
     own = [row[0] for row in database.texts(RANGES, ("text",))] or [""] * len(ids)
-    return [mine or strings.get(i, "") for mine, i in zip(own, ids.tolist(), strict=True)]
+    return [from_trace(mine or strings.get(i, "")) for mine, i in zip(own, ids.tolist(), strict=True)]
 
 
 @dataclass

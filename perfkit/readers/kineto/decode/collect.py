@@ -33,6 +33,7 @@ from perfkit.readers.kineto.decode.events import (
     Message,
 )
 from perfkit.readers.kineto.decode.typed import NOTHING, Args, Complete, Event, FlowStart
+from perfkit.readers.own_ranges import from_trace
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
@@ -75,7 +76,7 @@ class Collector:
         start, end = _times(columns, origin)
         name, category = columns.taken("name", np.int32), columns.taken("category", np.int8)
         # perfkit's ranges are ranges, although PyTorch shows its cheap ones as operators (`ranges.line_marker`).
-        names = list(self._names)
+        names = list(map(from_trace, self._names))
         ours = np.array([*(n.startswith("perfkit:") and n[8:9] != ":" for n in names), False])
         category[ours[name] & (category == OPERATOR)] = ANNOTATION
         host = arrange(
@@ -188,7 +189,7 @@ class Collector:
         order = np.argsort(start, kind="stable")
         marks, order = order[kind[order] == MARK], order[kind[order] != MARK]
         device = DeviceEvents(
-            names=list(self._device_names),
+            names=list(map(from_trace, self._device_names)),
             name=name[order],
             kind=kind[order],
             start=start[order],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,8 @@ import msgspec
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.nesting import CLOSING, COMMA, OPENING, Nesting
-from perfkit.readers.kineto.decode.stream import AGAIN, blocks
+from perfkit.readers.kineto.decode.repaired import without_nan
+from perfkit.readers.kineto.decode.stream import AGAIN
 
 T = TypeVar("T")
 _NEAR = 1 << 14  # bytes before the end of a piece in which a border is guessed
@@ -32,11 +33,11 @@ _KEY = re.compile(rb'(?<!\\)("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*\Z', re.DOTA
 
 
 class Pieces:
-    """The text of a trace: its events by `decoded`, and then `around`, the JSON text of all but its events."""
+    """The `text` of a trace, in blocks: its events by `decoded`, and then `around`, the JSON text of all but these."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: Iterable[bytes]) -> None:
         self.path, self.around = path, b""
-        self._blocks = blocks(path)
+        self._blocks = iter(text)
         self._text = _Text(path)
 
     def decoded(self, decode: Callable[[memoryview], T]) -> Iterator[T]:
@@ -56,8 +57,7 @@ class Pieces:
                     break
             else:
                 yield from self._text.last_events(decode)
-            self.around = head + self._text.behind(self._blocks)
-            _check(self.around)
+            self.around = _checked(head + self._text.behind(self._blocks))
 
 
 class _Text:
@@ -191,12 +191,17 @@ class _Around(msgspec.Struct):
     traceEvents: list[msgspec.Raw] = []
 
 
-def _check(around: bytes) -> None:
-    """Raise `DecodeError` where the text around the events is no JSON, or holds a second list of them."""
+def _checked(around: bytes) -> bytes:
+    """The text around the events. Raises `DecodeError` where it is no JSON, or holds a second list of them."""
+    try:
+        msgspec.json.decode(around, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        around = without_nan(around)
     kind: Any = _Around if around.lstrip()[:1] == b"{" else list[msgspec.Raw]
     if kind is _Around and msgspec.json.decode(around, type=_Around).traceEvents:
         raise msgspec.DecodeError("it holds two lists of events")
     msgspec.json.decode(around, type=msgspec.Raw)
+    return around
 
 
 def _refuse_damage(text: bytes | memoryview) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.readers.kineto.decode.collect import Collector
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
+from perfkit.readers.kineto.decode.repaired import read_text
 from perfkit.readers.kineto.decode.typed import About, decode
 
 
@@ -29,9 +30,15 @@ def read_events(path: Path, wanted: Callable[[str], bool]) -> Events:
 
     Raises `InputError` for a file that cannot be read, is damaged or is no trace.
     """
+    events, remark = read_text(path, lambda text: _read(path, text, wanted))
+    events.about.remarks += [remark] if remark else []
+    return events
+
+
+def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> Events:
     about = About()
     collector = Collector(wanted)
-    for events in decode(path, about):
+    for events in decode(path, about, text):
         collector.add(events)
         del events  # the next ones then take their memory, while it is in the cache
     host, device = collector.finish()

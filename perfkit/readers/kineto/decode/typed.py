@@ -140,26 +140,29 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 @dataclass
 class About:
     """What the decoding learns besides the events: how many there were and could not be read, the devices, what the
-    trace says of its process group (`distributed`), and when its first event began, in ns of the host's clock."""
+    trace says of its process group (`distributed`), when its first event began, in ns of the host's clock, and
+    `remarks`: sentences about the file."""
 
     events: int = 0
     lost: int = 0
     devices: list[dict[str, Any]] = field(default_factory=list)
     distributed: dict[str, Any] = field(default_factory=dict)
     origin_ns: int = 0
+    remarks: list[str] = field(default_factory=list)
 
     def warnings(self) -> list[str]:
-        """A sentence about events that could not be read, if there are any."""
-        return [f"{self.lost} of {self.events} events in the trace could not be read"] if self.lost else []
+        """Sentences about the file, and one about events that could not be read, if there are any."""
+        lost = [f"{self.lost} of {self.events} events in the trace could not be read"] if self.lost else []
+        return [*self.remarks, *lost]
 
 
-def decode(path: Path, found: About) -> Iterator[list[Event]]:
-    """The events of the trace at `path` in lists, and into `found` what else it says.
+def decode(path: Path, found: About, text: Iterable[bytes]) -> Iterator[list[Event]]:
+    """The events of the trace at `path`, whose `text` comes in blocks, in lists, and into `found` what else it says.
 
     A list is to be used before the next one is asked for. Raises `InputError` when the file cannot be read, is damaged
     or is no trace; then nothing that came before counts.
     """
-    pieces = Pieces(path)
+    pieces = Pieces(path, text)
     yield from pieces.decoded(functools.partial(_list, found=found))
     top = _top(pieces.around)
     found.devices, found.origin_ns = top.deviceProperties, _base(top)

@@ -1,0 +1,103 @@
+"""Repairs of traces in which PyTorch wrote names unescaped: a double quote in a name makes the file invalid JSON.
+
+PyTorch's exporter escapes nothing: it drops line ends, turns a backslash into a slash, and leaves a double quote (old
+versions also tabs and backslashes) in the middle of the text. It writes each text of a program's own on one line, so
+that its end is known: a name before `"pid"`, a text that stands alone on its line, a call stack. Only such texts are
+repaired, and only where they are invalid JSON; damage of any other kind stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from perfkit.errors import InputError
+from perfkit.readers.kineto.decode.stream import blocks
+
+T = TypeVar("T")
+_TEXTS = (
+    re.compile(rb'^([ \t]*"[^"\n]{1,100}": ")([^\n]*)(",?[ \t\r]*)$', re.MULTILINE),
+    re.compile(rb'("name": ")([^\n]*?)(", ?"pid": )'),
+    re.compile(rb'("Call stack": ")([^\n]*?)("(?:, "[A-Z]|[ \t\r]*(?:\}|\n|\Z)))'),
+)
+_NEXT_KEY = re.compile(rb'", *"[^"\n]*": ')  # a text that holds such is more than one
+_NAMED = 3  # repaired texts that are quoted
+
+
+def read_text(path: Path, read: Callable[[Iterable[bytes]], T]) -> tuple[T, str]:
+    """What `read` makes of the text of the trace at `path`, and a sentence where that had to be repaired, else "".
+
+    Raises what `read` does.
+    """
+    try:
+        return read(blocks(path)), ""
+    except InputError as error:
+        if not isinstance(error.__cause__, msgspec.DecodeError):
+            raise
+        text = _Repaired(blocks(path))
+        try:
+            found = read(text)
+        except InputError:
+            raise error from None
+        return found, text.sentence
+
+
+class _Repaired:
+    """The blocks of a trace with such texts escaped; `texts` are those that were."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self.texts: dict[str, None] = {}
+        self._blocks = blocks
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        for block in self._blocks:
+            lines, end, begun = (rest + block).rpartition(b"\n")
+            rest = begun
+            yield self._escaped(lines + end)
+        yield self._escaped(rest)
+
+    @property
+    def sentence(self) -> str:
+        """A sentence about the texts that were repaired."""
+        quoted = ", ".join(ascii(text[:60]) for text in list(self.texts)[:_NAMED])
+        more = f" and {len(self.texts) - _NAMED} more" if len(self.texts) > _NAMED else ""
+        return f"PyTorch wrote names into the trace that are invalid JSON; they were repaired: {quoted}{more}"
+
+    def _escaped(self, text: bytes) -> bytes:
+        for pattern in _TEXTS:
+            text = pattern.sub(self._escape, text)
+        return text
+
+    def _escape(self, found: re.Match[bytes]) -> bytes:
+        before, content, behind = found.groups()
+        if _is_text(content) or _NEXT_KEY.search(content):
+            return found[0]
+        try:
+            meant = content.decode()
+        except UnicodeDecodeError:
+            return found[0]
+        self.texts[meant] = None
+        return before + json.dumps(meant, ensure_ascii=False)[1:-1].encode() + behind
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        msgspec.json.decode(b'"' + content + b'"', type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def without_nan(text: bytes) -> bytes:
+    """The JSON text with null for each bare NaN and infinity, which Python and PyTorch write and JSON lacks;
+    the same text where it stays invalid."""
+    try:
+        return json.dumps(json.loads(text, parse_constant=lambda _: None)).encode()
+    except (ValueError, RecursionError):
+        return text
