@@ -16,13 +16,15 @@ from collections.abc import Iterable, Mapping
 from perfkit.cost.model import Argument, Call, Cost, CostFunction, TensorSpec
 from perfkit.cost.names import family_of_kernel_name, is_dispatch_name, normalise
 from perfkit.cost.operators import OPERATORS
+from perfkit.cost.operators.masks import NOT_RECORDED
 from perfkit.cost.recorded import recorded_call
 from perfkit.cost.registry import ANY, FAMILIES, KINDS, Operator
 from perfkit.cost.transformer import GPTShape, matmul_flop
 
 __all__ = [
-    "FAMILIES", "KINDS", "OPERATORS", "Argument", "Call", "Cost", "CostFunction", "CostModel", "GPTShape", "Operator",
-    "TensorSpec", "family_of_kernel_name", "fused_cost", "matmul_flop", "normalise", "recorded_call",
+    "FAMILIES", "KINDS", "NOT_RECORDED", "OPERATORS", "Argument", "Call", "Cost", "CostFunction", "CostModel",
+    "GPTShape", "Operator", "TensorSpec", "family_of_kernel_name", "fused_cost", "matmul_flop", "normalise",
+    "recorded_call",
 ]  # fmt: skip
 
 
@@ -95,6 +97,16 @@ class CostModel:
             return operator.parts(call)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             return {}
+
+    def variant(self, call: Call) -> str:
+        """How `call` differs from others with the same shapes: `causal`, for example; empty where it does not."""
+        operator = self._find(normalise(call.name))
+        if operator is None or operator.variant is None:
+            return ""
+        try:
+            return operator.variant(call)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return ""
 
     def kind(self, name: str, below: Iterable[str] = ()) -> str:
         """work, view, dispatch, allocation or sync; unknown names are work.

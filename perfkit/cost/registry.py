@@ -14,6 +14,7 @@ FAMILIES = (
 )  # fmt: skip
 
 PartsFunction = Callable[[Call], Mapping[str, float]]
+VariantFunction = Callable[[Call], str]
 
 # In `delegates`: any working operator below it did the work.
 ANY = "*"
@@ -26,7 +27,8 @@ class Operator:
     `kind`: work (computes or moves data: a row of the kernel table), view and dispatch (touch no data themselves),
     allocation, sync (waits for a value). `flop` and `traffic` are the formulas as text, for the docs. `delegates`
     names operators that, when this one calls them, do its work: then it is dispatch (`zero_` that calls `fill_`).
-    `parts` tells of a call which GPU kernels share its work: a pattern of the name of each, and its part of the cost.
+    `parts` says of a call which GPU kernels share its work: a pattern of the name of each, and its part of the cost.
+    `variant` says in a word or two how a call differs from others with the same shapes (`causal`).
     """
 
     name: str
@@ -37,6 +39,7 @@ class Operator:
     traffic: str = "none"
     delegates: tuple[str, ...] = ()
     parts: PartsFunction | None = None
+    variant: VariantFunction | None = None
 
 
 def same(
@@ -49,11 +52,12 @@ def same(
     kind: str = "work",
     delegates: Iterable[str] = (),
     parts: PartsFunction | None = None,
+    variant: VariantFunction | None = None,
 ) -> list[Operator]:
     """Operators that share one cost function: `names` separated by spaces, without a namespace meaning aten."""
+    doers = tuple(map(full_name, delegates))
     return [
-        Operator(full_name(name), kind, family, cost, flop, traffic, tuple(full_name(d) for d in delegates), parts)
-        for name in names.split()
+        Operator(full_name(name), kind, family, cost, flop, traffic, doers, parts, variant) for name in names.split()
     ]
 
 

@@ -2,8 +2,8 @@
 
 B batch, T time, C channels, NH heads, NKV heads of keys and values, HS = C / NH head size, F width of the MLP, L
 layers, V vocabulary (padded, if the program pads it). A product of (M,K) and (K,N) is 2·M·N·K. Attention counts all T×T
-scores: the causal mask is not halved. Backward is twice forward, for each product has one towards its input and one
-towards its weight.
+scores, as MFU has it: the causal mask does not halve them. Backward is twice forward, for each product has one towards
+its input and one towards its weight.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.cost import CostModel
+from perfkit.cost import NOT_RECORDED, CostModel
 from perfkit.readers.columns import Coded, integers
 from perfkit.readers.kernel_names import short_name
 from perfkit.readers.own_ranges import ROOT
@@ -73,6 +73,21 @@ def uncosted(columns: Mapping[str, Any], total_ns: float | None = None) -> list[
     shown = ", ".join(f"{_cropped(n)} ({total[n] / whole:.1%})" for n in largest[:_NAMED])
     more = f" and {len(largest) - _NAMED} more" if len(largest) > _NAMED else ""
     return [f"{UNKNOWN_WORK} for {sum(total.values()) / whole:.1%} of the kernel time: {shown}{more}"]
+
+
+def hidden(shapes: Coded, duration_ns: Any) -> list[str]:
+    """A warning of attention whose mask or lengths the trace does not hold, so that its FLOP are unknown."""
+    time = np.nan_to_num(np.asarray(duration_ns, dtype=float))
+    unknown = np.array([*(word is not None and word.endswith(NOT_RECORDED) for word in shapes.words), False])[
+        shapes.code
+    ]
+    if not unknown.any():
+        return []
+    share = f"{time[unknown].sum() / time.sum():.1%}" if time.sum() else "a part"
+    return [
+        f"FLOP are unknown for {share} of the kernel time: attention whose mask, or lengths of sequences, the trace "
+        "does not record. Profile with record_shapes=True and PyTorch 2.1 or newer, which record whether it is causal"
+    ]
 
 
 def _cropped(name: str, width: int = 60) -> str:

@@ -150,7 +150,9 @@ def _rate(roof: Roof, value: float | None) -> str:
 def mfu(report: Report) -> str:
     """What MFU stands for here; empty when no backend has one."""
     named = next((b.mfu_ceiling for b in report.backends if b.mfu is not None and b.mfu_ceiling), "")
-    return f"MFU is hand-worked model FLOP over step time and {clean(named)}." if named else ""
+    if not named:
+        return ""
+    return f"MFU is hand-worked model FLOP (attention in full, masked or not) over step time and {clean(named)}."
 
 
 def footnotes(report: Report) -> list[str]:

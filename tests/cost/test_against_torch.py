@@ -262,7 +262,8 @@ def test_attention_equals_flop_counter_of_the_explicit_form_and_of_the_gpu_opera
     specs = [TensorSpec(s, "fp32") for s in (q, k, v)]
     out, sums = TensorSpec((2, 4, 8, 10), "fp32"), TensorSpec((2, 4, 8), "fp32")
     model = CostModel()
-    forward = model.cost(Call("aten::_scaled_dot_product_flash_attention_for_cpu", (*specs, 0.0, True)))
-    backward = model.cost(Call("aten::_scaled_dot_product_flash_attention_for_cpu_backward", (out, *specs, out, sums)))
+    forward = model.cost(Call("aten::_scaled_dot_product_flash_attention_for_cpu", (*specs, 0.0, False)))
+    given = (out, *specs, out, sums, 0.0, False)
+    backward = model.cost(Call("aten::_scaled_dot_product_flash_attention_for_cpu_backward", given))
     assert forward is not None and forward.flop["matrix_fp32"] == sdpa_flop_count(q, k, v)
     assert backward is not None and backward.flop["matrix_fp32"] == sdpa_backward_flop_count(out.shape, q, k, v)

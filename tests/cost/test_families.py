@@ -204,23 +204,24 @@ class TestAttention:
     def test_forward(self) -> None:
         q = t(2, 4, 8, 16)
         found = cost("aten::_scaled_dot_product_flash_attention_for_cpu", q, q, q, 0.0, True, None, None)
-        scores = 2 * 4 * 8 * 8
-        assert found.flop == {"matrix_fp32": 2.0 * scores * 32, "vector_fp32": 6.0 * scores}
+        pairs = 2 * 4 * 8 * 9 / 2
+        assert found.flop == {"matrix_fp32": 2.0 * pairs * 32, "vector_fp32": 6.0 * pairs}
         assert (found.bytes_read, found.bytes_written) == (4 * 3 * 1024, 4 * (1024 + 64))
 
     def test_backward_has_five_products(self) -> None:
         q, sums = t(2, 4, 8, 16), t(2, 4, 8)
         name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
-        found = cost(name, q, q, q, q, q, sums, 0.0, True, None, None)
+        found = cost(name, q, q, q, q, q, sums, 0.0, False, None, None)
         assert found.flop["matrix_fp32"] == 5 * 2.0 * 512 * 16
         assert found.bytes_written == 4 * 3 * 1024
 
     def test_fewer_key_heads_and_inner_layout(self) -> None:
         q, k = t(2, 4, 8, 16), t(2, 1, 32, 16)
-        outer = cost("aten::_scaled_dot_product_flash_attention", q, k, k)
+        outer = cost("aten::_scaled_dot_product_flash_attention", q, k, k, 0.0, False, False, None)
         assert outer.flop["matrix_fp32"] == 4.0 * 2 * 4 * 8 * 32 * 16
         inner_q, inner_k = t(2, 8, 4, 16), t(2, 32, 1, 16)
-        assert cost("aten::_flash_attention_forward", inner_q, inner_k, inner_k).flop["matrix_fp32"] == 4.0 * 2048 * 16
+        inner = cost("aten::_flash_attention_forward", inner_q, inner_k, inner_k, None, None, 8, 32, 0.0, False, False)
+        assert inner.flop["matrix_fp32"] == 4.0 * 2048 * 16
 
     def test_mask_is_read_and_added(self) -> None:
         q, mask = t(2, 4, 8, 16), t(2, 4, 8, 8, strides=(0, 0, 8, 1))

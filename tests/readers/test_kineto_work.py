@@ -113,3 +113,33 @@ def test_a_kernels_name_tells_its_units(tmp_path: Path, kernel: str, precision: 
     frame = read(tmp_path, events, matmul_precision=precision).frame
     flop = {name: value for name in ("fp32", "tf32") if (value := frame[f"flop_matrix_{name}"].fillna(0)[0])}
     assert flop == {unit: 2 * 4 * 2 * 8}
+
+
+def _attends(flag: str, number: int, concrete: bool = True) -> list[Event]:
+    """cuDNN's attention with the flag of a causal mask among its numbers, and its kernel."""
+    start = 40.0 * number + 1
+    values = ["", "", "", "", "False", "0.", flag, "False", ""] if concrete else [""] * 9
+    shapes = [[2, 3, 8, 16]] * 3 + [[]] * 6
+    types = ["c10::BFloat16"] * 3 + ["", "Scalar", "Scalar", "Scalar", "Scalar", ""]
+    launch = {"pid": 0, "tid": 7, "device": 0, "stream": 7, "correlation": number}
+    return [
+        op("aten::_scaled_dot_product_cudnn_attention", start, start + 9, shapes, types=types, values=values),
+        event("cuda_runtime", "cudaLaunchKernel", start + 1, start + 2, correlation=number),
+        event("kernel", "cudnn_sdpa_fprop", start + 10, start + 30, **launch),
+    ]
+
+
+def test_causal_attention_is_half_the_work_and_a_row_of_its_own(tmp_path: Path) -> None:
+    table = read(tmp_path, [mark("ProfilerStep#1", 0, 100), *_attends("False", 0), *_attends("True", 1)])
+    each = 2 * 2 * 16 * 2 * 3  # two products, D = 16, of B·H heads
+    assert table.frame["flop_matrix_bf16"].tolist() == [each * 64, each * 36]
+    square, causal = table.frame["shapes"]
+    assert causal == f"{square}, causal"
+    assert not any("not record" in warning for warning in table.warnings)
+
+
+def test_attention_whose_mask_was_not_recorded_has_unknown_work(tmp_path: Path) -> None:
+    table = read(tmp_path, [mark("ProfilerStep#1", 0, 100), *_attends("", 0, concrete=False)])
+    assert table.frame["flop_matrix_bf16"].isna().all() if "flop_matrix_bf16" in table.frame else True
+    assert table.frame["flop_origin"].tolist() == ["absent"] and table.frame["bytes_read"].tolist() == [3 * 768 * 2.0]
+    assert any("FLOP are unknown for 100.0%" in warning for warning in table.warnings)

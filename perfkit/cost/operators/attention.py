@@ -1,111 +1,145 @@
 """Scaled dot product attention as one operator: two products forward, five backward, and the softmax between.
 
-B batch, H query heads, Q queries, K keys, D head size, E head size of the values. A causal mask is **not** halved, as
-in FlopCounterMode: what a kernel skips shows up as efficiency. Backward recomputes the scores, so it has five products.
-The softmax counts 6 per score forward (scale, max, subtract, exp, sum, divide) and 8 backward (scale, subtract the
-log-sum, exp to recompute; then multiply, row sum, subtract, multiply, scale).
+B batch, H query heads, Q queries, K keys, D head size, E head size of the values. P is the number of pairs of a query
+and a key over B and H that the mask lets through: B·H·Q·K without one, B·H·T·(T+1)/2 with a causal one where Q = K = T.
+Only these have to be computed; where the mask was not recorded, the FLOP are unknown. A mask given as a tensor hides
+nothing, for its values are not known, and the kernels compute every pair.
+Backward recomputes the scores, so it has five products. The softmax counts 6 per score forward (scale, max, subtract,
+exp, sum, divide) and 8 backward (scale, subtract the log-sum, exp to recompute; then multiply, row sum, subtract,
+multiply, scale).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from perfkit.cost.model import Call, Cost, TensorSpec
+from perfkit.cost.operators import masks
+from perfkit.cost.operators.masks import Places, after_number
 from perfkit.cost.registry import Operator, same
 from perfkit.cost.shapes import dense, matrix_unit, product, tensor_at, vector_unit, work
 
-# Operations on each of the B·H·Q·K scores.
+# Operations on each of the P scores.
 SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 6, 8
 
 
-def _sizes(query: TensorSpec, key: TensorSpec, value: TensorSpec, heads_first: bool) -> tuple[int, int, int, int, int]:
-    """(B·H, Q, K, D, E); tensors are (…, H, T, D), or (…, T, H, D) in the inner flash and efficient kernels."""
-    time, head = (-2, -3) if heads_first else (-3, -2)
+@dataclass(frozen=True)
+class _Sizes:
+    rows: int  # B·H·Q
+    d: int
+    e: int
+    pairs: float | None
+
+
+def _sizes(call: Call, places: Places) -> _Sizes:
+    """Sizes and pairs; tensors are (…, H, T, D), or (…, T, H, D) in the inner flash and efficient kernels."""
+    query, key, value = (call.tensor(places.query + i) for i in range(3))
+    packed = masks.is_packed(call, places) and len(query.shape) == 3
+    time, head = (-3, -2) if places.time_first or packed else (-2, -3)
     if query.shape[-1] != key.shape[-1] or key.shape[time] != value.shape[time]:
         raise ValueError("query, key and value do not fit together")
-    batch = product(query.shape[:-3]) * query.shape[head]
-    return batch, query.shape[time], key.shape[time], query.shape[-1], value.shape[-1]
+    batch, heads, queries = product(query.shape[:-3]), query.shape[head], query.shape[time]
+    pairs = masks.pairs(call, places, batch, queries, key.shape[time])
+    of_all = None if pairs is None else float(heads * pairs)
+    return _Sizes(batch * heads * queries, query.shape[-1], value.shape[-1], of_all)
 
 
-def _flop(call: Call, dtype: str, scores: float, per_score: float, softmax: int) -> dict[str, float]:
+def _flop(
+    call: Call, sizes: _Sizes, per_pair: float, softmax: int, bias: bool, per_row: float = 0.0
+) -> dict[str, float]:
+    """FLOP by unit, empty where the pairs are not known."""
+    if sizes.pairs is None:
+        return {}
+    dtype = call.tensors[0].dtype
     return {
-        matrix_unit(dtype, call.matmul_precision): 2.0 * scores * per_score,
-        vector_unit(dtype): float(softmax) * scores,
+        matrix_unit(dtype, call.matmul_precision): 2.0 * sizes.pairs * per_pair,
+        vector_unit(dtype): (softmax + bias) * sizes.pairs + per_row * sizes.rows,
     }
 
 
-def _with_bias(call: Call, flop: dict[str, float], bias: TensorSpec | None, scores: float, dtype: str) -> None:
-    if bias is not None:
-        flop[vector_unit(dtype)] += scores
-
-
-def forward(bias_at: int, heads_first: bool = True) -> Callable[[Call], Cost]:
-    """Cost of attention(query, key, value, …) with an additive mask at `bias_at`; writes output and log-sums."""
+def forward(places: Places) -> Callable[[Call], Cost]:
+    """Cost of attention(query, key, value, …); writes output and log-sums."""
 
     def cost(call: Call) -> Cost:
-        query, key, value = call.tensor(0), call.tensor(1), call.tensor(2)
-        batch, queries, keys, d, e = _sizes(query, key, value, heads_first)
-        scores, bias = float(batch * queries * keys), tensor_at(call, bias_at)
-        flop = _flop(call, query.dtype, scores, d + e, SOFTMAX_FORWARD)
-        _with_bias(call, flop, bias, scores, query.dtype)
-        output = dense((*query.shape[:-1], e), query.dtype)
-        return work(flop, (query, key, value, bias), (output, dense((batch, queries), "fp32")))
+        query, key, value = (call.tensor(i) for i in range(3))
+        sizes, bias = _sizes(call, places), _bias(call, places)
+        flop = _flop(call, sizes, sizes.d + sizes.e, SOFTMAX_FORWARD, bias is not None)
+        output = dense((*query.shape[:-1], sizes.e), query.dtype)
+        return work(flop, (query, key, value, bias), (output, dense((sizes.rows,), "fp32")))
 
     return cost
 
 
-def backward(output_at: int, bias_at: int, heads_first: bool = True) -> Callable[[Call], Cost]:
-    """Cost of attention_backward(grad, query, key, value, …); the output is at `output_at`, the log-sums behind it."""
+def backward(places: Places) -> Callable[[Call], Cost]:
+    """Cost of attention_backward(grad, query, key, value, …). A row's sum of output · grad is a product over E."""
 
     def cost(call: Call) -> Cost:
         grad, query, key, value = (call.tensor(i) for i in range(4))
-        batch, queries, keys, d, e = _sizes(query, key, value, heads_first)
-        scores, bias = float(batch * queries * keys), tensor_at(call, bias_at)
-        flop = _flop(call, query.dtype, scores, 3 * d + 2 * e, SOFTMAX_BACKWARD)
-        _with_bias(call, flop, bias, scores, query.dtype)
-        # The row sums of output · grad: multiply and add over E.
-        flop[vector_unit(query.dtype)] += 2.0 * batch * queries * e
-        read = (grad, query, key, value, bias, tensor_at(call, output_at), tensor_at(call, output_at + 1))
-        written = [dense(t.shape, t.dtype) for t in (query, key, value)]
-        return work(flop, read, written)
+        sizes, bias = _sizes(call, places), _bias(call, places)
+        flop = _flop(call, sizes, 3 * sizes.d + 2 * sizes.e, SOFTMAX_BACKWARD, bias is not None, 2.0 * sizes.e)
+        read = (grad, query, key, value, bias, tensor_at(call, places.output), tensor_at(call, places.sums))
+        return work(flop, read, [dense(t.shape, t.dtype) for t in (query, key, value)])
 
     return cost
 
 
-_FORWARD = "matrix 2·B·H·Q·K·(D+E); vector 6·B·H·Q·K (7 with an additive mask)"
-_BACKWARD = "matrix 2·B·H·Q·K·(3·D+2·E); vector 8·B·H·Q·K (9 with an additive mask) + 2·B·H·Q·E"
+def _bias(call: Call, places: Places) -> TensorSpec | None:
+    return tensor_at(call, places.bias) if places.bias is not None else None
+
+
+_FORWARD = "matrix 2·P·(D+E); vector 6·P (7 with an additive mask)"
+_BACKWARD = "matrix 2·P·(3·D+2·E); vector 8·P (9 with an additive mask) + 2·B·H·Q·E"
 _READ = "query, key, value, mask; output and B·H·Q log-sums (fp32)"
 _READ_BACKWARD = "gradient, query, key, value, mask, output, log-sums; three gradients"
+
+_INNER_FLASH = {"time_first": True, "lower_right": True}
+_FORWARDS = {
+    "_scaled_dot_product_flash_attention_for_cpu": Places(4, bias=5),
+    "_scaled_dot_product_flash_attention": Places(after_number(3, 4, 7), lower_right=True),
+    "_scaled_dot_product_efficient_attention": Places(after_number(3, 4, 6), bias=3),
+    "_scaled_dot_product_cudnn_attention": Places(after_number(3, 4, 6), bias=3),
+    "_scaled_dot_product_fused_attention_overrideable": Places(after_number(3, 4, 5), bias=3),
+    "_cudnn_attention_forward": Places(10, bias=3, sequences=4),
+    "_flash_attention_forward": Places(8, sequences=3, left=11, given=(13, 15), **_INNER_FLASH),
+    "_efficient_attention_forward": Places(9, bias=3, sequences=4, given=(12,), width=13, kinds=True, time_first=True),
+}
+_BACKWARDS = {
+    "_scaled_dot_product_flash_attention_for_cpu_backward": Places(7, bias=8, query=1, output=4, sums=5),
+    "_scaled_dot_product_flash_attention_backward": Places(
+        11, query=1, output=4, sums=5, sequences=6, lower_right=True
+    ),
+    "_scaled_dot_product_efficient_attention_backward": Places(11, bias=4, query=1, output=5, sums=6),
+    "_scaled_dot_product_cudnn_attention_backward": Places(14, bias=8, query=1, output=4, sums=5, sequences=9),
+    "_scaled_dot_product_fused_attention_overrideable_backward": Places(13, bias=4, query=1, output=6, sums=7),
+    "_cudnn_attention_backward": Places(14, bias=8, query=1, output=4, sums=5, sequences=9),
+    "_flash_attention_backward": Places(11, query=1, output=4, sums=5, sequences=6, left=15, **_INNER_FLASH),
+    "_efficient_attention_backward": Places(
+        14, bias=4, query=1, output=5, sums=10, sequences=6, width=18, kinds=True, time_first=True
+    ),
+}
+_COMPOSITES = {
+    "scaled_dot_product_attention": Places(5, bias=3),
+    "_scaled_dot_product_attention_math": Places(5, bias=3),
+}
 
 
 def operators() -> list[Operator]:
     """Every fused attention; the outer CUDA forms are dispatch where the inner kernel is seen below them."""
-    prefix = "_scaled_dot_product_"
-
-    def fwd(names: str, bias_at: int, heads_first: bool = True, delegates: tuple[str, ...] = ()) -> list[Operator]:
-        return same(names, "attention", forward(bias_at, heads_first), _FORWARD, _READ, delegates=delegates)
-
-    def bwd(
-        names: str, output_at: int, bias_at: int, heads_first: bool = True, delegates: tuple[str, ...] = ()
-    ) -> list[Operator]:
-        cost = backward(output_at, bias_at, heads_first)
-        return same(names, "attention", cost, _BACKWARD, _READ_BACKWARD, delegates=delegates)
-
-    return [
-        *fwd(f"{prefix}flash_attention_for_cpu", 5),
-        *bwd(f"{prefix}flash_attention_for_cpu_backward", 4, 8),
-        *fwd(f"{prefix}flash_attention", 99, delegates=("_flash_attention_forward",)),
-        *bwd(f"{prefix}flash_attention_backward", 4, 99, delegates=("_flash_attention_backward",)),
-        *fwd(f"{prefix}efficient_attention", 3, delegates=("_efficient_attention_forward",)),
-        *bwd(f"{prefix}efficient_attention_backward", 5, 4, delegates=("_efficient_attention_backward",)),
-        *fwd(f"{prefix}cudnn_attention", 3, delegates=("_cudnn_attention_forward",)),
-        *bwd(f"{prefix}cudnn_attention_backward", 4, 8, delegates=("_cudnn_attention_backward",)),
-        *fwd("_cudnn_attention_forward", 3),
-        *bwd("_cudnn_attention_backward", 4, 8),
-        *fwd("_flash_attention_forward", 99, heads_first=False),
-        *bwd("_flash_attention_backward", 4, 99, heads_first=False),
-        *fwd("_efficient_attention_forward", 3, heads_first=False),
-        *bwd("_efficient_attention_backward", 5, 4, heads_first=False),
-        *same("scaled_dot_product_attention", "attention", forward(3), _FORWARD, _READ, kind="dispatch"),
-        *same(f"{prefix}attention_math", "attention", forward(3), _FORWARD, _READ, kind="dispatch"),
-    ]
+    found = []
+    for name, places in {**_FORWARDS, **_BACKWARDS, **_COMPOSITES}.items():
+        backwards = name in _BACKWARDS
+        inner = name.replace("_scaled_dot_product", "").replace("attention", "attention_forward")
+        inner = inner.replace("_forward_backward", "_backward")
+        found += same(
+            name,
+            "attention",
+            (backward if backwards else forward)(places),
+            _BACKWARD if backwards else _FORWARD,
+            _READ_BACKWARD if backwards else _READ,
+            kind="dispatch" if name in _COMPOSITES else "work",
+            delegates=(inner,) if inner in _FORWARDS or inner in _BACKWARDS else (),
+            variant=partial(masks.text, places=places),
+        )
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 from perfkit import table
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.columns import Coded, integers
-from perfkit.readers.finish import finish, uncosted
+from perfkit.readers.finish import finish, hidden, uncosted
 from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
@@ -66,12 +66,12 @@ def read_trace(
     )
     with collector_off():
         columns, facts, warnings = _measured(path, known, expected)
-        names = columns["name"]
+        names, shapes = columns["name"], columns["shapes"]
         # By now the events are gone: of a large trace they take as much memory as the table.
         if (rank := rank_of(facts)) is not None:
             columns["rank"] = integers(np.full(len(columns["step"]), rank))
         finish(columns, known.costs, known.declared, passes or {}, layers)
-        warnings += uncosted({**columns, "name": names})
+        warnings += uncosted({**columns, "name": names}) + hidden(shapes, columns["duration_ns"])
         return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
 
 

@@ -205,7 +205,8 @@ def _kind_of_call(
         return KindOfCall(describe(call), Cost(kernel.flop, kernel.bytes_read, kernel.bytes_written))
     if is_triton(key[0]):
         return KindOfCall(describe(call), triton_cost(call))
-    return KindOfCall(describe(call), costs.cost(call), costs.parts(call))
+    words = ", ".join(filter(None, (describe(call), costs.variant(call))))
+    return KindOfCall(words or None, costs.cost(call), costs.parts(call))
 
 
 def _nearest_working(events: HostEvents, working: Integers) -> Integers:
