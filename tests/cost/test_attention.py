@@ -132,7 +132,7 @@ def test_alignment_is_pytorchs(queries: int, keys: int) -> None:
     assert pairs == Mask(right=0).pairs(queries, keys)
 
 
-def test_words_tell_calls_apart() -> None:
+def test_words_distinguish_calls() -> None:
     model, q, k = CostModel(), t(B, H, 8, D), t(B, H, 12, D)
 
     def words(*arguments: Argument) -> str:

@@ -94,7 +94,6 @@ _BACKWARD = "matrix 2·P·(3·D+2·E); vector 8·P (9 with an additive mask) + 2
 _READ = "query, key, value, mask; output and B·H·Q log-sums (fp32)"
 _READ_BACKWARD = "gradient, query, key, value, mask, output, log-sums; three gradients"
 
-_INNER_FLASH = {"time_first": True, "lower_right": True}
 _FORWARDS = {
     "_scaled_dot_product_flash_attention_for_cpu": Places(4, bias=5),
     "_scaled_dot_product_flash_attention": Places(after_number(3, 4, 7), lower_right=True),
@@ -102,7 +101,7 @@ _FORWARDS = {
     "_scaled_dot_product_cudnn_attention": Places(after_number(3, 4, 6), bias=3),
     "_scaled_dot_product_fused_attention_overrideable": Places(after_number(3, 4, 5), bias=3),
     "_cudnn_attention_forward": Places(10, bias=3, sequences=4),
-    "_flash_attention_forward": Places(8, sequences=3, left=11, given=(13, 15), **_INNER_FLASH),
+    "_flash_attention_forward": Places(8, sequences=3, left=11, given=(13, 15), time_first=True, lower_right=True),
     "_efficient_attention_forward": Places(9, bias=3, sequences=4, given=(12,), width=13, kinds=True, time_first=True),
 }
 _BACKWARDS = {
@@ -114,7 +113,9 @@ _BACKWARDS = {
     "_scaled_dot_product_cudnn_attention_backward": Places(14, bias=8, query=1, output=4, sums=5, sequences=9),
     "_scaled_dot_product_fused_attention_overrideable_backward": Places(13, bias=4, query=1, output=6, sums=7),
     "_cudnn_attention_backward": Places(14, bias=8, query=1, output=4, sums=5, sequences=9),
-    "_flash_attention_backward": Places(11, query=1, output=4, sums=5, sequences=6, left=15, **_INNER_FLASH),
+    "_flash_attention_backward": Places(
+        11, query=1, output=4, sums=5, sequences=6, left=15, time_first=True, lower_right=True
+    ),
     "_efficient_attention_backward": Places(
         14, bias=4, query=1, output=5, sums=10, sequences=6, width=18, kinds=True, time_first=True
     ),

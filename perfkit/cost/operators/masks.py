@@ -111,7 +111,7 @@ def pairs(call: Call, places: Places, batch: int, queries: int, keys: int) -> in
 
 
 def text(call: Call, places: Places) -> str:
-    """What tells calls of the same shapes apart: `causal`, `window 128|0`, or what of the mask was not recorded."""
+    """The words that distinguish calls of the same shapes: `causal`, `window 128|0`, or what was not recorded."""
     query, key = call.tensor(places.query), call.tensor(places.query + 1)
     time = -3 if places.time_first or is_packed(call, places) else -2
     mask = mask_of(call, places)
