@@ -28,6 +28,11 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Families of kernels by which operators of other families do their work, and those of such operators.
+_MEANS = frozenset(("matmul", "elementwise", "reduction"))
+_WHOLE = frozenset(
+    ("convolution", "attention", "normalization", "softmax", "loss", "embedding", "optimizer", "sort", "fft", "linalg")
+)
 # Operators of these libraries take weights in a layout of their own, which holds every element.
 _LIBRARY = "mkl"
 
@@ -132,6 +137,18 @@ class CostModel:
             return self._families[name]
         operator = self._find(name)
         return operator.family if operator else family_of_kernel_name(name)
+
+    def family_of_kernel(self, name: str, operator: str | None) -> str:
+        """The family of a GPU kernel: by its name, and by the operator that launched it where the name says nothing, or
+        only how the operator's work is done."""
+        family = self.family(name)
+        launched_by = self._find(normalise(operator)) if operator else None
+        if operator is None or self._find(normalise(name)):
+            return family
+        if family == "other":
+            return launched_by.family if launched_by else family_of_kernel_name(operator)
+        whole = launched_by.family if launched_by else family
+        return whole if family in _MEANS and whole in _WHOLE else family
 
     def _find(self, name: str) -> Operator | None:
         return OPERATORS.get(name) or (OPERATORS.get(f"aten::{name}") if "::" not in name else None)

@@ -31,39 +31,77 @@ def _family(name: str, words: str, parts: str = "", **patterns: str) -> _Family:
 
 # First match wins: the most specific work decides about a fused kernel's family.
 _KERNELS = (
-    _family("collective", "nccl rccl allreduce all_reduce allgather all_gather reducescatter reduce_scatter gloo"),
-    _family("copy", "memcpy cupy_copy direct_copy catarray bfloat16_copy float16_copy",
-            copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy",
+    _family("collective", "nccl rccl gloo msccl nvshmem oneccl allreduce all_reduce allgather all_gather reducescatter "
+            "reduce_scatter alltoall all_to_all cross_device_reduce one_shot two_shot multimem userbuffers "
+            "moea2a epdispatch epcombine lamport", deep_ep="deep_ep::(?!layout)"),
+    _family("copy", "memcpy copybuffer cupy_copy direct_copy catarray bfloat16_copy float16_copy genericreformat "
+            "copyvectorized copypacked permutationkernel subtensoropwithcast subtensoropwithtransform "
+            "reshape_and_cache concat_and_cache kv_buffer kv_cache_kernel gather_cache gather_and_upconvert_cache "
+            "expandinputrows marlin_repack appendpagedkv req_to_token concat_",
+            copy_kernel=r"\bcopy_kernel", unrolled_elementwise="unrolled_elementwise.*copy", cpy=r"\bcpy_",
             multi_tensor_apply="multi_tensor_apply.*::copy<"),  # _foreach_copy_, by which FSDP gathers its parts
-    _family("fill", "memset cupy_fill fillfunctor fill_kernel", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
+    _family("fill", "memset fillbuffer settensor cupy_fill fillfunctor fill_kernel elementwise_kernel_with_index "
+            "clean_logits", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
     # CuPy writes the types of a ufunc's kernel behind two underscores: cupy_sqrt__float_float. A reduction has none.
     _family("elementwise", "", cupy=r"^cupyx?_\w+__[a-z]"),
-    _family("attention", "fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq withkvcache withpagedkvcache",
-            flash="flash(?!infer)"),  # FlashInfer's namespace holds products and norms too
-    _family("fft", "regular_fft vector_fft 2d_fft 2way_fft bluestein_fft fft2d fft1d cufft vkfft"),
+    _family("attention", "fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq withkvcache withpagedkvcache "
+            "withraggedkvcache batchprefill batchdecode singleprefill singledecode mergestate merge_state "
+            "merge_attn multiheadatt mqa_logits delta_rule linear_attn fwd_grouped_kernel_stage mha_v",
+            flash="flash(?!infer)",  # FlashInfer's namespace holds products and norms too
+            mla=r"(?<![a-z])(flash)?mla(_|\b|kernel|metadata)", mha=r"(?<![a-z])mha(_|\b|kernel)",
+            sage=r"\bsage_?(attn|fwd|bwd)|qk_int\w*_sv", fwd_kernel=r"^_(fwd|bwd)_kernel(_stage\d|_dkdv|_dq)?$",
+            aiter=r"aiter\w*?(::|\d)(pa|fwd|bwd)_(bf16|fp16|fp8)"),
+    _family("fft", "regular_fft vector_fft 2d_fft 2way_fft bluestein_fft fft2d fft1d cufft vkfft rocfft",
+            fft_=r"\bfft_(rtc|fwd|back)"),
     _family("linalg", "potrf potrs potri getrf getrs geqrf orgqr ormqr larft laswp trsm trtri syevd syevj gesvd "
             "cusolver"),
+    _family("reduction", "pooling maxpool max_pool avgpool avg_pool finalizekernel finalizemoe moe_sum prefixsum "
+            "reduce_segments"),
+    _family("sort", "radixsort radix_sort topkgating fused_gate moesorting moe_sorting routing count_and_sort "
+            "sortfirsttoken topk_kernel topk_main moe_topk", topk=r"topk(cute|topk)|grouped_topk"),
     _family("normalization", "layernorm layer_norm rmsnorm rms_norm groupnorm group_norm batchnorm batch_norm "
-            "gammabeta welford", bn_=r"\bbn_"),
-    _family("loss", "crossentropy cross_entropy nllloss nll_loss ctc_loss classifier mse_loss bce binary_cross"),
+            "instancenorm instance_norm gammabeta welford rowwisemoments computefusedparams l2norm l2_norm qknorm "
+            "qk_norm", bn_=r"\bbn_", ln_=r"(?<![a-z])ln_(fwd|bwd)", norm_f32=r"(^|\s)norm_f32"),
+    _family("loss", "crossentropy cross_entropy nllloss nll_loss ctc_loss classifier mse_loss binary_cross kldiv "
+            "kl_div jsd_kernel ctcloss grpo_loss", bce=r"(?<![a-z])bce"),
     _family("softmax", "softmax soft_max"),
     _family("optimizer", "adam sgd multi_tensor_apply fusedoptimizer", lamb="lamb(?!da)"),
-    _family("convolution", "wgrad dgrad implicit_gemm winograd im2col col2im", conv="conv(?!ert|ersion)",
-            cudnn_="cudnn_.*fprop"),
-    _family("embedding", "embedding encoder_forward encoder_backward wpe_backward", wte=r"\bwte"),
-    _family("matmul", "gemm gemv cutlass cublas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
-            "wmma triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head blockpersist persistrnn",
-            "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b"),
-    _family("sort", "sort topk radix bitonic unique"),
-    _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand"),
-    _family("index", "index indices gather scatter nonzero deviceselect"),
-    _family("reduction", "reduce triton_red triton_per scan cumsum global_norm bias_gradient pool decode_token",
-            "sum mean norm max argmax"),
-    _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw", "copy clone cat contiguous",
-            convert=r"(^|[\s:])convert"),
-    _family("elementwise", "elementwise triton_poi cpp_fused pointwise gelu silu swiglu relu sigmoid tanh activation "
-            "rotary residual _add _mul _div elemwise", add="^add", mul="^mul", div="^div"),
+    _family("convolution", "wgrad dgrad implicit_gemm winograd im2col col2im im2d2col col2im2d vol2col igemm_fwd "
+            "igemm_bwd igemm_wrw icudnn computeoffsets xmma_fprop", conv="conv(?!ert|ersion)",
+            cudnn_=r"cudnn_.*fprop|(884|1688|16816|[sh])cudnn_", xdlops="xdlops_(bwd|fwd)_"),
+    _family("elementwise", "rotary mrope biasrope ropekernel apply_rope ropequant", rope=r"(?<![a-z])rope(_|\b)"),
+    _family("embedding", "embedding encoder_forward encoder_backward wpe_backward compute_grad_weight krn_partial "
+            "sum_and_scatter", wte=r"\bwte"),
+    _family("matmul", "gemm gemv cublas rocblas splitk ampere_ volta_ turing_ hopper_ xmma matmul nvjet cijk_ 16816 "
+            "wmma wgmma _tensorop triton_mm triton_tem decode_qkv decode_sum decode_swiglu decode_head blockpersist "
+            "persistrnn fused_moe marlin mul_mat fmoe ck_moe moe_stage moe_flatmm moeflatmm flatmm grouped_mm "
+            "scaled_mm lora_shrink lora_expand bgmv sgmv cusparse csrmm spmm sddmm myl_fc myl_matmul moe_wna16",
+            "mm addmm bmm", dot_kernel=r"\bdot_kernel", _mm=r"_mm\b", bmm=r"(^|\s)bmm_",
+            grouped=r"_grouped_\w*(fp4|fp8|w13|w2)", moe=r"moe_\w*sm\d+_kernel", exl=r"\bexl\d?_"),
+    _family("sort", "sort topk radix bitonic unique top_k"),
+    _family("random", "philox distribution_ bernoulli dropout random normal_kernel uniform_kernel curand sampling "
+            "gumbel multinomial", samplemulti="samplemulti"),
+    _family("index", "index indices gather scatter nonzero deviceselect get_rows set_rows moe_align histogram "
+            "expert_offset computestrides dispatch_layout mm_ids"),
+    _family("reduction", "reduce reduction triton_red triton_per scan cumsum global_norm bias_gradient pool "
+            "decode_token sum_rows", "sum mean norm max argmax"),
+    _family("copy", "permute transpose split_heads merge_heads nchwtonhwc nhwctonchw myl_move "
+            "reflection_pad replication_pad", "copy clone cat contiguous concat", convert=r"(^|[\s:])convert"),
+    _family("elementwise", "elementwise eltwise triton_poi triton_for cpp_fused pointwise gelu silu swiglu relu "
+            "sigmoid tanh activation act_and_mul rotary residual _add _mul _div elemwise quant bin_bcast "
+            "unary_op unary_gated scale_f32 subtensoropwithscalar optensor op2dtensor op1dtensor op3dtensor op4dtensor "
+            "scalepackedtensor upsample parallel_for fp16_to_fp4 geglu dyt_ _fusion nvfuser __myl_ lstm_cell gru_cell "
+            "causal_mask", add="^add", mul="^mul", div="^div"),
+    # What CUTLASS runs, and is not named above.
+    _family("matmul", "", cutlass=r"cutlass(_\d|3x|::(device_)?kernel|::gemm)"),
 )  # fmt: skip
+# The name of a library, and collectives whose results Inductor's kernels use.
+_NOISE = re.compile(r"\bdeep_gemm::|(?<=_)(all_gather_into_tensor|all_to_all_single|wait_tensor)(?=_)")
+# Inductor names a kernel of its own after every operator that it was made from, of which it never does these: they are
+# kernels of libraries or templates. A pointwise kernel reduces nothing.
+_INDUCTOR = re.compile(r"triton_(poi|red|per|for|mix|split_scan|tem)_fused")
+_NOT_FUSED = {"collective", "attention", "fft", "linalg", "convolution", "matmul", "sort", "optimizer"}
+_TEMPLATES = {"attention", "convolution"}
 _LONGEST = 2000  # characters of a name that are searched
 
 
@@ -84,9 +122,15 @@ def is_dispatch_name(name: str) -> bool:
 
 def family_of_kernel_name(name: str) -> str:
     """Family of a GPU kernel or fused region from its name alone (demangled or not); "other" when nothing fits."""
-    name = name[:_LONGEST].lower()
+    name = _NOISE.sub("", name[:_LONGEST].lower())
     parts = set(name.split("_"))
-    return next((family.name for family in _KERNELS if _fits(family, name, parts)), "other")
+    inductor = _INDUCTOR.match(name)
+    if inductor and inductor[1] == "tem":
+        return next((f.name for f in _KERNELS if f.name in _TEMPLATES and _fits(f, name, parts)), "matmul")
+    left_out = _NOT_FUSED if inductor else set()
+    if inductor and inductor[1] in ("poi", "for"):
+        left_out = left_out | {"reduction"}
+    return next((f.name for f in _KERNELS if f.name not in left_out and _fits(f, name, parts)), "other")
 
 
 def _fits(family: _Family, name: str, parts: set[str]) -> bool:

@@ -35,7 +35,7 @@ def finish(
     names, modules = Coded.of(columns["name"]), Coded.of(columns["module"])
     columns["order"] = np.arange(len(names.code))
     columns["short_name"] = names.mapped(short_name)
-    columns["family"] = names.mapped(lambda n: declared[n].family if n in declared else costs.family(n))
+    columns["family"] = _families(names, Coded.of(columns["operator"]), declared, costs)
     layer = np.array([*layer_numbers(modules.words, layers), -1], dtype=np.int64)
     columns["layer"] = integers(layer[modules.code])
     columns["pass"] = _split_forward(Coded.of(columns["pass"]), modules, passes)
@@ -45,6 +45,18 @@ def finish(
     for column in COLUMNS:
         if column.dtype in (TEXT, CATEGORY) and column.name in columns:
             columns[column.name] = Coded.of(_plain(columns[column.name])).array(column.dtype)
+
+
+def _families(names: Coded, operators: Coded, declared: Mapping[str, DeclaredKernel], costs: CostModel) -> Coded:
+    """The family of each row, by its name and the operator that it is a kernel of."""
+    known = {name: kernel.family for name, kernel in declared.items()}
+    pairs, rows = np.unique(np.stack([names.code, operators.code]), axis=1, return_inverse=True)
+    found = []
+    for at, of in pairs.T.tolist():
+        name = names.words[at] if at >= 0 else ""
+        found.append(known.get(name) or costs.family_of_kernel(name, operators.words[of] if of >= 0 else None))
+    families = Coded.of(found)
+    return Coded(families.words, families.code[rows.ravel()])
 
 
 def _plain(values: Any) -> Any:

@@ -10,8 +10,15 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# CUTLASS, and PyTorch around it: the first template argument is the kernel.
-_WRAPPED = re.compile(r"Kernel2?|device_kernel|kernel_wrapper|enable_\w*kernel_for_sm\w+")
+# CUTLASS, Composable Kernel, and what libraries put around theirs: the first template argument that is a type is the
+# kernel.
+_WRAPPED = re.compile(r"Kernel2?|device_kernel|kernel_wrapper|kentry|enable_\w+")
+_NUMBER = re.compile(r"(\([\w: ]+\))?-?\d+\w*|true|false")
+# Words that many kernels go by, and namespaces that hold the same names as others: both together tell the kernel.
+_BARE = re.compile(r"([kK]|GemmK|AttentionK)ernel|dispatch|combine|forward|backward|fwd|bwd|run|main|impl")
+_SPACES = re.compile(r"int(er|ra)node(_ll)?")
+# CuTe DSL: kernel_cutlass_kernel_MODULE CLASS_object_at__ and the layouts of its arguments.
+_CUTE = re.compile(r"kernel_cutlass_(?:kernel_)?(?:__main__)?(\w+?)_object_at_")
 _ELEMENTWISE = re.compile(r"(\w+_)?elementwise_kernel(_\w+)?")
 _MANY_TENSORS = "multi_tensor_apply_kernel"
 _TELLING = re.compile(r"\w*?(?:[kK]ernel|Functor)\w*|launch_\w+")
@@ -21,6 +28,7 @@ _WRAPPERS = re.compile(
 _ANONYMOUS = re.compile(r"\((anonymous namespace|unnamed)\)|<unnamed>|\{anonymous\}")
 _NESTED = re.compile(r"N(?:S[0-9A-Z]*_|St)?")  # a name in namespaces, the first of them perhaps one met before
 _DIGITS = re.compile(r"\d{1,4}")
+_LITERAL = re.compile(r"L[a-z]n?\d+E")  # a template argument that is a number
 _MARKS = re.compile(r"[<>(){}\[\],\s]")
 _LONGEST = 20_000  # characters that are looked at; a damaged file may hold more
 
@@ -32,20 +40,24 @@ def short_name(name: str) -> str:
         return name.partition(" (")[0] or name
     if name.startswith("_Z"):  # PyTorch's profiler writes the longest names as the compiler made them
         return _mangled(name[:_LONGEST]) or name
+    if cute := _CUTE.match(name):
+        return cute[1]
     if "<" not in name and "(" not in name:
-        return name.removeprefix("void ").rpartition("::")[2].strip() or name
+        return _distinct(name.removeprefix("void ").strip().split("::")) or name
     function, arguments = _parted(_ANONYMOUS.sub("anonymous", name[:_LONGEST]))
     parts = [part for part in function.split("::") if part]
     if not parts:
         return name
     own = parts[-1]
     if _WRAPPED.fullmatch(own) and arguments:
-        return short_name(arguments[0].strip()) or own
+        kernel = next((a.strip() for a in arguments if not _NUMBER.fullmatch(a.strip())), "")
+        return short_name(kernel) or own
     if own == _MANY_TENSORS:
         return " ".join(["multi_tensor_apply", *_functors(arguments)]) if _functors(arguments) else own
     if _ELEMENTWISE.fullmatch(own):
         return next(filter(None, map(_telling, arguments)), own)
-    return "::".join(parts[-2:]) if own == "kernel" and len(parts) > 1 else own
+    function = next((a.strip()[1:].strip("()") for a in arguments if a.strip().startswith("&")), "")
+    return " ".join(filter(None, [_distinct(parts), short_name(function)]))
 
 
 def told(name: str, short: str) -> str:
@@ -53,21 +65,31 @@ def told(name: str, short: str) -> str:
     return short_name(name) if "(" in name or "<" in name else short or short_name(name)
 
 
+def _distinct(parts: list[str]) -> str:
+    """The function's own name, with its namespace where many have that name."""
+    *outer, own = parts
+    return f"{outer[-1]}::{own}" if outer and (_BARE.fullmatch(own) or _SPACES.fullmatch(outer[-1])) else own
+
+
 def _mangled(name: str) -> str:
     """The function's own name in a name of the Itanium ABI; "" where there is none.
 
     Identifiers follow their lengths, those of namespaces first: _ZN7cutlass13device_kernelI….
     """
-    word, at = "", 2
+    words, at = [""], 2
     while True:
         nested = _NESTED.match(name, at)
         at = start = nested.end() if nested else at
+        found = []
         while digits := _DIGITS.match(name, at):
             at = digits.end() + int(digits[0])
-            word = name[digits.end() : at]
-        if at == start or not _WRAPPED.fullmatch(word) or name[at : at + 1] != "I":
-            return word
+            found.append(name[digits.end() : at])
+        words = found or words
+        if at == start or not _WRAPPED.fullmatch(words[-1]) or name[at : at + 1] != "I":
+            return _distinct(words)
         at += 1
+        while literal := _LITERAL.match(name, at):
+            at = literal.end()
 
 
 def _parted(name: str) -> tuple[str, list[str]]:

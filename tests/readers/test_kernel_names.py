@@ -53,6 +53,25 @@ NAMES = {
     "_Z": "_Z",
     "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel::GemmUniversal<int"
     ">>>(int)": "GemmUniversal",
+    "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_1XEEEEvv": (
+        "FmhaBatchPrefillWithPagedKVCacheKernel"
+    ),
+    "void ck_tile::kentry<256, 1, ck_tile::FmhaBwdDQDKDVKernel<int>>(int)": "FmhaBwdDQDKDVKernel",
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::Mainloop<2>>>>(int)": (
+        "FlashAttnFwdSm90"
+    ),
+    "void cutlass::device_kernel<a::fp8_dptp128c_acc::GemmKernel>(a::fp8_dptp128c_acc::GemmKernel::Params)": (
+        "fp8_dptp128c_acc::GemmKernel"
+    ),
+    "_ZN1a3fp810GemmKernelEv": "fp8::GemmKernel",
+    "void deep_ep::internode::dispatch<false, 8>(int4*)": "internode::dispatch",
+    "void deep_ep::internode_ll::dispatch<false, 8>(int4*)": "internode_ll::dispatch",
+    "void deep_ep::intranode::notify_dispatch<8>(int const*)": "intranode::notify_dispatch",
+    "kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at__tensorptrbf16gmemalign16o64": "quackrmsnormRMSNorm",
+    "kernel_cutlass_kernel___main__DenseGemmKernel_object_at__TiledMMA_ThrLayoutVMNK1": "DenseGemmKernel",
+    "void k_bin_bcast<&(op_add(float, float)), float, float>(float const*)": "k_bin_bcast op_add",
+    "void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>("
+    "c10::BFloat16 const&)), true>(int)": "act_and_mul_kernel silu_kernel",
     "void f<(lambda)1>(int)": "f",
     "void unbalanced<a<b, c": "unbalanced",
     "<<<>>>": "<<<>>>",
