@@ -98,9 +98,22 @@ def of_table(table: KernelTable) -> Member:
                 f"{path} holds no collective of a GPU or a CPU, so that its waiting for other ranks cannot be told.",
                 "Report on each rank by itself.",
             )
+        _require_one_group(table, str(path))
         frame, more = on_cpu(frame, table.facts)
         facts |= more
     return Member(said["rank"], said["world_size"], str(path), frame, facts)
+
+
+def _require_one_group(table: KernelTable, path: str) -> None:
+    """Raise `InputError` where collectives on CPUs can be of several groups: their ranges do not name it."""
+    groups = table.facts["distributed"].get("groups", [])
+    ranks = [g["ranks"] for g in groups if len(g.get("ranks", [])) > 1]
+    if any(one != ranks[0] for one in ranks):
+        raise InputError(
+            f"{path} does not say in which of its process groups ({ranks[0]}, "
+            f"{next(one for one in ranks if one != ranks[0])}) a collective on CPUs ran.",
+            "Report on each rank by itself.",
+        )
 
 
 def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:

@@ -38,6 +38,8 @@ def on_cpu(frame: pd.DataFrame, facts: dict[str, Any]) -> tuple[pd.DataFrame, di
             "duration_ns": duration,
             "collective": [r["collective"] for r in records],
             "message_bytes": [float(r.get("message_bytes", np.nan)) for r in records],
+            "group": [r.get("group") for r in records],
+            "shapes": [f"{r['collective']} {r['dtype']}" if r.get("dtype") else None for r in records],
         }
     )
     joined = pd.concat([kept.astype(object), rows.astype(object)], ignore_index=True)

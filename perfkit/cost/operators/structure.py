@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from perfkit.cost.model import Call, Cost
-from perfkit.cost.registry import Operator, full_name, same
-from perfkit.cost.shapes import vector_unit, work
+from perfkit.cost.registry import ANY, Operator, full_name
 
 VIEWS = """
 alias as_strided as_strided_ chunk _conj conj detach detach_ diagonal dsplit expand expand_as flatten hsplit imag
@@ -15,6 +13,7 @@ ravel real _reshape_alias reshape_as resolve_conj resolve_neg select slice split
 swapaxes swapdims T t t_ tensor_split transpose transpose_ unbind unflatten unfold unsafe_chunk unsafe_split
 unsafe_split_with_sizes _unsafe_view unsqueeze unsqueeze_ _values values view view_as view_as_complex view_as_real
 vsplit
+_c10d_functional::_wrap_tensor_autograd
 """
 
 COMPOSITES = """
@@ -56,6 +55,27 @@ scalar_tensor
 
 SYNCS = "item _local_scalar_dense is_nonzero _assert_async _assert_scalar _is_all_true _is_any_true"
 SYNC_COLLECTIVES = "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor c10d_functional::wait_tensor"
+# A library's thread does what they ask for: their own time tells nothing of what is sent.
+ASKING = """
+c10d::allreduce_ c10d::allreduce_coalesced_ c10d::reduce_ c10d::broadcast_ c10d::allgather_ c10d::_allgather_base_
+c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_ c10d::reduce_scatter_ c10d::_reduce_scatter_base_
+c10d::reduce_scatter_tensor_coalesced_ c10d::gather_ c10d::scatter_ c10d::alltoall_ c10d::alltoall_base_ c10d::send
+c10d::recv_ c10d::recv_any_source_
+"""
+FUNCTIONAL = """
+_c10d_functional::all_reduce _c10d_functional::all_reduce_ _c10d_functional::all_reduce_coalesced
+_c10d_functional::all_reduce_coalesced_ _c10d_functional::all_gather_into_tensor
+_c10d_functional::all_gather_into_tensor_out _c10d_functional::all_gather_into_tensor_coalesced
+_c10d_functional::reduce_scatter_tensor _c10d_functional::reduce_scatter_tensor_out
+_c10d_functional::reduce_scatter_tensor_coalesced _c10d_functional::all_to_all_single _c10d_functional::broadcast
+_c10d_functional::broadcast_ _c10d_functional_autograd::all_gather_into_tensor
+_c10d_functional_autograd::reduce_scatter_tensor _c10d_functional_autograd::all_to_all_single
+"""
+# What FSDP and DDP copy around their collectives, by operators inside.
+COPIES = """
+fsdp::all_gather_copy_in fsdp::split_with_sizes_copy fsdp::chunk_cat
+torch.distributed.ddp.reducer::copy_bucket_to_grad torch::distributed::reducer::mul_out
+"""
 DISPATCHES = (
     "record_param_comms profiler::_record_function_enter profiler::_record_function_enter_new "
     "profiler::_record_function_exit prim::device "
@@ -63,41 +83,14 @@ DISPATCHES = (
 )
 
 
-def all_reduce(call: Call) -> Cost:
-    """A reduction over ranks: every tensor read and written once here, one addition an element."""
-    tensors = call.tensors
-    if not tensors:
-        raise TypeError("the tensors were not recorded")
-    unit = vector_unit(tensors[0].dtype)
-    return work({unit: float(sum(t.numel for t in tensors))}, tensors, tensors)
-
-
-def exchange(call: Call) -> Cost:
-    """A collective that only moves: every tensor argument is passed over once (inputs read, outputs written)."""
-    tensors = call.tensors
-    if not tensors:
-        raise TypeError("the tensors were not recorded")
-    half = len(tensors) // 2 if len(tensors) > 1 else 0
-    return work({vector_unit(tensors[0].dtype): 0.0}, tensors[half:], tensors[:half] or tensors)
-
-
 def operators() -> list[Operator]:
-    """Everything without work of its own, and collectives (local memory traffic only, no network)."""
+    """Everything without work of its own, and collectives, whose own time tells nothing of what they send."""
     kinds = {"view": VIEWS, "dispatch": COMPOSITES + DISPATCHES, "allocation": ALLOCATIONS, "sync": SYNCS}
     plain = [Operator(full_name(name), kind, "other") for kind, names in kinds.items() for name in names.split()]
     waits = [Operator(name, "sync", "collective") for name in SYNC_COLLECTIVES.split()]
-    reduces = (
-        "c10d::allreduce_ c10d::allreduce_coalesced_ c10d::reduce_ _c10d_functional::all_reduce "
-        "_c10d_functional::all_reduce_"
-    )
-    moves = (
-        "c10d::broadcast_ c10d::_allgather_base_ c10d::allgather_into_tensor_coalesced_ c10d::_reduce_scatter_base_ "
-        "c10d::alltoall_base_ c10d::send c10d::recv_ _c10d_functional::all_gather_into_tensor "
-        "_c10d_functional::reduce_scatter_tensor _c10d_functional::broadcast"
-    )
-    return [
-        *plain,
-        *waits,
-        *same(reduces, "collective", all_reduce, "1 an element", "tensors once; tensors once (local memory only)"),
-        *same(moves, "collective", exchange, "0", "inputs once; outputs once (local memory only)"),
+    collectives = [Operator(name, "work", "collective", None, "unknown", "unknown") for name in ASKING.split()]
+    functional = [
+        Operator(name, "work", "collective", None, "unknown", "unknown", (ANY,)) for name in FUNCTIONAL.split()
     ]
+    copies = [Operator(name, "work", "copy", None, "unknown", "unknown", (ANY,)) for name in COPIES.split()]
+    return [*plain, *waits, *collectives, *functional, *copies]

@@ -16,7 +16,8 @@ from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Cover, Steps
 from perfkit.readers.kineto.decode.arrange import without_children
 from perfkit.readers.kineto.decode.events import HostEvents
-from perfkit.readers.kineto.measure.rows import CAUSES, OTHER, PROFILER, WORK, Rows
+from perfkit.readers.kineto.measure import cpu_waiting
+from perfkit.readers.kineto.measure.rows import CAUSES, OTHER, PROFILER, RANK, WORK, Rows
 from perfkit.readers.kineto.place.places import Place
 
 
@@ -55,19 +56,31 @@ def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_co
     elsewhere = Cover(events.start[others], events.end[others])
     low, high = np.searchsorted(events.lane, [steps.lane, steps.lane + 1])
     own = slice(int(low), int(high))  # the events of the step's own thread
-    step, pass_, cause = place.step[own], place.pass_[own], rows.cause[own]
+    causes = cpu_waiting.causes(events, rows.cause)
+    waits = cpu_waiting.waits(events, causes, steps.lane)
+    step, pass_, cause = place.step[own], place.pass_[own], causes[own]
     mine = step >= 0
-    uncovered = _uncovered(elsewhere, events.start[own], events.end[own])
-    uncovered = without_children(np.where(events.parent[own] >= 0, events.parent[own] - int(low), -1), uncovered)
+    parent = np.where(events.parent[own] >= 0, events.parent[own] - int(low), -1)
+    bounds = events.start[own], events.end[own]
+    uncovered = without_children(parent, _uncovered(elsewhere, *bounds))
+    waited = without_children(parent, _beside(waits, elsewhere, *bounds))
     is_gap = mine & ~rows.is_row[own] & (cause != WORK)
     step_ns = steps.end - steps.start
     loose = _uncovered(elsewhere, steps.start, steps.end) - _per_step(step[mine], uncovered[mine], len(step_ns))
     gap_of_step = loose + _per_step(step[is_gap], uncovered[is_gap], len(step_ns))
-    gaps = by_cause(cause[is_gap], pass_[is_gap], uncovered[is_gap], place.pass_names)
-    if loose.any():
-        gaps.append(_gap(OTHER, None, int(loose.sum()), int((loose > 0).sum())))
+    rank = np.full(int(is_gap.sum()), RANK)
+    gaps = by_cause(
+        np.concatenate([cause[is_gap], rank]),
+        np.concatenate([pass_[is_gap], pass_[is_gap]]),
+        np.concatenate([(uncovered - waited)[is_gap], waited[is_gap]]),
+        place.pass_names,
+    )
+    unmarked = _beside(waits, elsewhere, steps.start, steps.end) - _per_step(step[mine], waited[mine], len(step_ns))
+    for of_cause, ns in ((OTHER, loose - unmarked), (RANK, unmarked)):
+        if ns.any():
+            gaps.append(_gap(of_cause, None, int(ns.sum()), int((ns > 0).sum())))
     count = int(np.count_nonzero(mine))
-    gaps = with_profiler(gaps, count * (event_cost_ns or 0.0))
+    gaps = with_profiler(gaps, count * (event_cost_ns or 0.0), (CAUSES[RANK],))
     gaps.sort(key=lambda g: -g["ns"])
     return Accounting(step_ns.tolist(), (step_ns - gap_of_step).tolist(), gaps, count, count)
 
@@ -75,6 +88,12 @@ def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_co
 def _uncovered(cover: Cover, start: Integers, end: Integers) -> Integers:
     """How much of each interval [start, end) the cover leaves free, in ns."""
     return (end - start) - (cover.until(end) - cover.until(start))
+
+
+def _beside(cover: Cover, other: Cover, start: Integers, end: Integers) -> Integers:
+    """How much of each interval [start, end) lies in `cover` and not in the `other` one, in ns."""
+    both = Cover(np.concatenate([cover.start, other.start]), np.concatenate([cover.end, other.end]))
+    return _uncovered(other, start, end) - _uncovered(both, start, end)
 
 
 def _per_step(step: Integers, amount: Integers, count: int) -> Integers:

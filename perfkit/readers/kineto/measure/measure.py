@@ -16,7 +16,7 @@ from perfkit.readers.kineto.measure import cpu, cpu_collectives, gaps, gpu, gpu_
 from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
-from perfkit.readers.kineto.measure.process_group import about
+from perfkit.readers.kineto.measure.process_group import about, only_group
 from perfkit.readers.kineto.measure.rows import choose, launching_only, on_device
 from perfkit.readers.kineto.measure.untold import captured, foreach, generated
 from perfkit.readers.kineto.place.call_sites import find_call_sites
@@ -69,7 +69,8 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     chosen = events_of(host, rows)
     columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, located, unplaced)
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
-    facts = _facts(events, placed, known, accounting) | cpu_collectives.facts(host, placed.steps)
+    facts = _facts(events, placed, known, accounting)
+    facts |= cpu_collectives.facts(host, placed.steps, only_group(facts))
     return Measured(columns, facts, unplaced)
 
 
@@ -103,11 +104,16 @@ def _facts(
     events: Events, placed: Placed, known: Known, accounting: Accounting, launch: Integers | None = None
 ) -> dict[str, Any]:
     """The facts of every trace; `launch` is the host event that launched each activity."""
-    host, device, kind = events.host, events.device, known.costs.kind
+    host, device, costs = events.host, events.device, known.costs
     facts = accounting.facts() | about(events, placed)
-    facts |= stalls.facts(host, device, placed.steps, placed.places, launch, lambda name: kind(name) == "sync")
+    facts |= stalls.facts(host, device, placed.steps, placed.places, launch, lambda name: _reads(costs, name))
     if known.event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": known.event_cost_ns, "events": accounting.recorded}
     if loops := {name: kernel.loops for name, kernel in known.declared.items() if kernel.loops}:
         facts["loops"] = loops
     return facts
+
+
+def _reads(costs: CostModel, name: str) -> bool:
+    """Whether an operator reads a value; one that waits for a collective does not."""
+    return costs.kind(name) == "sync" and costs.family(name) != "collective"

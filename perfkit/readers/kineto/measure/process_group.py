@@ -17,15 +17,31 @@ def about(events: Events, placed: Placed) -> dict[str, Any]:
     facts: dict[str, Any] = {"origin_ns": events.about.origin_ns, "step_names": list(placed.steps.names)}
     rank, world = _count(said.get("rank")), _count(said.get("world_size"))
     if rank is not None and world:
-        groups = said.get("pg_config")
+        config = said.get("pg_config")
+        groups = [g for g in config[:_MOST] if isinstance(g, dict)] if isinstance(config, list) else []
         facts["distributed"] = {
             "rank": rank,
             "world_size": world,
-            "backend": _text(said.get("backend")),
+            "backend": _backend(said, groups, len(events.device) > 0),
             "nccl_version": _text(said.get("nccl_version")),
-            "groups": [_group(g) for g in groups[:_MOST] if isinstance(g, dict)] if isinstance(groups, list) else [],
+            "groups": [_group(g) for g in groups],
         }
     return facts
+
+
+def _backend(said: dict[str, Any], groups: list[dict[str, Any]], on_gpu: bool) -> str:
+    """What carries the collectives. A group made without a name has one a kind of device: `cpu:gloo,cuda:nccl`."""
+    if (told := _text(said.get("backend"))) not in ("", "undefined"):
+        return told
+    pairs = [pair.partition(":") for group in groups for pair in _text(group.get("backend_config")).split(",")]
+    return next((name for device, _, name in pairs if name and (device != "cpu") == on_gpu), told)
+
+
+def only_group(facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The one group of several ranks that the rank of these facts is in; None where there are others of other ranks, or
+    nothing is known."""
+    groups = [g for g in facts.get("distributed", {}).get("groups", []) if len(g["ranks"]) > 1]
+    return groups[0] if groups and all(g["ranks"] == groups[0]["ranks"] for g in groups) else None
 
 
 def rank_of(facts: dict[str, Any]) -> int | None:

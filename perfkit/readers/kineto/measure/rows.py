@@ -59,6 +59,7 @@ COLLECTIVE, COLLECTIVE_ON_CPU = "nccl:", ("gloo:", "mpi:", "ucc:")
 # What CUPTI says of its own work; other overheads are the driver's.
 PROFILERS_OWN = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request", "UVM Activity Init")
 _BACKWARD = ("backward", "bwd", "backward_pass")  # what people call the range of their own backward pass
+_MODE, _SUBCLASS = "PythonDispatchMode", "PythonSubclass"  # PyTorch's marks of what a mode or a subclass handles
 _ENGINE = "run_backward"  # the Python function that runs autograd's engine
 
 
@@ -133,7 +134,20 @@ def classify(
     overhead = [PROFILER if n in PROFILERS_OWN else DRIVER for n in events.names]
     by_category = {OPERATOR: operators, ANNOTATION: ranges, RUNTIME: runtime, PYTHON: ranges, OVERHEAD: overhead}
     table = np.array([by_category[c] for c in range(OVERHEAD + 1)], np.int8)
-    return np.where(wrapper, np.int8(AUTOGRAD), table[events.category, events.name])
+    found = np.where(wrapper, np.int8(AUTOGRAD), table[events.category, events.name])
+    return np.where(_fake(events) & (found == WORK), np.int8(DISPATCH), found)
+
+
+def _fake(events: HostEvents) -> Booleans:
+    """What computes nothing: operators under a mode that a tensor subclass enters while it handles one of its own.
+
+    DTensor finds the shape of a result like that, with fake tensors of the whole size.
+    """
+    modes = events.named([name == _MODE for name in events.names])
+    modes &= events.nearest(events.named([name == _SUBCLASS for name in events.names])) >= 0
+    fake = events.nearest(modes) >= 0
+    fake[events.parent[modes & (events.parent >= 0)]] = True
+    return fake
 
 
 def is_generated(name: str) -> bool:
