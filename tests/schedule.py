@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
     from xdist.workermanage import WorkerController
 
-APART = ("tests/docs/test_commands.py", "tests/backends/test_documentation.py")
+APART = ("tests/programs/test_unharmed.py", "tests/docs/test_commands.py", "tests/backends/test_documentation.py")
 # By the CPU time that `--cpu-durations` shows, longest first; what is not here takes less than all of these.
 LONG = (
     "tests/whole/test_one_tree.py",
     "tests/programs/test_programs.py",
+    "tests/programs/test_unharmed.py",
     "tests/docs/test_commands.py",
     "tests/remote/test_from_afar.py",
     "tests/backends/test_compile.py",

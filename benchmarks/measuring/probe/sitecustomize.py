@@ -1,0 +1,68 @@
+"""Imported by every Python that `unharmed.py` starts: at its end the process writes what it was left with.
+
+The same file runs alone and under `perfkit capture`. Nothing here imports torch or replaces a function.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import sys
+import threading
+import warnings
+from types import FunctionType
+
+PERFKIT = os.environ.get("UNHARMED_PERFKIT", "")
+
+
+def counters():
+    """Dynamo's counters; not those of caches, which perfkit's own reading of generated code passes by."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    groups = getattr(dynamo, "counters", {})
+    return {
+        group: {str(name): int(count) for name, count in sorted(values.items()) if "cache" not in str(name)}
+        for group, values in sorted(groups.items())
+        if values
+    }
+
+
+def left_behind():
+    """Functions of perfkit's that stand in torch, in Python's threads or in hooks: all patches are gone, or not."""
+    found = [name for name in ("getprofile", "gettrace") if perfkits(getattr(sys, name)())]
+    found += [name for name in ("excepthook", "displayhook") if perfkits(getattr(sys, name))]
+    seen = set()
+    for module_name, module in sorted(sys.modules.items()):
+        if module is None or module_name.split(".")[0] not in ("torch", "threading", "signal", "os", "atexit"):
+            continue
+        for name, value in list(vars(module).items()):
+            if isinstance(value, type) and id(value) not in seen:
+                seen.add(id(value))
+                found += [f"{value.__name__}.{inner}" for inner, one in list(vars(value).items()) if perfkits(one)]
+            elif isinstance(value, dict) and name.startswith("_global"):
+                found += [f"{module_name}.{name}" for one in list(value.values()) if perfkits(one)]
+            elif perfkits(value):
+                found.append(f"{module_name}.{name}")
+    return sorted(set(found))
+
+
+def perfkits(value):
+    function = getattr(value, "__func__", value)
+    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(PERFKIT)
+
+
+def at_exit():
+    torch = sys.modules.get("torch")
+    record = {
+        "counters": counters(),
+        "threads": sorted(f"{type(one).__name__} {one.daemon}" for one in threading.enumerate()),
+        "filters": len(warnings.filters),
+        "left": left_behind() if torch is not None and PERFKIT else [],
+        "hooks": [repr(sys.getprofile()), repr(sys.gettrace())],
+        "torch": torch is not None,
+    }
+    with contextlib.suppress(OSError), open(os.path.join(os.environ["UNHARMED"], f"{os.getpid()}.json"), "w") as file:
+        json.dump(record, file)
+
+
+if "UNHARMED" in os.environ:
+    atexit.register(at_exit)
