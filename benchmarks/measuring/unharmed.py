@@ -84,8 +84,8 @@ def _read(folder: Path, code: int, said: str) -> Run:
     records = [record for record in records if record.pop("torch")]
     recorded = _recorded(folder / "run")
     left = sorted({name for record in records for name in record.pop("left")})
-    seen = {name: sorted((one[name] for one in records), key=json.dumps) for name in ("counters", "threads", "hooks")}
-    seen["filters"] = sorted(one["filters"] for one in records)
+    names = ("counters", "threads", "hooks", "filters")
+    seen: dict[str, Any] = {name: sorted((one[name] for one in records), key=json.dumps) for name in names}
     out, errors = ((folder / name).read_text(errors="replace") for name in ("out", "err"))
     seen |= {"output": out, "errors": FRAME.sub("", errors), "exit code": code, "left": left}
     times = folder / "steps"

@@ -15,7 +15,7 @@ from types import FunctionType
 PERFKIT = os.environ.get("UNHARMED_PERFKIT", "")
 
 
-def counters():
+def counters() -> dict[str, dict[str, int]]:
     """Dynamo's counters; not those of caches, which perfkit's own reading of generated code passes by."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     groups = getattr(dynamo, "counters", {})
@@ -26,7 +26,7 @@ def counters():
     }
 
 
-def left_behind():
+def left_behind() -> list[str]:
     """Functions of perfkit's that stand in torch, in Python's threads or in hooks: all patches are gone, or not."""
     found = [name for name in ("getprofile", "gettrace") if perfkits(getattr(sys, name)())]
     found += [name for name in ("excepthook", "displayhook") if perfkits(getattr(sys, name))]
@@ -45,12 +45,12 @@ def left_behind():
     return sorted(set(found))
 
 
-def perfkits(value):
+def perfkits(value: object) -> bool:
     function = getattr(value, "__func__", value)
     return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(PERFKIT)
 
 
-def at_exit():
+def at_exit() -> None:
     torch = sys.modules.get("torch")
     record = {
         "counters": counters(),
