@@ -196,6 +196,7 @@ class Accounting(msgspec.Struct, kw_only=True):
     timed_step_ns: float | None  # median without a profiler; None too where it says nothing about the profiled step
     profiler_overhead: float | None  # profiled step / plain step − 1
     plain_step_ns: float | None = None  # median of the steps right before the profiled ones, else of the timed
+    step_text: str = ""  # what the step is where it is not the host's mark
 
     @property
     def is_slowed(self) -> bool:

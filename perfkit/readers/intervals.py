@@ -14,13 +14,14 @@ from perfkit.readers.columns import Integers
 @dataclass
 class Steps:
     """The steps of a capture in order: bounds in ns, and the thread that ran them. `marked`: a range told each one,
-    and `names` are those of the ranges."""
+    `names` are those of the ranges, and `told` says by what else than marks the steps were found."""
 
     start: Integers
     end: Integers
     lane: int
     marked: bool
     names: tuple[str, ...] = ()
+    told: str = ""
 
     def at(self, moments: Integers) -> Integers:
         """Index of the step that each moment lies in, or −1."""

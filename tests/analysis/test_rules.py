@@ -136,7 +136,7 @@ REAL = {
     "compiled": {"gpu-idle", "tiny-kernels"},
     "graph": {"gpu-idle", "tiny-kernels", "sync"},
     "streams": {"gpu-idle"},
-    "nccl-rank0": {"gpu-idle", "collectives", "small-copies"},
+    "nccl-rank0": {"gpu-idle", "collectives"},
 }
 
 
@@ -148,7 +148,8 @@ def test_what_is_found_in_real_traces_of_an_h200(name: str) -> None:
 
 # In other people's traces: what two training jobs of 2022 really wait for.
 OTHERS = {
-    "recsys-nccl-2022-105k-events": {"copies-dtod", "collectives"},  # the host is far ahead
+    # The host is far ahead.
+    "recsys-nccl-2022-105k-events": {"copies-dtod", "collectives", "copies-htod", "tiny-kernels"},
     "training-2022-109k-events": {"collectives", "gpu-idle", "elementwise-chain", "copies-htod", "unaligned-product"},
 }
 

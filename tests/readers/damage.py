@@ -67,9 +67,14 @@ def without_steps(events: Events) -> Events:
     return [e for e in events if not (str(e.get("name")).startswith(STEPS) and e.get("cat") != MARKS)]
 
 
+def without_own_steps(events: Events) -> Events:
+    """perfkit's marks of steps are on the GPU only."""
+    return without_steps([{**e, "name": str(e["name"]).replace("ProfilerStep#", "perfkit:step:")} for e in events])
+
+
 def without_any_steps(events: Events) -> Events:
-    """All marks of steps are gone."""
-    return [e for e in events if not str(e.get("name")).startswith(STEPS)]
+    """All marks of steps are gone, and the ranges that show them."""
+    return [e for e in events if not str(e.get("name")).startswith((*STEPS, "Optimizer.step#"))]
 
 
 def write(path: Path, events: Events, damage: Callable[[Events], Events] = list) -> Path:

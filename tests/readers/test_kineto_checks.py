@@ -60,7 +60,8 @@ def test_every_check_of_a_real_trace_holds_or_does_not_apply(samples: Path, name
     assert found["clock"]["holds"] and found["times"]["figure"] == 0
     said = {name: check["sentence"] for name, check in found.items() if check["sentence"]}
     if name.startswith("recsys"):  # its program does not wait for the GPU in each step, and began before the capture
-        assert "614 of 15632 GPU activities" in said["launches"] and "the host runs ahead" in said["steps"]
+        assert "614 activities of the GPU were launched before the capture (56.52 ms)" in said["launches"]
+        assert "the host runs ahead" in said["steps"]
     else:
         assert not said
 
@@ -73,7 +74,7 @@ DAMAGES = {
     "all lost": (damage.cut(1.0), "launches", HALF.format(100, 100, "100.0%")),
     "3 s ahead": (damage.shifted(3), "clock", "the GPU's clock is 3.00 s ahead of the host's: 106 of 106 activities"),
     "3 s behind": (damage.shifted(-3), "clock", "the GPU's clock is 3.00 s behind the host's: 106 of 106 activities"),
-    "no steps": (damage.without_steps, "steps", "the marks of 2 steps are missing on the host"),
+    "no steps": (damage.without_own_steps, "steps", "the marks of 2 steps are missing on the host"),
 }
 
 
@@ -125,7 +126,7 @@ def test_a_trace_that_lacks_kernels_at_its_end_is_used_with_a_footnote(tmp_path:
 
 def test_a_clock_a_little_ahead_is_a_failure_that_numbers_survive(tmp_path: Path) -> None:
     """1.2 ms in steps of 45 s: what is idle for how long is told all the same."""
-    capture = [mark("ProfilerStep#1", 0, 45e6), *launched(100, 1400, 1500, 1), *launched(200, 1500, 1600, 2)]
+    capture = [mark("ProfilerStep#1", 0, 45e6), *launched(100, 1400, 1500, 1), *launched(2200, 3400, 3500, 2)]
     found = checks_of(write(tmp_path / "t.json", capture))["clock"]
     assert found["holds"] is False and not found["needed"] and found["figure"] == 1_190_000
     trace = write(tmp_path / "t.json", [mark("ProfilerStep#1", 0, 5e3), *capture[1:]])

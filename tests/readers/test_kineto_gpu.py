@@ -177,8 +177,9 @@ def test_work_that_was_launched_before_the_capture_is_unattributed() -> None:
     assert len(without) == 27
     assert lost["ns"] == round(sum(e["dur"] for e in without) * 1000)
     assert lost["share"] == pytest.approx(sum(e["dur"] for e in without) / sum(e["dur"] for e in gpu))
-    assert any("27 of 249 GPU activities (48.5% of their time)" in w for w in found.warnings)
-    assert found.frame["placed_by"].eq("none").sum() >= 27
+    assert found.facts["before_capture"] == lost
+    assert any("27 activities of the GPU were launched before the capture" in w for w in found.warnings)
+    assert found.frame["step"].isna().sum() == 27 and found.frame["step"].value_counts().tolist() == [111, 111]
 
 
 def test_collectives_tell_message_group_and_overlap() -> None:

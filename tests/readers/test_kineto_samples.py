@@ -118,12 +118,26 @@ def test_a_trace_of_a_rank_at_a_random_layout(monkeypatch, tmp_path, samples, na
 
 
 @pytest.mark.parametrize("name", ["ddp.rank0", "fsdp.rank1"])
-def test_without_marks_all_that_was_recorded_is_one_step(tmp_path: Path, samples: Path, name: str) -> None:
-    """A profile of a program that never called `step()`: the backward pass's thread has more operators than the main
-    one, which runs longer."""
+def test_without_marks_the_optimizer_shows_the_steps(tmp_path: Path, samples: Path, name: str) -> None:
+    """A profile of a program that never called `step()`: a step goes from one optimizer step to the next."""
     path = samples / "kineto" / "ranks" / f"{name}.json.gz"
     whole = json.loads(gzip.decompress(path.read_bytes()))
     whole["traceEvents"] = [e for e in whole["traceEvents"] if not str(e.get("name", "")).startswith("ProfilerStep#")]
+    (tmp_path / "t.json").write_text(json.dumps(whole))
+    marked, found = read_trace(path), read_trace(tmp_path / "t.json")
+    assert found.frame["step"].tolist() == marked.frame["step"].tolist()
+    assert "the trace marks no steps: 3 are evident" in " ".join(found.warnings)
+
+
+@pytest.mark.parametrize("name", ["ddp.rank0", "fsdp.rank1"])
+def test_without_marks_all_that_was_recorded_is_one_step(tmp_path: Path, samples: Path, name: str) -> None:
+    """A profile of a program that shows no steps: the backward pass's thread has more operators than the main one,
+    which runs longer."""
+    path = samples / "kineto" / "ranks" / f"{name}.json.gz"
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    for e in whole["traceEvents"]:
+        e["name"] = e.get("name", "").replace("Optimizer.step#", "Optimizer.")
+    whole["traceEvents"] = [e for e in whole["traceEvents"] if not e["name"].startswith("ProfilerStep#")]
     (tmp_path / "t.json").write_text(json.dumps(whole))
     marked, found = read_trace(path), read_trace(tmp_path / "t.json")
     gpu = [e for e in whole["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]

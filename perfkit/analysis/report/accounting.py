@@ -11,6 +11,7 @@ from perfkit.analysis.results import Accounting, Gap
 
 OTHER = "other"
 LISTS = "lists"
+EARLIER = "earlier work"
 _UNEVEN = 0.5  # of the median step lies between the quartiles
 _APART = 2.0  # times as long: two measurements without a profiler that differ so much are not of the same steps
 _SHORTER = 0.05  # a profiler shortens nothing: by so much less the profiled steps are others
@@ -31,6 +32,7 @@ _TEXTS = {
     "latency": "launched, and not yet running",
     "queued": "launched before: the GPU goes from one piece of work to the next",
     "stream wait": "launched before, and held back by another stream's work",
+    EARLIER: "what was launched before the capture: it belongs to no step",
     "another rank": "waiting in a collective that CPUs carry out",
 }
 
@@ -68,7 +70,16 @@ def accounting(
         timed_step_ns=timed,
         profiler_overhead=step_ns / plain - 1 if plain else None,
         plain_step_ns=plain,
+        step_text=_step_text(facts),
     )
+
+
+def _step_text(facts: Mapping[str, Any]) -> str:
+    """What the step is where that is the GPU's, beside the host's."""
+    host = facts.get("host_step_ns")
+    if not host:
+        return ""
+    return f"from its first kernel to the next step's; on the host {units.text(fmean(host), 'ns')}"
 
 
 def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_ns: Sequence[float] = ()) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from perfkit import units
 from perfkit.analysis.report import speed
+from perfkit.analysis.report.accounting import EARLIER
 from perfkit.analysis.results import BackendReport, Group, Interval
 from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, RUN
@@ -192,8 +193,9 @@ def _idle(report: BackendReport) -> str:
     account = report.accounting
     if account is None or not account.profiled_step_ns:
         return ""
-    gaps = 1 - account.kernel_ns / account.profiled_step_ns
-    causes = [(g.share, g.cause) for g in account.gaps]
+    idle = [g for g in account.gaps if g.cause != EARLIER]
+    gaps = sum(g.share for g in idle) + account.other_ns / account.profiled_step_ns
+    causes = [(g.share, g.cause) for g in idle]
     causes += [(account.other_ns / account.profiled_step_ns, "without a cause that is known")]
     share, named = max(causes)
     much = "most of it" if 2 * share >= gaps else "the largest part of it"

@@ -71,7 +71,10 @@ def read_trace(
         if (rank := rank_of(facts)) is not None:
             columns["rank"] = integers(np.full(len(columns["step"]), rank))
         finish(columns, known.costs, known.declared, passes or {}, layers)
-        warnings += uncosted({**columns, "name": names}) + hidden(shapes, columns["duration_ns"])
+        counted = columns["duration_ns"].copy()
+        if facts.get("before_capture", {}).get("activities"):
+            counted[columns["step"].isna()] = np.nan
+        warnings += uncosted({**columns, "name": names, "duration_ns": counted}) + hidden(shapes, counted)
         return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
 
 
@@ -82,7 +85,9 @@ def _measured(
     events = read_events(path, wanted(known.costs, known.declared))
     placed = place(events.host, events.device)
     found = measure(events, placed, known)
-    evidence = checks.Evidence(events.host, events.device, placed.steps, placed.launch, found.facts, expected)
+    evidence = checks.Evidence(
+        events.host, events.device, placed.steps, placed.launch, placed.on_gpu, found.facts, expected
+    )
     checked = checks.run(evidence)
     checks.refuse(path, checked)
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
@@ -105,7 +110,10 @@ def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
             f'{unnamed} events are called "{_UNNAMED}": PyTorch exports no name with a character outside printable '
             "ASCII; give these ranges, modules or functions names in ASCII to see them apart"
         )
-    outside = int((columns["step"] < 0).sum())
+    if placed.steps.told:
+        found.append(f"the trace marks no steps: {len(placed.steps.start)} are evident, {placed.steps.told}")
+    before = int(placed.on_gpu.before.sum()) if placed.on_gpu is not None else 0
+    outside = int((columns["step"] < 0).sum()) - before
     if outside and len(host):
         rows = "1 row lies" if outside == 1 else f"{outside} rows lie"
         found.append(f"{rows} outside the {'marked steps' if marked else 'recorded calls'} and count in none")

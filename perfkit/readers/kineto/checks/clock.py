@@ -1,8 +1,10 @@
 """How far the clocks of host and GPU are apart, as far as a trace shows it.
 
 Three things cannot be where they agree: a kernel starts before the call that launched it; all kernels start long after
-their launch, although the GPU had nothing else to do (of a queue, or on a busy GPU, the first ones do not); a kernel
-ends after the host's wait for it did.
+their launch, those too that the idle GPU had only to begin (pauses of a GPU that works off a queue are no idle GPU); a
+kernel ends after the host's wait for it did.
+
+An excerpt may lack what the GPU did before its first kernel. So a late first kernel alone is no evidence.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import numpy as np
 
 from perfkit import units
 from perfkit.readers.columns import Integers
-from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
 
@@ -22,6 +23,8 @@ _FEW = 0.01  # of the activities may be early: ids that collide pair kernels wit
 _LATE = (
     1_000_000  # ns from the launch on an idle GPU: some 5 µs are usual, where the host's system batches launches more
 )
+_PAUSE = 20_000  # ns: longer than what a GPU takes from one piece of queued work to the next
+_ALIKE = 0.1  # of the shortest wait: so far apart may be waits that are the difference of two clocks
 _AFTER_WAIT = 100_000  # ns
 _WITNESSES = 3  # as many activities must end after the wait, or all where they are fewer
 _FAR, _FAR_IN_STEP = 10_000_000, 0.1  # ns; and share of a step from which `_LATE` is too far already
@@ -46,7 +49,7 @@ def clocks(e: Evidence) -> Found:
     if found is None:
         return DOES_NOT_APPLY
     step = float(np.median(e.steps.end - e.steps.start)) if len(e.steps.start) else 0.0
-    words = ""
+    words = found.how if found.holds else ""
     if not found.holds:
         apart, way = units.text(abs(found.ns), "ns"), "behind" if found.ns < 0 else "ahead of"
         words = f"the GPU's clock is {apart} {way} the host's: {found.events} of {found.of} activities {found.how}"
@@ -71,21 +74,35 @@ def skew(host: HostEvents, device: DeviceEvents, launch: Integers) -> Skew | Non
     if len(after) and after[min(_WITNESSES, len(after)) - 1] > _AFTER_WAIT:
         count = int((after > _AFTER_WAIT).sum())
         return Skew(float(after[0]), count, of, False, "end after the host's wait for them")
-    late = int(_idle(Cover(device.start, device.end), np.minimum(host.end[call], start), start).min())
-    if late > _LATE:
-        return Skew(float(late), of, of, False, "start at least that long after their launch on an idle GPU")
-    return Skew(float(min(0, delay.min())), int(early.sum()), of, True)
+    waited = np.maximum(start - host.end[call], 0)
+    ns, first = int(waited.min()), int(waited[0])
+    if ns > _LATE and _on_idle_gpu(device, known, waited):
+        return Skew(float(ns), of, of, False, "start at least that long after their launch on an idle GPU")
+    how = ""
+    if known[0] == 0 and first > _LATE:
+        apart = units.text(float(first), "ns")
+        how = f"the first activity starts {apart} after its launch: the GPU's work before it is not in the trace"
+    return Skew(float(min(0, delay.min())), int(early.sum()), of, True, how)
+
+
+def _on_idle_gpu(device: DeviceEvents, known: Integers, waited: Integers) -> bool:
+    """Whether some of the `known` activities `waited` although the GPU had nothing else to do.
+
+    Some were launched when all before them had ended; or those that end a pause of the GPU all waited for as long.
+    """
+    later = known > 0  # before the first activity the GPU may have worked
+    ended = np.maximum.accumulate(device.end)[known[later] - 1]
+    pause, waited = device.start[known[later]] - ended, waited[later]
+    if (pause >= waited).any():
+        return True
+    alike = waited[pause > _PAUSE]
+    return len(alike) >= _WITNESSES and bool(np.ptp(np.percentile(alike, [10, 90])) <= _ALIKE * alike.min())
 
 
 def _far(found: Skew, step_ns: float) -> bool:
     """Whether that is too far for numbers about steps of `step_ns`."""
     apart = abs(found.ns)
     return apart > _FAR or (apart > _LATE and apart > _FAR_IN_STEP * step_ns)
-
-
-def _idle(busy: Cover, start: Integers, end: Integers) -> Integers:
-    """How much of each stretch the GPU did nothing."""
-    return (end - start) - (busy.until(end) - busy.until(start))
 
 
 def _after_waits(host: HostEvents, device: DeviceEvents, known: Integers, call: Integers) -> Integers:

@@ -9,6 +9,7 @@ from typing import Any
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
+from perfkit.readers.kineto.place.gpu_steps import GpuSteps
 
 SHARE, NS = "share", "ns"
 ROUNDING = 2_000  # ns: whole µs, and what two clocks are apart
@@ -33,12 +34,14 @@ class Expected:
 @dataclass(frozen=True)
 class Evidence:
     """What the checks look at. `launch` is the host event that launched each activity, −1 for none in the trace;
-    `facts` are those that the reader worked out of the same events."""
+    `on_gpu` are the steps as the GPU ran them (None: without a GPU); `facts` are those that the reader worked out of
+    the same events."""
 
     host: HostEvents
     device: DeviceEvents
     steps: Steps
     launch: Integers
+    on_gpu: GpuSteps | None
     facts: Mapping[str, Any]
     expected: Expected | None = None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfkit import units
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.checks.evidence import DOES_NOT_APPLY, LESS_AT_ONCE, Evidence, Found
@@ -34,6 +35,8 @@ class Pairs:
     activities: int
     unlaunched: int
     unlaunched_share: float
+    before: int  # of them launched before the capture
+    before_ns: int
 
     @property
     def too_many_lost(self) -> bool:
@@ -64,17 +67,29 @@ class Pairs:
 
     def unlaunched_words(self) -> str:
         """A sentence about activities without a launch; "" without any."""
-        if not self.unlaunched:
-            return ""
-        return (
-            f"{self.unlaunched} of {self.activities} GPU activities ({self.unlaunched_share:.1%} of their time) were "
-            "launched outside the capture: they are unattributed"
-        )
+        said = []
+        if self.before:
+            said.append(
+                f"{_activities(self.before)} launched before the capture ({units.text(self.before_ns, 'ns')}): "
+                f"{'it counts' if self.before == 1 else 'they count'} in no step"
+            )
+        if self.unlaunched:
+            said.append(
+                f"{self.unlaunched} of {self.activities} GPU activities ({self.unlaunched_share:.1%} of their time) "
+                f"{'was' if self.unlaunched == 1 else 'were'} launched by calls that are not in the trace: pass, "
+                "module and operator are unknown"
+            )
+        return "; ".join(said)
+
+
+def _activities(count: int) -> str:
+    return "1 activity of the GPU was" if count == 1 else f"{count} activities of the GPU were"
 
 
 def launches(e: Evidence) -> Found:
     """Every launch has its kernel, and every kernel its launch."""
-    found = pairs(e.host, e.device, e.launch, e.steps)
+    before = e.on_gpu.before if e.on_gpu is not None else np.zeros(0, bool)
+    found = pairs(e.host, e.device, e.launch, before, e.steps)
     wrong, of = found.lost + found.unlaunched, found.launches + found.activities
     if e.expected and e.expected.on_gpu and not found.activities:
         words = "the run was on a GPU, and the trace holds no work of it"
@@ -89,8 +104,9 @@ def launches(e: Evidence) -> Found:
     )  # fmt: skip
 
 
-def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, steps: Steps) -> Pairs:
-    """Count them. `launch` is the call that launched each activity, −1 for none."""
+def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, before: Booleans, steps: Steps) -> Pairs:
+    """Count them. `launch` is the call that launched each activity, −1 for none; `before` marks what was launched
+    before the capture."""
     calls = np.flatnonzero((host.category == RUNTIME) & (host.correlation >= 0))
     calls = calls[np.argsort(host.start[calls], kind="stable")]
     names = [bool(_KERNEL.match(n)) for n in host.names], [bool(_MOVE.match(n)) for n in host.names]
@@ -104,7 +120,7 @@ def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, steps: Steps
     first, last = _ends(known & kernel & counts)
     outer = np.arange(len(calls))
     time = (device.end - device.start).astype(float)
-    unlaunched = launch < 0
+    unlaunched = (launch < 0) & ~before
     return Pairs(
         launches=int(kernels.sum()),
         lost=int(lost.sum()),
@@ -112,9 +128,11 @@ def pairs(host: HostEvents, device: DeviceEvents, launch: Integers, steps: Steps
         moves=int((move & counts).sum()),
         still=int((move & counts & ~known).sum()),
         steady=_steady(steps, host.start[calls], move & counts, known),
-        activities=len(device),
+        activities=len(device) - int(before.sum()),
         unlaunched=int(unlaunched.sum()),
-        unlaunched_share=float(time[unlaunched].sum() / time.sum()) if time.sum() else 0.0,
+        unlaunched_share=float(time[unlaunched].sum() / time[~before].sum()) if time[~before].sum() else 0.0,
+        before=int(before.sum()),
+        before_ns=int(time[before].sum()),
     )
 
 

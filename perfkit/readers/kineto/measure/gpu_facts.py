@@ -29,6 +29,7 @@ from perfkit.readers.kineto.measure.gpu_traffic import (
     ranges,
 )
 from perfkit.readers.kineto.measure.rows import PROFILERS_OWN, SYNC_CALL
+from perfkit.readers.kineto.place.gpu_steps import GpuSteps
 from perfkit.readers.kineto.place.launches import Launches
 
 
@@ -45,6 +46,7 @@ def facts(
     host: HostEvents,
     device: DeviceEvents,
     steps: Steps,
+    on_gpu: GpuSteps,
     gaps: list[dict[str, Any]],
     launches: Launches,
     messages: Sequence[tuple[Message, Integers]],
@@ -68,14 +70,15 @@ def facts(
         "concurrency": _concurrency(device, names),
         "idle": by_cause_alone(gaps),
         "launch_delay": _delay(launched),
-        "per_step": _per_step(host, device, steps, launched, talks),
+        "per_step": _per_step(host, device, steps, on_gpu, launched, talks),
+        "before_capture": _part(device, on_gpu.before),
         "unattributed": _part(device, launches.call < 0),
         "graphs": {
             "launches": len(np.unique(launches.call[launches.replayed])),
             **_part(device, launches.replayed),
         },
         "gpus": _gpus(device, devices),
-    }
+    } | ({"host_step_ns": (steps.end - steps.start).tolist()} if on_gpu.behind else {})
 
 
 def _part(device: DeviceEvents, chosen: Booleans) -> dict[str, Any]:
@@ -176,25 +179,26 @@ def _launch_calls(host: HostEvents, device: DeviceEvents, steps: Steps, found: L
 
 
 def _per_step(
-    host: HostEvents, device: DeviceEvents, steps: Steps, calls: _Calls, talks: Booleans
+    host: HostEvents, device: DeviceEvents, steps: Steps, on_gpu: GpuSteps, calls: _Calls, talks: Booleans
 ) -> list[dict[str, Any]]:
     """For each step its wall time, and of that the GPU's busy time, computing, copying and talking (unions each).
 
-    `profiler_ns` is how long the profiler's own work kept a thread of the host, `launched_ns` how long after the step's
-    begin the host had launched its last kernel.
+    `on_gpu` has the steps as the GPU ran them. `profiler_ns` is how long the profiler's own work kept a thread of the
+    host, `launched_ns` how long after the begin of the host's step it had launched its last kernel.
     """
-    kernel = device.kind == KERNEL
+    spans, own = on_gpu.steps, ~on_gpu.before
+    kernel = (device.kind == KERNEL) & own
     covers = {
-        "busy_ns": cover_of(device, np.ones(len(device), bool)),
+        "busy_ns": cover_of(device, own),
         "compute_ns": cover_of(device, kernel & ~talks),
         "communication_ns": cover_of(device, kernel & talks),
-        "copy_ns": cover_of(device, device.kind == COPY),
+        "copy_ns": cover_of(device, (device.kind == COPY) & own),
     }
-    own = (host.category == OVERHEAD) & host.named([n in PROFILERS_OWN for n in host.names])
-    covers["profiler_ns"] = Cover(host.start[own], host.end[own])
-    parts = {name: inside(cover, steps.start, steps.end) for name, cover in covers.items()}
+    recording = (host.category == OVERHEAD) & host.named([n in PROFILERS_OWN for n in host.names])
+    parts = {name: inside(cover, spans.start, spans.end) for name, cover in covers.items()}
+    parts["profiler_ns"] = inside(Cover(host.start[recording], host.end[recording]), steps.start, steps.end)
     result: list[dict[str, Any]] = []
-    for i, length in enumerate((steps.end - steps.start).tolist()):
+    for i, length in enumerate((spans.end - spans.start).tolist()):
         mine = calls.step == i
         entry: dict[str, Any] = {"step": i, "step_ns": length}
         entry |= {name: int(values[i]) for name, values in parts.items()}
@@ -206,24 +210,30 @@ def _per_step(
 
 
 def _gpus(device: DeviceEvents, devices: Sequence[Any]) -> list[dict[str, Any]]:
-    """The GPUs that did something, as the trace describes them."""
-    used = set(np.unique(device.device).tolist())
-    result: list[dict[str, Any]] = []
+    """The GPUs that did something, as the trace describes them.
+
+    AMD numbers the devices of kernels otherwise than those that it describes: where all are of one kind, each is.
+    """
+    used = np.unique(device.device).tolist()
+    described: dict[int, dict[str, Any]] = {}
     for said in devices:
-        number = said.get("id")
-        if _count(number) is None or number not in used or any(d["id"] == number for d in result):
-            continue
-        major, minor = said.get("computeMajor"), said.get("computeMinor")
-        result.append(
-            {
-                "name": str(said.get("name", "GPU"))[:LONGEST_NAME],
-                "id": number,
-                "smCount": _count(said.get("numSms")),
-                "totalMemory": _count(said.get("totalGlobalMem")),
-                "compute_capability": f"{major}.{minor}" if _count(major) is not None else None,
-            }
-        )
-    return result
+        if _count(number := said.get("id")) is not None:
+            described.setdefault(number, _gpu(said))
+    kinds = list(described.values())
+    if kinds and all(kind == kinds[0] for kind in kinds):
+        return [{"id": number, **kinds[0]} for number in used if number >= 0]
+    return [{"id": number, **described[number]} for number in used if number in described]
+
+
+def _gpu(said: dict[str, Any]) -> dict[str, Any]:
+    """A GPU as a trace describes it, but for its number."""
+    major, minor = said.get("computeMajor"), said.get("computeMinor")
+    return {
+        "name": str(said.get("name", "GPU"))[:LONGEST_NAME],
+        "smCount": _count(said.get("numSms")),
+        "totalMemory": _count(said.get("totalGlobalMem")),
+        "compute_capability": f"{major}.{minor}" if _count(major) is not None else None,
+    }
 
 
 def _count(value: Any) -> int | None:

@@ -24,6 +24,7 @@ from perfkit.readers.kineto.measure.rows import (
     DATA,
     DISPATCH,
     DRIVER,
+    EARLIER,
     LATENCY,
     LAUNCH,
     LOADER,
@@ -36,6 +37,7 @@ from perfkit.readers.kineto.measure.rows import (
     Rows,
 )
 from perfkit.readers.kineto.measure.threads import Held, Spans, Threads
+from perfkit.readers.kineto.place.gpu_steps import GpuSteps
 from perfkit.readers.kineto.place.places import Place
 
 LONG_CALL_NS = 1e6  # an operator that knows its kernel launches within tens of µs
@@ -76,24 +78,31 @@ def account(
     host: HostEvents,
     device: DeviceEvents,
     steps: Steps,
+    on_gpu: GpuSteps,
     place: Place,
     rows: Rows,
     launch: Integers,
     event_cost_ns: float | None,
 ) -> Accounting:
-    """Account for every step of a trace with GPU work: busy is the union of all activities, a gap is idle time.
+    """Account for every step of a trace with GPU work: busy is the union of all activities, a gap is idle time, and
+    what the GPU did for work that was launched before the capture.
 
-    `launch` is the host event that launched each activity, −1 for none; `event_cost_ns` what recording one event costs
-    (None: no estimate of that), which is taken out of what the host held up.
+    `on_gpu` has the steps as the GPU ran them, `steps` are those of the host. `launch` is the host event that launched
+    each activity, −1 for none; `event_cost_ns` what recording one event costs (None: no estimate of that), which is
+    taken out of what the host held up.
     """
-    cover = Cover(device.start, device.end)
-    step_ns = steps.end - steps.start
-    busy = cover.until(steps.end) - cover.until(steps.start)
-    found = _pieces(host, device, steps, place, rows, launch, cover)
+    spans = on_gpu.steps
+    cover, own = Cover(device.start, device.end), Cover(device.start[~on_gpu.before], device.end[~on_gpu.before])
+    step_ns = spans.end - spans.start
+    busy, active = (one.until(spans.end) - one.until(spans.start) for one in (own, cover))
+    found = _pieces(host, device, steps, spans, place, rows, launch, cover)
     recorded = int(found.recorded.sum())
     pass_ = np.where(found.event >= 0, place.pass_[found.event], -1) if len(host) else found.event
     gaps = by_cause(found.cause, pass_, found.ns, place.pass_names, found.stretch)
-    theirs = {CAUSES[cause] for cause in (*_OF_THE_GPU, OTHER, PROFILER)}
+    if earlier := int((active - busy).sum()):
+        count = int(((active - busy) > 0).sum())
+        gaps.append({"cause": CAUSES[EARLIER], "pass": None, "ns": earlier, "count": count})
+    theirs = {CAUSES[cause] for cause in (*_OF_THE_GPU, EARLIER, OTHER, PROFILER)}
     gaps = with_profiler(gaps, recorded * (event_cost_ns or 0.0), theirs)
     gaps.sort(key=lambda g: -g["ns"])
     events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
@@ -143,9 +152,10 @@ def _launches(host: HostEvents, launch: Integers) -> Integers:
 
 
 def _pieces(
-    host: HostEvents, device: DeviceEvents, steps: Steps, place: Place, rows: Rows, launch: Integers, cover: Cover
-) -> _Pieces:
-    found = _ended(host, device, steps, launch, *stretches(cover, steps))
+    host: HostEvents, device: DeviceEvents, steps: Steps, spans: Steps, place: Place, rows: Rows, launch: Integers,
+    cover: Cover,
+) -> _Pieces:  # fmt: skip
+    found = _ended(host, device, steps, launch, *stretches(cover, spans))
     count = len(found.start)
     waited = found.queued >= 0
     pieces = [

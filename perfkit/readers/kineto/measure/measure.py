@@ -21,6 +21,7 @@ from perfkit.readers.kineto.measure.rows import choose, launching_only, on_devic
 from perfkit.readers.kineto.measure.untold import captured, foreach, generated
 from perfkit.readers.kineto.place.call_sites import find_call_sites
 from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators
+from perfkit.readers.kineto.place.gpu_steps import GpuSteps
 from perfkit.readers.kineto.place.launches import Launches
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite
@@ -54,9 +55,9 @@ class Measured:
 
 def measure(events: Events, placed: Placed, known: Known) -> Measured:
     """Measure `events`: by activities of a GPU where there are any, else by operators on the CPU."""
-    if placed.launches is None:
+    if placed.launches is None or placed.on_gpu is None:
         return _operators(events, placed, known)
-    return _activities(events, placed, placed.launches, known)
+    return _activities(events, placed, placed.launches, placed.on_gpu, known)
 
 
 def _operators(events: Events, placed: Placed, known: Known) -> Measured:
@@ -74,7 +75,7 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     return Measured(columns, facts, unplaced)
 
 
-def _activities(events: Events, placed: Placed, launches: Launches, known: Known) -> Measured:
+def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuSteps, known: Known) -> Measured:
     """Rows and facts of a trace with work on a GPU."""
     host, device, places, steps, unplaced = events.host, events.device, placed.places, placed.steps, list[str]()
     rows = on_device(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
@@ -89,9 +90,9 @@ def _activities(events: Events, placed: Placed, launches: Launches, known: Known
     told = replays.placement() if replays is not None else []
     columns |= of_activities(host, device, placed, launches, located, unplaced, told)
     rows = launching_only(rows)
-    accounting = idle.account(host, device, steps, places, rows, launches.call, known.event_cost_ns)
+    accounting = idle.account(host, device, steps, on_gpu, places, rows, launches.call, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting, launches.call)
-    facts |= gpu_facts.facts(host, device, steps, facts["gaps"], launches, messages, events.about.devices)
+    facts |= gpu_facts.facts(host, device, steps, on_gpu, facts["gaps"], launches, messages, events.about.devices)
     if launches.replayed.any():
         facts["replays"] = {
             "launches": len(np.unique(launches.call[launches.replayed])),

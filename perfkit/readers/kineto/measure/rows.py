@@ -38,14 +38,14 @@ from perfkit.readers.kineto.measure.untold.triton import is_triton, triton_cost
 from perfkit.readers.own_ranges import PASS, STEP
 from perfkit.run_folder import DeclaredKernel
 
-# What an event's self time is, when it is not a row's; the last three are a GPU's, of work that was launched already.
+# What an event's self time is, when it is not a row's; the last four are a GPU's, of work that was launched already.
 CAUSES = (
     "dispatch", "allocation", "sync", "autograd", "Python", "profiler", "data", "other", cuda_calls.LAUNCH,
-    cuda_calls.ALLOCATION, cuda_calls.DRIVER, "another rank", "latency", "queued", "stream wait",
+    cuda_calls.ALLOCATION, cuda_calls.DRIVER, "another rank", "latency", "queued", "stream wait", "earlier work",
 )  # fmt: skip
 (
     DISPATCH, ALLOCATION, SYNC, AUTOGRAD, PYTHON_CODE, PROFILER, DATA, OTHER, LAUNCH, CUDA_ALLOCATION, DRIVER, RANK,
-    LATENCY, QUEUED, STREAM_WAIT,
+    LATENCY, QUEUED, STREAM_WAIT, EARLIER,
 ) = range(len(CAUSES))  # fmt: skip
 WORK = -1
 

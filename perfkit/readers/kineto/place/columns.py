@@ -16,6 +16,7 @@ from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, values_at
 from perfkit.readers.kineto.place.call_sites import Located, by_call_sites
+from perfkit.readers.kineto.place.gpu_steps import GpuSteps, find_gpu_steps
 from perfkit.readers.kineto.place.launches import Launches, find_launches
 from perfkit.readers.kineto.place.lines import by_lines
 from perfkit.readers.kineto.place.places import EVIDENCE, Place, places_of
@@ -27,11 +28,13 @@ _LONGEST_PATH = 10_000  # characters of a path of ranges; damaged traces nest wi
 
 @dataclass(frozen=True)
 class Placed:
-    """The steps of a trace, the place of each host event, and what launched each activity (None: without a GPU)."""
+    """The steps of a trace as the host marks them, the place of each host event, what launched each activity, and the
+    steps as the GPU ran them (None: without a GPU)."""
 
     steps: Steps
     places: Place
     launches: Launches | None
+    on_gpu: GpuSteps | None
 
     @property
     def launch(self) -> Integers:
@@ -41,8 +44,13 @@ class Placed:
 
 def place(host: HostEvents, device: DeviceEvents) -> Placed:
     """Work out where every event belongs."""
-    steps = find_steps(host, device)
-    return Placed(steps, places_of(host, steps), find_launches(host, device) if len(device) else None)
+    launches = find_launches(host, device) if len(device) else None
+    call = launches.call if launches is not None else np.empty(0, np.int64)
+    steps = find_steps(host, device, call)
+    places = places_of(host, steps)
+    return Placed(
+        steps, places, launches, find_gpu_steps(host, device, steps, call, places.step) if len(device) else None
+    )
 
 
 def of_operators(
@@ -68,9 +76,8 @@ def of_activities(
 ) -> dict[str, Any]:
     """Place columns of all activities of a GPU, likewise, with what is said of those that were `captured` into CUDA
     graphs. A launch outside the trace leaves the place absent."""
-    step = placed.steps.at(device.start)
-    if len(host):
-        step = np.where(launches.call >= 0, placed.places.step[np.maximum(launches.call, 0)], step)
+    assert placed.on_gpu is not None
+    step = placed.on_gpu.step
     columns = of_events(host, placed.places, launches.around)
     columns["operator"] = _operator_names(host, device, placed.places, launches)
     return {"step": step} | _settled(host, placed.places, launches.around, columns, located, warnings, captured)
