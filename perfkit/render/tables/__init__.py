@@ -127,8 +127,8 @@ def accounting(chosen: Sequence[BackendReport]) -> Table | None:
         )
     if len(known) == 1:
         texts = {g.cause: g.text for g in known[0][1].gaps}
-        ends = ["no cause found", known[0][1].step_text, *("" for _ in last)]
-        columns.append(words("", ["", *(texts.get(c, "") for c in causes), *ends], priority=2))
+        closing = ["no cause found", known[0][1].step_text, *("" for _ in last)]
+        columns.append(words("", ["", *(texts.get(c, "") for c in causes), *closing], priority=2))
     overheads = [f"{clean(b.name, 40)} {a.profiler_overhead:+.1%}" for b, a in known if a.profiler_overhead is not None]
     notes = (
         [f"Profiler overhead (profiled step over one without a profiler): {', '.join(overheads)}."] if overheads else []
