@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.errors import InputError
-from perfkit.readers.formats import all_formats, format_of
+from perfkit.readers.formats import format_of
+from perfkit.readers.sniff import head_of
 from perfkit.run_folder import MANIFEST, is_run_folder
 
 if TYPE_CHECKING:
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
-
-_FOREIGN = {
-    b"PK\x03\x04": "a zip archive",
-}
 
 
 def read(path: str | os.PathLike[str]) -> KernelTable | Run:
@@ -36,18 +33,7 @@ def read(path: str | os.PathLike[str]) -> KernelTable | Run:
         path = path.parent
     if path.is_dir():
         return _read_folder(path)
-    head = _head(path)
-    known = format_of(path, head)
-    if known is not None:
-        return known.read(path)
-    kind = next((text for magic, text in _FOREIGN.items() if head.startswith(magic)), "")
-    if kind:
-        raise InputError(f"{path} is {kind}, which this version cannot read.", _readable())
-    from perfkit.readers.training_log import is_training_log
-
-    if is_training_log(path):
-        raise InputError(f"{path} is a training log, not a profile.", "`perfkit report` plots it.")
-    raise InputError(f"{path} is not a profile that perfkit knows.", _readable())
+    return format_of(head_of(path)).read(path)
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
@@ -64,28 +50,9 @@ def tables_of(source: KernelTable | Run) -> dict[str, KernelTable]:
     return {"profile": source} if isinstance(source, KernelTable) else source.tables
 
 
-def _readable() -> str:
-    *others, last = ["run folders", *(one.files for one in all_formats())]
-    return f"perfkit reads {', '.join(others)} and {last}."
-
-
 def _read_folder(path: Path) -> Run:
     if not is_run_folder(path):
         raise InputError(
             f"{path} is not a run folder: it has no {MANIFEST}.", "Give the folder that `perfkit run` printed."
         )
     return read_run(path)
-
-
-def _head(path: Path) -> bytes:
-    """The first bytes of a file."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(256)
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    if not head:
-        raise InputError(f"{path} is empty.", "Capture it again.")
-    return head

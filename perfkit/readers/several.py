@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfkit.errors import InputError, PerfkitError
+from perfkit.readers.formats import format_of, kineto, nsys
+from perfkit.readers.sniff import head_of
 from perfkit.run_folder import is_run_folder
 from perfkit.table import KernelTable
 
-_HEAD = 1 << 18  # bytes in which a trace names its rank
 _NAMED = re.compile(r"rank[-_.]?\d+", re.IGNORECASE)
 _TRACES = ("*.json", "*.json.gz", "*.sqlite")
-_SQLITE = b"SQLite format 3\x00"
 
 T = TypeVar("T")
 
@@ -43,20 +42,15 @@ def is_of_a_rank(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-        if head.startswith(b"\x1f\x8b"):
-            with gzip.open(path) as packed:
-                head = packed.read(_HEAD)
-    except (OSError, EOFError):
-        return _NAMED.search(path.name) is not None
-    if head.startswith(_SQLITE):
+        head = head_of(path)
+        known = format_of(head)
+    except InputError:
+        return False
+    if known == nsys.FORMAT and nsys.is_export(head):
         from perfkit.readers.nsys.rank import names_its_rank
 
         return names_its_rank(path)
-    if head.lstrip()[:1] not in (b"{", b"["):
-        return False
-    return b'"distributedInfo"' in head or _NAMED.search(path.name) is not None
+    return known == kineto.FORMAT and (b'"distributedInfo"' in head.text or _NAMED.search(path.name) is not None)
 
 
 def read_all(

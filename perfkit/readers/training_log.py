@@ -46,11 +46,9 @@ class TrainingLog:
         return values[-1] if values else None
 
 
-def is_training_log(path: Path) -> bool:
-    """Whether most of the first lines of `path` are of the log's form, whatever its name."""
-    with path.open("rb") as file:
-        text = file.read(8192).decode("utf-8", "replace")
-    lines = [line for line in text.splitlines() if line.strip()][:_LOOKED_AT]
+def is_training_log(text: bytes) -> bool:
+    """Whether most of the first lines of a file that begins with `text` are of the log's form."""
+    lines = [line for line in text[:8192].decode("utf-8", "replace").splitlines() if line.strip()][:_LOOKED_AT]
     matching = sum(1 for line in lines if _LINE.fullmatch(line.rstrip()))
     return bool(lines) and matching / len(lines) > _LEAST
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ import msgspec
 
 from perfkit.errors import InputError
 from perfkit.readers import several
+from perfkit.readers.formats import format_of, kineto
+from perfkit.readers.sniff import head_of
 from perfkit.run_folder import CEILINGS, KERNELS, MANIFEST, is_run_folder, read_manifest
 
 RUN, TRACE, NCU, NSYS, RANKS = "run", "trace", "ncu", "nsys", "ranks"
@@ -25,7 +26,6 @@ MOST_FOUND = 2000
 MOST_VISITED = 200_000  # files and folders looked at: a logdir that is a whole disk must not stop the page
 _ENDINGS = {".json": TRACE, ".json.gz": TRACE, ".ncu-rep": NCU, ".nsys-rep": NSYS, ".sqlite": NSYS}
 _SURE = (".pt.trace.json", ".pt.trace.json.gz", ".ncu-rep", ".nsys-rep", ".sqlite")  # shown whatever they hold
-_SNIFFED = 1 << 16  # bytes of other JSON that are searched for a trace's marks
 _MARKS = (b'"traceEvents"', b'"ph"')
 
 
@@ -236,16 +236,11 @@ def _kind_of_file(path: Path) -> str:
 def _looks_like_trace(path: Path) -> bool:
     """Whether the beginning of a JSON file has the marks of a trace."""
     try:
-        with path.open("rb") as file:
-            head = file.read(_SNIFFED)
-    except OSError:
+        head = head_of(path)
+        known = format_of(head)
+    except InputError:
         return False
-    if head.startswith(b"\x1f\x8b"):
-        try:
-            head = zlib.decompressobj(wbits=31).decompress(head, _SNIFFED)
-        except zlib.error:
-            return False
-    return any(mark in head for mark in _MARKS)
+    return known == kineto.FORMAT and any(mark in head.text for mark in _MARKS)
 
 
 def _files(path: Path, kind: str) -> tuple[Path, ...]:

@@ -74,20 +74,15 @@ def test_every_truncation_of_a_gzip_gets_a_sentence(tmp_path: Path) -> None:
         (b"PAR1garbage", "not a kernel table"),
         (b"{}", "not a torch.profiler trace"),
         (b'{"traceEvents": 3}', "no list of events"),
-        (b'{"traceEvents": [1, 2]}', None),
+        (b'{"traceEvents": [1, 2]}', "its list holds no events"),
         (b'{"traceEvents": [{"name": "\xff\xfe"}]}', "damaged"),
         (b"[" * 100_000, "damaged"),
-        (gzip.compress(b"no json", mtime=0), "not a torch.profiler trace"),
+        (gzip.compress(b"no json", mtime=0), "is compressed by gzip"),
     ],
 )
-def test_anything_else_gets_a_sentence(tmp_path: Path, content: bytes, sentence: str | None) -> None:
+def test_anything_else_gets_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    if sentence is None:
-        table = read(path)
-        assert isinstance(table, KernelTable) and len(table) == 0
-        assert any("2 of 2 events" in w for w in table.warnings)
-        return
     with pytest.raises(InputError, match=sentence) as error:
         read(path)
     assert error.value.message.endswith(".")

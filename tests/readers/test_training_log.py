@@ -97,7 +97,7 @@ def read_log_of(path, text):
 def test_a_log_is_known_by_its_content(tmp_path, content, is_log):
     path = tmp_path / "anything.json"
     path.write_bytes(content)
-    assert is_training_log(path) == is_log
+    assert is_training_log(path.read_bytes()) == is_log
 
 
 def test_a_log_without_a_measurement(tmp_path):

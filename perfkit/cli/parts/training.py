@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.errors import InputError
+
 if TYPE_CHECKING:
     from perfkit.analysis.training import Training
     from perfkit.readers.training_log import TrainingLog
@@ -25,12 +27,21 @@ def report_logs(
     from perfkit.errors import UsageError
     from perfkit.readers import training_log
 
-    logs = [path for path in paths if path.is_file() and training_log.is_training_log(path)]
+    logs = [path for path in paths if path.is_file() and _is_log(path)]
     if logs and counters:
         raise UsageError(f"{logs[0]} is a training log, and --counters belongs to a profile.", "Leave it out.")
     for path in logs:
         _report(training_log.read_log(path), out, tuple(formats), as_json)
     return [path for path in paths if path not in logs]
+
+
+def _is_log(path: Path) -> bool:
+    from perfkit.readers import sniff, training_log
+
+    try:
+        return training_log.is_training_log(sniff.head_of(path).text)
+    except InputError:  # reading it says what is wrong
+        return False
 
 
 def _report(log: TrainingLog, out: Path | None, formats: tuple[str, ...], as_json: bool) -> None:

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.errors import InputError
+from perfkit.readers.foreign import foreign_kind
+from perfkit.readers.sniff import Head
+
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
@@ -21,13 +25,13 @@ if TYPE_CHECKING:
 class Format:
     """One format. `files` names its files in the sentence that lists what perfkit reads, as a plural.
 
-    `knows(path, head)` tells by the content whether a file is one; `head` is its first 256 bytes. `read(path)` gives
-    its kernel table, or raises `InputError` for a damaged file and `Unavailable` where the format's tool is not here.
-    One that is `general` takes all files of a kind, as any JSON: it is asked after the others.
+    `knows(head)` recognises a file by the beginning of its content. `read(path)` gives its kernel table, or raises
+    `InputError` for a damaged file and `Unavailable` where the format's tool is not here. One that is `general` takes
+    all files of a kind, as any JSON: it is asked after the others, and only where the file is of no foreign kind.
     """
 
     files: str
-    knows: Callable[[Path, bytes], bool]
+    knows: Callable[[Head], bool]
     read: Callable[[Path], KernelTable]
     general: bool = False
 
@@ -39,7 +43,24 @@ def all_formats() -> tuple[Format, ...]:
     return tuple(importlib.import_module(f"{__name__}.{name}").FORMAT for name in names)
 
 
-def format_of(path: Path, head: bytes) -> Format | None:
-    """The format of a file, None where none knows it."""
-    asked = sorted(all_formats(), key=lambda one: one.general)
-    return next((one for one in asked if one.knows(path, head)), None)
+def format_of(head: Head) -> Format:
+    """The format of a file. Raises `InputError`, which says what a file of another kind is and what to do."""
+    known = [one for one in all_formats() if one.knows(head)]
+    exact = next((one for one in known if not one.general), None)
+    if exact is not None:
+        return exact
+    foreign = foreign_kind(head)
+    packed = f", compressed by {head.packing}" if head.packing else ""
+    if foreign is not None:
+        raise InputError(f"{head.path} is {foreign.is_}{packed}.", foreign.next_step)
+    if known:
+        return known[0]
+    if head.packing:
+        raise InputError(f"{head.path} is compressed by {head.packing}.", f"Unpack it first. {readable()}")
+    raise InputError(f"{head.path} is not a profile that perfkit knows.", readable())
+
+
+def readable() -> str:
+    """A sentence that lists what perfkit reads."""
+    *others, last = ["run folders", *(one.files for one in all_formats())]
+    return f"perfkit reads {', '.join(others)} and {last}."

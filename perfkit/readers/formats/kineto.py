@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfkit.readers.formats import Format
+from perfkit.readers.sniff import Head
 from perfkit.table import KernelTable
 
 
-def knows(path: Path, head: bytes) -> bool:
-    return head.startswith(b"\x1f\x8b") or head.lstrip()[:1] in (b"{", b"[")
+def knows(head: Head) -> bool:
+    damaged = head.packing == "gzip" and not head.text
+    return damaged or (head.packing in ("", "gzip") and head.is_json)
 
 
 def read(path: Path) -> KernelTable:

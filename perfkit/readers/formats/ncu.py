@@ -5,25 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfkit.readers.formats import Format
+from perfkit.readers.sniff import Head, head_of
 from perfkit.table import KernelTable
 
 _REPORT = b"NVR\0"
 
 
-def knows(path: Path, head: bytes) -> bool:
-    if head.startswith(_REPORT):
+def knows(head: Head) -> bool:
+    if _is_report(head):
         return True
     from perfkit.readers.ncu import is_csv
 
-    return is_csv(path)
+    return not head.packing and is_csv(head.text)
+
+
+def _is_report(head: Head) -> bool:
+    return head.text.startswith(_REPORT) and head.packing in ("", "zstd")
 
 
 def read(path: Path) -> KernelTable:
     from perfkit.readers import ncu
 
-    with path.open("rb") as file:
-        is_report = file.read(len(_REPORT)) == _REPORT
-    return ncu.read_report(path) if is_report else ncu.read_csv(path)
+    return ncu.read_report(path) if _is_report(head_of(path)) else ncu.read_csv(path)
 
 
 FORMAT = Format("reports and CSV of Nsight Compute", knows, read)

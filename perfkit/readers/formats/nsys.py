@@ -5,19 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfkit.readers.formats import Format
+from perfkit.readers.sniff import Head, head_of
 from perfkit.table import KernelTable
 
 _SQLITE, _REPORT = b"SQLite format 3\0", b"NVIDIA Tegra Profiler Report"
 
 
-def knows(path: Path, head: bytes) -> bool:
-    return head.startswith((_SQLITE, _REPORT))
+def knows(head: Head) -> bool:
+    return head.raw.startswith((_SQLITE, _REPORT))
+
+
+def is_export(head: Head) -> bool:
+    return head.raw.startswith(_SQLITE)
 
 
 def read(path: Path) -> KernelTable:
-    with path.open("rb") as file:
-        exported = file.read(len(_SQLITE)) == _SQLITE
-    if exported:
+    if is_export(head_of(path)):
         from perfkit.readers.nsys.capture import read_export
 
         return read_export(path)

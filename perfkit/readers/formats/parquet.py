@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfkit.readers.formats import Format
+from perfkit.readers.sniff import Head
 from perfkit.table import KernelTable
 
 
-def knows(path: Path, head: bytes) -> bool:
-    return head.startswith(b"PAR1")
+def knows(head: Head) -> bool:
+    return head.raw.startswith(b"PAR1")
 
 
 def read(path: Path) -> KernelTable:

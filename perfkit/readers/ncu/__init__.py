@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.errors import PerfkitError
+from perfkit.readers.sniff import unpacked
+
 if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
@@ -21,6 +24,16 @@ def read_report(path: Path) -> KernelTable:
     Uses NVIDIA's package ncu-report, else an `ncu` on the PATH. Raises `InputError` for a file that is missing, damaged
     or incomplete, `Unavailable` where neither is installed.
     """
+    with unpacked(path) as report:
+        try:
+            table = _read_report(report)
+        except PerfkitError as error:
+            raise type(error)(error.message.replace(str(report), str(path)), error.hint) from error
+    table.source["path"] = str(path)
+    return table
+
+
+def _read_report(path: Path) -> KernelTable:
     from perfkit.readers.ncu import child, container
 
     stated = container.check(path)
@@ -39,11 +52,11 @@ def read_report(path: Path) -> KernelTable:
         return make_table(reading.result(), path, EXACT_READER, [])
 
 
-def is_csv(path: Path) -> bool:
-    """Whether the file holds what `ncu --csv` prints, perhaps after lines of the program."""
+def is_csv(text: bytes) -> bool:
+    """Whether a file that begins with `text` holds what `ncu --csv` prints, perhaps after lines of the program."""
     from perfkit.readers.ncu import pages
 
-    return pages.is_csv(path)
+    return pages.is_csv(text)
 
 
 def read_csv(path: Path) -> KernelTable:

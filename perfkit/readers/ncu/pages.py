@@ -18,7 +18,6 @@ from perfkit.readers.ncu import labels, metrics
 from perfkit.readers.ncu.results import Result, Rule, is_unit, to_base
 
 _HEADER = re.compile(r'^"?ID"?,.*"?Kernel Name"?', re.MULTILINE)
-_SNIFFED = 1 << 20  # bytes in which the header must begin: a program may print before it
 _NVTX = re.compile(r"(Id:|thread )Domain:Push/Pop_Range:")
 _NVTX_FIELDS = 6  # behind the name: type and value of payload, type and value of colour, type of message, message
 _VALUE = "Metric Value"
@@ -31,13 +30,9 @@ _RULE_KINDS = {"INF": 1, "OPT": 2, "WRN": 3, "ERR": 4}
 _SCOPES = {"local": 1, "global": 2}
 
 
-def is_csv(path: Path) -> bool:
-    """Whether the file holds what `ncu --csv` prints."""
-    try:
-        with path.open("rb") as file:
-            return bool(_HEADER.search(_decoded(file.read(_SNIFFED))))
-    except OSError:
-        return False
+def is_csv(text: bytes) -> bool:
+    """Whether a file that begins with `text` holds what `ncu --csv` prints."""
+    return bool(_HEADER.search(_decoded(text)))
 
 
 def read(path: Path) -> tuple[list[Result], list[str]]:

@@ -43,6 +43,16 @@ HOW = "Capture with `nsys profile --trace cuda,nvtx COMMAND`."
 _MOST_RANGES = 1000  # names of ranges kept in the facts
 _DIAGNOSTICS = 5  # of Nsight Systems' own warnings that are passed on
 _WARNING = 2  # their severity
+_FOREIGN = {  # by how the name of a table of theirs begins
+    "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": (
+        "a database of nvprof",
+        "Profile with its successor: `nsys profile COMMAND`, then `nsys export --type sqlite REPORT.nsys-rep`.",
+    ),
+    "rocpd_": (
+        "a database of AMD's rocprof",
+        "Record the program with torch.profiler, whose traces of AMD GPUs perfkit reads.",
+    ),
+}
 _LAUNCHES = re.compile(r"^cu(da)?Launch(Cooperative)?Kernel(ExC?)?")
 
 
@@ -192,6 +202,9 @@ def _check_kind(database: Database, path: Path) -> None:
         "StringIds",
         "META_DATA_EXPORT",
     } <= set(database.tables)
+    others = [said for begin, said in _FOREIGN.items() if any(name.startswith(begin) for name in database.tables)]
+    for kind, next_step in others:
+        raise InputError(f"{path} is {kind}, not an export of Nsight Systems.", next_step)
     if not ours:
         raise InputError(
             f"{path} is an sqlite database, but not an export of Nsight Systems.",

@@ -20,10 +20,11 @@ import msgspec
 from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.nesting import CLOSING, COMMA, OPENING, Nesting
 from perfkit.readers.kineto.decode.repaired import without_nan
-from perfkit.readers.kineto.decode.stream import AGAIN
+from perfkit.readers.kineto.decode.stream import AGAIN, RECORD
 
 T = TypeVar("T")
 _NEAR = 1 << 14  # bytes before the end of a piece in which a border is guessed
+_SHOWN = 4  # keys of other JSON
 LONGEST = 1 << 28  # bytes of one event, and of what stands before or behind the list of events
 _SUSPICIOUS = 1 << 22  # bytes of one event, and of what stands before the list: more may come of damage
 # In a string the quote could only be the one that ends it.
@@ -173,7 +174,16 @@ def _opened(source: Iterator[bytes], path: Path) -> tuple[bytes, bytes]:
             checked = max(2 * len(text), _SUSPICIOUS)
             _refuse_damage(_without_mark(text))
     msgspec.json.decode(_without_mark(text), type=msgspec.Raw)  # says what is wrong
-    raise InputError(f"{path} is JSON, but not a torch.profiler trace: it has no list of events.")
+    raise InputError(f"{path} is JSON, but not a torch.profiler trace: it has no list of events{_keys(text)}.", RECORD)
+
+
+def _keys(text: bytearray) -> str:
+    """The first keys of a JSON object, for a sentence."""
+    try:
+        found = [ascii(key)[1:-1][:30] for key in msgspec.json.decode(_without_mark(text), type=dict[str, msgspec.Raw])]
+    except msgspec.ValidationError:
+        return ""
+    return f" (its keys: {', '.join(found[:_SHOWN])}{', …' if len(found) > _SHOWN else ''})" if found else ""
 
 
 def _without_mark(text: bytearray) -> bytes:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.collect import Collector
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
 from perfkit.readers.kineto.decode.repaired import read_text
+from perfkit.readers.kineto.decode.stream import RECORD
 from perfkit.readers.kineto.decode.typed import About, decode
 
 
@@ -42,5 +44,17 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
         collector.add(events)
         del events  # the next ones then take their memory, while it is in the cache
     host, device = collector.finish()
+    if not about.of_torch and not len(host) and not len(device):
+        raise _foreign(path, about)
     about.origin_ns += round(collector.origin_us * 1e3)
     return Events(host, device, about)
+
+
+def _foreign(path: Path, about: About) -> InputError:
+    """The refusal of a list of events in which torch.profiler wrote none."""
+    if about.lost == about.events:
+        return InputError(f"{path} is JSON, but not a torch.profiler trace: its list holds no events.", RECORD)
+    return InputError(
+        f"{path} is a Chrome trace of another tool: torch.profiler wrote none of its {about.events} events.",
+        f"Open it in ui.perfetto.dev. {RECORD}",
+    )

@@ -24,6 +24,7 @@ except ImportError:
     pass
 
 AGAIN = "Capture it again."
+RECORD = "Record one with torch.profiler (`perfkit capture -- COMMAND` does), and give its trace."
 PIECE = 1 << 19  # bytes of text decoded at once; twice as many take more memory and no less time
 # The largest real traces shrink about 40 times. What shrinks 250 times is no trace but a bomb.
 _MOST_SHRUNK, _UNSUSPICIOUS = 250, 1 << 26

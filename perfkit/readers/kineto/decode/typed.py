@@ -128,6 +128,7 @@ _Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
 class _Top(msgspec.Struct, frozen=True):
     """What a trace says of itself before and after its events."""
 
+    schemaVersion: Any = None
     deviceProperties: list[dict[str, Any]] = []
     distributedInfo: Any = None
     baseTimeNanoseconds: Any = 0
@@ -140,8 +141,8 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 @dataclass
 class About:
     """What the decoding learns besides the events: how many there were and could not be read, the devices, what the
-    trace says of its process group (`distributed`), when its first event began, in ns of the host's clock, and
-    `remarks`: sentences about the file."""
+    trace says of its process group (`distributed`), when its first event began, in ns of the host's clock,
+    `remarks` (sentences about the file), and whether the text around the events is as torch.profiler writes it."""
 
     events: int = 0
     lost: int = 0
@@ -149,6 +150,7 @@ class About:
     distributed: dict[str, Any] = field(default_factory=dict)
     origin_ns: int = 0
     remarks: list[str] = field(default_factory=list)
+    of_torch: bool = False
 
     def warnings(self) -> list[str]:
         """Sentences about the file, and one about events that could not be read, if there are any."""
@@ -166,6 +168,7 @@ def decode(path: Path, found: About, text: Iterable[bytes]) -> Iterator[list[Eve
     yield from pieces.decoded(functools.partial(_list, found=found))
     top = _top(pieces.around)
     found.devices, found.origin_ns = top.deviceProperties, _base(top)
+    found.of_torch = top.schemaVersion is not None or bool(top.deviceProperties)
     found.distributed = top.distributedInfo if isinstance(top.distributedInfo, dict) else {}
 
 

@@ -1,0 +1,31 @@
+"""Kinds of files that perfkit does not read, although people of this field have them: what each is, and the next step.
+
+A table a group: `documents` (JSON), `binaries`, `texts`. What stands first in a table is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfkit.readers.sniff import Head
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """One kind: `is_` completes "FILE is …", `next_step` is a sentence, `knows(head)` looks at the content."""
+
+    is_: str
+    next_step: str
+    knows: Callable[[Head], bool]
+
+
+def foreign_kind(head: Head) -> Foreign | None:
+    """The kind of a file that no format knows, or that looks like a trace; None where it is none of these."""
+    from perfkit.readers.foreign import binaries, documents, texts
+
+    if head.is_json and not binaries.is_marshalled(head):
+        kinds: tuple[Foreign, ...] = () if documents.is_of_torch(head) else (*documents.KINDS, *texts.KINDS)
+    else:
+        kinds = (*binaries.KINDS, *texts.KINDS)
+    return next((kind for kind in kinds if kind.knows(head)), None)

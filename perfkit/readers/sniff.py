@@ -1,0 +1,127 @@
+"""The kind of a file by one read of its head: a format that perfkit reads, or another kind with its next step.
+
+kind = sniff.kind_of(sniff.head_of(path))
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import lzma
+import re
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from perfkit.errors import InputError
+
+SIZE = 1 << 20  # bytes of the head, packed and unpacked: a program may print much before the CSV of ncu
+ZSTD = b"\x28\xb5\x2f\xfd"
+_MOST_SHRUNK, _UNSUSPICIOUS = 1000, 1 << 26
+_SHAPED = 1 << 16  # bytes of JSON whose keys are looked at
+_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"[ \t\r\n]*(:)?|([{\[])|([}\]])', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The beginning of the file at `path`: `raw` as it is stored, `text` unpacked by what `packing` names."""
+
+    path: Path
+    raw: bytes
+    text: bytes
+    packing: str = ""
+
+    @cached_property
+    def is_json(self) -> bool:
+        """Whether it begins as a JSON object or list."""
+        return self.plain[:1] in (b"{", b"[")
+
+    @cached_property
+    def plain(self) -> bytes:
+        """The text without a byte order mark and blanks before it."""
+        return self.text.removeprefix(codecs.BOM_UTF8).lstrip()
+
+    @cached_property
+    def keys(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The keys of the JSON object that it begins, and those of all objects inside."""
+        outer, inner, depth = set[str](), set[str](), 0
+        for key, colon, opens, closes in _TOKEN.findall(self.plain[:_SHAPED]):
+            depth += bool(opens) - bool(closes)
+            if colon:
+                (outer if depth == 1 else inner).add(key.decode("utf-8", "replace"))
+        return frozenset(outer), frozenset(inner)
+
+
+def head_of(path: Path) -> Head:
+    """The head of the file at `path`. Raises `InputError` for one that is missing, empty or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(SIZE)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.", "Give the path of a run folder or profile.") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    if not raw:
+        raise InputError(f"{path} is empty.", "Capture it again.")
+    packing = next((name for magic, (name, _) in _PACKINGS.items() if raw.startswith(magic)), "")
+    if not packing:
+        return Head(path, raw, raw)
+    unpack = next(unpack for name, unpack in _PACKINGS.values() if name == packing)
+    try:
+        return Head(path, raw, unpack(raw), packing)
+    except (zlib.error, OSError, lzma.LZMAError, EOFError, ValueError):
+        return Head(path, raw, b"", packing)  # damaged, as who reads all of it will say
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The file at `path`, or a temporary one with its content where it is compressed by zstd.
+
+    Raises `InputError` for damage, or content that grows beyond reason.
+    """
+    with path.open("rb") as file:
+        packed = file.read(len(ZSTD)) == ZSTD
+    if not packed:
+        yield path
+        return
+    import pyarrow as pa
+
+    with tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
+        made, most = Path(folder) / path.stem, max(_UNSUSPICIOUS, _MOST_SHRUNK * path.stat().st_size)
+        try:
+            with pa.CompressedInputStream(pa.OSFile(str(path)), "zstd") as source, made.open("wb") as target:
+                while part := source.read(SIZE):
+                    target.write(part)
+                    if target.tell() > most:
+                        raise InputError(f"{path} grows more than {_MOST_SHRUNK} times when it is decompressed.")
+        except OSError as error:
+            raise InputError(
+                f"{path} is damaged: its compressed content is broken or cut off.", "Copy it again."
+            ) from error
+        yield made
+
+
+def _zstd(raw: bytes) -> bytes:
+    import pyarrow as pa
+
+    with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
+        found = bytearray()
+        try:
+            while len(found) < SIZE and (part := stream.read(1 << 16)):
+                found += part
+        except OSError:  # the head of a file ends in the middle of a block
+            if not found:
+                raise
+    return bytes(found[:SIZE])
+
+
+_PACKINGS: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
+    b"\x1f\x8b": ("gzip", lambda raw: zlib.decompressobj(wbits=31).decompress(raw, SIZE)),
+    ZSTD: ("zstd", _zstd),
+    b"BZh": ("bzip2", lambda raw: bz2.BZ2Decompressor().decompress(raw, SIZE)),
+    b"\xfd7zXZ\0": ("xz", lambda raw: lzma.LZMADecompressor().decompress(raw, SIZE)),
+}
