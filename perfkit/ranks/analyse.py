@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from perfkit.hardware.collectives.results import sweep_for
-from perfkit.ranks import causes, collectives, headline, late, matching, parts
+from perfkit.ranks import causes, collectives, headline, late, matching, parts, timed
 from perfkit.ranks.collectives import Roofs
 from perfkit.ranks.job import Job, together
 from perfkit.ranks.late import Lateness
@@ -37,9 +37,13 @@ def analyse(
 
 
 def of_job(
-    job: Job, problems: Sequence[str], roofs: Roofs | None, environment: Mapping[str, Any] | None
+    job: Job,
+    problems: Sequence[str],
+    roofs: Roofs | None,
+    environment: Mapping[str, Any] | None,
+    samples_ns: Sequence[Sequence[float]] = (),
 ) -> RanksReport:
-    """The same of ranks that are put together."""
+    """The same of ranks that are put together; `samples_ns` are steps of each that were timed without the profiler."""
     ranks, matched, waits = job.ranks, job.matched, job.waiting
     lateness = late.judge(ranks, matched, waits)
     rows = [_part(m, i, matched, waits, lateness[i]) for i, m in enumerate(ranks)]
@@ -64,9 +68,10 @@ def of_job(
         problems=[*problems, *job.said],
         roofs=[s for s in roofs or () if any(sweep_for([s], c.operation, c.ranks) for c in talks)],
     )
-    report.headline.extend(headline.sentences(report))
     found, unjudged = answers(RanksCase(report, ranks, matched, waits, roofs or (), environment or {}))
-    return msgspec.structs.replace(report, findings=found, unjudged=unjudged)
+    report = timed.beside(msgspec.structs.replace(report, findings=found, unjudged=unjudged), samples_ns)
+    report.headline.extend(headline.sentences(report))
+    return report
 
 
 def _part(member: Member, column: int, matched: matching.Matched, waits: Waiting, lateness: Lateness) -> Part:

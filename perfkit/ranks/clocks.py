@@ -34,11 +34,9 @@ def align(members: Sequence[Member], matched: Matched) -> list[Clock]:
 
 
 def on_first(member: Member, first: Member, clock: Clock, moments: np.ndarray) -> np.ndarray:
-    """Moments of a member's trace as moments of the first one's; NaN without an alignment."""
-    if clock.offset_ns is None:
-        return np.full(len(moments), np.nan)
+    """Moments of a member's trace as moments of the first one's; without an alignment by the hosts' own clocks."""
     base = float(member.facts.get("origin_ns", 0) - first.facts.get("origin_ns", 0))
-    return (moments + base - clock.offset_ns) / (1.0 + clock.drift)
+    return (moments + base - (clock.offset_ns or 0.0)) / (1.0 + clock.drift)
 
 
 def _clock(rank: int, moments: np.ndarray, differences: np.ndarray) -> Clock:

@@ -75,25 +75,22 @@ def _table(member: Member, first: Member, clock: Clock, waits: np.ndarray, whole
     # Rows of a GPU's table keep their index; those of a CPU are made of operators and threads.
     frame = member.frame if whole is None or not member.on_gpu else whole.frame.loc[member.frame.index]
     start = clocks.on_first(member, first, clock, member.start)
-    aligned = clock.offset_ns is not None
-    if not aligned:
-        start = member.start + float(member.facts.get("origin_ns", 0) - first.facts.get("origin_ns", 0))
     frame = frame.reset_index(drop=True).assign(
         start_ns=start, wait_ns=waits, rank=pd.array(np.full(len(frame), member.rank), "Int64")
     )
     said, facts = (whole.warnings, whole.facts) if whole else ([], {})
-    warnings = [*said, *([] if aligned else [NOT_ALIGNED])]
+    warnings = [*said, *([] if clock.offset_ns is not None else [NOT_ALIGNED])]
     return KernelTable(conform(frame), warnings, {"path": member.path}, facts)
 
 
 def _ties(job: Job) -> np.ndarray:
-    """Late → waiting, of every synchronising collective whose rank waits for a share of it that can be seen, and for
+    """Late → waiting, of every collective whose rank waits for a share of it that can be seen, and for
     longer than the two clocks are apart: with less an arrow could point the wrong way."""
     wait, duration, rows = np.nan_to_num(job.waiting.wait), job.waiting.duration, job.matched.rows
     if not len(rows):
         return np.zeros((0, 4), np.int64)
-    late = np.nanargmin(duration, axis=1)
-    worth = (wait > 0) & (wait >= _WORTH * np.nan_to_num(duration)) & job.matched.synchronising[:, None]
+    late = np.nanargmax(job.waiting.lag, axis=1)
+    worth = (wait > 0) & (wait >= _WORTH * np.nan_to_num(duration))
     apart = np.array([np.inf if clock.residual_ns is None else clock.residual_ns for clock in job.clocks])
     worth &= wait > apart[None, :] + apart[late][:, None]
     k, waiting = np.nonzero(worth)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from perfkit.errors import InputError
 from perfkit.ranks import clocks, matching, members, waiting
 from perfkit.ranks.matching import Matched
 from perfkit.ranks.members import Member
 from perfkit.ranks.results import Clock
 from perfkit.ranks.waiting import Waiting
+from perfkit.units import text
 
 
 @dataclass(frozen=True)
@@ -23,14 +28,48 @@ class Job:
     said: list[str]
 
 
-def together(traces: Sequence[Member]) -> Job:
-    """The job that `traces` are of.
+def together(traces: Sequence[Member], one_host: bool = False) -> Job:
+    """The job that `traces` are of. On `one_host` the clock tells which steps are the same, whatever their numbers.
 
     Raises `InputError` where they are not two ranks of one job, recorded different steps, or share no collective.
     """
     ranks, unfit = members.belonging(traces)
+    found = _of_steps(ranks, unfit)
+    if not one_host or not any(apart := _steps_apart(found)):
+        return found
+    _require_shared(found, apart)
+    return _of_steps([_counted_on(member, by) for member, by in zip(ranks, apart, strict=True)], unfit)
+
+
+def _of_steps(ranks: Sequence[Member], unfit: Sequence[str]) -> Job:
+    """The job of ranks whose steps of one name are the same."""
     ranks, steps = members.same_steps(ranks)
     matched, unmatched = matching.match(ranks)
     matching.require(matched, ranks)
-    waits = waiting.divide(ranks, matched)
-    return Job(ranks, matched, waits, clocks.align(ranks, matched), [*unfit, *steps, *unmatched])
+    aligned = clocks.align(ranks, matched)
+    return Job(ranks, matched, waiting.divide(ranks, matched, aligned), aligned, [*unfit, *steps, *unmatched])
+
+
+def _steps_apart(job: Job) -> list[int]:
+    """By how many steps each rank's recording began later than the first one's, by the host's clock."""
+    length = float(np.median([m.step_ns for m in job.ranks]))
+    return [round((one.offset_ns or 0.0) / length) if length else 0 for one in job.clocks]
+
+
+def _require_shared(job: Job, apart: Sequence[int]) -> None:
+    """Raise `InputError` where a rank recorded none of the steps that the others did."""
+    for member, clock, by in zip(job.ranks, job.clocks, apart, strict=True):
+        if by - min(apart) >= min(m.steps for m in job.ranks):
+            later = text(abs(clock.offset_ns or 0.0), "ns")
+            way = "after" if (clock.offset_ns or 0.0) > 0 else "before"
+            raise InputError(
+                f"The ranks recorded different steps: those of rank {member.rank} lie {later} {way} rank "
+                f"{job.ranks[0].rank}'s.",
+                "Record more steps, or let every rank take the same number of steps before them.",
+            )
+
+
+def _counted_on(member: Member, by: int) -> Member:
+    """The member with its steps numbered from `by` on."""
+    names = [str(number + by) for number in range(member.steps)]
+    return dataclasses.replace(member, facts={**member.facts, "step_names": names})

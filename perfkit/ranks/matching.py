@@ -11,7 +11,7 @@ from perfkit.errors import InputError
 from perfkit.ranks.members import Member
 
 # Those that end on no rank before the last one has arrived. Of the others (broadcast, reduce, send, recv) a rank may
-# leave early, so that their times tell nothing of who waits.
+# leave early: when each began tells who waits.
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
 
@@ -47,8 +47,8 @@ def match(members: Sequence[Member]) -> tuple[Matched, list[str]]:
     for key in dict.fromkeys(key for one in sequences for key in one):
         step, group = key
         having = [i for i, one in enumerate(sequences) if key in one]
-        if len(having) < 2:
-            continue  # the group's other ranks are not here
+        if len(having) < 2 or "?" in group:
+            continue  # the group's other ranks are not here, or it is not known which they are
         calls = [sequences[i][key] for i in having]
         usable = _common(calls)
         if usable < max(map(len, calls)):

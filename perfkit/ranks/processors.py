@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_RECEIVING = ("recv", "recvanysource", "recv_any_source")
+
+
 def on_cpu(frame: pd.DataFrame, facts: dict[str, Any]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Rows and facts in the form that a GPU's rank has, of a table of operators with the fact `cpu_collectives`.
 
@@ -36,15 +39,29 @@ def on_cpu(frame: pd.DataFrame, facts: dict[str, Any]) -> tuple[pd.DataFrame, di
             "order": number,
             "start_ns": start,
             "duration_ns": duration,
-            "collective": [r["collective"] for r in records],
+            "collective": [_operation(r) for r in records],
             "message_bytes": [float(r.get("message_bytes", np.nan)) for r in records],
-            "group": [r.get("group") for r in records],
+            "group": [_group(r, facts["distributed"]) for r in records],
             "shapes": [f"{r['collective']} {r['dtype']}" if r.get("dtype") else None for r in records],
         }
     )
     joined = pd.concat([kept.astype(object), rows.astype(object)], ignore_index=True)
     joined["step"] = pd.array(joined["step"].where(joined["step"].notna(), None), "Int64")
     return joined, {"per_step": _per_step(joined, facts["step_ns"]), "idle": _idle(facts)}
+
+
+def _operation(record: dict[str, Any]) -> str:
+    """The collective; of a message the pair of sending and receiving it."""
+    return "send_recv" if record["collective"] in ("send", *_RECEIVING) else str(record["collective"])
+
+
+def _group(record: dict[str, Any], told: dict[str, Any]) -> str | None:
+    """The group; of a message from whom it goes to whom, which only of two ranks is known."""
+    way, rank = record["collective"], told["rank"]
+    if way not in ("send", *_RECEIVING):
+        return record.get("group")
+    other = 1 - rank if told["world_size"] == 2 else "?"
+    return f"{rank} → {other}" if way == "send" else f"{other} → {rank}"
 
 
 def _one_after_the_other(records: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
+from perfkit.errors import InputError
+from perfkit.ranks.analyse import of_job
+from perfkit.ranks.job import together
+from perfkit.ranks.members import of_table
 from perfkit.readers import read
 from perfkit.run_folder import KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
 from tests.readers.traces import mark, op, write
@@ -16,14 +20,15 @@ STEPS, STEP, LATE = 3, 10_000.0, 4_000.0  # µs
 OWN = 500.0  # of an all-reduce
 
 
-def trace(path: Path, rank: int, late: float) -> None:
-    """A rank that computes for 2 ms, and so long after `late` µs; the other rank's all-reduce waits for that."""
+def trace(path: Path, rank: int, late: float, first: int = 0) -> None:
+    """A rank that computes for 2 ms, and then comes `late` µs later to an all-reduce, in which the other one waits; it
+    recorded from step `first` of the job on."""
     events = []
-    for step in range(STEPS):
+    for step in range(first, first + STEPS):
         at = 1.0 + step * STEP
         begun, last = at + 3_000 + late, at + 3_000 + LATE
         events += [
-            mark(f"ProfilerStep#{step}", at, at + STEP - 1),
+            mark(f"perfkit:step:{step - first}", at, at + STEP - 1),
             op("aten::mul", at + 1_000, at + 3_000, [[1 << 14], [1 << 14]]),
             op("c10d::allreduce_", begun - 5, begun), mark("gloo:all_reduce", begun, last + OWN, tid=9),
             op("aten::add", last + OWN + 100, last + OWN + 600, [[1 << 14], [1 << 14]]),
@@ -104,6 +109,40 @@ def test_ranks_that_share_no_collective_are_reported_with_the_reason(captured, c
         table.write(path)
     assert report(captured) == 0
     assert "The ranks are not compared. No collective in the steps" in " ".join(capsys.readouterr().out.split())
+
+
+def of_traces(folder: Path, *firsts: int):
+    paths = [folder / f"rank{rank}.pt.trace.json" for rank in range(len(firsts))]
+    for rank, (path, first) in enumerate(zip(paths, firsts, strict=True)):
+        trace(path, rank, LATE * rank, first)
+    return together([of_table(read(path)) for path in paths], one_host=True)
+
+
+def test_steps_are_the_same_by_the_clock_of_the_host(tmp_path):
+    """A rank that took one step more before: its first recorded step is the second one of the others."""
+    job = of_traces(tmp_path, 0, 1)
+    assert [member.steps for member in job.ranks] == [STEPS - 1] * 2
+    assert abs(job.clocks[1].offset_ns) < 0.1 * STEP * 1e3 and "the 2 that all of them have" in " ".join(job.said)
+    assert job.waiting.wait[:, 0] == pytest.approx(LATE * 1e3)
+
+
+def test_ranks_that_recorded_other_steps_are_not_compared(tmp_path):
+    with pytest.raises(InputError, match=r"those of rank 1 lie 50\.00 ms after rank 0's"):
+        of_traces(tmp_path, 0, 5)
+
+
+def test_savings_are_of_the_step_without_the_profiler(tmp_path):
+    job = of_traces(tmp_path, 0, 0)
+    profiled = of_job(job, [], None, None)
+    timed = of_job(job, [], None, None, [[2e6], [4e6, 4e6]])
+    assert timed.timed_step_ns == 4e6 and timed.step_ns == profiled.step_ns
+    factor = 4e6 / profiled.step_ns.value
+    assert [one.saves_ns for one in timed.what_ifs] == pytest.approx(
+        [one.saves_ns * factor for one in profiled.what_ifs]
+    )
+    for one in (*timed.what_ifs, *timed.findings):
+        assert getattr(one, "saves_ns", getattr(one, "saving_ns", 0)) <= 4e6
+    assert "2.5 times as long as those without the profiler (4.00 ms)" in timed.problems[-1]
 
 
 @pytest.mark.browser

@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -64,12 +63,13 @@ def of(source: Run | KernelTable) -> Job | None:
     if len(found) + len(problems) < 2:
         return None
     try:
-        job = together([member for _, member in found])
+        job = together([member for _, member in found], one_host=True)
     except InputError as error:
         source.problems.setdefault("", []).append(f"The ranks are not compared. {error}")
         return None
     roofs = beside.roofs(job.ranks, source.folder)
-    report = analyse.of_job(job, problems, roofs, source.manifest.environment)
+    samples = [one.samples_ns for one in source.manifest.backends]
+    report = analyse.of_job(job, problems, roofs, source.manifest.environment, samples)
     names = {member.rank: name for name, member in reversed(found)}
     return Job(source, job, _with_detail(report, source, names), names)
 
@@ -102,7 +102,6 @@ def _with_detail(report: RanksReport, run: Run, names: dict[int, str]) -> RanksR
     return msgspec.structs.replace(
         report,
         title=f"{one.title}, {report.title}",
-        timed_step_ns=max((median(b.samples_ns) for b in run.manifest.backends if b.samples_ns), default=None),
         detail=one,
         detail_rank=rank,
         detail_why=why,

@@ -8,12 +8,14 @@ from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, HostEvents
 
 _NEVER = 1 << 62  # ns
+_MESSAGES = tuple(f"{library}:{way}" for library in ("gloo", "mpi", "ucc") for way in ("send", "recv"))
 _BLOCK = 1 << 14  # events nested at once as lists, which are larger than columns
 _PART, _ROUNDS = 1 << 18, 100  # events nested at once as columns, and how far they climb
 
 
 def arrange(events: HostEvents) -> HostEvents:
     """Sort `events` and fill in the nesting."""
+    _apart(events)
     order = _order(events)
     for column in (
         "name", "category", "lane", "start", "end", "sequence", "forward_thread", "correlation", "call", "hierarchy",
@@ -23,6 +25,25 @@ def arrange(events: HostEvents) -> HostEvents:
         values[:] = values.take(order)  # in place, for memory that is new costs more than to copy
     _nest(events)
     return events
+
+
+def _apart(events: HostEvents) -> None:
+    """Give ranges of point-to-point messages lanes of their own.
+
+    A library's thread opens and closes the range of a collective. That of a message opens in `c10d::recv_` on the
+    thread of the program, and closes when the wait for it ends: it nests in nothing.
+    """
+    chosen = np.flatnonzero(events.named([name.startswith(_MESSAGES) for name in events.names]))
+    free: dict[int | str, list[tuple[int, int]]] = {}  # by process: when each lane is free, and its number
+    for i in chosen[np.argsort(events.start[chosen], kind="stable")].tolist():
+        process = events.lanes[events.lane[i]][0]
+        lanes = free.setdefault(process, [])
+        at = next((k for k, (until, _) in enumerate(lanes) if until <= events.start[i]), len(lanes))
+        if at == len(lanes):
+            lanes.append((0, len(events.lanes)))
+            events.lanes.append((process, f"messages {at + 1}"))
+        events.lane[i] = lanes[at][1]
+        lanes[at] = (int(events.end[i]), lanes[at][1])
 
 
 def _order(events: HostEvents) -> Integers:
