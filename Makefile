@@ -1,7 +1,7 @@
 # perfkit: `make` lists what can be done.
 
 VENV := .venv
-# The interpreter of a new environment; empty: python3.13, 3.12 or 3.11, whichever runs.
+# The interpreter of a new environment; empty: python3.13, 3.12, 3.11 or another newer than these, whichever runs.
 PYTHON ?=
 # The torch build, as arguments of `pip install`; empty: the version in constraints.txt from your usual index.
 TORCH ?=

@@ -46,10 +46,12 @@ case "$torch" in
     torch) $pip install --progress-bar on torch -c constraints.txt ;;
     *) $pip install --progress-bar on $torch ;;
 esac
-# A torch for CUDA brings the one triton that fits it.
+# A torch for CUDA brings the one triton and the one NVRTC that fit it.
 version() { "$venv/bin/python" -c "from importlib.metadata import version; print(version('$1'))" 2>/dev/null; }
-triton=$(version triton) || triton=$(sed -n 's/^triton==\([^ ]*\).*/\1/p' constraints.txt)
-sed -e "s/^torch==.*/torch==$(version torch)/" -e "s/^triton==.*/triton==$triton/" constraints.txt >"$venv/constraints.txt"
+pins=$(for name in torch triton nvidia-cuda-nvrtc; do
+    if found=$(version $name); then echo "s/^$name==.*/$name==$found/"; fi
+done)
+sed -e "$pins" constraints.txt >"$venv/constraints.txt"
 $pip install --progress-bar on -c "$venv/constraints.txt" -e ".[$extras]"
 
 { key; echo "$extras"; } >"$stamp"

@@ -1,10 +1,4 @@
-"""Importing Thunder, and why it may not be possible.
-
-lightning-thunder 0.2.6 (its newest release) lists five methods of `torch.Tensor` for named tensors, and torch 2.13
-has dropped them: the import fails with an AttributeError. Thunder only wants to register them by name, and no
-workload calls them, so `load` defines those that are missing, once, before the import. On a torch that has them
-nothing is touched.
-"""
+"""Importing Thunder, and why it may not be possible. What newer PyTorch lacks of it: `thunder_standins`."""
 
 from __future__ import annotations
 
@@ -14,16 +8,16 @@ import importlib.metadata
 import importlib.util
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from perfkit.backends import thunder_standins
 from perfkit.backends.eager import NO_TORCH, torch_installed
 from perfkit.cache import cache_dir
 from perfkit.errors import Unavailable
 from perfkit.run_folder import Settings
 from perfkit.workloads.choices import unknown
 
-DROPPED = ("align_as", "align_to", "has_names", "refine_names", "rename")
 FIRST_PYTHON_WITHOUT = (3, 14)
 
 
@@ -39,7 +33,7 @@ def unavailable(settings: Settings | None) -> str | None:
         found = ".".join(map(str, sys.version_info[:2]))
         return f"lightning-thunder needs a Python before 3.14, and this is {found}: make an environment with 3.13."
     if importlib.util.find_spec("thunder") is None:
-        return "lightning-thunder is not installed: pip install 'perfkit[run]'."
+        return "lightning-thunder is not installed: pip install 'perfkit[thunder]'."
     if settings is not None:
         try:
             executors(settings.executors) if settings.executors else _import_once()
@@ -60,72 +54,27 @@ def _import_once() -> None:
         known.touch()
 
 
-@functools.cache
 def load() -> Any:
     """Import Thunder and return the module. Raises `Unavailable` with one sentence when that fails."""
-    import torch
-
-    for name in DROPPED:
-        if not hasattr(torch.Tensor, name):
-            setattr(torch.Tensor, name, _named_tensor_method(name))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it mentions each optional package that is not there
-            import thunder
-    except Exception as error:  # an import can fail in any way: a missing symbol, another torch, a broken package
-        raise Unavailable(
-            f"lightning-thunder cannot be imported with torch {torch.__version__}: {type(error).__name__}: {error}."
-        ) from error
-    _complete_operators()
+    thunder, reason = _imported()
+    if reason:
+        raise Unavailable(reason)
     return thunder
 
 
-def _complete_operators() -> None:
-    """Let traced models write `tensor % n`: Thunder 0.2.6 looks for a method that its torch language does not have."""
-    import thunder.torch as ltorch
-    from thunder.torch.langctx import register_method, torchctx
-
-    if not torchctx.has_method("mod"):
-        register_method("mod", ltorch.remainder)  # what `%` is in PyTorch: the sign of the divisor
-    _group_attention()
-
-
-def _group_attention() -> None:
-    """Let traced models call PyTorch's attention with `enable_gqa`, which Thunder 0.2.6 does not know.
-
-    Keys and values are repeated for the heads that share them, as PyTorch's own composite form does it.
-    """
-    import inspect
-
-    import thunder.torch as ltorch
+@functools.cache
+def _imported() -> tuple[Any, str]:
+    """Thunder, or why its import failed. It is tried once: a second try meets what the first left, not the cause."""
     import torch
-    from thunder.core import jit_ext
 
-    plain: Any = ltorch.scaled_dot_product_attention
-    if "enable_gqa" in inspect.signature(plain.meta).parameters:
-        return
-
-    def attention(query: Any, key: Any, value: Any, *others: Any, enable_gqa: bool = False, **keywords: Any) -> Any:
-        if enable_gqa:
-            key, value = (for_heads(x, query.shape[-3]) for x in (key, value))
-        return plain(query, key, value, *others, **keywords)
-
-    def for_heads(x: Any, heads: int) -> Any:
-        *batch, groups, time, size = x.shape
-        wide = ltorch.expand(ltorch.unsqueeze(x, -3), (*batch, groups, heads // groups, time, size))
-        return ltorch.reshape(wide, (*batch, heads, time, size))
-
-    prepared = jit_ext.record_source_loc_in_symbol_header(attention)
-    prepared = jit_ext.ensure_recursive_proxies(jit_ext.interpreter_needs_wrap(prepared))
-    jit_ext.register_general_jit_lookaside(torch.nn.functional.scaled_dot_product_attention)(prepared)
-
-
-def _named_tensor_method(name: str) -> Callable[..., Any]:
-    def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        raise NotImplementedError(f"torch.Tensor.{name} is not in this version of PyTorch")
-
-    method.__name__ = name  # Thunder registers a method under this name
-    return method
+    try:
+        with warnings.catch_warnings(), thunder_standins.importing():
+            warnings.simplefilter("ignore")  # it mentions each optional package that is not there
+            import thunder
+    except Exception as error:  # an import can fail in any way: a missing symbol, another torch, a broken package
+        said = f"{type(error).__name__}: {error}"
+        return None, f"lightning-thunder cannot be imported with torch {torch.__version__}: {said}."
+    return thunder, ""
 
 
 def executors(names: Sequence[str]) -> list[Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 import perfkit
+from perfkit import tested
 from perfkit.hardware import access
 from perfkit.hardware.compiler import HOW_TO_GET, find_compiler, has_openmp
 from perfkit.hardware.cpu import ROOT, read_cpu
@@ -25,6 +26,7 @@ from perfkit.units import text
 OK, LIMITED, MISSING = "ok", "limited", "missing"
 
 RUN_EXTRA = "pip install 'perfkit[run]'"
+FIRST_PYTHON_WITHOUT_THUNDER = (3, 14)
 LEAST_TORCH = (2, 7, 1)
 
 # Where Nsight's tools lie when they are not on the PATH.
@@ -103,13 +105,13 @@ def levels(findings: Sequence[Finding]) -> list[Level]:
 
 
 def _python() -> Finding:
-    fits = (3, 11) <= sys.version_info[:2] < (3, 14)
+    python = platform.python_version()
     return Finding(
         name="Python",
-        state=OK if fits else LIMITED,
-        detail=f"{platform.python_version()}; perfkit {perfkit.__version__}",
+        state=OK,
+        detail=f"{python}; perfkit {perfkit.__version__}",
         purpose="runs perfkit",
-        remedy="" if fits else "Thunder needs Python 3.11 to 3.13: make an environment with one of them.",
+        remedy=tested.untested(python, tested.pythons(), "make an environment with Python {}."),
     )
 
 
@@ -129,7 +131,7 @@ _PACKAGES: tuple[tuple[str, str, str, str], ...] = (
     ("pandas", "pandas", "the kernel table", "pip install pandas"),
     ("pyarrow", "pyarrow", "the kernel table's file", "pip install pyarrow"),
     ("plotly", "plotly", "charts in HTML reports", "pip install plotly"),
-    ("thunder", "lightning-thunder", "the thunder backends", RUN_EXTRA),
+    ("thunder", "lightning-thunder", "the thunder backends", "pip install 'perfkit[thunder]'"),
     ("nvtx", "nvtx", "ranges that NVIDIA's tools show", RUN_EXTRA),
     ("tensorboard", "tensorboard", "perfkit tensorboard", RUN_EXTRA),
     ("nvidia-ml-py", "nvidia-ml-py", "clocks and throttling of a GPU", RUN_EXTRA),
@@ -146,6 +148,8 @@ def _packages() -> list[Finding]:
 
 def _package(name: str, package: str, purpose: str, remedy: str) -> Finding:
     version = version_of(package)
+    if name == "thunder" and sys.version_info >= FIRST_PYTHON_WITHOUT_THUNDER:
+        remedy = "It needs a Python before 3.14: make an environment with 3.13."
     state = OK if version else MISSING
     return Finding(name=name, state=state, detail=version or "", purpose=purpose, remedy="" if version else remedy)
 
@@ -167,7 +171,8 @@ def _torch() -> Finding:
     cuda = torch_cuda()
     detail = f"{version}, built for {cuda or 'the CPU alone'}"
     if cuda or not read_gpus():
-        return Finding(name="torch", state=OK, detail=detail, purpose=purpose)
+        untested = tested.untested(version, tested.torches(), "pip install 'torch=={}'")
+        return Finding(name="torch", state=OK, detail=detail, purpose=purpose, remedy=untested)
     remedy = "For the GPU install a CUDA build: https://pytorch.org/get-started"
     return Finding(name="torch", state=LIMITED, detail=detail, purpose=purpose, remedy=remedy)
 

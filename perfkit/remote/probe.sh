@@ -18,7 +18,7 @@ try() {
     path=$(command -v "$1") || return 0
     case $path in /*) ;; *) path=$PWD/$path ;; esac
     told=$("$path" -c "$tell" 2>/dev/null </dev/null) && say "python $told $path"
-    case $told in "3.11 1" | "3.12 1" | "3.13 1") found=1 ;; esac
+    case $told in 2.* | 3.?" "* | "3.10 "*) ;; *" 1") found=1 ;; esac
     return 0
 }
 
@@ -28,6 +28,6 @@ if [ -n "$given" ]; then
     try "$given"
 else
     found=
-    for name in python3 python python3.13 python3.12 python3.11; do [ -n "$found" ] || try "$name"; done
+    for name in python3 python python3.13 python3.12 python3.11 python3.14; do [ -n "$found" ] || try "$name"; done
 fi
 say end

@@ -18,7 +18,7 @@ from perfkit.errors import RunFailed, Unavailable
 from perfkit.remote import bootstrap, files
 from perfkit.remote.ssh import Host, Lost
 
-OLDEST, NEWEST = (3, 11), (3, 13)  # of the Pythons that perfkit runs on
+OLDEST = (3, 11)  # of the Pythons that perfkit runs on
 _HERE = Path(__file__).resolve().parent
 _SAID = "perfkit: "
 NAME_ONE = "Install one there, or name one by --remote-python."
@@ -128,16 +128,15 @@ def _chosen(host: str, told: list[str], given: str) -> str:
     """The first Python that fits and has torch; each of `told` is its version, 1 or 0 for torch, and its path."""
     found = [(tuple(map(int, version.split("."))), torch == "1", path) for version, torch, path in
              (text.split(" ", 2) for text in told)]  # fmt: skip
-    fitting = [(torch, path) for version, torch, path in found if OLDEST <= version <= NEWEST]
+    fitting = [(torch, path) for version, torch, path in found if version >= OLDEST]
     if not found and given:
         raise Unavailable(f"{given} on {host} is no Python that runs.", "Give its path there.")
     if not found:
         raise Unavailable(f"There is no Python on {host} that `ssh {host}` finds.", NAME_ONE)
     if not fitting:
         version = ".".join(map(str, found[0][0]))
-        old = "too old" if found[0][0] < OLDEST else "too new"
         raise Unavailable(
-            f"Python {version} on {host} ({found[0][2]}) is {old}: perfkit runs on 3.11 to 3.13.", NAME_ONE
+            f"Python {version} on {host} ({found[0][2]}) is too old: perfkit runs on 3.11 or newer.", NAME_ONE
         )
     path = next((path for torch, path in fitting if torch), None)
     if path is None:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import functools
+import subprocess
+import sys
+
 import pytest
 
 from perfkit import backends
-from perfkit.backends import thunder_support
+from perfkit.backends import thunder_standins, thunder_support
+from perfkit.cli.parts import options
 from perfkit.errors import Unavailable, UsageError
 from perfkit.workloads import find, resolve_settings
 from tests.backends.conftest import ONE_LAYER, errors, worst
@@ -98,7 +103,9 @@ def test_named_executors_are_used_in_their_order():
 def test_without_thunder(monkeypatch):
     real = thunder_support.importlib.util.find_spec
     monkeypatch.setattr(thunder_support.importlib.util, "find_spec", lambda n: None if n == "thunder" else real(n))
-    assert backends.get("thunder").unavailable() == "lightning-thunder is not installed: pip install 'perfkit[run]'."
+    assert (
+        backends.get("thunder").unavailable() == "lightning-thunder is not installed: pip install 'perfkit[thunder]'."
+    )
 
 
 def test_on_a_python_that_thunder_does_not_support(monkeypatch):
@@ -129,23 +136,106 @@ def test_an_import_that_fails_is_one_sentence(monkeypatch, bench, tmp_path):
     assert len(tried) == 3
 
 
-def test_a_broken_package_becomes_unavailable(monkeypatch, tmp_path):
+@pytest.fixture
+def imported_anew(monkeypatch):
+    """Without what the import of Thunder came to in this process."""
+    monkeypatch.setattr(thunder_support, "_imported", functools.cache(thunder_support._imported.__wrapped__))
+
+
+def test_a_broken_package_becomes_unavailable(monkeypatch, tmp_path, imported_anew):
     (tmp_path / "thunder.py").write_text("raise AttributeError('type object Tensor has no attribute flip')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(thunder_support.sys.modules, "thunder", raising=False)
     with pytest.raises(Unavailable, match=r"cannot be imported with torch .*: AttributeError: .*flip\.$"):
-        thunder_support.load.__wrapped__()
+        thunder_support.load()
     monkeypatch.delitem(thunder_support.sys.modules, "thunder", raising=False)
+
+
+def test_an_import_that_failed_once_keeps_its_first_cause(monkeypatch, tmp_path, imported_anew):
+    """A second import meets what the first one left behind: what it says then is no cause."""
+    (tmp_path / "thunder.py").write_text(
+        "import sys\n"
+        "if hasattr(sys, 'perfkit_test_tried'):\n"
+        "    raise ValueError('already registered')\n"
+        "sys.perfkit_test_tried = True\n"
+        "raise AttributeError('the cause')\n"
+    )
+    monkeypatch.setattr(sys, "perfkit_test_tried", True, raising=False)
+    monkeypatch.delattr(sys, "perfkit_test_tried")
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "thunder", raising=False)
+    settings = resolve_settings(find("gpt2"), preset="tiny")
+    named = {"thunder": "thunder", "thunder-llmc": "thunder-llmc"}
+    reasons = options.unavailable_of(named, settings, skip=True)
+    assert reasons.keys() == named.keys()
+    assert all(reason.endswith(": AttributeError: the cause.") for reason in reasons.values())
+    with pytest.raises(Unavailable, match=r"^Backends thunder and thunder-llmc cannot run here: .*: the cause\.") as e:
+        options.unavailable_of(named, settings, skip=False)
+    assert "goes on without them" in e.value.hint
+    monkeypatch.delitem(sys.modules, "thunder", raising=False)
 
 
 def test_what_torch_dropped_is_defined_only_where_it_is_missing(monkeypatch):
     thunder_support.load()
-    for name in thunder_support.DROPPED:
+    for name in thunder_standins.DROPPED:
         assert getattr(torch.Tensor, name).__name__ == name
-    if not torch.__version__.startswith("2.13"):
-        pytest.skip("this torch may still have them")
+    if hasattr(torch._C.TensorBase, "rename"):
+        return  # PyTorch's own
     with pytest.raises(NotImplementedError, match=r"torch\.Tensor\.rename"):
         torch.zeros(1).rename("x")
+
+
+OWN_BACKWARD = """
+import torch
+from torch.autograd import Function
+
+if hasattr(Function.apply, "__func__"):
+    Function.apply = vars(torch._C._FunctionBase)["apply"]
+own = vars(Function)["apply"]
+from perfkit.backends import thunder_support
+
+thunder = thunder_support.load()
+assert vars(Function)["apply"] is own, "PyTorch is as it was"
+
+class Squared(Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x * x * factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x * 7 * ctx.factor, None  # not the derivative: it shows who computed it
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return Squared.apply(self.linear(x), 3.0)
+
+model, x = Model(), torch.ones(2, 3)
+expected = model(x)
+expected.sum().backward()
+gradient, model.linear.weight.grad = model.linear.weight.grad, None
+call = thunder.jit(model)
+made = call(x)
+made.sum().backward()
+torch.testing.assert_close(made, expected)
+torch.testing.assert_close(model.linear.weight.grad, gradient)
+assert "Squared" in str(thunder.last_traces(call)[0])
+"""
+
+
+@pytest.mark.slow
+def test_a_function_with_its_own_backward_is_traced_where_torch_applies_it_in_c():
+    """As from torch 2.14 on: an older torch is given the built-in `apply` that it has beneath its own."""
+    done = subprocess.run([sys.executable, "-c", OWN_BACKWARD], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_traced_model_may_write_a_modulus() -> None:

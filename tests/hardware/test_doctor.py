@@ -68,6 +68,27 @@ def test_an_old_torch_is_not_enough(machine):
     assert "torch>=2.7.1" in found.remedy
 
 
+def test_versions_that_no_test_ran_with_are_said(machine, monkeypatch):
+    monkeypatch.setattr(doctor.tested, "torches", lambda: ["2.12.1", "2.13.0"])
+    monkeypatch.setattr(doctor.tested, "pythons", lambda: ["3.11", "3.13"])
+    monkeypatch.setattr(doctor.platform, "python_version", lambda: "3.13.9")
+    assert (diagnose(machine.root).finding("torch").remedy, diagnose(machine.root).finding("Python").remedy) == ("", "")
+    machine.versions["torch"] = "2.15.0+cu130"
+    monkeypatch.setattr(doctor.platform, "python_version", lambda: "3.14.0")
+    found = diagnose(machine.root)
+    said = "Not tested with this one, but with 2.12.1, 2.13.0. If something fails: pip install 'torch==2.13.0'"
+    assert (found.finding("torch").state, found.finding("torch").remedy) == (OK, said)
+    assert found.finding("Python").remedy.endswith("make an environment with Python 3.13.")
+
+
+def test_thunder_is_missing_on_a_python_that_it_does_not_support(machine, monkeypatch):
+    del machine.versions["lightning-thunder"]
+    assert diagnose(machine.root).finding("thunder").remedy == "pip install 'perfkit[thunder]'"
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 14, 0, "final", 0))
+    found = diagnose(machine.root).finding("thunder")
+    assert (found.state, found.remedy) == (MISSING, "It needs a Python before 3.14: make an environment with 3.13.")
+
+
 def test_a_gpu_with_tools_but_without_permission(machine, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(H100_NVML | {"nvmlDeviceGetCurrentClocksEventReasons": 0}))
     write(machine.root, DRIVER)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def fake_python(folder: Path, name: str, *, version: tuple[int, int], has_venv: bool = True) -> None:
     """A stand-in interpreter that answers the questions of find-python.sh by what it is told to be."""
-    fits = 0 if (3, 11) <= version <= (3, 13) else 1
+    fits = 0 if version >= (3, 11) else 1
     (folder / name).write_text(
         "#!/bin/sh\n"
         'case "$2" in\n'
@@ -32,7 +32,7 @@ def find_python(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env={"PATH": str(path)}, capture_output=True, text=True, check=False)
 
 
-def test_the_newest_python_that_fits_is_taken(tmp_path):
+def test_the_newest_python_that_thunder_runs_on_is_taken(tmp_path):
     fake_python(tmp_path, "python3.11", version=(3, 11))
     fake_python(tmp_path, "python3.12", version=(3, 12))
     fake_python(tmp_path, "python3", version=(3, 14))
@@ -46,12 +46,16 @@ def test_a_shim_that_runs_nothing_is_passed_over(tmp_path):
     assert find_python(tmp_path).stdout.strip() == str(tmp_path / "python3")
 
 
-@pytest.mark.parametrize("version", [(3, 10), (3, 14)])
-def test_no_python_that_fits_is_a_sentence(tmp_path, version):
-    fake_python(tmp_path, "python3", version=version)
+def test_a_newer_python_is_taken_where_there_is_no_other(tmp_path):
+    fake_python(tmp_path, "python3.14", version=(3, 14))
+    assert find_python(tmp_path).stdout.strip() == str(tmp_path / "python3.14")
+
+
+def test_no_python_that_fits_is_a_sentence(tmp_path):
+    fake_python(tmp_path, "python3", version=(3, 10))
     done = find_python(tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "No Python 3.11, 3.12 or 3.13 was found" in done.stderr
+    assert "No Python 3.11 or newer was found" in done.stderr
 
 
 def test_a_python_without_venv_names_the_package(tmp_path):

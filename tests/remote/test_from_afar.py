@@ -206,8 +206,7 @@ def test_a_machine_that_cannot_be_reached(machine, folder):
     ("python", "said"),
     [
         ("", "There is no Python on {} that `ssh {}` finds. Install one there, or name one by --remote-python."),
-        ("echo 3.9 1", "Python 3.9 on {} ({}) is too old: perfkit runs on 3.11 to 3.13."),
-        ("echo 3.15 1", "Python 3.15 on {} ({}) is too new: perfkit runs on 3.11 to 3.13."),
+        ("echo 3.9 1", "Python 3.9 on {} ({}) is too old: perfkit runs on 3.11 or newer."),
         (f'exec "{sys.executable}" -I -S "$@"', "{} on {} has no torch. Install torch there, or name a Python that"),
     ],
 )

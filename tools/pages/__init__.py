@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.pages import costs, findings, table
+from tools.pages import costs, findings, table, versions
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # A page → what it is made from, as its markers say, and its Markdown.
@@ -15,6 +15,7 @@ MADE = {
     "costs.md": ("perfkit.cost", costs.markdown),
     "findings.md": ("perfkit.analysis.rules", findings.markdown),
     "table.md": ("perfkit.table", table.markdown),
+    "versions.md": ("tools.torch_versions", versions.markdown),
 }
 
 

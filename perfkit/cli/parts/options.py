@@ -192,12 +192,18 @@ def named(given: list[str]) -> dict[str, str]:
 
 
 def unavailable_of(named: dict[str, str], settings: Any, skip: bool) -> dict[str, str]:
-    """Why each backend that cannot run here cannot, by name; raises `Unavailable` for the first unless `skip`."""
+    """The reason of each backend that cannot run here, by name; raises `Unavailable` for the first unless `skip`."""
     from perfkit import backends
     from perfkit.errors import Unavailable
 
     reasons = {name: reason for name, text in named.items() if (reason := backends.get(text).unavailable(settings))}
-    for name, reason in reasons.items():
-        if not skip:
-            raise Unavailable(f"Backend {name} cannot run here: {reason}", "--skip-unavailable goes on without it.")
-    return reasons
+    if not reasons or skip:
+        return reasons
+    from perfkit.analysis.words import listed
+
+    first = next(iter(reasons.values()))
+    which = [name for name, reason in reasons.items() if reason == first]
+    backend, it = ("Backend", "it") if len(which) == 1 else ("Backends", "them")
+    raise Unavailable(
+        f"{backend} {listed(which)} cannot run here: {first}", f"--skip-unavailable goes on without {it}."
+    )
