@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from perfkit import table
 from perfkit.analysis.report.analyse import analyse, analyse_table
-from perfkit.analysis.results import BackendReport, Exposed, Finding
-from perfkit.analysis.rules import Case, Circumstances, answers, idle
+from perfkit.analysis.results import COLLECTIVE, BackendReport, Exposed, Finding
+from perfkit.analysis.rules import Case, Circumstances, answers, copies, idle
 from tests.analysis import profiles
 from tests.analysis.examples import backend, run
 
@@ -104,6 +105,17 @@ def test_collectives_count_by_what_nothing_covers() -> None:
     made = trace([{"start_ns": 0.0, "duration_ns": 900e3, "stream": 7}, {**ring, "stream": 9}], {}, 1e6)
     [finding] = made.findings
     assert (finding.name, finding.saving_ns) == ("collectives", 100e3)
+
+
+def test_a_collective_saves_no_more_than_the_step_without_a_profiler_leaves() -> None:
+    """Two ranks under a profiler: collectives of 30.88 ms in steps that take 22.98 ms without it, and 12 ms beside."""
+    one = Exposed(name="collectives", kind=COLLECTIVE, count=8, time_ns=30.88e6, exposed_ns=29e6)
+    account = SimpleNamespace(timed_step_ns=22.98e6, profiled_step_ns=41e6, kernel_ns=41e6)
+    case = SimpleNamespace(report=SimpleNamespace(accounting=account))
+    saving, said = copies._without_profiler(case, one)
+    assert saving == pytest.approx(22.98e6 - (41e6 - 29e6)) and "leaves 10.98 ms beside its other kernels" in said
+    account.timed_step_ns = 41e6
+    assert copies._without_profiler(case, one) == (29e6, "")
 
 
 def test_tiny_kernels_are_counted_together() -> None:

@@ -95,6 +95,14 @@ def test_every_format_has_the_ranks_and_the_one(captured):
     assert (captured / "report.csv").read_text().count("\n") == 3
 
 
+def test_one_rank_alone_waits_in_collectives(captured, capsys):
+    assert report(captured / "program-rank0" / KERNELS, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["backends"]
+    waits = next(one for one in found["findings"] if one["name"] == "collectives")
+    assert waits["time_ns"] == pytest.approx((LATE + OWN) * 1e3, rel=0.03)
+    assert found["exposed"] == []  # what asks for a collective is none
+
+
 def test_json_on_stdout_is_the_job(captured, capsys):
     assert report(captured, "--json", "--format", "none") == 0
     assert json.loads(capsys.readouterr().out)["detail"]["title"].startswith("train.py")

@@ -21,7 +21,8 @@ def of_frame(frame: pd.DataFrame, steps: int) -> list[Exposed]:
     Only those that take `WORTH` of all time: what else covers them costs a sort of all rows to know.
     """
     candidates = [(name, COPY, rows) for name, rows in _copies(frame)]
-    collective = (frame["family"] == "collective").to_numpy(bool, na_value=False)
+    asks = (frame["kind"] == "cpu_op").to_numpy(bool, na_value=False)  # a thread of a library does the rest
+    collective = (frame["family"] == "collective").to_numpy(bool, na_value=False) & ~asks
     if collective.any():
         candidates.append(("collectives", COLLECTIVE, collective))
     time = np.nan_to_num(frame["duration_ns"].to_numpy(float))

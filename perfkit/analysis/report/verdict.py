@@ -235,7 +235,7 @@ _WHY = {
     UNCOUNTED: "not judged: the profile does not hold the arithmetic, and memory does not explain the time",
     HELPER: "not judged: another kernel of the same operation carries its work, and efficiency leaves this time out",
     OVER_LINK: "not judged: a copy between host and GPU, whose roof is the link between them",
-    EXCHANGED: "not judged: a collective's roof is the link between the ranks, and its time holds waiting for them",
+    EXCHANGED: "not judged: the links between ranks bound a collective, and its time may hold waiting for them",
 }
 
 

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from perfkit import units
 from perfkit.analysis.results import COLLECTIVE, COPY, Exposed, Finding
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.idle import waiting
 
 
 def _collectives(rule: Rule, case: Case) -> Iterator[Finding]:
+    if case.on_cpu:  # the rows only ask for them; the program's thread waits between operators
+        yield from waiting(rule, case, "another rank", "Collectives on CPUs hold up the step")
+        return
     for one in case.report.exposed:
         if one.kind == COLLECTIVE:
             many = "collective{} takes" if round(one.count) == 1 else "collectives{} take"
@@ -31,17 +35,36 @@ def _uncovered(rule: Rule, case: Case, one: Exposed, title: str, more: str) -> I
     if one.exposed_ns is not None:
         device = "CPU" if case.on_cpu else "GPU"
         evidence = f"For {units.text(one.exposed_ns, 'ns')} of it the {device} runs nothing else{more}"
+        saving, bound = _without_profiler(case, one)
         yield rule.finding(
-            case, title, evidence, one.time_ns, one.exposed_ns, count=one.count, kernels=[one.name]
+            case, title, evidence + bound, one.time_ns, saving, count=one.count, kernels=[one.name]
         )  # fmt: skip
+
+
+def _without_profiler(case: Case, one: Exposed) -> tuple[float, str]:
+    """What ending it saves at most, and a sentence where that is less than what is exposed in the profiled step: a
+    profiler makes ranks wait for each other longer, and the step keeps its other kernels."""
+    account, exposed = case.report.accounting, one.exposed_ns or 0.0
+    if account is None or account.timed_step_ns is None or one.kind != COLLECTIVE:
+        return exposed, ""
+    left = max(account.timed_step_ns - (account.kernel_ns - exposed), 0.0)
+    if left >= exposed:
+        return exposed, ""
+    profiled = units.text(account.profiled_step_ns, "ns")
+    return left, (
+        f" That is in a profiled step of {profiled}; without the profiler the step leaves {units.text(left, 'ns')} "
+        "beside its other kernels, which bounds this."
+    )
 
 
 RULES = (
     Rule(
         "collectives", "communication between ranks that no computation covers", ON_BOTH,
         "While NCCL or gloo sends gradients or parameters, nothing else runs on the rank's device.",
-        "The time of collectives in which no other kernel runs on their device.",
-        "All of that time: a collective also waits for the slowest rank, which overlap does not end.",
+        "The time of collectives in which no other kernel runs on their device; on a CPU the time in which the "
+        "program's thread stands still for one.",
+        "All of that time, at most what the step without a profiler leaves beside its other kernels: a collective also "
+        "waits for the slowest rank, which overlap does not end.",
         ("Overlap them with computation (bucketed or asynchronous gradients, prefetching), send less (bf16, gradient "
          "accumulation), or balance the ranks: a collective also waits for the slowest.",),
         "An all-reduce of all gradients after the backward pass instead of bucket by bucket beside it.", _collectives,

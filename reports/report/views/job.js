@@ -8,5 +8,5 @@ function showJob(job) {
   const built = job.page.sections.map((part, i) => sectionCard(part, job.tables[i]));
   byId("job").append(...built.map((one) => one.card));
   built.forEach((one) => one.draw());
-  byId("job").after(el("h2", { class: "part" }, clean(job.detail)));
+  byId("ranks").after(el("h2", { class: "part" }, clean(job.detail)));
 }
