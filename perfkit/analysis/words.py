@@ -31,15 +31,26 @@ def listed(names: Sequence[str]) -> str:
     return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def number(amount: float) -> str:
+    """How many, without an exponent: `1,500`, `2.5`, `0.333`."""
+    return f"{amount:,.0f}" if amount >= 100 or round(amount) == amount else f"{amount:,.3g}"
+
+
 def call(group: Group) -> str:
     """A kind of kernel call with the shapes it works on."""
-    shapes = group.shapes if len(group.shapes) <= SHAPES else f"{group.shapes[: SHAPES - 1]}…"
-    return f"{cropped(group.key)} of {shapes}" if shapes else cropped(group.key)
+    return f"{cropped(group.key)} of {cropped(group.shapes, SHAPES)}" if group.shapes else cropped(group.key)
 
 
-def cropped(name: str) -> str:
-    """A name without its middle where it is long."""
-    return name if len(name) <= NAME else f"{name[: NAME - 26]}…{name[-25:]}"
+def cropped(name: str, most: int = NAME) -> str:
+    """A name without its middle where it is long: kernels of a library differ at the end as at the beginning."""
+    end = most // 2
+    return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
+
+
+def apart(names: Sequence[str], most: int = NAME) -> list[str]:
+    """Names without their middles where they are long, or with it where only the middle tells them apart."""
+    short = [cropped(name, most) for name in names]
+    return [n if short.count(s) > 1 and len(set(names)) > 1 else s for n, s in zip(names, short, strict=True)]
 
 
 def bound(name: str) -> str:

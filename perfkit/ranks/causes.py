@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from perfkit.analysis.words import number as counted
 from perfkit.ranks.members import Member
 from perfkit.ranks.results import Cause
 from perfkit.units import text as in_unit
@@ -95,7 +96,7 @@ def _computing(members: Sequence[Member], column: int, steps: np.ndarray, ns: fl
     if sum(extra.values()) > _MORE_WORK * ns:
         name, shapes = max(extra, key=lambda k: extra[k])
         more = sum(counts[k] for k in extra) / number
-        text = f"it has more work: {more:.3g} kernels a step more, such as {name} of {shapes or 'other shapes'}"
+        text = f"it has more work: {counted(more)} kernels a step more, such as {name} of {shapes or 'other shapes'}"
         return Cause(kind=WORK, ns=ns, text=text)
     return Cause(kind=KERNELS, ns=ns, text=_slower(own, others, number))
 

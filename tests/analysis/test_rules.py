@@ -239,7 +239,7 @@ def test_python_code_of_the_programs_own_is_not_the_framework() -> None:
     """An SVD of NumPy in each step was "the framework around the kernels", to be mended by torch.compile."""
     made = faults.report([faults.product(100)], 1000, gaps=[faults.gap("Python", 850), faults.gap("dispatch", 50)])
     own, framework = [f for f in made.findings if f.name == "overhead"]
-    assert own.title.startswith("Python code in which no operator runs takes 85 %") and "py-spy" in own.remedy
+    assert own.title.startswith("Code that calls no operator takes 85 %") and "py-spy" in own.remedy
     assert own.saving_ns == pytest.approx(850e3) and framework.saving_ns == pytest.approx(50e3)
 
 
@@ -287,12 +287,12 @@ def test_counts_of_steps_are_no_unfused_optimizer_however_long_they_were_held_up
 
 
 def test_what_kernels_on_a_cpu_save_is_of_the_step_without_the_profiler() -> None:
-    """The profiled step takes twice as long as the timed one, kernels included: a saving, as a share, is the same."""
+    """The profiled step takes twice as long as the timed one: a saving, as a share, is the same."""
     parts = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_") * 8
     steps = [faults.cpu(part, 25, moved=2e6, **{"pass": "optimizer"}) for part in parts]
     rows = [faults.product(4000), *steps]
     as_long, twice = (
-        named(faults.of_run(rows, 5400, {}, samples_ns=[step] * 5))["unfused-optimizer"] for step in (5.4e6, 2.7e6)
+        named(faults.of_run(rows, 10800, {}, samples_ns=[step] * 5))["unfused-optimizer"] for step in (10.8e6, 5.4e6)
     )
     assert as_long.saving_ns == pytest.approx(2 * twice.saving_ns) and as_long.saving_ns > 0
     assert (as_long.share, as_long.evidence) == (pytest.approx(twice.share), twice.evidence)

@@ -39,7 +39,7 @@ def test_what_the_machine_could_do_otherwise_is_said_without_the_waiting() -> No
     assert "Operators whose threads wait" in products["unequal-calls"].evidence
     assert "The thread was put aside" in found["unequal-calls"].evidence  # one thread waits for no other
     assert "OMP_NUM_THREADS" not in found["unequal-calls"].remedy
-    assert products["unequal-calls"].title.startswith("0.3333 of 10 kernels a step take")  # as its times are of a step
+    assert products["unequal-calls"].title.startswith("0.333 of 10 kernels a step take")  # as its times are of a step
     idle = found["idle-threads"]
     assert idle.saving_ns == pytest.approx(600e3 * 3 / 4) and "counted as if they had not" in idle.evidence
 

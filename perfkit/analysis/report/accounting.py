@@ -14,6 +14,7 @@ LISTS = "lists"
 EARLIER = "earlier work"
 _UNEVEN = 0.5  # of the median step lies between the quartiles
 _APART = 2.0  # times as long: two measurements without a profiler that differ so much are not of the same steps
+_MORE = 1.1  # of a step: what its kernels take when they are profiled, if they are the same
 _SHORTER = 0.05  # a profiler shortens nothing: by so much less the profiled steps are others
 
 _TEXTS = {
@@ -91,6 +92,9 @@ def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_n
     if max(plain_ns, timed_ns) > _APART * min(plain_ns, timed_ns):
         took = f"{units.text(timed_ns, 'ns')} when they were timed and {units.text(plain_ns, 'ns')} before the profile"
         return f"steps without a profiler took {took}: the machine was busy"
+    if (kernels := _kernels_alone(facts)) > _MORE * plain_ns:
+        longer = f"its kernels alone take {units.text(kernels, 'ns')}, and a whole step without it {_range(plain)}"
+        return f"the profiled step did more, or the machine was busy: {longer}"
     if _uneven(steps, plain) > abs(step_ns - plain_ns):
         return f"the steps are uneven: profiled ones took {_range(steps)}, timed ones {_range(plain)}"
     if step_ns < (1 - _SHORTER) * plain_ns:
@@ -99,6 +103,14 @@ def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_n
     if any(check["name"] == "timed" and check.get("holds") is False for check in facts.get("trace_checks") or []):
         return "the GPU is busy for longer in a profiled step than a timed step takes"
     return "only one step was timed" if len(samples_ns) == 1 else ""
+
+
+def _kernels_alone(facts: Mapping[str, Any]) -> float:
+    """Kernel time of a profiled step without what recording may add to it, ns. More than a step takes is no overhead of
+    a profiler."""
+    recorded = facts.get("profiler_estimate") or {"events": 0, "event_cost_ns": 0.0}
+    steps = facts.get("step_ns") or [0.0]
+    return fmean(facts.get("busy_ns") or [0.0]) - recorded["events"] * recorded["event_cost_ns"] / len(steps)
 
 
 def _uneven(*series: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
-from perfkit.analysis.words import listed
+from perfkit.analysis.words import listed, number
 
 WHOLE = 16  # bytes that a thread loads at once, where rows begin on a multiple of them
 _NAMED = 4
@@ -51,7 +51,7 @@ def _told(
     beside = f"; the profile's other {unit} products reach {reached}" if aligned else ""
     count = f"{case.per_step(rows.sum()):,.0f} {unit} products{case.a_step}"
     fast = case.per_step((rows & (takes >= case.judged.time)).sum())
-    faster = f" Kernel by kernel, those that are as fast already ({fast:,.3g}) save nothing." if fast else ""
+    faster = f" Kernel by kernel, those that are as fast already ({number(fast)}) save nothing." if fast else ""
     return rule.finding(
         case,
         f"{count} have rows off {WHOLE}-byte boundaries: {units.text(time, 'ns')}, {rate}",

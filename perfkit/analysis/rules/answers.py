@@ -6,17 +6,14 @@ finding without a figure; a rule that cannot judge the profile says so.
 
 from __future__ import annotations
 
-import numpy as np
-
 from perfkit.analysis import rules
 from perfkit.analysis.results import Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.rules.base import Case
+from perfkit.analysis.rules.base import WORTH, Case
 from perfkit.analysis.source import NCU
 
-WORTH = 0.02  # of the step
 MOST = 50
-NEARLY = 0.8  # of the time, and of the saving, that another finding explains
+NEARLY = 0.8  # of the saving that others explain
 
 
 def of_case(case: Case) -> tuple[list[Finding], list[Unjudged]]:
@@ -41,13 +38,9 @@ def _is_worth(finding: Finding) -> bool:
 
 
 def _told_better(finding: Finding, case: Case) -> bool:
-    """Whether it only says that kernels are below their roof, and others that save as much say why of most of them."""
+    """Whether it only says that kernels are below their roof, and others that save as much on them say why."""
     if finding.name != "below-roof":
         return False
     names = case.frame["short_name"].fillna(case.frame["name"])
-    own = names.isin(finding.kernels).to_numpy(bool)
-    explained = np.zeros(len(own), bool)
-    for other, rows in case.claims:
-        if other.share >= WORTH and other.saving_ns >= NEARLY * finding.saving_ns:
-            explained |= rows
-    return case.time(own & explained) >= NEARLY * case.time(own) > 0
+    saved = case.explained(names.isin(finding.kernels).to_numpy(bool))
+    return (case.unprofiled(saved) if case.on_cpu else saved) >= NEARLY * finding.saving_ns

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline.counters import Counters
-from perfkit.analysis.roofline.roof import Booleans, Judged
+from perfkit.analysis.roofline.roof import Booleans, Judged, Reals
 from perfkit.hardware.ceilings import Ceilings
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ON_A_GPU, ON_A_CPU, ON_BOTH = "GPU", "CPU", "CPU and GPU"
 WITH_COUNTERS = "GPU, with counters of Nsight Compute"
+WORTH = 0.02  # of the step: a finding that saves less is not told
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,13 @@ class Case:
     steps: int
     about: Circumstances
     claims: list[tuple[Finding, Booleans]] = field(default_factory=list)  # findings about rows, and which
+    saved: list[Reals] = field(default_factory=list)  # of each claim what it saves on each row, ns
     _texts: dict[str, list[str]] = field(default_factory=dict)
+
+    def explained(self, rows: Booleans) -> float:
+        """What findings so far that are told save on `rows`, ns a step: on each row the one that saves most."""
+        told = [saved for (finding, _), saved in zip(self.claims, self.saved, strict=True) if finding.share >= WORTH]
+        return self.per_step(np.max(told, axis=0)[rows].sum()) if told else 0.0
 
     def unclaimed(self, rows: Booleans) -> Booleans:
         """Those of `rows` that no finding so far is about: what has a cause is not told again by its symptom."""
@@ -79,6 +86,16 @@ class Case:
     def on_cpu(self) -> bool:
         """Whether the kernels run on the host, where the profiler lengthens them."""
         return self.report.device == "cpu"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether torch.compile is in use already."""
+        return self.about.compiler is not None or bool((self.facts.get("compiled") or {}).get("regions"))
+
+    @property
+    def loader_workers(self) -> bool:
+        """Whether batches come from a DataLoader with worker processes already."""
+        return bool(self.facts.get("loader_workers"))
 
     def share(self, ns: float) -> float:
         """A time of a profiled step as a share of the step."""
@@ -199,6 +216,7 @@ class Rule(Texts):
         A profiled step may be longer than the timed one: what kernels on a CPU save (`rows`, or `kernels` by name)
         shrinks as the step does, and nothing saves more than the step takes. Without a `remedy` it has the rule's.
         """
+        saved_ns = saving_ns
         if case.on_cpu and (rows is not None or kernels):
             saving_ns = case.unprofiled(saving_ns)
         saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns))
@@ -211,6 +229,8 @@ class Rule(Texts):
         )  # fmt: skip
         if rows is not None:
             case.claims.append((found, rows))
+            time = np.where(rows, np.nan_to_num(case.judged.time), 0.0)
+            case.saved.append(time * min(1.0, saved_ns * case.steps / time.sum()) if time.any() else time)
         return found
 
     def reason(self, label: str, text: str, saving_ns: float | None, remedy: str = "") -> Reason:

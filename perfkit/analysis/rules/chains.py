@@ -13,7 +13,7 @@ from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import BOUNDS, L2, MEMORY, Booleans, Integers, Reals
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
-from perfkit.analysis.words import percent
+from perfkit.analysis.words import number, percent
 
 POINTWISE = ("elementwise", "activation", "dropout")
 GENERATED = re.compile(r"^(graph_\d+_)?(triton_|cpp_fused)")  # by Inductor
@@ -167,9 +167,9 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     bytes_ = units.text(case.per_step(sum(c.saved_bytes for c in found)), "B")
     yield rule.finding(
         case,
-        f"{kernels:,.4g} elementwise kernels a step in {left:,.4g} chains could be {left:,.4g}",
+        f"{number(kernels)} elementwise kernels{case.a_step} in {number(left)} chains could be {number(left)}",
         f"They take {units.text(time, 'ns')}, {percent(case.share(time))} of the step. Fused, {bytes_} of "
-        f"intermediates stay in registers, {units.text(moved, 'ns')}, and {kernels - left:,.4g} launches go, "
+        f"intermediates stay in registers, {units.text(moved, 'ns')}, and {number(kernels - left)} launches go, "
         f"{units.text(launches, 'ns')}. Most of it: {'; '.join(_largest(case, found))}.",
         time,
         moved + launches,
@@ -193,7 +193,7 @@ def _largest(case: Case, found: list[Chain]) -> list[str]:
         total[0] += 1
         total[1] += chain.moved_ns + case.between(chain.launch_ns)
     order = sorted(totals.items(), key=lambda item: -item[1][1])
-    return [f"{case.per_step(count):,.3g} × {name}" for name, (count, _) in order[:_NAMED]]
+    return [f"{number(case.per_step(count))} × {name}" for name, (count, _) in order[:_NAMED]]
 
 
 CHAINS = Rule(

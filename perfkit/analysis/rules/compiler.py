@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
-from perfkit.analysis.words import cropped, listed
+from perfkit.analysis.words import cropped, listed, number
 
 _BETWEEN = ("Python", "dispatch", "host code")
 _NAMED = 2
@@ -23,7 +23,7 @@ def _recompiled(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if in_steps:
         yield rule.finding(
             case,
-            f"Dynamo compiles {in_steps:,.3g} × a step, for {units.text(spent, 'ns')}",
+            f"Dynamo compiles {number(in_steps)} ×{case.a_step}, for {units.text(spent, 'ns')}",
             f"The profiled steps hold {seen['compilations']:,} compilations; a step that repeats needs none.{why}",
             spent,
             case.unprofiled(spent),
@@ -71,20 +71,20 @@ def _breaks(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     gaps = [g for g in case.facts.get("gaps") or [] if g["cause"] in _BETWEEN and g["pass"] != "optimizer"]
     between = list(dict.fromkeys(g["cause"] for g in gaps))
     time = case.unprofiled(case.per_step(sum(g["ns"] for g in gaps)))
-    number = sum(counted.values()) if counted else resumed
+    breaks = sum(counted.values()) if counted else resumed
     first_lines = [(count, reason.partition("\n")[0]) for reason, count in counted.items()]
     reasons = "; ".join(f"{count} × {cropped(line)}" for count, line in first_lines[:_MOST_REASONS])
     why = f"Dynamo's reasons: {reasons}. " if reasons else "The trace does not tell why: TORCH_LOGS=graph_breaks does. "
     yield rule.finding(
         case,
-        f"The graph breaks {number:,.3g} ×: no fusion reaches across a break",
-        f"{why}Between graphs no kernel runs in {listed(between)}: {units.text(time, 'ns')} a step outside the "
+        f"The graph breaks {number(breaks)} ×: no fusion reaches across a break",
+        f"{why}Between graphs no kernel runs in {listed(between)}: {units.text(time, 'ns')}{case.a_step} outside the "
         "optimizer."
         if between
         else f"{why}What lies between graphs the profile does not tell.",
         time,
         time,
-        count=float(number),
+        count=float(breaks),
     )
 
 

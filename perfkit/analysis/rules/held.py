@@ -9,6 +9,7 @@ from typing import Any
 from perfkit import units
 from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
+from perfkit.analysis.words import number
 
 _MUCH = 0.02  # of the step
 _USUAL_NS = 50_000.0  # without a kernel for each launch: more is not launching alone
@@ -60,7 +61,7 @@ def _held(rule: Rule, case: Case) -> Iterator[Finding]:
     for one in held_long(case):
         took = case.per_step(one["ns"])
         left = took if account.timed_step_ns is None else max(account.timed_step_ns - account.kernel_ns, 0.0)
-        calls = f"{case.per_step(one['count']):.3g} × {one['operator']}{case.a_step}"
+        calls = f"{number(case.per_step(one['count']))} × {one['operator']}{case.a_step}"
         longest = f"the longest {units.text(one['longest_ns'], 'ns')}"
         why, remedy = _cause(case, one)
         yield rule.finding(

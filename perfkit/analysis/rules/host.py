@@ -9,7 +9,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.rules.idle import waiting
-from perfkit.analysis.words import listed, percent
+from perfkit.analysis.words import listed, number, percent
 
 _NAMED = 3
 _SELDOM = 0.5  # waits a step, below which they are none of the step's
@@ -36,7 +36,7 @@ def _stops(rule: Rule, case: Case, waits: list[dict[str, Any]], why: str, remedy
         return
     host = case.per_step(sum(w["ns"] for w in waits))
     idle = None if waits[0]["idle_ns"] is None else case.per_step(sum(w["idle_ns"] for w in waits))
-    named = [f"{case.per_step(w['count']):,.3g} × {_place(w['operator'], w['module'])}" for w in waits[:_NAMED]]
+    named = [f"{number(case.per_step(w['count']))} × {_place(w['operator'], w['module'])}" for w in waits[:_NAMED]]
     more = f" and {len(waits) - _NAMED} more places" if len(waits) > _NAMED else ""
     if idle is None:
         saving, effect = case.unprofiled(host), "On a CPU nothing is waited for: this is what reading the values takes."
@@ -45,7 +45,7 @@ def _stops(rule: Rule, case: Case, waits: list[dict[str, Any]], why: str, remedy
         effect = f"Meanwhile, and until the next kernel starts, the GPU idles {units.text(idle, 'ns')} for it."
     yield rule.finding(
         case,
-        f"The host stops {why} {count:,.3g} × a step, for {units.text(host, 'ns')}",
+        f"The host stops {why} {number(count)} ×{case.a_step}, for {units.text(host, 'ns')}",
         f"{listed(named)}{more}. {effect}",
         host,
         saving,
@@ -92,7 +92,7 @@ def _lists(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     where = f" The largest: {'; '.join(named[:_NAMED])}{more}." if named else ""
     yield rule.finding(
         case,
-        f"{count:,.3g} tensors a step are made of Python lists, in {percent(case.share(time))} of the step",
+        f"{number(count)} tensors{case.a_step} are made of Python lists, in {percent(case.share(time))} of the step",
         f"torch.tensor(list) walks the list for its type and then copies value by value.{where}",
         time,
         case.unprofiled(time),

@@ -139,12 +139,14 @@ def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
         saving, of = _most(account, own, case.report.device)
         yield rule.finding(
             case,
-            f"Python code in which no operator runs takes {percent(_share(account, own))} of the {_profiled(case)}",
+            f"Code that calls no operator takes {percent(_share(account, own))} of the {_profiled(case)}",
             f"{units.text(own[0].time_ns / case.per_step(len(case.frame)), 'ns')} for each kernel: more than PyTorch "
-            f"needs between two operators. It is the program's own: NumPy, loops, reading and preparing data. {of}",
+            "needs between two operators. It is the program's own (Python, NumPy, reading and preparing data), or "
+            "compiled code that records no operators (AOTInductor, cpp_wrapper, extensions in C++), whose FLOP are "
+            f"unknown. {of}",
             own[0].time_ns,
             saving,
-            remedy=_OWN_CODE,
+            remedy=f"{_FIND}." if case.loader_workers else _OWN_CODE,
         )
     if gaps := [gap for gap in gaps if gap not in own]:
         saving, of = _most(account, gaps, case.report.device)
@@ -154,10 +156,11 @@ def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
             f"{_by_cause(gaps)}. {of}",
             sum(gap.time_ns for gap in gaps),
             saving,
+            remedy=_COMPILED if case.compiled else "",
         )
 
 
-def waiting(rule: Rule, case: Case, cause: str, said: str) -> Iterator[Finding]:
+def waiting(rule: Rule, case: Case, cause: str, said: str, remedy: str = "") -> Iterator[Finding]:
     """Time without a kernel by one `cause`, which `said` tells at the head of the finding."""
     account = case.report.accounting
     for gap in account.gaps if account else ():
@@ -172,7 +175,13 @@ def waiting(rule: Rule, case: Case, cause: str, said: str) -> Iterator[Finding]:
             f"No kernel runs for {units.text(gap.time_ns, 'ns')} meanwhile. {of}{calls}",
             gap.time_ns,
             saving,
+            remedy=remedy,
         )
+
+
+def _data(rule: Rule, case: Case) -> Iterator[Finding]:
+    said, remedy = ("Waiting for the loader's workers", _LOADED) if case.loader_workers else ("Loading the batch", "")
+    yield from waiting(rule, case, "data", said, remedy)
 
 
 def _most(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0) -> tuple[float, str]:
@@ -228,9 +237,16 @@ GPU_IDLE = Rule(
     example="40 kernels of 4 µs and 400 µs of Python: the GPU works a third of the time, whatever its speed.",
     find=_idle,
 )
-_OWN_CODE = (
-    "Find it with a profiler of Python (py-spy, cProfile). What prepares data can go to the workers of a DataLoader; "
-    "what computes, to operators of PyTorch."
+_FIND = "Find it with a profiler of Python (py-spy, cProfile). What computes can go to operators of PyTorch"
+_OWN_CODE = f"{_FIND}; what prepares data, to the workers of a DataLoader."
+_LOADED = (
+    "The loader has workers already, and they prepare less than the steps take: more of them where cores are free, "
+    "cheaper samples (decoded and resized once, transforms on the GPU or by batch), persistent_workers=True where "
+    "every epoch starts them anew."
+)
+_COMPILED = (
+    "Part of it is compiled already: take more into one graph (torch.compile(fullgraph=True) names what breaks it), "
+    "and take a larger batch."
 )
 OVERHEAD = Rule(
     name="overhead",
@@ -257,7 +273,7 @@ _DATA = Rule(
         "Load ahead: DataLoader workers, pin_memory=True, prefetch_factor; or prepare the data once.",
     ),
     example="JPEG decoding in the training process → `DataLoader(..., num_workers=4)`.",
-    find=lambda rule, case: waiting(rule, case, "data", "Loading the batch"),
+    find=_data,
 )  # fmt: skip
 _CUDA_ALLOCATION = Rule(
     name="cuda-allocation",

@@ -2,68 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 
 from perfkit import units
-from perfkit.analysis import tensors
+from perfkit.analysis.report.exposed import exposed_ns
 from perfkit.analysis.results import Finding, Group
-from perfkit.analysis.roofline.roof import Reals
-from perfkit.analysis.roofline.withheld import TOO_SMALL
+from perfkit.analysis.roofline.roof import Booleans, Reals
+from perfkit.analysis.roofline.withheld import FULL, TOO_SHORT_NS
+from perfkit.analysis.roofline.withheld import multiprocessors as sms
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.remedies import remedy
 from perfkit.analysis.rules.standing import NEAR, main_reason
 from perfkit.analysis.rules.unequal import left_out, waited
 from perfkit.analysis.source import NCU
-from perfkit.analysis.words import bound, call, cropped, listed, percent
+from perfkit.analysis.words import apart, bound, call, number, percent
 
 _NAMED = 3
-_NAMES = {"fft": "FFT"}  # of families, in a sentence
+_LONG_NS = 20e3  # a kernel whose blocks are worth a word
+_NAMES = {"fft": "FFT", "random": "Random number"}  # of families, in a sentence
 _AS_MUCH = 0.8  # of the saving that is to have a cause
+_NO_REASON = "Its counters name no single reason: Nsight Compute's own window shows them line by line of its source."
 _UNTOLD = "The report does not tell why: `ncu --set full` collects stall reasons, access patterns and occupancy."
-_FUSE = "Fuse them with their neighbours (torch.compile), so that their tensors pass memory once less"
-_PAIRS = (
-    "Keep real and imaginary parts in real tensors: torch.compile generates no code for complex ones, and fuses those"
-)
-_FFT = "Take lengths that are products of small primes, many signals in one call, and rfft where the input is real"
-_BY_FAMILY = {
-    "elementwise": _FUSE,
-    "normalization": _FUSE,
-    "softmax": _FUSE,
-    "reduction": _FUSE,
-    "loss": _FUSE,
-    "dropout": _FUSE,
-    "activation": _FUSE,
-    "copy": "Avoid the copies: keep one memory layout and dtype, or let a fusing compiler join them with their users",
-    "fill": "Avoid the passes: masks belong inside a fused attention (scaled_dot_product_attention) or in a fused "
-    "kernel; zeroing is spared by set_to_none=True",
-    "optimizer": "Use a fused optimizer (fused=True), and low-precision state where training allows",
-    "embedding": "Gather fewer or narrower rows, and sort or deduplicate the indices",
-    "index": "Index with slices or precomputed views where possible; sort the indices",
-    "attention": "Use a fused attention (scaled_dot_product_attention), which keeps the scores out of memory",
-}
-_ON_GPU = {
-    ("fused", "memory"): "They are the compiler's own: torch.compile(mode='max-autotune') tries more tilings of them; "
-    "a hand-written kernel can take the place of the largest",
-    ("attention", "matrix"): "Try the other implementations of attention (torch.nn.attention.sdpa_kernel: cuDNN, "
-    "flash, memory-efficient): which one is fastest depends on lengths and heads",
-}
-_WELL_SIZED = (
-    "Their sizes suit the matrix units. Try other kernels (torch.compile(mode='max-autotune'), "
-    "torch.backends.cuda.preferred_blas_library). Ceilings are measured in short runs: a GPU at its power limit "
-    "(`nvidia-smi -q -d PERFORMANCE`) stays below them"
-)
-_FUSED = "fusedadam", "fusedsgd", "fusedadagrad"  # in the names of kernels that are a whole step of an optimizer
-_ONE_PASS = (
-    "They are one pass already: keep state in low precision where training allows. Many small tensors fill a GPU badly"
-)
-_GRAIN, _LARGE = 64, 512  # sizes are multiples of the one, and at least the other, where products suit matrix units
-_BY_BOUND = {
-    "matrix": "Give the matrix units larger products: more rows in a batch, sizes that are multiples of 64",
-    "vector": "Look for what keeps the arithmetic units waiting: `ncu --set full` tells",
-    "memory": "Batch them, so that more work is done on each byte; where there are many small ones, fuse them",
-    "l2": "Reuse more in registers and shared memory",
-}
 
 
 def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
@@ -96,7 +58,7 @@ def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
             sum(g.headroom_ns or 0.0 for g in groups),
             count=sum(g.count for g in groups),
             kernels=list(dict.fromkeys(g.key for g in groups)),
-            remedy=_UNTOLD if own else f"{_remedy(groups, family, limit, report.device)}.",
+            remedy=(_UNTOLD if report.missing else _NO_REASON) if own else f"{remedy(case, groups, family, limit)}.",
         )
 
 
@@ -120,66 +82,72 @@ def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Grou
 
 
 def _has_cause(case: Case, group: Group) -> bool:
-    """Whether a finding that saves about as much says why of all the group's kernels."""
-    rows = case.named_short(group.key)
-    return any(
-        other.saving_ns >= _AS_MUCH * (group.headroom_ns or 0.0) and bool((claimed | ~rows).all())
-        for other, claimed in case.claims
-    )
-
-
-def _most(groups: Sequence[Group], holds: Callable[[Group], bool]) -> bool:
-    """Whether it holds of groups that take most of the time."""
-    return 2 * sum(g.time_ns for g in groups if holds(g)) > sum(g.time_ns for g in groups)
-
-
-def _well_sized(group: Group) -> bool:
-    """Whether all matrices that it works on are large, and of sizes that suit the matrix units."""
-    sizes = [size for _, shape in tensors.shapes(group.shapes) if len(shape) > 1 for size in shape[-2:]]
-    return bool(sizes) and all(size >= _LARGE and size % _GRAIN == 0 for size in sizes)
-
-
-def _remedy(groups: Sequence[Group], family: str, limit: str, device: str) -> str:
-    kind = limit.partition("_")[0]
-    if family == "fft":
-        return _FFT
-    if _BY_FAMILY.get(family) == _FUSE and _most(groups, lambda g: "complex" in g.shapes):
-        return _PAIRS
-    if kind == "vector" and device == "cpu":
-        return "Fuse and vectorise them (torch.compile), and use more threads where there are some"
-    if device != "cpu" and (family, kind) in _ON_GPU:
-        return _ON_GPU[family, kind]
-    if device != "cpu" and (family, kind) == ("matmul", "matrix") and _most(groups, _well_sized):
-        return _WELL_SIZED
-    if family == "optimizer" and _most(groups, lambda g: any(one in g.key.lower() for one in _FUSED)):
-        return _ONE_PASS
-    if kind in ("memory", "l2") and family in _BY_FAMILY:
-        return _BY_FAMILY[family]
-    return _BY_BOUND.get(kind, f"Look for what keeps {listed([bound(limit)])} waiting")
+    """Whether findings that save about as much on the group's kernels say why."""
+    rows = case.named_short(group.key) & (np.array(case.text("shapes"), object) == group.shapes)
+    return case.explained(rows) >= _AS_MUCH * (group.headroom_ns or 0.0) > 0
 
 
 def _tiny(rule: Rule, case: Case) -> Iterator[Finding]:
     """Of a trace: ncu serialises what it measures."""
-    report = case.report
-    small = next((w for w in report.withheld if w.why == TOO_SMALL), None)
-    groups = [g for g in report.kernels if g.withheld == TOO_SMALL]
-    if report.kind == NCU or small is None or not groups:
+    rows = case.is_in("kind", ("gpu_kernel",)) & (np.nan_to_num(case.judged.time, nan=np.inf) < TOO_SHORT_NS)
+    if case.report.kind == NCU or not rows.any():
         return
-    largest = sorted(groups, key=lambda g: -g.withheld_ns)[:_NAMED]
-    named = [f"{_times(g.count)}{cropped(g.key)}, {units.text(g.withheld_ns, 'ns')}" for g in largest]
+    time = case.time(rows)
     yield rule.finding(
         case,
-        f"{small.count:,.0f} kernels{case.a_step} are shorter than 5 µs: {percent(small.share)} of kernel time",
-        f"Launch, start and end are most of the time of so short a kernel. The largest: {'; '.join(named)}.",
-        small.time_ns,
-        small.time_ns,
-        count=small.count,
-        kernels=[g.key for g in largest],
+        f"{_kernels(case, rows, 'is', 'are')} shorter than 5 µs: {percent(time / case.report.kernel_ns)} of kernel "
+        "time",
+        f"Launch, start and end are most of the time of so short a kernel. The largest: {_largest(case, rows)}.",
+        time,
+        time,
+        count=case.per_step(rows.sum()),
+        kernels=case.main_kernels(rows),
     )
 
 
-def _times(count: float) -> str:
-    return f"{count:,.0f} × " if count >= 1.5 else ""
+def _kernels(case: Case, rows: Booleans, one: str, many: str) -> str:
+    """How many kernels, with their verb."""
+    count = case.per_step(rows.sum())
+    return (
+        f"{number(count)} kernel{case.a_step} {one}" if count == 1 else f"{number(count)} kernels{case.a_step} {many}"
+    )
+
+
+def _largest(case: Case, rows: Booleans) -> str:
+    """The kernels by name among `rows` that take most time, with their number and time."""
+    parts = []
+    names = case.main_kernels(rows, _NAMED)
+    for name, shown in zip(names, apart(names), strict=True):
+        own = rows & case.named_short(name)
+        times = f"{number(case.per_step(own.sum()))} × " if case.per_step(own.sum()) != 1 else ""
+        parts.append(f"{times}{shown}, {units.text(case.time(own), 'ns')}")
+    return "; ".join(parts)
+
+
+def _few_blocks(rule: Rule, case: Case) -> Iterator[Finding]:
+    """Of a trace, which has grids and no counters: kernels that leave multiprocessors empty while nothing else runs."""
+    multiprocessors = sms(case.facts)
+    if case.report.kind == NCU or not multiprocessors:
+        return
+    blocks = np.prod([case.frame[f"grid_{axis}"].to_numpy(float, na_value=np.nan) for axis in "xyz"], axis=0)
+    time = np.nan_to_num(case.judged.time)
+    rows = case.is_in("kind", ("gpu_kernel",)) & (time >= _LONG_NS) & ~case.is_in("family", ("collective",))
+    rows &= np.nan_to_num(blocks, nan=np.inf) < FULL * multiprocessors
+    alone = exposed_ns(case.frame, rows) if rows.any() else None
+    if alone is None:
+        return
+    empty = float((time * (1 - np.nan_to_num(blocks) / multiprocessors))[rows].sum() / time[rows].sum())
+    fewest, most = int(blocks[rows].min()), int(blocks[rows].max())
+    range_ = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    yield rule.finding(
+        case,
+        f"{_kernels(case, rows, 'has', 'have')} {range_} block{'' if most == 1 else 's'} for {multiprocessors} "
+        f"multiprocessors: {units.text(case.per_step(alone), 'ns')} in which nothing else runs",
+        f"{percent(empty)} of the multiprocessors have nothing to do meanwhile. The largest: {_largest(case, rows)}.",
+        case.time(rows),
+        case.per_step(alone) * empty,
+        rows=rows,
+    )
 
 
 RULES = (
@@ -196,11 +164,23 @@ RULES = (
     ),
     Rule(
         "tiny-kernels", "kernels so short that launching them is most of their time", ON_A_GPU,
-        "A kernel shorter than 5 µs, or of less than one wave of blocks, is mostly start and end.",
-        "All launches shorter than 5 µs together, of a trace or a run.",
+        "A kernel shorter than 5 µs is mostly start and end.",
+        "All kernels shorter than 5 µs together, of a trace or a run; copies and fills are none.",
         "All of their time: merged into others, they cost next to nothing.",
         ("Merge them: torch.compile fuses elementwise chains, foreach and fused optimizers join per-tensor kernels, a "
          "larger batch makes each worth its launch.",),
         "A LayerNorm written with mean, sub, pow, mean, add, rsqrt and mul on small tensors.", _tiny,
+    ),
+    Rule(
+        "empty-multiprocessors", "kernels leave multiprocessors without a block, and nothing else runs", ON_A_GPU,
+        "A multiprocessor without a block idles for as long as the kernel runs.",
+        "Of a trace or a run: kernels longer than 20 µs whose grid has fewer blocks than three quarters of the "
+        "multiprocessors, while no other kernel runs beside them. Collectives are left out. With counters, "
+        "`few-blocks` finds them.",
+        "Their time, for the share of multiprocessors without a block.",
+        ("Split the work over more blocks: of a kernel of your own, partial results that a second pass joins; of a "
+         "library's, a larger batch, or independent products in one call (torch.bmm). Or run something beside it on "
+         "another stream.",),
+        "A reduction in a single block of 256 threads.", _few_blocks,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the machine could do otherwise: gathers, dense gradients of tables, other precisions, idle threads."""
+"""What the machine could do otherwise: other precisions, idle threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from perfkit import units
-from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import BOUNDS, Booleans, Reals, unit_name
 from perfkit.analysis.rules.base import ON_A_CPU, ON_BOTH, Case, Rule
@@ -17,9 +16,7 @@ from perfkit.analysis.rules.chains import on_complex
 from perfkit.analysis.rules.unequal import left_out, waited
 from perfkit.analysis.words import percent
 
-_GATHERS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")
 _NOTABLE = 0.02  # of the step
-_SPARSE = 4  # times as many rows in a table as are looked up
 _WORKING = 0.2  # of the roof of fp32: what reaches less is not held up by the units' rate
 _FASTER = 1.2  # times the fp32 ceiling: less is not worth the digits
 _LOWER = ("matrix_tf32", "matrix_bf16", "matrix_fp16")
@@ -27,7 +24,7 @@ _EMULATED = ("matrix_bf16", "matrix_fp16")
 _WIDE_NS = 50e3  # a row shorter than this is not shared out over threads
 
 
-def _usual(case: Case, rows: Booleans) -> tuple[Reals, str]:
+def usual_of(case: Case, rows: Booleans) -> tuple[Reals, str]:
     """What each kernel takes without what it waited (`rules.unequal.waited`), ns, and the sentence that says so where
     some of `rows` have waited."""
     time, more = np.nan_to_num(case.judged.time), waited(case) if rows.any() else None
@@ -36,118 +33,9 @@ def _usual(case: Case, rows: Booleans) -> tuple[Reals, str]:
     return time - more, left_out(case, more) if more[rows].any() else ""
 
 
-def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    operators = case.operators()
-    rows = np.array([o in _GATHERS for o in operators], bool) & case.is_in("family", ("index", "embedding", "other"))
-    rows &= ~case.is_in("pass", ("backward",))
-    usual, without = _usual(case, rows)
-    time = case.per_step(usual[rows].sum())
-    if case.share(time) < _NOTABLE:
-        return
-    judged = rows & case.judged.judged
-    if not judged.any():
-        why = "they are too short" if case.report.withheld else "there are no ceilings"
-        yield rule.cannot(f"gathers take {percent(case.share(time))} of the step, and {why}")
-        return
-    roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.per_step(usual[judged].sum())
-    moved = np.nansum(case.judged.bytes[judged])
-    rate = moved / usual[judged].sum() * 1e9
-    yield rule.finding(
-        case,
-        f"Embedding lookups take {percent(case.share(time))} of the step, at {percent(roof / of_judged)} of the "
-        "bandwidth",
-        f"They read rows here and there: {units.text(rate, 'B/s')} of the rows asked for. Memory moves whole cache "
-        f"lines, so narrow rows waste part of each.{without}",
-        time,
-        of_judged - roof,
-        rows=rows,
-    )
-
-
-GATHER = Rule(
-    name="gather-bound",
-    summary="embedding lookups are bound by gathering rows",
-    where=ON_BOTH,
-    what="A lookup reads rows at random places: no prefetcher helps, each row is a cache or TLB miss of its own, and "
-    "rows narrower than a cache line waste bandwidth.",
-    recognised="Rows of `embedding`, `embedding_bag`, `index_select` and `gather` outside the backward pass that take "
-    "at least 2 % of the step.",
-    estimate="Their time less their roof: the bytes of the rows that are read, at the measured bandwidth. A gather "
-    "rarely reaches that.",
-    remedies=(
-        "Sort or deduplicate the indices (torch.unique) so that neighbours meet in the cache; use EmbeddingBag for "
-        "pooled lookups; hold tables in bf16; look up all features in one table with offsets instead of one by one.",
-    ),
-    example="26 tables of width 16 looked up one after the other → one table with offsets and a single lookup.",
-    find=_gathers,
-)
-
-
-def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    operators, shapes, logical = case.operators(), case.text("shapes"), case.text("operator")
-    forward = np.array([o in _GATHERS for o in operators], bool) & ~case.is_in("pass", ("backward", "optimizer"))
-    tables: dict[tensors.Shape, list[int]] = {}  # shape → how many rows each lookup in a table of that shape reads
-    for i in np.flatnonzero(forward).tolist():
-        found = [shape for _, shape in tensors.shapes(shapes[i])]
-        if len(found) >= 2 and len(found[0]) == 2:
-            tables.setdefault(found[0], []).append(tensors.elements(found[1]))
-    large = {shape for shape, looked_up in tables.items() if shape[0] > _SPARSE * max(*looked_up, 1)}
-    large -= _multiplied(case)
-    if not large:
-        return
-    touches = np.array([any(s in large for _, s in tensors.shapes(text)) for text in shapes], bool)
-    zeroing = (
-        case.is_in("pass", ("backward",))
-        & case.is_in("family", ("fill", "embedding"))
-        & (touches | np.array(["embedding" in o or "index_select" in o for o in logical], bool))
-    )
-    updating = case.is_in("pass", ("optimizer",)) & touches
-    usual, without = _usual(case, zeroing | updating)
-    backward, optimizer = case.per_step(usual[zeroing].sum()), case.per_step(usual[updating].sum())
-    time = backward + optimizer
-    rows = case.per_step(sum(shape[0] * len(tables[shape]) for shape in large))
-    looked = case.per_step(sum(sum(tables[shape]) for shape in large))
-    yield rule.finding(
-        case,
-        f"Dense gradients of embedding tables take {units.text(time, 'ns')} a step",
-        f"A step looks up at most {looked:,.0f} of {rows:,.0f} rows, and writes and updates all of them: backward "
-        f"{units.text(backward, 'ns')}, optimizer {units.text(optimizer, 'ns')}.{without}",
-        time,
-        time * (1 - min(1.0, looked / rows)),
-        rows=zeroing | updating,
-    )  # fmt: skip
-
-
-def _multiplied(case: Case) -> set[tensors.Shape]:
-    """Shapes of operands of matrix products, both ways round: a table that is one as well (the weights of a language
-    model's last layer) has a gradient in every row."""
-    products = set(np.array(case.text("shapes"), object)[case.is_in("family", ("matmul",))].tolist())
-    found = {shape for text in products for _, shape in tensors.shapes(text)}
-    return found | {shape[::-1] for shape in found}
-
-
-DENSE = Rule(
-    name="dense-embedding-gradient",
-    summary="all rows of a table are zeroed and updated for the few that were looked up",
-    where=ON_BOTH,
-    what="By default the gradient of an embedding table is as large as the table: it is filled with zeros, the rows "
-    "looked up are added, and the optimizer goes over everything.",
-    recognised=f"A table with more than {_SPARSE} times as many rows as one lookup reads, with the rows of its "
-    "backward pass and those of the optimizer that have its shape. Left out is a table that a matrix product uses too, "
-    "as the last layer of a language model does: all of its rows have a gradient.",
-    estimate="Their time, for the share of rows that nobody looked up.",
-    remedies=(
-        "Use sparse=True with SparseAdam, SGD or Adagrad. (Moments of rows that were not looked up then stand still: "
-        "the result is not the same as Adam's.)",
-    ),
-    example="`nn.Embedding(1_000_000, 16, sparse=True)` with `torch.optim.SparseAdam`.",
-    find=_dense,
-)
-
-
 def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     fp32 = (np.nan_to_num(case.frame["flop_matrix_fp32"].to_numpy(float)) > 0) & ~on_complex(case)
-    usual, without = _usual(case, fp32)
+    usual, without = usual_of(case, fp32)
     share = case.share(case.per_step(usual[fp32].sum()))
     if share < _NOTABLE:
         return
@@ -207,7 +95,7 @@ def _emulated(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     for name in _EMULATED:
         now = rates.get(name)
         bound = case.judged.judged & (case.judged.bound == BOUNDS.index(name))
-        usual, without = _usual(case, bound)
+        usual, without = usual_of(case, bound)
         time = case.per_step(usual[bound].sum())
         if not fp32 or not now or fp32 < _FASTER * now or case.share(time) < _NOTABLE:
             continue
@@ -251,7 +139,7 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if used.together >= cores:
         return
     wide = np.nan_to_num(case.judged.time) >= _WIDE_NS
-    usual, without = _usual(case, wide)
+    usual, without = usual_of(case, wide)
     wide &= usual >= _WIDE_NS  # a short one that waited is not shared out either
     time = case.per_step(usual[wide].sum())
     yield rule.finding(
@@ -349,4 +237,4 @@ CROWDED = Rule(
     example="Two ranks by mp.spawn on two cores: steps took 16.6 and 19.1 ms, with OMP_NUM_THREADS=1 8.5 and 7.4.",
     find=_crowded,
 )
-RULES = (PRECISION, EMULATED, GATHER, DENSE, THREADS, CROWDED)
+RULES = (PRECISION, EMULATED, THREADS, CROWDED)

@@ -14,7 +14,7 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
-from perfkit.analysis.words import cropped, listed, percent
+from perfkit.analysis.words import cropped, listed, number, percent
 
 _NAMED = 3
 _FOLLOWING = 12  # rows after a comparison that are asked whether they take its result
@@ -54,8 +54,8 @@ def _compare(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     ]
     yield rule.finding(
         case,
-        f"{case.per_step(comparisons):,.3g} lookups a step compare with all values, in {percent(case.share(time))} of "
-        "the step",
+        f"{number(case.per_step(comparisons))} lookups{case.a_step} compare with all values, in "
+        f"{percent(case.share(time))} of the step",
         f"Each makes a tensor of every index against every known value, and then searches it: {listed(parts)}.",
         time,
         time,
@@ -114,7 +114,7 @@ def _small(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     launch = _launch_ns(case) * count
     yield rule.finding(
         case,
-        f"{count:,.3g} copies a step move at most {units.text(_SMALL_BYTES, 'iB')} each",
+        f"{number(count)} copies{case.a_step} move at most {units.text(_SMALL_BYTES, 'iB')} each",
         f"They take {units.text(time, 'ns')} on the GPU, nearly all of it start and end, and their calls "
         f"{units.text(launch, 'ns')} on the host.",
         time,
@@ -192,7 +192,7 @@ def _needless(rule: Rule, case: Case, rows: Booleans, what: str) -> Iterator[Fin
     size = f" and move {units.text(moved, 'B')}" if moved else ""
     yield rule.finding(
         case,
-        f"{case.per_step(rows.sum()):,.3g} copies a step {what}",
+        f"{number(case.per_step(rows.sum()))} copies{case.a_step} {what}",
         f"They take {units.text(time, 'ns')}{size} for no arithmetic. The largest: "
         + "; ".join(f"{name}, {units.text(case.per_step(ns), 'ns')}" for name, ns in largest)
         + ".",

@@ -10,7 +10,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
-from perfkit.analysis.words import percent
+from perfkit.analysis.words import number, percent
 
 _MANY = 20  # rows a step, below which there is little to join
 _PARTS = ("elementwise", "copy", "fill", "reduction")
@@ -58,7 +58,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     saving = (time - fewest[0] if fewest else 0.0) + gaps
     yield rule.finding(
         case,
-        f"{_counted(count, case.per_step(inside.sum()))} one parameter and operator at a time",
+        f"{_counted(count, case.per_step(inside.sum()), case.a_step)} one parameter and operator at a time",
         f"They take {units.text(time, 'ns')} ({percent(case.share(time))} of the step){between}.{least}",
         time + gaps,
         saving,
@@ -67,11 +67,11 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )
 
 
-def _counted(count: float, every: float) -> str:
+def _counted(count: float, every: float, per: str) -> str:
     """What the numbers of a finding are of: where the optimizer's pass has other kernels too, its part of them."""
     if every - count < 0.5:
-        return f"The optimizer runs {count:,.4g} kernels a step,"
-    return f"{count:,.4g} of the optimizer's {every:,.4g} kernels a step go"
+        return f"The optimizer runs {number(count)} kernels{per},"
+    return f"{number(count)} of the optimizer's {number(every)} kernels{per} go"
 
 
 def _counters(case: Case) -> Booleans:

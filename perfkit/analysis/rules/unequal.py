@@ -14,6 +14,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
+from perfkit.analysis.words import number
 
 _EQUALS = 8  # calls of one operator with one set of shapes: of fewer nobody knows what is usual
 _USUAL = 0.25  # the quantile that is usual: on a busy machine most calls may have waited
@@ -83,8 +84,8 @@ def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
     )
 
 
-def _count(case: Case, number: float) -> str:
-    return f"{case.per_step(number):,.4g}"
+def _count(case: Case, rows: float) -> str:
+    return number(case.per_step(rows))
 
 
 def _by_pages(case: Case, more: Reals) -> Booleans:

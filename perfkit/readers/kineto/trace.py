@@ -85,6 +85,7 @@ def _measured(
     events = read_events(path, wanted(known.costs, known.declared))
     placed = place(events.host, events.device)
     found = measure(events, placed, known)
+    found.facts["marked"] = bool(placed.steps.marked)
     evidence = checks.Evidence(
         events.host, events.device, placed.steps, placed.launch, placed.on_gpu, found.facts, expected
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from perfkit import units
 from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.results import BackendReport
+from perfkit.analysis.words import number
 from perfkit.render.cells import Table, clean, column_scale, figures, table, words
 
 _SHOWN = 3
@@ -105,7 +106,7 @@ def _not_compared(said: Fusion) -> list[str]:
 def _groups(said: Fusion) -> list[str]:
     """The groups on which fusing saves most."""
     shown = [
-        f"{g.count:,.3g} × {clean(g.name, 120)}, {units.text(g.time_ns, 'ns')} → {units.text(g.predicted_ns, 'ns')}"
+        f"{number(g.count)} × {clean(g.name, 120)}, {units.text(g.time_ns, 'ns')} → {units.text(g.predicted_ns, 'ns')}"
         for g in said.groups[:_SHOWN]
     ]
     return [f"Of it: {'; '.join(shown)}."] if shown else []

@@ -17,7 +17,7 @@ from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
 from perfkit.readers.kineto.measure.process_group import about, only_group
-from perfkit.readers.kineto.measure.rows import choose, launching_only, on_device
+from perfkit.readers.kineto.measure.rows import LOADER, choose, launching_only, on_device
 from perfkit.readers.kineto.measure.untold import captured, foreach, generated
 from perfkit.readers.kineto.place.call_sites import find_call_sites
 from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators
@@ -108,6 +108,7 @@ def _facts(
     host, device, costs = events.host, events.device, known.costs
     facts = accounting.facts() | about(events, placed)
     facts |= stalls.facts(host, device, placed.steps, placed.places, launch, lambda name: _reads(costs, name))
+    facts["loader_workers"] = any(name.startswith(f"{LOADER}#_MultiProcessing") for name in host.names)
     if known.event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": known.event_cost_ns, "events": accounting.recorded}
     if loops := {name: kernel.loops for name, kernel in known.declared.items() if kernel.loops}:
