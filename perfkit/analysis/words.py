@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import commonprefix
 
 from perfkit import units
 from perfkit.analysis.results import Group
@@ -48,9 +49,13 @@ def cropped(name: str, most: int = NAME) -> str:
 
 
 def apart(names: Sequence[str], most: int = NAME) -> list[str]:
-    """Names without their middles where they are long, or with it where only the middle tells them apart."""
+    """Names without their middles where they are long; from where they part, where their ends are the same."""
     short = [cropped(name, most) for name in names]
-    return [n if short.count(s) > 1 and len(set(names)) > 1 else s for n, s in zip(names, short, strict=True)]
+    if len(set(short)) == len(set(names)):
+        return short
+    same = len(commonprefix(list(dict.fromkeys(names))))  # noqa: RUF071  # of names, not of paths
+    begin = max(same - most // 4, 0)
+    return [s if len(n) <= most else f"…{cropped(n[begin:], most)}" for n, s in zip(names, short, strict=True)]
 
 
 def bound(name: str) -> str:

@@ -1,7 +1,6 @@
 """Kernels on a CPU that take many times as long as their equals: fresh pages in their results, or a core that was busy.
 
-Neither is the kernel's own: where both together are much of the profile, `waited` tells what each row lost, and the
-rules about roofs leave it out.
+Neither is the kernel's own: `waited` tells what each row lost, and the rules about roofs leave it out.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
 from perfkit.analysis.words import number
 
-_EQUALS = 8  # calls of one operator with one set of shapes: of fewer nobody knows what is usual
+_EQUALS = 3  # calls of one operator with one set of shapes: of fewer nobody knows what is usual
 _USUAL = 0.25  # the quantile that is usual: on a busy machine most calls may have waited
 _TIMES, _LEAST_NS = 3, 5_000.0  # how many times the usual, and how much more, a call takes that has waited
 _STEADY = 2  # times the same call of the quickest step: less is a difference of strides, which shapes do not tell
@@ -33,8 +32,8 @@ _A_PAGE_NS = (200.0, 3_000.0)  # what the system takes to clear one, on machines
 
 
 def waited(case: Case) -> Reals | None:
-    """What each row took beyond its usual time in ns, 0 where that is not many times as much; None where it is little
-    in all, on a GPU, and of a single step."""
+    """What each row took beyond its usual time in ns, 0 where that is not many times as much; None where no row did, on
+    a GPU, and of a single step."""
     if not case.on_cpu or case.steps < 2:
         return None
     frame = case.frame.assign(time=np.nan_to_num(case.judged.time), shapes=case.text("shapes"))
@@ -46,7 +45,7 @@ def waited(case: Case) -> Reals | None:
     rows = (time > _TIMES * usual) & (time > usual + _LEAST_NS) & (time > _STEADY * quickest)
     rows &= same.transform("size").to_numpy() >= _EQUALS
     more: Reals = np.where(rows, time - usual, 0.0)
-    return more if case.per_step(more.sum()) >= _NOTABLE * case.report.kernel_ns > 0 else None
+    return more if more.any() else None
 
 
 def left_out(case: Case, more: Reals) -> str:
@@ -65,7 +64,7 @@ def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
     if case.about.fresh_bytes is not None:  # `fresh-pages` tells of the timed step; the profiler has some of its own
         rows &= ~paged
     time = case.per_step(more[rows].sum())
-    if case.share(time) < _NOTABLE:
+    if case.share(time) < _NOTABLE or case.per_step(more.sum()) < _NOTABLE * case.report.kernel_ns:
         return
     kernel, count, own = _largest(case, more, rows)
     pages = case.per_step(more[rows & paged].sum())

@@ -1,0 +1,164 @@
+"""Sentences that were false of somebody's program: a finding speaks of what it counts, and advises nothing done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfkit.analysis.results import Finding
+from perfkit.analysis.words import apart, cropped, number
+from tests.analysis import faults
+from tests.analysis.faults import MB, cpu, gap, gpu, named, product, report
+
+GPUS = [{"name": "a GPU", "smCount": 68}]
+COPY = {"name": "Memcpy HtoD (Pageable -> Device)", "short_name": "Memcpy HtoD", "kind": "memcpy"}
+
+
+def grid(blocks: int) -> dict[str, float]:
+    return {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "waves": blocks / 544}
+
+
+def below(rows: list[dict[str, Any]], **more: Any) -> Finding:
+    """What is said of kernels below their roof that are half of a step."""
+    busy = sum(row["duration_ns"] for row in rows) / 1e3
+    return named(report(rows, busy, **more))["below-roof"]
+
+
+# ---- short kernels
+
+
+def test_kernels_of_milliseconds_are_not_short_and_copies_are_no_kernels() -> None:
+    """One kernel of 6 ms with a single block, and a copy of 2 µs, were "2 kernels shorter than 5 µs: 98 %"."""
+    rows = [{**gpu("add", 6000), **grid(1)}, {**gpu("copy", 2, "copy"), **COPY}]
+    found = named(report(rows, 6100, None, gpus=GPUS))
+    assert "tiny-kernels" not in found
+    few = found["empty-multiprocessors"]
+    assert few.title.startswith("1 kernel a step has 1 block for 68 multiprocessors: 6.00 ms")
+    assert few.saving_ns == pytest.approx(6e6 * 67 / 68)
+
+
+def test_few_blocks_beside_other_work_leave_nothing_empty() -> None:
+    small, large = {**gpu("a", 400), **grid(4), "start_ns": 0.0}, {**gpu("b", 1000), **grid(5440), "start_ns": 0.0}
+    assert "empty-multiprocessors" not in named(report([small, {**large, "stream": 9}], 1000, None, gpus=GPUS))
+    assert "empty-multiprocessors" not in named(report([{**gpu("a", 400), **grid(66)}], 400, None, gpus=GPUS))
+
+
+def test_counts_have_no_exponents() -> None:
+    assert [number(n) for n in (1500, 2851.0, 12.345, 0.3333, 3.0, 123456.7)] == [
+        "1,500", "2,851", "12.3", "0.333", "3", "123,457",
+    ]  # fmt: skip
+    rows = [{**gpu("copy", 2.5, "copy"), **COPY, "bytes_read": 64.0, "bytes_written": 64.0} for _ in range(1500)]
+    made = faults.made(rows, 3750, marked=False)
+    found = {f.name: f for f in faults.analyse_table(made, None, "t.json").backends[0].findings}
+    assert found["small-copies"].title.startswith("1,500 copies move") and "tiny-kernels" not in found
+
+
+# ---- gradients of tables, gathers
+
+
+def test_of_a_fused_optimizer_a_table_has_its_part() -> None:
+    """GPT-2's positions, 0.6 % of the parameters, were booked the whole call of the fused AdamW: 387 ms."""
+    table, others = "fp32[1000×16]", ", ".join(["fp32[1000×1000]"] * 4)
+    update = cpu("_fused_adamw_", 1000, "optimizer", shapes=f"{table}, {others}", **{"pass": "optimizer"})
+    lookup = cpu("index_select", 5, "index", shapes=f"{table}, int64[64]")
+    assert "dense-embedding-gradient" not in named(report([product(), lookup, update], 2005))
+    few = cpu("_fused_adamw_", 1000, "optimizer", shapes=f"{table}, fp32[16×1000]", **{"pass": "optimizer"})
+    found = named(report([product(), lookup, few], 2005))["dense-embedding-gradient"]
+    assert found.time_ns == pytest.approx(500e3) and found.saving_ns == pytest.approx(500e3 * (1 - 64 / 1000))
+
+
+def test_a_graph_network_gathers_and_looks_nothing_up() -> None:
+    shapes = "fp32[4000×250], int64[1000]"
+    rows = [product(), cpu("index_select", 100, "index", moved=2 * MB, shapes=shapes)]
+    found = named(report(rows, 1100))["gather-bound"]
+    assert found.title.startswith("Gathers by index_select take 9.1 %")
+    assert "EmbeddingBag" not in found.remedy and "edges" in found.remedy
+    assert named(faults.FAULTS["gather-bound"][0]())["gather-bound"].title.startswith("Embedding lookups take")
+
+
+# ---- remedies
+
+
+@pytest.mark.parametrize(
+    ("row", "right", "wrong"),
+    [
+        (gpu("cudnn_generated_fort_native_sdpa_sm90_flash_fprop", 100, "attention", moved=1 * MB),
+         "sdpa_kernel", "Use a fused attention"),
+        (gpu("softmax_scores", 100, "attention", moved=1 * MB), "Use a fused attention", "sdpa_kernel"),
+        (cpu("_scaled_dot_product_flash_attention_for_cpu", 100, "attention", moved=1 * MB), "fused already", "Use a"),
+        (cpu("bernoulli_", 100, "random", moved=1 * MB), "draw fewer numbers", "Batch them"),
+        (cpu("_fused_adamw_", 100, "optimizer", moved=1 * MB), "one pass already", "fused=True"),
+        (cpu("_foreach_add_", 100, "optimizer", moved=1 * MB), "fused=True", "already"),
+        (gpu("triton_poi_fused_add_mul", 100, "elementwise", moved=1 * MB), "max-autotune", "with their neighbours"),
+        (cpu("cpp_fused_add_mul_0", 100, "elementwise", moved=1 * MB), "fused already", "torch.compile"),
+        (cpu("fill_", 100, "fill", moved=1 * MB), "torch.empty", "attention"),
+        (cpu("masked_fill_", 100, "fill", moved=1 * MB), "fused attention", "zero_grad"),
+        (cpu("sort", 100, "sort", moved=1 * MB), "topk", "Batch them"),
+    ],
+)  # fmt: skip
+def test_a_remedy_is_none_that_is_taken(row: dict[str, Any], right: str, wrong: str) -> None:
+    remedy = below([row]).remedy
+    assert right in remedy and wrong not in remedy
+
+
+def test_a_compiled_program_is_not_told_to_compile() -> None:
+    row = cpu("add", 100, moved=1 * MB)
+    assert "torch.compile" in below([row]).remedy
+    remedy = below([row], compiled={"regions": 1, "resumed": 0, "compilations": 0, "compile_ns": 0}).remedy
+    assert "take them into its graphs" in remedy and "(torch.compile)" not in remedy
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_loader_with_workers_is_not_told_to_take_workers(workers: bool) -> None:
+    gaps = [gap("data", 300)]
+    found = named(report([product(700)], 1000, gaps=gaps, loader_workers=workers))["data"]
+    assert found.title.startswith("Waiting for the loader's workers" if workers else "Loading the batch")
+    assert ("has workers already" in found.remedy) is workers and ("DataLoader workers" in found.remedy) is not workers
+
+
+# ---- one outlier, idle threads
+
+
+def _calls(*steps_us: float) -> list[dict[str, Any]]:
+    """One call a step of a sum at half of its roof (20 µs of 10), and a product."""
+    sums = [
+        {**cpu("sum", us, "reduction", moved=1 * MB, shapes="fp32[250000]"), "step": step}
+        for step, us in enumerate(steps_us)
+    ]
+    return [*sums, *({**product(500), "step": step} for step in range(len(steps_us)))]
+
+
+def test_one_outlier_of_three_calls_is_not_the_kernels_efficiency() -> None:
+    """Two calls took 20 µs and one, whose thread was put aside, 30 ms: "reaches 0.1 % of its roof"."""
+    rows = _calls(20, 20, 30_000)
+    found = named(report(rows, 10_530, steps=3, step_ns=[10.53e6] * 3, busy_ns=[10.53e6] * 3))
+    assert found["unequal-calls"].saving_ns == pytest.approx((30_000 - 20) / 3 * 1e3)
+    assert "below-roof" not in found  # 10 of 20 µs a step are worth no word in 10 ms
+    steady = named(report(_calls(20, 20, 20), 530, steps=3, step_ns=[530e3] * 3, busy_ns=[520e3] * 3))
+    assert "unequal-calls" not in steady
+
+
+def test_idle_threads_do_not_hide_slow_kernels() -> None:
+    """Dropout's numbers at 0.4 % of their roof: half of the cores were idle, and that was all that was said."""
+    slow = cpu("bernoulli_", 1000, "random", moved=0.4 * MB)
+    found = named(faults.of_run([slow], 1000, {"threads": {"count": 1}, "cpu": {"physical": 2, "logical": 2}}))
+    assert found["idle-threads"].saving_ns == pytest.approx(500e3)
+    assert found["below-roof"].title.startswith("Random number kernels reach 0.4 % of their roof")
+    half = cpu("sum", 1000, "reduction", moved=50 * MB)  # what the other core would make of it
+    found = named(faults.of_run([half], 1000, {"threads": {"count": 1}, "cpu": {"physical": 2, "logical": 2}}))
+    assert set(found) == {"idle-threads"}
+
+
+# ---- names
+
+
+def test_names_that_differ_in_the_middle_stay_apart() -> None:
+    long = "cutlass_75_tensorop_bf16_s1688gemm_bf16_" + "x" * 40 + "_{}_" + "y" * 40 + "_align8"
+    names = [long.format(which) for which in ("nn", "nt")]
+    assert len({cropped(n) for n in names}) == 1
+    shown = apart(names)
+    assert len(set(shown)) == 2 and all(
+        which in s and len(s) <= 75 for s, which in zip(shown, ("_nn_", "_nt_"), strict=True)
+    )
+    assert apart(["a", "b"]) == ["a", "b"] and cropped("a" * 100 + "_tn").endswith("a_tn")
