@@ -130,6 +130,11 @@ class CostModel:
             return "dispatch"
         return operator.kind
 
+    def is_composite(self, name: str) -> bool:
+        """Whether an operator leaves its work to others, but has a cost where none of them does it."""
+        operator = self._find(normalise(name))
+        return operator is not None and operator.kind == "dispatch" and operator.cost is not None
+
     def family(self, name: str) -> str:
         """One of `FAMILIES`: from the registry, else from what the name tells, else other."""
         name = normalise(name)

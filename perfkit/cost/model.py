@@ -95,6 +95,11 @@ class Cost:
         return sum(self.flop.values())
 
     @property
+    def matrix_flop(self) -> float:
+        """FLOP on matrix units."""
+        return sum(flop for unit, flop in self.flop.items() if unit.startswith("matrix"))
+
+    @property
     def bytes(self) -> float:
         """Bytes read and written."""
         return self.bytes_read + self.bytes_written

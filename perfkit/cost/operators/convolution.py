@@ -133,6 +133,12 @@ def max_pool(call: Call) -> Cost:
     return work(flop, (call.tensor(0),), (out, dense(out.shape, "int64")))
 
 
+def max_pool1d(call: Call) -> Cost:
+    """max_pool1d(x, window, stride, padding, dilation, …) without indices, which a CPU has a kernel for."""
+    out, window = _pooled(call, 4)
+    return work({vector_unit(out.dtype): float(out.numel * product(window))}, (call.tensor(0),), (out,))
+
+
 def average_pool(call: Call) -> Cost:
     """avg_pool(x, window, stride, padding, …): the window's sum and one division."""
     out, window = _pooled(call, None)
@@ -193,6 +199,7 @@ def operators() -> list[Operator]:
               "input; output and int64 indices"),
         *same("max_pool2d_with_indices max_pool3d_with_indices", "reduction", max_pool, "K an output",
               "input; output and int64 indices"),
+        *same("max_pool1d", "reduction", max_pool1d, "K an output", "input; output", kind="dispatch"),
         *same("avg_pool2d avg_pool3d", "reduction", average_pool, "K + 1 an output", "input; output"),
         *same("_adaptive_avg_pool2d _adaptive_avg_pool3d", "reduction", adaptive_pool, "1 an input + 1 an output",
               "input; output"),

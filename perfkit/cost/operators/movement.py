@@ -148,6 +148,8 @@ def operators() -> list[Operator]:
         *same("copy_ _copy_from _copy_from_and_resize", "copy", copy_into, "0", _COPY,
               delegates=("copy_", "_copy_from")),
         *same("clone contiguous", "copy", copy_out, "0", _COPY, kind="dispatch"),
+        *same("pixel_shuffle pixel_unshuffle channel_shuffle", "copy", copy_out, "0", _COPY, kind="dispatch"),
+        *same("native_channel_shuffle", "copy", copy_out, "0", _COPY, delegates=(ANY,)),
         *same("_to_copy", "copy", convert, "0", _COPY, kind="dispatch"),
         *same("flip roll", "copy", copy_out, "0", _COPY, delegates=("cat",)),
         *same("cat _cat concat", "copy", join, "0", "every part once; result once", delegates=("cat",)),

@@ -17,7 +17,8 @@ from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
 from perfkit.readers.kineto.measure.process_group import about, only_group
-from perfkit.readers.kineto.measure.rows import LOADER, choose, launching_only, on_device
+from perfkit.readers.kineto.measure.rows import LOADER, launching_only, on_device
+from perfkit.readers.kineto.measure.settle import choose
 from perfkit.readers.kineto.measure.untold import captured, foreach, generated
 from perfkit.readers.kineto.place.call_sites import find_call_sites
 from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators

@@ -1,14 +1,7 @@
-"""Which host events are rows of the kernel table, how long each worked, and what every other event's time is.
+"""What each host event does: the kinds of calls of operators that work, and the cause of every other event's time.
 
 The time of a row is the event's self time: its duration without the events inside it. So no time counts twice. For work
-not to count twice either, one rule decides between an operator and the operators that it calls:
-
-1. An operator of kind work inside which no other works is a row.
-2. If it calls an operator that does its work for it (`CostModel.kind` knows them: `clone` calls `copy_`; and any
-   operator that calls its own out-variant), the called one is the row, and its own self time is dispatch.
-3. If its cost is unknown, and operators of known cost fill at least half of its duration, they are the rows.
-4. Otherwise it is a row, and so are helpers inside it whose cost is known (`addmm` that copies its bias first). Helpers
-   of unknown cost belong to it: their time is added to its row.
+not to count twice either, `settle` decides between an operator and the operators that it calls.
 """
 
 from __future__ import annotations
@@ -78,19 +71,6 @@ class Rows:
     kind: Integers
 
 
-def choose(
-    events: HostEvents,
-    wrapper: Booleans,
-    costs: CostModel,
-    declared: Mapping[str, DeclaredKernel],
-    matmul_precision: str,
-) -> Rows:
-    """Decide about every host event."""
-    rows = on_device(events, wrapper, costs, declared, matmul_precision)
-    _settle(rows, events, np.flatnonzero(rows.cause == WORK), costs)
-    return rows
-
-
 def on_device(
     events: HostEvents,
     wrapper: Booleans,
@@ -101,7 +81,7 @@ def on_device(
     """The kinds of calls of working operators, each for itself: where a GPU does the work its kernels are the rows."""
     cause = classify(events, wrapper, costs, declared)
     working = np.flatnonzero(cause == WORK)
-    kinds, codes = _kinds_of_calls(events, working, costs, declared, matmul_precision)
+    kinds, codes = kinds_of_calls(events, working, costs, declared, matmul_precision)
     kind = np.full(len(events), -1, np.int32)
     kind[working] = codes
     picked.complete(events, kind, kinds, costs)
@@ -113,6 +93,7 @@ def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable
     """By name, whether the arguments of an operator or range are needed: those of work, and of what stands for it."""
     return lambda name: (
         _operator_cause(name, costs, declared) == WORK
+        or costs.is_composite(name)
         or name in (*picked.TELLING, *sparse.TELLING)
         or name.startswith((COLLECTIVE, *COLLECTIVE_ON_CPU))
         or name.endswith("AccumulateGrad")
@@ -196,7 +177,7 @@ def _runtime_cause(name: str) -> int:
     return CAUSES.index(cuda_calls.cause_of_call(name))
 
 
-def _kinds_of_calls(
+def kinds_of_calls(
     events: HostEvents,
     working: Integers,
     costs: CostModel,
@@ -205,7 +186,7 @@ def _kinds_of_calls(
 ) -> tuple[list[KindOfCall], Integers]:
     """The distinct kinds of calls among `working`, and the code of each."""
     used, codes = distinct(events.call[working])
-    keys = [events.calls[c] if c >= 0 else (events.names[0], b"", b"", b"", b"") for c in used.tolist()]
+    keys = [events.calls[c] if c >= 0 else ("", b"", b"", b"", b"") for c in used.tolist()]
     usual = usual_dtype(keys)
     return [_kind_of_call(key, costs, declared, usual, matmul_precision) for key in keys], codes
 
@@ -221,56 +202,3 @@ def _kind_of_call(
         return KindOfCall(describe(call), triton_cost(call))
     words = ", ".join(filter(None, (describe(call), costs.variant(call))))
     return KindOfCall(words or None, costs.cost(call), costs.parts(call))
-
-
-def _nearest_working(events: HostEvents, working: Integers) -> Integers:
-    """For each event the innermost working operator strictly around it, or −1."""
-    here = np.zeros(len(events), bool)
-    here[working] = True
-    around = events.nearest(here)
-    result = np.full(len(events), -1, np.int64)
-    inner = here & (events.parent >= 0)
-    result[inner] = around[events.parent[inner]]
-    return result
-
-
-def _settle(rows: Rows, events: HostEvents, working: Integers, costs: CostModel) -> None:
-    """Apply the rule of this module to every operator that has working operators inside it, inner ones first."""
-    nearest = _nearest_working(events, working)
-    inside: dict[int, list[int]] = {}  # the rows that stand for what an operator calls
-    for i in working[nearest[working] >= 0].tolist():
-        inside.setdefault(int(nearest[i]), []).append(i)
-    for outer in sorted(inside, reverse=True):
-        called = inside[outer]
-        row_calls = [r for c in called for r in ([c] if rows.is_row[c] else inside.get(c, []))]
-        inside[outer] = row_calls
-        if _done_by(outer, called, row_calls, rows, events, costs):
-            rows.is_row[outer], rows.cause[outer] = False, DISPATCH
-        else:
-            inside[outer] = _absorb(outer, row_calls, rows)
-
-
-def _done_by(
-    outer: int, called: list[int], row_calls: list[int], rows: Rows, events: HostEvents, costs: CostModel
-) -> bool:
-    """Whether the operators inside `outer` do its work."""
-    name = events.names[events.name[outer]]
-    names = {events.names[events.name[c]] for c in called}
-    if name in names or costs.kind(name, names) == "dispatch":
-        return True
-    if rows.kinds[rows.kind[outer]].cost is not None:
-        return False
-    known = sum(int(rows.time_ns[r]) for r in row_calls if rows.kinds[rows.kind[r]].cost is not None)
-    return 2 * known >= int(events.end[outer] - events.start[outer])
-
-
-def _absorb(outer: int, row_calls: list[int], rows: Rows) -> list[int]:
-    """Add helpers of unknown cost to the row of `outer`; returns the rows inside it that stay."""
-    if rows.kinds[rows.kind[outer]].cost is None:
-        return row_calls
-    unknown = [r for r in row_calls if rows.kinds[rows.kind[r]].cost is None]
-    for r in unknown:
-        rows.time_ns[outer] += rows.time_ns[r]
-        rows.time_ns[r] = 0
-        rows.is_row[r] = False
-    return [r for r in row_calls if rows.is_row[r]]
