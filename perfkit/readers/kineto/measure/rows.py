@@ -116,19 +116,19 @@ def classify(
     by_category = {OPERATOR: operators, ANNOTATION: ranges, RUNTIME: runtime, PYTHON: ranges, OVERHEAD: overhead}
     table = np.array([by_category[c] for c in range(OVERHEAD + 1)], np.int8)
     found = np.where(wrapper, np.int8(AUTOGRAD), table[events.category, events.name])
-    return np.where(_fake(events) & (found == WORK), np.int8(DISPATCH), found)
+    return np.where(fake(events) & (found == WORK), np.int8(DISPATCH), found)
 
 
-def _fake(events: HostEvents) -> Booleans:
+def fake(events: HostEvents) -> Booleans:
     """What computes nothing: operators under a mode that a tensor subclass enters while it handles one of its own.
 
     DTensor finds the shape of a result like that, with fake tensors of the whole size.
     """
     modes = events.named([name == _MODE for name in events.names])
     modes &= events.nearest(events.named([name == _SUBCLASS for name in events.names])) >= 0
-    fake = events.nearest(modes) >= 0
-    fake[events.parent[modes & (events.parent >= 0)]] = True
-    return fake
+    found = events.nearest(modes) >= 0
+    found[events.parent[modes & (events.parent >= 0)]] = True
+    return found
 
 
 def is_generated(name: str) -> bool:

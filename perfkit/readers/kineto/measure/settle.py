@@ -24,7 +24,7 @@ from perfkit.cost import Cost, CostModel
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
-from perfkit.readers.kineto.measure.rows import DISPATCH, WORK, Rows, kinds_of_calls, on_device
+from perfkit.readers.kineto.measure.rows import DISPATCH, WORK, Rows, fake, kinds_of_calls, on_device
 from perfkit.readers.kineto.measure.unfinished import around, nearest_above, unfinished
 from perfkit.run_folder import DeclaredKernel
 
@@ -42,7 +42,7 @@ def choose(
     """Decide about every host event of a trace without a GPU."""
     rows = on_device(events, wrapper, costs, declared, matmul_precision)
     left = [name.startswith("aten::") and costs.kind(name) == "dispatch" for name in events.names]
-    composites = (events.category == OPERATOR) & (rows.cause == DISPATCH) & events.named(left)
+    composites = (events.category == OPERATOR) & (rows.cause == DISPATCH) & events.named(left) & ~fake(events)
     costed = np.flatnonzero(composites & events.named([costs.is_composite(name) for name in events.names]))
     kinds, codes = kinds_of_calls(events, costed, costs, declared, matmul_precision)
     rows.kind[costed] = codes + len(rows.kinds)
