@@ -30,7 +30,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,11 +114,11 @@ def compare(alone: Sequence[Run], captured: Sequence[Run], steps: int) -> tuple[
         if name == "left" and not complete:
             continue
         for plain in (lambda value: value, _without_digits):
-            before, after = [plain(one.seen[name]) for one in alone], [plain(one.seen[name]) for one in captured]
-            if all(value == before[0] for value in before):
-                different = next((value for value in after if value != before[0]), None)
-                if different is not None:
-                    differences[name] = _difference(before[0], different)
+            first, *others = [plain(one.seen[name]) for one in alone]
+            if all(other == first for other in others):
+                different = [one.seen[name] for one in captured if plain(one.seen[name]) != first]
+                if different:
+                    differences[name] = _difference(alone[0].seen[name], different[0], plain)
                 break
         else:
             unsteady.append(name)
@@ -129,11 +129,14 @@ def _without_digits(value: Any) -> Any:
     return DIGITS.sub("0", value) if isinstance(value, str) else value
 
 
-def _difference(one: Any, other: Any) -> str:
-    """The first line in which two texts differ, or both values."""
+def _difference(one: Any, other: Any, plain: Callable[[Any], Any]) -> str:
+    """The first line in which two texts differ, made `plain`, or both values."""
     if isinstance(one, str) and isinstance(other, str):
         lines = [*one.splitlines(), "(the end)"], [*other.splitlines(), "(the end)"]
-        pair = next((pair for pair in zip(*lines, strict=False) if pair[0] != pair[1]), ("a line's end", "another"))
+        pair = next(
+            (pair for pair in zip(*lines, strict=False) if plain(pair[0]) != plain(pair[1])),
+            ("a line's end", "another"),
+        )
         return f"{_short(pair[0])} became {_short(pair[1])}"
     if isinstance(one, list) and isinstance(other, list):
         gone, new = [x for x in one if x not in other], [x for x in other if x not in one]

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import warnings
-from types import FunctionType
+from types import FunctionType, MethodType
 
 PERFKIT = os.environ.get("UNHARMED_PERFKIT", "")
 
@@ -46,7 +46,7 @@ def left_behind() -> list[str]:
 
 
 def perfkits(value: object) -> bool:
-    function = getattr(value, "__func__", value)
+    function = value.__func__ if isinstance(value, (classmethod, staticmethod, MethodType)) else value
     return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(PERFKIT)
 
 
@@ -56,7 +56,7 @@ def at_exit() -> None:
         "counters": counters(),
         "threads": sorted(f"{type(one).__name__} {one.daemon}" for one in threading.enumerate()),
         "filters": len(warnings.filters),
-        "left": left_behind() if torch is not None and PERFKIT else [],
+        "left": left,
         "hooks": [repr(sys.getprofile()), repr(sys.gettrace())],
         "torch": torch is not None,
     }
@@ -64,5 +64,11 @@ def at_exit() -> None:
         json.dump(record, file)
 
 
+def main_ended() -> None:
+    left.extend(left_behind())
+
+
+left: list[str] = []
 if "UNHARMED" in os.environ:
+    threading._register_atexit(main_ended)  # type: ignore[attr-defined]  # before what perfkit does at exit
     atexit.register(at_exit)
