@@ -27,6 +27,7 @@ from perfkit.readers.nsys.activity import (
     FILL,
     GRAPH,
     KERNEL,
+    MIGRATION,
     TABLES,
     Activity,
     Calls,
@@ -271,7 +272,8 @@ def _join_warnings(
     empty = _launches_without_kernel(activity, launch, calls)
     if empty:
         found.append(f"{empty} launches of kernels have no kernel in the capture: some may be missing")
-    lost = int((launch < 0).sum())
+    moved = [name.startswith(MIGRATION) for name in activity.name]  # no call asks for a migration of unified memory
+    lost = int(((launch < 0) & ~np.array(moved, bool)).sum())
     if lost and len(calls):
         found.append(f"{lost} of {len(launch)} GPU activities were launched outside the capture: no range holds them")
     if not marks.steps.marked:

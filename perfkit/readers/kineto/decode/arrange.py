@@ -9,6 +9,8 @@ from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, H
 
 _NEVER = 1 << 62  # ns
 _MESSAGES = tuple(f"{library}:{way}" for library in ("gloo", "mpi", "ucc") for way in ("send", "recv"))
+_ROUNDING = 1000  # ns: traces may be in whole µs
+_MODE = "PythonDispatchMode"  # the event around each operator that a `TorchDispatchMode` handles
 _BLOCK = 1 << 14  # events nested at once as lists, which are larger than columns
 _PART, _ROUNDS = 1 << 18, 100  # events nested at once as columns, and how far they climb
 
@@ -95,8 +97,10 @@ def _cut(events: HostEvents) -> Integers:
     """The parents, where events outlast those around them: these are cut.
 
     An event that outlasts its parent is cut to it (rounding; a broken trace). But a range may open in a Python function
-    and outlast it by design (`ProfilerStep#N` opens in `step()`): then the function is cut to where the range opens.
+    or an operator and outlast it by design: `ProfilerStep#N` opens in `step()`, and under a `TorchDispatchMode` a range
+    opens in the mode's event. Then that is cut to where the range opens.
     """
+    modes = events.name == (events.names.index(_MODE) if _MODE in events.names else -1)
     parents = np.empty(len(events), np.int32)
     stack, ends = [-1], [_NEVER]  # the open events of a thread, outermost first: index and end; below them nothing
     lane = -1
@@ -112,9 +116,10 @@ def _cut(events: HostEvents) -> Integers:
                 stack.pop()
                 ends.pop()
             if end > ends[-1]:
-                _cut_functions(events, i, begin, stack, ends)
+                _cut_around(events, i, begin, stack, ends)
                 if end > ends[-1]:
-                    events.clipped += bool(events.category[i] != PYTHON and end - ends[-1] > 1000)
+                    shown = events.category[i] != PYTHON and not modes[i]
+                    events.clipped += bool(shown and end - ends[-1] > _ROUNDING)
                     end = ends[-1]
                     events.end[i] = end
             found.append(stack[-1])
@@ -124,9 +129,13 @@ def _cut(events: HostEvents) -> Integers:
     return parents
 
 
-def _cut_functions(events: HostEvents, i: int, begin: int, stack: list[int], ends: list[int]) -> None:
-    """Close the Python functions around event `i`, if that is a range that outlasts them, where it opens."""
-    while events.category[i] == ANNOTATION and events.end[i] > ends[-1] and events.category[stack[-1]] == PYTHON:
+def _cut_around(events: HostEvents, i: int, begin: int, stack: list[int], ends: list[int]) -> None:
+    """Close the Python functions and operators around event `i`, if that is a range that outlasts them, where it
+    opens."""
+    while events.category[i] == ANNOTATION and events.end[i] > ends[-1]:
+        around = events.category[stack[-1]]
+        if around != PYTHON and not (around == OPERATOR and events.end[i] > ends[-1] + _ROUNDING):
+            return
         events.end[stack[-1]] = begin
         stack.pop()
         ends.pop()

@@ -47,10 +47,18 @@ class Category(_Word):
     """Categories of events that last."""
 
     CPU_OP = "cpu_op", OPERATOR
-    OLD_CPU_OP = "operator", OPERATOR  # before 2021
+    OLD_CPU_OP = "operator", OPERATOR  # before 2021, and in the first half of it:
+    OLD_OPERATOR = "Operator", OPERATOR
+    OLD_RUNTIME = "Runtime", RUNTIME
     USER_ANNOTATION = "user_annotation", ANNOTATION
     CUDA_RUNTIME = "cuda_runtime", RUNTIME
     CUDA_DRIVER = "cuda_driver", RUNTIME
+    XPU_RUNTIME = "xpu_runtime", RUNTIME
+    XPU_DRIVER = "xpu_driver", RUNTIME
+    MTIA_RUNTIME = "mtia_runtime", RUNTIME
+    GLOW_RUNTIME = "glow_runtime", RUNTIME
+    OTHER_RUNTIME = "privateuse1_runtime", RUNTIME
+    OTHER_DRIVER = "privateuse1_driver", RUNTIME
     PYTHON_FUNCTION = "python_function", PYTHON
     PROFILER = "overhead", OVERHEAD
     GPU_KERNEL = "kernel", ON_DEVICE + KERNEL

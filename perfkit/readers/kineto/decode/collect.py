@@ -38,6 +38,7 @@ from perfkit.readers.own_ranges import from_trace
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
 _CODES = {"name": np.int32, "kind": np.int8, "device": np.int32, "stream": np.int32}
+_RANGES = ("perfkit:", "ProfilerStep#", "Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#", "nccl:")
 _SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
@@ -75,10 +76,11 @@ class Collector:
         columns = self._host
         start, end = _times(columns, origin)
         name, category = columns.taken("name", np.int32), columns.taken("category", np.int8)
-        # perfkit's ranges are ranges, although PyTorch shows its cheap ones as operators (`ranges.line_marker`).
+        # perfkit's ranges are ranges, although PyTorch shows its cheap ones as operators (`ranges.line_marker`); so did
+        # PyTorch 1.8 and 1.9 with all ranges, of which these are known.
         names = list(map(from_trace, self._names))
-        ours = np.array([*(n.startswith("perfkit:") and n[8:9] != ":" for n in names), False])
-        category[ours[name] & (category == OPERATOR)] = ANNOTATION
+        ranges = np.array([*(n.startswith(_RANGES) and n[8:9] != ":" for n in names), False])
+        category[ranges[name] & (category == OPERATOR)] = ANNOTATION
         host = arrange(
             HostEvents(
                 names=names,

@@ -25,6 +25,8 @@ _TEXTS = (
     re.compile(rb'("name": ")([^\n]*?)(", ?"pid": )'),
     re.compile(rb'("Call stack": ")([^\n]*?)("(?:, "[A-Z]|[ \t\r]*(?:\}|\n|\Z)))'),
 )
+# Bare NaN and infinity, which JSON lacks, outside of texts; Python writes them, and PyTorch for shares of nothing.
+_NO_NUMBER = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[-+]?\b(?:NaN|nan|Infinity|inf)\b')
 _NEXT_KEY = re.compile(rb'", *"[^"\n]*": ')  # a text that holds such is more than one
 _NAMED = 3  # repaired texts that are quoted
 
@@ -57,14 +59,17 @@ class _Repaired:
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
         for block in self._blocks:
-            lines, end, begun = (rest + block).rpartition(b"\n")
-            rest = begun
-            yield self._escaped(lines + end)
+            text = rest + block
+            cut = text.rfind(b"\n") + 1 or max(text.rfind(b"}, {"), text.rfind(b"},{")) + 1
+            rest = text[cut:]
+            yield self._escaped(text[:cut])
         yield self._escaped(rest)
 
     @property
     def sentence(self) -> str:
-        """A sentence about the texts that were repaired."""
+        """A sentence about the texts that were repaired; "" where only numbers were none."""
+        if not self.texts:
+            return ""
         quoted = ", ".join(ascii(text[:60]) for text in list(self.texts)[:_NAMED])
         more = f" and {len(self.texts) - _NAMED} more" if len(self.texts) > _NAMED else ""
         return f"PyTorch wrote names into the trace that are invalid JSON; they were repaired: {quoted}{more}"
@@ -72,7 +77,7 @@ class _Repaired:
     def _escaped(self, text: bytes) -> bytes:
         for pattern in _TEXTS:
             text = pattern.sub(self._escape, text)
-        return text
+        return _NO_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", text)
 
     def _escape(self, found: re.Match[bytes]) -> bytes:
         before, content, behind = found.groups()

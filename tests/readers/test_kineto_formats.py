@@ -1,0 +1,127 @@
+"""Traces of other versions, devices and programs: old categories, other runtimes, numbers that JSON lacks, modes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.readers.kineto.trace import read_trace
+from perfkit.table import KernelTable
+from tests.readers.traces import Event, event, mark, op, write
+
+
+def steps(runtime: str = "cuda_runtime", call: str = "cudaLaunchKernel", device: int = 0) -> list[Event]:
+    """Two steps of 9,900 µs with five products each, each a kernel of 900 µs."""
+    found = []
+    for s in range(2):
+        found.append(mark(f"ProfilerStep#{s}", 10_000 * s, 10_000 * s + 9900))
+        for k in range(5):
+            at, number = 10_000 * s + 100 + 1500 * k, 10 * s + k + 1
+            found.append(op("aten::mm", at, at + 60, [[1024, 1024], [1024, 1024]]))
+            found.append(event(runtime, call, at + 20, at + 30, correlation=number))
+            found.append(
+                event("kernel", "gemm", at + 40, at + 940, pid=0, tid=7, device=device, stream=7, correlation=number)
+            )
+    return found
+
+
+def as_of_2021(events: list[Event]) -> list[Event]:
+    """The same as PyTorch 1.8 wrote it."""
+    words = {"cpu_op": "Operator", "user_annotation": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel"}
+    old = [{**e, "cat": words[e["cat"]], "tid": str(e["tid"])} for e in events]
+    arrows = [
+        {"ph": "s", "cat": "async", "name": "launch", "id": 1, "pid": 1, "tid": "1", "ts": 1e6 + 120},
+        {"ph": "f", "cat": "async", "name": "launch", "id": 1, "pid": 0, "tid": "7", "ts": 1e6 + 140, "bp": "e"},
+    ]
+    return old + arrows
+
+
+FORMATS = {
+    "1.8": as_of_2021(steps()),
+    "XPU": steps("xpu_runtime", "urEnqueueKernelLaunch"),
+    "XPU's driver": steps("xpu_driver", "zeCommandListAppendLaunchKernel"),
+    "MTIA": steps("mtia_runtime", "runFunction"),
+    "another device": steps("privateuse1_runtime", "aclrtLaunchKernel"),
+    "another driver": steps("privateuse1_driver", "Launch"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_launches_of_every_runtime_are_found(tmp_path: Path, name: str) -> None:
+    found = read_trace(write(tmp_path / "t.json", FORMATS[name]))
+    kernels = found.frame[found.frame["kind"] == "gpu_kernel"]
+    assert kernels["operator"].tolist() == ["aten::mm"] * 10
+    assert kernels["step"].tolist() == [0] * 5 + [1] * 5
+    assert kernels["flop_matrix_fp32"].tolist() == [2 * 1024**3] * 10
+    assert found.facts["step_ns"] == [9_900_000] * 2 and found.facts["busy_ns"] == [4_500_000] * 2
+    assert found.facts["before_capture"]["activities"] == found.facts["unattributed"]["activities"] == 0
+
+
+def gpu(number: int, name: str = "AMD Instinct MI300X", units: int = 304) -> dict[str, Any]:
+    return {"id": number, "name": name, "numSms": units, "totalGlobalMem": 2**37}
+
+
+@pytest.mark.parametrize(
+    ("devices", "device", "expected"),
+    [
+        ([gpu(0)], 9, [(9, "AMD Instinct MI300X", 304)]),
+        ([gpu(n) for n in range(8)], 2, [(2, "AMD Instinct MI300X", 304)]),
+        ([gpu(0), gpu(1, "AMD Instinct MI250X", 110)], 1, [(1, "AMD Instinct MI250X", 110)]),
+        ([gpu(0), gpu(1, "AMD Instinct MI250X", 110)], 9, []),
+        ([], 0, []),
+    ],
+)
+def test_a_gpu_that_the_trace_numbers_otherwise(tmp_path: Path, devices: Any, device: int, expected: Any) -> None:
+    trace = write(tmp_path / "t.json", steps(device=device), deviceProperties=devices)
+    assert [(g["id"], g["name"], g["smCount"]) for g in read_trace(trace).facts["gpus"]] == expected
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_numbers_that_json_lacks_are_no_damage(tmp_path: Path, indent: int | None) -> None:
+    events = [
+        {**e, "name": e["name"].replace("mm", "mm NaN, x"), "args": {**e["args"], "loss": float("nan"), "x": [1e999]}}
+        for e in steps()
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": events, "schemaVersion": 1, "loss": -1e999}, indent=indent))
+    found = read_trace(path)
+    assert found.frame["operator"].unique().tolist() == ["aten::mm NaN, x"] and len(found.frame) == 10
+    assert "repaired" not in " ".join(found.warnings)
+
+
+def recorded(path: Path, mode: Any) -> KernelTable:
+    """A small training loop, recorded by torch.profiler alone, each step in a `mode`."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+    net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    optimizer, batch = torch.optim.SGD(net.parameters(), 0.01), torch.randn(8, 64)
+    how = schedule(wait=0, warmup=1, active=3, repeat=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=how, record_shapes=True, with_stack=True) as profiler:
+        for _ in range(4):
+            with mode():
+                with record_function("forward"):
+                    loss = net(batch).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                profiler.step()
+    profiler.export_chrome_trace(str(path))
+    return read_trace(path)
+
+
+def test_ranges_under_a_dispatch_mode(tmp_path: Path) -> None:
+    """The mode's event around the call that opens a range ends before the range does."""
+    import contextlib
+
+    from torch.utils.flop_counter import FlopCounterMode
+
+    plain = recorded(tmp_path / "plain.json", contextlib.nullcontext).frame
+    mode = recorded(tmp_path / "mode.json", lambda: FlopCounterMode(display=False))
+    assert mode.facts["steps"] == 3 and mode.warnings == []
+    columns = ["step", "pass", "module", "name", "range"]
+    assert mode.frame[columns].astype(str).to_numpy().tolist() == plain[columns].astype(str).to_numpy().tolist()
+    assert (plain["module"] == "Linear_0").any() and (plain["pass"] == "backward").any()
