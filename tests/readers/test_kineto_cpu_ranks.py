@@ -43,6 +43,16 @@ def test_backward_that_ends_with_a_collective_waits_for_it(tmp_path: Path) -> No
     assert gaps(found)["autograd"] < 150
 
 
+def test_a_thread_of_the_library_may_close_its_range_late(tmp_path: Path) -> None:
+    """It tells the program that it is done, loses its core, and closes the range after the program has gone on."""
+    found = table(
+        tmp_path, mark("perfkit:pass:backward", 100, 900), *node("MulBackward0", 110, 140), asks(150),
+        mark("gloo:all_reduce", 170, 890, tid=GLOO), op("aten::copy_", 600, 640, [[4], [4]]),
+        op("aten::copy_", 650, 700, [[4], [4]]),
+    )  # fmt: skip
+    assert gaps(found)["another rank"] == 600 - 170
+
+
 def test_work_wait_in_python_waits_and_python_beside_a_collective_does_not(tmp_path: Path) -> None:
     waits = [asks(0), mark("gloo:all_reduce", 20, 500, tid=GLOO), op("aten::mul", 510, 560, [[4], [4]])]
     assert gaps(table(tmp_path, *waits))["another rank"] == 480

@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit.cost.operators.structure import SYNC_COLLECTIVES
-from perfkit.readers.columns import Integers
+from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.rows import AUTOGRAD, COLLECTIVE_ON_CPU, OTHER, PYTHON_CODE, RANK
 
 _WAITING = tuple(SYNC_COLLECTIVES.split())
 _STILL = (AUTOGRAD, PYTHON_CODE, OTHER, RANK)  # what a thread is in that waits, by the cause of its innermost event
-_LEAST_NS = 200_000  # a thread that slept goes on that late on a busy machine
+_LEAST_NS, _EARLY_NS = 200_000, 2_000_000  # a thread goes on that late, or before the range closes, on a busy machine
+_NEVER = 1 << 62  # ns
 
 
 def causes(host: HostEvents, cause: Integers) -> Integers:
@@ -28,23 +29,43 @@ def causes(host: HostEvents, cause: Integers) -> Integers:
 def waits(host: HostEvents, cause: Integers, lane: int) -> Cover:
     """When thread `lane` waits: in a collective of other threads, from its own last event to the collective's end.
 
-    Where Python code, which leaves no events either, may run, one that goes on much later than the collective ends ran
-    that.
+    It goes on right after that end; or right before, for a thread of the library may lose its core before it closes the
+    range. Where Python code, which leaves no events either, may run, one that goes on much later ran that.
     """
     low, high = (int(i) for i in np.searchsorted(host.lane, [lane, lane + 1]))
     found = np.flatnonzero(host.named([n.startswith(COLLECTIVE_ON_CPU) for n in host.names]) & (host.lane != lane))
     marks = np.sort(np.concatenate([host.start[low:high], host.end[low:high]]))
     if not len(found) or not len(marks):
         return Cover(host.start[:0], host.end[:0])
-    begin, end = host.start[found], host.end[found]
-    at = np.searchsorted(marks, end, side="left")
-    begin = np.maximum(begin, marks[np.maximum(at - 1, 0)])
-    later = marks[np.minimum(at, len(marks) - 1)] - end
-    inner = _innermost(host, low, high, begin)
-    of = np.where(inner >= 0, cause[inner], OTHER)
-    at_once = (of == AUTOGRAD) | (later <= np.maximum(end - begin, _LEAST_NS))
-    chosen = (at > 0) & (at < len(marks)) & (begin < end) & np.isin(of, _STILL) & at_once
+    pairs = zip(host.start[found].tolist(), host.end[found].tolist(), strict=True)
+    # Of each range the longest stretch, else the last one.
+    longest, last = np.array([_stretches(marks, *pair) for pair in pairs], np.int64).transpose(1, 2, 0)
+    taken = _may_wait(host, cause, (low, high), *longest)
+    begin, end, apart = np.where(taken, longest, last)
+    chosen = _may_wait(host, cause, (low, high), begin, end, apart)
     return Cover(begin[chosen], end[chosen])
+
+
+def _stretches(marks: Integers, start: int, end: int) -> list[tuple[int, int, int]]:
+    """Of a range [start, end) the longest stretch without any of `marks`, and the last: bounds, and how much later than
+    the range ends (less than 0: earlier) the first mark behind is."""
+    low, high = np.searchsorted(marks, [start, end], side="right")
+    edges = np.concatenate([[start], marks[low:high], [end]])
+    behind = np.append(edges[1:-1], marks[high] if high < len(marks) else _NEVER) - end
+    chosen = (int(np.diff(edges).argmax()), len(edges) - 2)
+    return [(int(edges[k]), int(edges[k + 1]), int(behind[k])) for k in chosen]
+
+
+def _may_wait(
+    host: HostEvents, cause: Integers, own: tuple[int, int], begin: Integers, end: Integers, apart: Integers
+) -> Booleans:
+    """Whether in each stretch the thread with the events `own` stands still, and goes on soon enough."""
+    inner = _innermost(host, *own, begin)
+    of = np.where(inner >= 0, cause[inner], OTHER)
+    early = np.where(of == AUTOGRAD, end - begin, _EARLY_NS)
+    late = np.where(of == AUTOGRAD, _NEVER, np.maximum(end - begin, _LEAST_NS))
+    found: Booleans = (begin < end) & np.isin(of, _STILL) & (apart >= -early) & (apart <= late)
+    return found
 
 
 def _innermost(host: HostEvents, low: int, high: int, moments: Integers) -> Integers:
