@@ -119,5 +119,6 @@ def test_a_mode_of_the_program_around_a_subclass_hides_nothing(tmp_path: Path) -
     found = table(
         tmp_path, op("aten::mm", 0, 900, shapes), op("PythonDispatchMode", 10, 890, shapes),
         op("aten::mm", 20, 880, shapes), op("PythonSubclass", 30, 870, shapes), op("aten::mm", 40, 860, shapes),
+        op("aten::resolve_conj", 50, 51, [[64, 256]]),
     )  # fmt: skip
     assert (found.frame["family"] == "matmul").sum() == 1
