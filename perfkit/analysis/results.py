@@ -125,6 +125,7 @@ class Group(msgspec.Struct, kw_only=True):
     headroom_ns: float | None = None  # judged_ns − roof_ns, over rows not above their roof
     bound: str = ""  # the resource that sets most of roof_ns, such as "memory" or "matrix_fp32"
     ceiling: str = ""  # the ceiling used, in words
+    datasheet: bool = False  # whether a part of roof_ns is by a datasheet, which nothing reaches in practice
     # Whether kernels faster than their roof allows take a tenth of its time or lift its efficiency by 5 points: the
     # measurement or the model of their work is broken, and its efficiency is no true figure.
     above_roof: bool = False
@@ -301,7 +302,8 @@ class BackendReport(msgspec.Struct, kw_only=True):
     counted_bytes: float | None = None
     efficiency: float | None = None
     headroom_ns: float | None = None
-    above_roof: bool = False  # of the whole step, as `Group` says
+    datasheet: bool = False  # of the whole step, as `Group` says
+    above_roof: bool = False
     above_ns: float = 0.0
     above_kernels: list[str] = []
     accounting: Accounting | None = None

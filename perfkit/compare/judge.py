@@ -159,6 +159,7 @@ def _result(side: Side, placed: pd.DataFrame | None) -> SideResult:
         bytes=backend.counted_bytes,
         bytes_known=backend.coverage.bytes if backend.coverage else 1.0,
         efficiency=backend.efficiency,
+        datasheet=backend.datasheet,
         peak_memory_bytes=float(np.median(side.memory.values)) if side.memory else None,
         profiled_steps=side.steps,
         per=backend.per,

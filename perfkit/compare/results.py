@@ -31,6 +31,7 @@ class SideResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes: float | None = None
     bytes_known: float = 1.0
     efficiency: float | None = None
+    datasheet: bool = False  # whether a datasheet is a part of its roof
     peak_memory_bytes: float | None = None
     profiled_steps: int = 0
     per: str = "step"  # what amounts are of, as in the report

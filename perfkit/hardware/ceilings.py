@@ -61,7 +61,8 @@ class Ceilings(msgspec.Struct, kw_only=True):
     resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of these. `libraries`
     maps a resource that several libraries reach, or `FUNCTIONS`, to the best rate of each, by its name. `caches` maps
     L1d, L2, L3 to the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's
-    dense peak where known, with where that comes from in `datasheet_source`.
+    dense peak where known, with where that comes from in `datasheet_source`. `on_paper` ceilings were not measured: all
+    of them are the vendor's.
     """
 
     schema: int = SCHEMA_VERSION
@@ -79,6 +80,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     caches: dict[str, float] = {}
     datasheet: dict[str, float] = {}
     datasheet_source: str = ""
+    on_paper: bool = False
     software: dict[str, str] = {}  # what measured: torch, compiler, perfkit
     load: float | None = None  # share of the CPUs, or of the GPU, others used when it began, 0 to 1: too low ceilings
     duration_s: float | None = None
@@ -152,7 +154,9 @@ class Ceilings(msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(source, name=self.bandwidth_name(source, size), working_set=size)
 
     def bandwidth_name(self, source: Ceiling, size: float) -> str:
-        """Words such as "triad, 768 KiB working set (fits L2)"."""
+        """Words such as "triad, 768 KiB working set (fits L2)"; the name alone of what was not measured."""
+        if self.on_paper:
+            return source.name
         level = self.level_of(size)
         place = "main memory" if level == "memory" else f"fits {level}"
         return f"{source.name}, {_binary(size)} working set ({place})"

@@ -1,7 +1,8 @@
 """Theoretical peaks: what a device could do on paper, from its attributes, with a table to label and to fill in.
 
 For a GPU: peak = multiprocessors × FLOP a multiprocessor does in a cycle × clock; DRAM = 2 × bus width × memory clock.
-The rates and the datasheet rows are data (`peaks.toml`). What neither attributes nor table tell is left out.
+The rates and the datasheet rows are data (`peaks.toml`). What neither attributes nor table tell is left out. Where a
+device is only named, its row makes the ceilings (`ceilings_on_paper`).
 For a CPU nothing says how many arithmetic units a core has, so there is only an upper bound (`cpu_bounds`).
 """
 
@@ -10,16 +11,19 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from perfkit.hardware.ceilings import MEMORY, Ceiling, Ceilings
 from perfkit.hardware.cpu import Cpu
 from perfkit.hardware.gpu import Gpu
 
 TABLE = Path(__file__).with_name("peaks.toml")
 
-# Variants with other clocks or fewer units than the board that shares their name.
+# Variants with other clocks or fewer units than the board that shares their name, but for rows that name them.
 _OTHER_BOARDS = frozenset({"mig", "laptop", "max", "ti", "super", "d", "nvl", "dgx", "vgpu", "grid"})
 
 
@@ -38,11 +42,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     all: tuple[str, ...]
     any: tuple[str, ...] = ()
-    compute_capability: str
-    multiprocessors: int
+    compute_capability: str = ""  # "" of a board that is not NVIDIA's
+    multiprocessors: int  # as the driver counts them: of an AMD board with two devices, those of one
     clock_mhz: float
     tensor_clock_mhz: float | None = None
     dram_gb_s: float
+    cache_mib: float  # of the last level
+    rates: dict[str, float] = {}  # FLOP a multiprocessor and cycle where they are not those of its compute capability
     link_gb_s: float | None = None
     tflops: dict[str, float]
     source: str
@@ -69,7 +75,7 @@ def peaks_of(gpu: Gpu) -> Peaks:
         values = {"memory": row.dram_gb_s * 1e9, **{name: tera * 1e12 for name, tera in row.tflops.items()}}
         how = dict.fromkeys(values, source)
     if rate and gpu.multiprocessors and gpu.max_clock_hz:
-        for resource, flop in rate.flop.items():
+        for resource, flop in {**rate.flop, **(row.rates if row else {})}.items():
             clock = _clock(gpu.max_clock_hz, row, resource)
             values[resource] = gpu.multiprocessors * flop * clock
             how[resource] = f"{gpu.multiprocessors} multiprocessors × {flop:g} FLOP a cycle × {clock / 1e6:.0f} MHz"
@@ -79,17 +85,58 @@ def peaks_of(gpu: Gpu) -> Peaks:
     return Peaks(values=values, how=how, label=row.name if row else "")
 
 
-def find_row(device_name: str) -> Row | None:
+def find_row(device_name: str, multiprocessors: int | None = None) -> Row | None:
     """The table's row for a device string such as "NVIDIA H100 80GB HBM3"; None for a board that is not in it.
 
     Words are compared, not the whole string: vendor and series words do not matter, but a word that names another
-    variant (Ti, Laptop, NVL, a MIG slice, …) rules a row out.
+    variant (Ti, Laptop, NVL, a MIG slice, …) rules a row out that does not name it. So do other `multiprocessors`.
     """
     words = set(re.findall(r"[a-z0-9]+", device_name.lower()))
-    if words & _OTHER_BOARDS:
+    fits = [
+        row
+        for row in _table()[1]
+        if words.issuperset(row.all)
+        and (not row.any or words & set(row.any))
+        and words & _OTHER_BOARDS <= {*row.all, *row.any}
+        and multiprocessors in (None, row.multiprocessors)
+    ]
+    closest = [row for row in fits if len(row.all) == max(len(r.all) for r in fits)]
+    return closest[0] if len(closest) == 1 else None
+
+
+def ceilings_on_paper(gpus: Iterable[Mapping[str, Any]]) -> Ceilings | None:
+    """Ceilings by the datasheet of GPUs as profiles describe them; None unless they are all one board of the table.
+
+    A product of a precision that no matrix unit takes runs on the vector units.
+    """
+    found = [find_row(str(gpu.get("name") or ""), _multiprocessors(gpu)) for gpu in gpus]
+    row = found[0] if found else None
+    if row is None or any(other != row for other in found):
         return None
-    fits = [r for r in _table()[1] if words.issuperset(r.all) and (not r.any or words & set(r.any))]
-    return max(fits, key=lambda row: len(row.all), default=None)
+    rates = {name: tera * 1e12 for name, tera in row.tflops.items()}
+    for dtype in ("fp32", "fp64"):
+        if f"vector_{dtype}" in rates:
+            rates.setdefault(f"matrix_{dtype}", rates[f"vector_{dtype}"])
+    cache, memory = row.cache_mib * 2**20, row.dram_gb_s * 1e9
+    return Ceilings(
+        fingerprint="",
+        device="cuda",
+        device_name=row.name,
+        measured_at="",
+        threads=0,
+        bandwidth=[(2 * cache, memory)],
+        caches={"L2": cache},
+        compute=rates,
+        details=[Ceiling(name="memory (datasheet)", resource=MEMORY, unit="B/s", value=memory, how=row.source)],
+        datasheet={MEMORY: memory, **rates},
+        datasheet_source=f"datasheet of {row.name}: {row.source}",
+        on_paper=True,
+    )
+
+
+def _multiprocessors(gpu: Mapping[str, Any]) -> int | None:
+    """As torch, Nsight Systems and perfkit call their number."""
+    return next((int(gpu[key]) for key in ("numSms", "smCount", "multiprocessors") if gpu.get(key)), None)
 
 
 def cpu_bounds(cpu: Cpu, cores: int) -> Peaks:

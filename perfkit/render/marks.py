@@ -10,17 +10,20 @@ from perfkit.analysis.results import BackendReport, Group
 from perfkit.render.cells import Cell, Column, clean, efficiency_tone, figures
 
 BROKEN = "! kernels that are faster than their roof allows: their measurement or the model of their work is broken"
+ON_PAPER = "†"
 HELPED = 0.1  # of a kernel's time: from here on a note says that a cache held a part of its bytes
 _FLAGGED, _NAMED = 6, 3  # groups that a note names, and kernels of each
 
 
 def efficiencies(rows: Sequence[Group | BackendReport | None], priority: int = 0) -> Column:
-    """A column of efficiencies, with ! where `above_roof` says that one is no true figure."""
+    """A column of efficiencies, with † where a datasheet is the roof, and ! where `above_roof` says that one is no true
+    figure."""
     flagged = [row is not None and row.above_roof for row in rows]
     values = [row.efficiency if row else None for row in rows]
     tones = ["bad" if f else efficiency_tone(v and min(v, 1.0)) for f, v in zip(flagged, values, strict=True)]
     plain = figures("eff.", values, "%", tones, priority=priority)
-    cells = tuple(Cell(f"!{c.text}" if f else c.text, c.tone) for c, f in zip(plain.cells, flagged, strict=True))
+    marks = [f"{'!' * f}{ON_PAPER if row and row.datasheet else ''}" for row, f in zip(rows, flagged, strict=True)]
+    cells = tuple(Cell(f"{mark}{c.text}", c.tone) for c, mark in zip(plain.cells, marks, strict=True))
     return replace(plain, cells=cells)
 
 

@@ -133,9 +133,9 @@ def test_every_rule_has_its_texts_and_a_name_of_its_own() -> None:
 REAL = {
     "eager": {"gpu-idle", "tiny-kernels"},
     "eager-stack": {"gpu-idle", "tiny-kernels"},
-    "compiled": {"gpu-idle", "tiny-kernels"},
+    "compiled": {"gpu-idle", "tiny-kernels", "below-roof"},
     "graph": {"gpu-idle", "tiny-kernels", "sync"},
-    "streams": {"gpu-idle"},
+    "streams": {"gpu-idle", "fp32-matmul"},
     "nccl-rank0": {"gpu-idle", "collectives"},
 }
 
@@ -149,7 +149,13 @@ def test_what_is_found_in_real_traces_of_an_h200(name: str) -> None:
 # In other people's traces: what two training jobs of 2022 really wait for.
 OTHERS = {
     # The host is far ahead.
-    "recsys-nccl-2022-105k-events": {"copies-dtod", "collectives", "copies-htod", "tiny-kernels"},
+    "recsys-nccl-2022-105k-events": {
+        "copies-dtod",
+        "collectives",
+        "copies-htod",
+        "below-roof",
+        "fp32-matmul",
+    },
     "training-2022-109k-events": {"collectives", "gpu-idle", "elementwise-chain", "copies-htod", "unaligned-product"},
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.analysis.results import Group, Withheld
-from perfkit.analysis.roofline.roof import BOUNDS, Booleans, Integers, Judged, Reals
+from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
 from perfkit.analysis.roofline.withheld import WITHHELD
 from perfkit.tree.nodes import NO_OPERATOR, PASSES
 from perfkit.tree.places import NOT_PLACED, Places
@@ -187,6 +187,7 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
         headroom_ns=q["headroom"] * per_step if judged else None,
         bound=BOUNDS[int(np.argmax(by_bound))] if judged and by_bound.any() else "",
         ceiling=rows.judged.ceilings[int(np.argmax(by_ceiling))] if judged and by_ceiling.any() else "",
+        datasheet=any(ns > 0 and DATASHEET in rows.judged.ceilings[i] for i, ns in enumerate(by_ceiling.tolist())),
         withheld_ns=sum(q[why] for why in WITHHELD) * per_step,
         withheld=max(WITHHELD, key=q.__getitem__) if any(q[why] for why in WITHHELD) else "",
         above_roof=_doubtful(q),

@@ -16,6 +16,7 @@ from perfkit.analysis.report.rows import ceilings_of
 from perfkit.analysis.results import BackendReport, Report, Roof
 from perfkit.analysis.rules import Circumstances
 from perfkit.hardware.ceilings import Ceilings
+from perfkit.hardware.peaks import ceilings_on_paper
 from perfkit.run_folder import Manifest
 from perfkit.table import KernelTable
 
@@ -51,9 +52,11 @@ def analyse(run: Run, findings: bool = True) -> Report:
 def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Path) -> Report:
     """The report of one kernel table that belongs to no run.
 
-    It is judged by the ceilings that the profile itself holds, else by `ceilings`; without either nothing is.
+    It is judged by the ceilings that the profile itself holds, else by `ceilings`, else by the datasheet of the device
+    that it names; without any of them nothing is.
     """
     ceilings = ceilings or ceilings_of(table.facts.get("ceilings"))[0]
+    ceilings = ceilings or ceilings_on_paper(table.facts.get("gpus") or [])
     what = source.of(table, path)
     bare = BackendReport(
         name=what.name, status="ok", timed=False, kind=what.kind, per=what.per, warnings=_unsaid(table)
@@ -66,8 +69,11 @@ def analyse_table(table: KernelTable, ceilings: Ceilings | None, path: str | Pat
         verdict=verdict.of_profile(report) if report.kernels else verdict.without_times(table.frame),
         backends=[report],
         roofs=_stored_roofs(table, ceilings, report),
-        ceilings_are=f"stored in the profile, {table.facts.get('ceilings_hold', '')}".strip(", "),
+        ceilings_are=f"stored in the profile, {table.facts.get('ceilings_hold', '')}".strip(", ")
+        if ceilings is None or not ceilings.on_paper
+        else f"of {ceilings.device_name}, datasheet",
         ceilings=msgspec.to_builtins(ceilings) if ceilings else None,
+        warnings=[_on_paper(ceilings)] if ceilings and report.datasheet else [],
     )
 
 
@@ -81,6 +87,14 @@ def _stored_roofs(table: KernelTable, ceilings: Ceilings | None, report: Backend
     drawn = [] if table.facts.get("row_ceilings") else report.points  # else each row's own ceilings judge it
     roofs = points.roofs(ceilings, table.facts.get("max_clock_ceilings"), drawn)
     return [msgspec.structs.replace(roof, working_set=None) for roof in roofs]
+
+
+def _on_paper(ceilings: Ceilings) -> str:
+    """What the mark of an efficiency by a datasheet means."""
+    return (
+        f"† is of the {ceilings.datasheet_source}: dense peak rates on paper, which no kernel reaches; nothing was "
+        "measured on that device. `perfkit ceilings` measures this machine"
+    )
 
 
 def _unsaid(table: KernelTable) -> list[str]:

@@ -153,6 +153,7 @@ def _with_kernels(
         efficiency=whole.efficiency,
         headroom_ns=whole.headroom_ns,
         kernel_ns=whole.time_ns,
+        datasheet=whole.datasheet,
         above_roof=whole.above_roof,
         above_ns=whole.above_ns,
         above_kernels=whole.above_kernels,
@@ -236,6 +237,8 @@ def _above_roof(rows: aggregate.Rows, kernels: list[Group], report: BackendRepor
         "That cannot be: the ceiling, or the model of their work, is wrong for them. Were the ceilings measured while "
         "the machine was busy? Measure them again: `perfkit ceilings --refresh`"
     )
+    if report.datasheet:
+        why = "That cannot be, by a datasheet: the device runs at a higher clock, or the model of their work is wrong"
     capped = report.held and report.power is not None and report.power.capped
     if capped and bool(np.isin(rows.judged.bound[above], ARITHMETIC).all()):
         why = (

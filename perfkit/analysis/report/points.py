@@ -10,7 +10,7 @@ import numpy as np
 
 from perfkit.analysis.report.aggregate import Rows
 from perfkit.analysis.results import Group, Point, Roof
-from perfkit.analysis.roofline.roof import Integers, rate_of, unit_name
+from perfkit.analysis.roofline.roof import Integers, rate_of
 from perfkit.table import RESOURCES
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def roofs(
         msgspec.structs.replace(
             roof,
             maximum=(maximum or {}).get(resource),
-            datasheet=ceilings.datasheet.get(resource),
+            datasheet=None if ceilings.on_paper else ceilings.datasheet.get(resource),
         )
         for resource, roof in [*_bandwidths(ceilings), *_rates(ceilings), *_unmeasured(ceilings, judging)]
     ]
@@ -91,7 +91,7 @@ def _bandwidths(ceilings: Ceilings) -> list[tuple[str, Roof]]:
 
 def _rates(ceilings: Ceilings) -> list[tuple[str, Roof]]:
     return [
-        (resource, Roof(label=unit_name(resource), kind="compute", value=rate, resource=resource))
+        (resource, Roof(label=rate_of(resource, ceilings)[1], kind="compute", value=rate, resource=resource))
         for resource, rate in ceilings.compute.items()
         if rate
     ]

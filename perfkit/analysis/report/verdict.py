@@ -213,13 +213,15 @@ def _headroom(report: BackendReport) -> str:
     if report.efficiency is None or report.headroom_ns is None:
         return _not_judged(report)
     own = report.kind == NCU
-    whose = "the ceilings" if report.kind != RUN else "this machine's ceilings"
-    reaching = "reaching them with the work and bytes that they have now" if own else "reaching them"
+    whose = "this machine's ceilings" if report.kind == RUN else "the ceilings"
+    whose, allow = ("the datasheet's roof", "allows") if report.datasheet else (whose, "allow")
+    them = "it" if report.datasheet else "them"
+    reaching = f"reaching {them} with the work and bytes that they have now" if own else f"reaching {them}"
     which = "Those that can be judged run" if report.withheld else "Its kernels run"
     judged = sum(group.judged_ns for group in report.kernels) / report.kernel_ns if report.kernel_ns else 1.0
     if judged < MOSTLY:
         which = f"Those that can be judged, {percent(judged)} of the kernel time, run"
-    said = f"{which} at {percent(report.efficiency)} of what {whose} allow"
+    said = f"{which} at {percent(report.efficiency)} of what {whose} {allow}"
     if not report.headroom:
         return f"{said}. {_not_judged(report)}".strip()
     top = report.headroom[0]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perfkit.hardware.ceilings import Ceilings
 
 MEMORY, L2 = "memory", "l2"
+DATASHEET = "(datasheet)"  # in the name of a ceiling that was not measured
 BOUNDS = (MEMORY, *RESOURCES, L2)
 ARITHMETIC = tuple(range(1, 1 + len(RESOURCES)))  # the places of the arithmetic units
 _LAST = len(BOUNDS) - 1  # the place of L2
@@ -179,8 +180,11 @@ def unit_name(resource: str) -> str:
 
 
 def rate_of(resource: str, ceilings: Ceilings) -> tuple[float | None, str]:
-    """The ceiling of an arithmetic unit in FLOP/s, and its name: measured, of a matrix unit else the datasheet's."""
+    """The ceiling of an arithmetic unit in FLOP/s, and its name: measured, of a matrix unit else the datasheet's; the
+    datasheet's where nothing was measured."""
     measured = ceilings.compute.get(resource)
+    if ceilings.on_paper:
+        return measured, f"{unit_name(resource)} {DATASHEET}"
     if measured or not resource.startswith("matrix_"):
         return measured, unit_name(resource)
-    return ceilings.datasheet.get(resource), f"{unit_name(resource)} (datasheet)"
+    return ceilings.datasheet.get(resource), f"{unit_name(resource)} {DATASHEET}"

@@ -157,7 +157,8 @@ RULES = (
         "why.",
         "Kernel groups under 80 % of their roof, by family and by the resource that sets it. Kernels that a more "
         "telling finding names, with a larger saving, are not told again.",
-        "The sum of time less roof time: the roof is what this machine was measured to reach, so it is a bound.",
+        "The sum of time less roof time: the roof is what this machine was measured to reach, or what a "
+        "datasheet says, so it is a bound.",
         ("By family: fuse elementwise work, avoid copies, use fused attention and fused optimizers, larger products.",
          "`ncu --set full` tells stall reasons, access patterns and occupancy of a GPU kernel."),
         "A softmax at 30 % of the bandwidth because it reads its input three times.", _below_roof,

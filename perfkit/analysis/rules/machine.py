@@ -60,13 +60,25 @@ def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         case,
         f"fp32 matrix products take {units.text(time, 'ns')} where {unit_name(lower)} is {rates[lower] / now:.1f} × "
         "as fast",
-        f"Measured here: {unit_name('matrix_fp32')} {units.text(now, 'FLOP/s')}, {unit_name(lower)} "
+        f"{_by(case)}: {unit_name('matrix_fp32')} {units.text(now, 'FLOP/s')}, {unit_name(lower)} "
         f"{units.text(rates[lower], 'FLOP/s')}.{without}",
         time,
         time * (1 - now / rates[lower]),
         rows=bound,
+        remedy=_HALF if lower == "matrix_fp16" else "",
     )
 
+
+def _by(case: Case) -> str:
+    """Where the rates come from, to begin a sentence."""
+    return "By the datasheet" if case.ceilings and case.ceilings.on_paper else "Measured here"
+
+
+# Of GPUs before Ampere, which have neither TF32 nor bf16.
+_HALF = (
+    "Where the precision allows: torch.autocast(dtype=torch.float16) with torch.amp.GradScaler. Check the loss against "
+    "that of fp32"
+)
 
 PRECISION = Rule(
     name="fp32-matmul",
@@ -74,7 +86,7 @@ PRECISION = Rule(
     where=ON_BOTH,
     what="GPUs since Ampere multiply TF32, bf16 and fp16 on matrix units many times as fast as fp32 on vector units, "
     "and CPUs with AMX or AVX512-bf16 do the same for bf16.",
-    recognised="fp32 products of real numbers bound by arithmetic, on a device whose measured ceiling of a lower "
+    recognised="fp32 products of real numbers bound by arithmetic, on a device whose ceiling of a lower "
     f"precision is at least {_FASTER} times that of fp32.",
     estimate="Their time at the same share of the faster ceiling. Products bound by memory are left out, although "
     f"half the bytes would help them too, and on a GPU those below {_WORKING:.0%} of the fp32 roof, which wait for "
@@ -102,7 +114,7 @@ def _emulated(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         yield rule.finding(
             case,
             f"{unit_name(name)} takes {units.text(time, 'ns')} where fp32 is {fp32 / now:.1f} × as fast",
-            f"Measured here: {unit_name(name)} {units.text(now, 'FLOP/s')}, {unit_name('matrix_fp32')} "
+            f"{_by(case)}: {unit_name(name)} {units.text(now, 'FLOP/s')}, {unit_name('matrix_fp32')} "
             f"{units.text(fp32, 'FLOP/s')}.{without}",
             time,
             time - case.per_step(np.nansum(case.frame[f"flop_{name}"].to_numpy(float)[bound])) / fp32 * 1e9,

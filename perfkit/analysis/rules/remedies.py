@@ -48,8 +48,8 @@ _CPU_SDPA = "It is fused already: leave out a mask that masks nothing, and take 
 _IS_FUSED = re.compile("flash|fmha|sdpa|cudnn|efficient|scaled_dot_product|mem_eff|attn_[fb]wd|flex", re.IGNORECASE)
 _WELL_SIZED = (
     "Their sizes suit the matrix units. Try other kernels (torch.compile(mode='max-autotune'), "
-    "torch.backends.cuda.preferred_blas_library). Ceilings are measured in short runs: a GPU at its power limit "
-    "(`nvidia-smi -q -d PERFORMANCE`) stays below them"
+    "torch.backends.cuda.preferred_blas_library). Ceilings are of short runs or of a datasheet: a GPU at its power "
+    "limit (`nvidia-smi -q -d PERFORMANCE`) stays below them"
 )
 _WELL_SIZED_CPU = (
     "Their sizes suit the units. The ceiling is the fastest library's on an idle machine: look for another program on "

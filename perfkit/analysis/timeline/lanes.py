@@ -18,6 +18,7 @@ from perfkit.analysis.roofline.roof import BOUNDS, Judged, Reals
 from perfkit.analysis.roofline.withheld import judge_rows
 from perfkit.analysis.timeline.facts import Column, of_columns, of_rows
 from perfkit.hardware.ceilings import Ceilings
+from perfkit.hardware.peaks import ceilings_on_paper
 from perfkit.table import KernelTable
 
 if TYPE_CHECKING:
@@ -120,10 +121,11 @@ def _kinds(frame: pd.DataFrame) -> list[str]:
 def timelines(source: Run | KernelTable, name: str) -> list[Timeline]:
     """A timeline a kernel table in what `perfkit.readers.read` gave; `name` is that of a table alone.
 
-    Kernels are judged by the run's ceilings, or by those that the profile holds.
+    Kernels are judged by the run's ceilings, or by those that the profile holds, or by the datasheet of its device.
     """
     if isinstance(source, KernelTable):
-        return [timeline(name, source, _ceilings(source.facts.get("ceilings")))]
+        held = _ceilings(source.facts.get("ceilings"))
+        return [timeline(name, source, held or ceilings_on_paper(source.facts.get("gpus") or []))]
     ceilings = _ceilings(source.ceilings)
     return [timeline(backend, table, ceilings) for backend, table in source.tables.items()]
 
@@ -160,7 +162,10 @@ def timeline(name: str, table: KernelTable, ceilings: Ceilings | None) -> Timeli
     judged = _part(judged_by, frame.index.to_numpy())
     lane, lanes = _lanes(frame)
     spans = _spans(frame, judged)
-    about = f"{ceilings.device_name or ceilings.device}, measured {ceilings.measured_at}" if ceilings else ""
+    about = ""
+    if ceilings:
+        made = "by its datasheet" if ceilings.on_paper else f"measured {ceilings.measured_at}"
+        about = f"{ceilings.device_name or ceilings.device}, {made}"
     return Timeline(name, lanes, spans, notes, measured, about, origin, places, 0.0, frame, lane, judged)
 
 

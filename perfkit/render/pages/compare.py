@@ -114,6 +114,8 @@ def _sides(found: Comparison) -> Table:
     steps = [s.step for s in sides]
     scale = column_scale([s.value if s else None for s in steps], "ns")
     note = f"Amounts are of one {' or '.join(dict.fromkeys(s.per for s in sides))}.{_of_units(found)}"
+    paper = [s.label for s in sides if s.datasheet]
+    by_paper = f"eff. of {', '.join(paper)} is of a datasheet's roof, which no kernel reaches."
     shares = [s.efficiency for s in sides]
     judged = [None, *(p.step.judgement for p in found.pairs)]
     ratios = [f"{j.ratio:.3f}" if j and j.ratio is not None else units.ABSENT for j in judged]
@@ -134,7 +136,7 @@ def _sides(found: Comparison) -> Table:
         figures("eff.", shares, "%", [efficiency_tone(share) for share in shares], priority=2),
         figures("memory", [s.peak_memory_bytes for s in sides], "B", priority=5),
         figures("placed", [s.placed for s in sides], "%", priority=8),
-        notes=[note],
+        notes=[note, *([by_paper] if paper else [])],
     )  # fmt: skip
 
 
