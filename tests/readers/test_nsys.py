@@ -226,11 +226,38 @@ def test_nsight_systems_own_warnings_are_passed_on(tmp_path: Path) -> None:
         {"severity": 2, "text": "Not all CUDA events might have been collected."},
         {"severity": 1, "text": "CUDA injection initialized."},
         {"severity": 2, "text": "No OpenGL events collected."},
+        {"severity": 4, "text": "Verbose words about CUDA."},
+        {"severity": 3, "text": "The application terminated before the collection started."},
     ]
     warnings = table_of(tmp_path, {**two_steps(), "DIAGNOSTIC_EVENT": said}).warnings
     assert [w for w in warnings if "Nsight Systems says" in w] == [
-        "Nsight Systems says: Not all CUDA events might have been collected."
+        "Nsight Systems says: The application terminated before the collection started.",
+        "Nsight Systems says: Not all CUDA events might have been collected.",
     ]
+
+
+def test_a_capture_of_nothing_passes_on_why(tmp_path: Path) -> None:
+    said = [{"severity": 2, "text": "No CUDA events collected. Does the process use CUDA?"}]
+    empty = {"StringIds": [{"id": 1, "value": "x"}], "META_DATA_EXPORT": [{"name": "a", "value": "b"}]}
+    with pytest.raises(InputError, match=r"says: No CUDA events collected\. Does the process use CUDA\?"):
+        table_of(tmp_path, {**empty, "DIAGNOSTIC_EVENT": said})
+
+
+def test_migrations_of_unified_memory_have_no_call(tmp_path: Path) -> None:
+    tables = two_steps()
+    migration = {"streamId": 0, "correlationId": 0, "globalPid": PROCESS, "srcKind": 7, "dstKind": 7}
+    tables[COPY] += [copy(1600, 1700, 0, 65536, kind, **migration) for kind in (11, 12)]
+    table = table_of(tmp_path, tables)
+    assert not [w for w in table.warnings if "launched outside" in w]
+    assert [w for w in table.warnings if w.startswith("2 migrations of unified memory take 200 ns: ")]
+    assert sum("unified" in name for name in table.frame["name"]) == 2
+
+
+def test_copies_without_bytes_leave_those_of_others(tmp_path: Path) -> None:
+    tables = {KERNEL: [kernel(Strings(), "k", 0, 5, 9)], COPY: [copy(0, 10, 1, 4096, 1), copy(20, 50, 2, 100, 1)]}
+    tables[COPY][1]["bytes"] = None
+    copies = table_of(tmp_path, tables).facts["copies"]
+    assert [(c["count"], c["bytes"], c["ns"]) for c in copies] == [(1, None, 30), (1, 4096, 10)]
 
 
 def test_times_as_of_the_epoch_and_times_that_cannot_be(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ DIRECTIONS = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
     11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD",
 }  # fmt: skip
-MIGRATION = "Memcpy unified "
+MIGRATIONS = (11, 12, 13)  # of unified memory: a page fault moves them, and no call launches them
 _MEMORY = {
     0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit import table
+from perfkit import table, units
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
 from perfkit.readers.finish import finish
@@ -27,7 +27,7 @@ from perfkit.readers.nsys.activity import (
     FILL,
     GRAPH,
     KERNEL,
-    MIGRATION,
+    MIGRATIONS,
     TABLES,
     Activity,
     Calls,
@@ -42,8 +42,10 @@ from perfkit.readers.nsys.ranges import RANGES, Marks, Places, Ranges, find_mark
 READER = "nsys"
 HOW = "Capture with `nsys profile --trace cuda,nvtx COMMAND`."
 _MOST_RANGES = 1000  # names of ranges kept in the facts
+_DIAGNOSIS = ("severity", "text")
 _DIAGNOSTICS = 5  # of Nsight Systems' own warnings that are passed on
-_WARNING = 2  # their severity
+_WARNING, _ERROR = "2", "3"  # their severity
+_OURS = re.compile(r"CUDA|CUPTI|NVTX|GPU|[Ll]ost|[Dd]ropped|buffer")  # what a warning has to speak of
 _FOREIGN = {  # by how the name of a table of theirs begins
     "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": (
         "a database of nvprof",
@@ -69,7 +71,7 @@ def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
         _check_kind(database, shown)
         activity, calls = read_activity(database), read_calls(database)
         if not len(activity):
-            raise _nothing_ran(calls, shown)
+            raise _nothing_ran(calls, shown, _diagnostics(database))
         ranges = read_ranges(database, int(max(activity.end.max(), calls.end.max(initial=activity.end.max()))))
         warnings = _warnings(database, activity, calls, ranges)
         limits = nsys_occupancy.read_limits(database)
@@ -216,10 +218,11 @@ def _check_kind(database: Database, path: Path) -> None:
             raise InputError(f"{path} is damaged: {TABLES[kind]} has no start and end times.", "Export it again.")
 
 
-def _nothing_ran(calls: Calls, path: Path) -> InputError:
+def _nothing_ran(calls: Calls, path: Path, said: list[str]) -> InputError:
     holds = f"only {len(calls)} CUDA calls of the host" if len(calls) else "no CUDA calls either"
+    also = "".join(f" {text}" if text.endswith((".", "?", "!")) else f" {text}." for text in said)
     return InputError(
-        f"{path} holds no GPU activity: it has no kernel, copy, fill or graph that can be used, {holds}.",
+        f"{path} holds no GPU activity: it has no kernel, copy, fill or graph that can be used, {holds}.{also}",
         f"{HOW[:-1]}, and let the program end by itself: what the GPU did is written at its end.",
     )
 
@@ -250,12 +253,10 @@ def _warnings(database: Database, activity: Activity, calls: Calls, ranges: Rang
 
 
 def _diagnostics(database: Database) -> list[str]:
-    """Nsight Systems' own warnings about what it may have missed of CUDA and NVTX."""
-    said = [
-        " ".join(text.split())[:200]
-        for severity, text in database.texts("DIAGNOSTIC_EVENT", ("severity", "text"))
-        if severity.isdigit() and int(severity[:9]) >= _WARNING and ("CUDA" in text or "NVTX" in text)
-    ]
+    """Nsight Systems' own errors, then its warnings about what it may have missed of CUDA and NVTX."""
+    events = [(level, " ".join(text.split())[:200]) for level, text in database.texts("DIAGNOSTIC_EVENT", _DIAGNOSIS)]
+    said = [text for level, text in events if level == _ERROR]
+    said += [text for level, text in events if level == _WARNING and _OURS.search(text)]
     return [f"Nsight Systems says: {text}" for text in dict.fromkeys(said)][:_DIAGNOSTICS]
 
 
@@ -272,8 +273,14 @@ def _join_warnings(
     empty = _launches_without_kernel(activity, launch, calls)
     if empty:
         found.append(f"{empty} launches of kernels have no kernel in the capture: some may be missing")
-    moved = [name.startswith(MIGRATION) for name in activity.name]  # no call asks for a migration of unified memory
-    lost = int(((launch < 0) & ~np.array(moved, bool)).sum())
+    moved = activity.of(COPY) & np.isin(activity.direction, MIGRATIONS)
+    if moved.any():
+        took = units.text(float((activity.end - activity.start)[moved].sum()), "ns")
+        found.append(
+            f"{int(moved.sum())} migrations of unified memory take {took}: page faults move them, not calls "
+            "(cudaMemPrefetchAsync moves them ahead)"
+        )
+    lost = int(((launch < 0) & ~moved).sum())
     if lost and len(calls):
         found.append(f"{lost} of {len(launch)} GPU activities were launched outside the capture: no range holds them")
     if not marks.steps.marked:

@@ -128,16 +128,19 @@ def device_name(device: int) -> str:
 
 
 def copies(activity: Activity) -> list[dict[str, Any]]:
-    """Copies by direction and kind of memory: count, bytes (None where unknown) and time, the longest first."""
-    found: dict[str, dict[str, Any]] = {}
+    """Copies by direction and kind of memory: count, bytes (None where unknown) and time, the longest first.
+
+    Those without bytes are an entry of their own, so that the others keep their sum.
+    """
+    found: dict[tuple[str, bool], dict[str, Any]] = {}
     for i in np.flatnonzero(activity.of(COPY)).tolist():
         direction = DIRECTIONS.get(int(activity.direction[i]), "unknown")
-        fresh = {"name": activity.name[i], "direction": direction, "count": 0, "bytes": 0, "ns": 0}
-        entry = found.setdefault(activity.name[i], fresh)
         amount = int(activity.amount[i])
+        fresh = {"name": activity.name[i], "direction": direction, "count": 0, "bytes": 0, "ns": 0}
+        entry = found.setdefault((activity.name[i], amount >= 0), fresh)
         entry["count"] += 1
         entry["ns"] += int(activity.end[i] - activity.start[i])
-        entry["bytes"] = None if amount < 0 or entry["bytes"] is None else entry["bytes"] + amount
+        entry["bytes"] = None if amount < 0 else entry["bytes"] + amount
     return sorted(found.values(), key=lambda entry: -entry["ns"])
 
 
