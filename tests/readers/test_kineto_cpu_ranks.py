@@ -83,6 +83,14 @@ def test_what_asks_for_a_collective_counts_once_and_moves_nothing(tmp_path: Path
     assert not [w for w in found.warnings if "unknown" in w]
 
 
+def test_what_a_collective_copies_does_not_stand_for_it(tmp_path: Path) -> None:
+    found = table(
+        tmp_path, op("c10d::_reduce_scatter_base_", 0, 100, [[64, 256], [128, 256]]),
+        op("aten::copy_", 10, 90, [[64, 256]] * 2),
+    )  # fmt: skip
+    assert found.frame["family"].tolist() == ["collective", "copy"]
+
+
 def test_messages_of_the_only_group_and_what_carries_them(tmp_path: Path) -> None:
     def ranges(*names: str) -> list[Event]:
         shapes = {"Input Dims": [[1024]], "Input type": ["float"]}

@@ -109,6 +109,8 @@ class Settling:
         names = {events.names[events.name[c]] for c in called}
         if name in names or self.costs.kind(name, names) == "dispatch":
             return True
+        if self.costs.family(name) == "collective":
+            return False  # a library's thread does it; what is copied for that is no part of it
         inner = [self._cost(r) for r in found]
         if own is not None:
             above = int(self.above[outer])
