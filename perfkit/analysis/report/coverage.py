@@ -88,8 +88,10 @@ def _percent(share: float) -> str:
 
 
 def _uncosted(rows: Rows) -> list[str]:
-    """Names of the kernels of unknown FLOP and bytes, largest time first."""
+    """Names of the kernels of unknown FLOP and bytes, largest time first; collectives have none of their own."""
     unknown = ~np.isfinite(rows.judged.flop) & ~np.isfinite(rows.judged.bytes)
+    if "collective" in rows.families:
+        unknown &= rows.family_code != rows.families.index("collective")
     total: dict[str, float] = {}
     for i in np.flatnonzero(unknown).tolist():
         total[rows.names[i]] = total.get(rows.names[i], 0.0) + float(rows.judged.time[i])

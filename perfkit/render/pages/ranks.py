@@ -23,6 +23,7 @@ TEMPLATE = "ranks"
 _FEW = 20  # collectives in the table of text
 _RANKS = 24  # ranks in the tables of text; of more the latest stand first
 _NO_ROOF = "Roofs are measured by `perfkit ceilings --ranks N` on the machine of the traces (on GPUs --device cuda)."
+_OF_TIMED = "Times are of the profiled steps, what something saves is of the step without the profiler."
 _WAIT = 0.1  # of the step: what a rank waits is then marked
 
 
@@ -122,6 +123,7 @@ def _footnotes(report: RanksReport) -> list[str]:
         "that computation covers, waiting included.",
         "late: how much later than the median rank it arrives at the collectives of a step, beyond what the others do "
         "(median over the steps in which it is late, else over all).",
+        *([_OF_TIMED] if report.timed_step_ns is not None else []),
     ]
 
 
