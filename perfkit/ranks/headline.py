@@ -32,15 +32,17 @@ def _late(group: Sequence[Straggler], ranks: int) -> str:
     """One straggler, or several for one kind of cause: how late the one that costs most is, and why."""
     one = group[0]
     often = "in every step" if one.late_steps == one.steps else f"in {one.late_steps} of {one.steps} steps"
+    often = "in the only step" if one.steps == 1 else often
     interval = f"(median; {text(one.late_ns.low, 'ns')} to {text(one.late_ns.high, 'ns')})"
+    interval = "" if one.steps == 1 else f" {interval}"
     why = f", because {one.causes[0].text}." if one.causes else ". No cause is seen in its trace."
     if len(group) == 1:
-        wait = f"the others wait {text(one.late_ns.value, 'ns')} for it {interval}"
+        wait = f"the others wait {text(one.late_ns.value, 'ns')} for it{interval}"
         return f"Rank {one.rank} is late: {wait}, {often}{why} {naming.covered(one)}".rstrip()
     those = naming.numbers(sorted(other.rank for other in group))
     return (
         f"{len(group)} of {ranks} ranks are late ({those}). For rank {one.rank}, which costs most, the others wait "
-        f"{text(one.late_ns.value, 'ns')} {interval}, {often}{why} {_alike(group)} {naming.covered(one)}".rstrip()
+        f"{text(one.late_ns.value, 'ns')}{interval}, {often}{why} {_alike(group)} {naming.covered(one)}".rstrip()
     )
 
 

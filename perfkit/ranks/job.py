@@ -34,11 +34,27 @@ def together(traces: Sequence[Member], one_host: bool = False) -> Job:
     Raises `InputError` where they are not two ranks of one job, recorded different steps, or share no collective.
     """
     ranks, unfit = members.belonging(traces)
-    found = _of_steps(ranks, unfit)
+    try:
+        found = _of_steps(ranks, unfit)
+    except members.OtherSteps:
+        return _by_order(ranks, unfit)
     if not one_host or not any(apart := _steps_apart(found)):
         return found
     _require_shared(found, apart)
     return _of_steps([_counted_on(member, by) for member, by in zip(ranks, apart, strict=True)], unfit)
+
+
+def _by_order(ranks: Sequence[Member], unfit: Sequence[str]) -> Job:
+    """The job of ranks that number their steps differently, where the clocks say that they are the same.
+
+    Raises `OtherSteps` where they are not.
+    """
+    if len({member.steps for member in ranks}) == 1:
+        found = _of_steps([_counted_on(member, 0) for member in ranks], unfit)
+        if not any(_steps_apart(found)):
+            found.said.append("The ranks number their steps differently: they are the same by the clocks.")
+            return found
+    raise members.other_steps(ranks)
 
 
 def _of_steps(ranks: Sequence[Member], unfit: Sequence[str]) -> Job:

@@ -26,6 +26,10 @@ _FACTS = ("step_ns", "per_step", "gaps", "idle", "origin_ns", "step_names", "dis
 _COMPUTING = ("gpu_kernel", "cpu_op")
 
 
+class OtherSteps(InputError):
+    """The ranks recorded different steps."""
+
+
 @dataclass(frozen=True)
 class Member:
     """A rank: the rows of its kernel table (chosen columns), and the facts about its steps and its host.
@@ -152,18 +156,24 @@ def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
 
 def same_steps(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     """The members cut to the steps that all of them recorded, by the names of the steps where they are numbered."""
-    names = [m.facts.get("step_names") or [str(i) for i in range(m.steps)] for m in members]
+    names = [_names(m) for m in members]
     shared = [name for name in names[0] if all(name in other for other in names)]
     if all(list(other) == shared for other in names):
         return list(members), []
     if not shared:
-        raise InputError(
-            "The ranks recorded different steps: "
-            + "; ".join(_span(m, n) for m, n in zip(members, names, strict=True)),
-            "Record the same steps on every rank.",
-        )
+        raise other_steps(members)
     cut = [_cut(m, [list(n).index(s) for s in shared]) for m, n in zip(members, names, strict=True)]
     return cut, [f"The ranks recorded different steps: the {len(shared)} that all of them have are compared."]
+
+
+def other_steps(members: Sequence[Member]) -> OtherSteps:
+    """The error of ranks that share no step."""
+    spans = "; ".join(_span(m, _names(m)) for m in members)
+    return OtherSteps(f"The ranks recorded different steps: {spans}.", "Record the same steps on every rank.")
+
+
+def _names(member: Member) -> Sequence[str]:
+    return member.facts.get("step_names") or [str(i) for i in range(member.steps)]
 
 
 def _span(member: Member, names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ STEPS, STEP, LATE = 3, 10_000.0, 4_000.0  # µs
 OWN = 500.0  # of an all-reduce
 
 
-def trace(path: Path, rank: int, late: float, first: int = 0) -> None:
+def trace(path: Path, rank: int, late: float, first: int = 0, name: str = "perfkit:step:") -> None:
     """A rank that computes for 2 ms, and then comes `late` µs later to an all-reduce, in which the other one waits; it
     recorded from step `first` of the job on."""
     events = []
@@ -28,7 +28,7 @@ def trace(path: Path, rank: int, late: float, first: int = 0) -> None:
         at = 1.0 + step * STEP
         begun, last = at + 3_000 + late, at + 3_000 + LATE
         events += [
-            mark(f"perfkit:step:{step - first}", at, at + STEP - 1),
+            mark(f"{name}{step - first}", at, at + STEP - 1),
             op("aten::mul", at + 1_000, at + 3_000, [[1 << 14], [1 << 14]]),
             op("c10d::allreduce_", begun - 5, begun), mark("gloo:all_reduce", begun, last + OWN, tid=9),
             op("aten::add", last + OWN + 100, last + OWN + 600, [[1 << 14], [1 << 14]]),
@@ -137,6 +137,18 @@ def test_steps_are_the_same_by_the_clock_of_the_host(tmp_path):
 def test_ranks_that_recorded_other_steps_are_not_compared(tmp_path):
     with pytest.raises(InputError, match=r"those of rank 1 lie 50\.00 ms after rank 0's"):
         of_traces(tmp_path, 0, 5)
+
+
+def test_ranks_that_number_their_steps_differently_are_compared_by_the_clocks(tmp_path):
+    paths = [tmp_path / f"rank{rank}.pt.trace.json" for rank in (0, 1)]
+    for rank, path in enumerate(paths):
+        trace(path, rank, LATE * rank, name=f"ProfilerStep#{7 * rank}")
+    tables = [of_table(read(path)) for path in paths]
+    job = together(tables)
+    assert job.waiting.wait[:, 0] == pytest.approx(LATE * 1e3) and "number their steps differently" in job.said[-1]
+    tables[1].facts["origin_ns"] = tables[0].facts["origin_ns"] + 1e9
+    with pytest.raises(InputError, match="recorded different steps: rank 0 ProfilerStep#0"):
+        together(tables)
 
 
 def test_savings_are_of_the_step_without_the_profiler(tmp_path):
