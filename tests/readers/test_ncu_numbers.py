@@ -254,3 +254,16 @@ def test_waves_that_are_not_stored_follow_from_blocks_and_limits() -> None:
     one = result(**fit)
     one.values.pop(metrics.WAVES)
     assert table(one).frame["waves"][0] == pytest.approx(128 / (132 * 4))
+
+
+@pytest.mark.parametrize(("share", "judged"), [(6.0, False), (85.0, True)])
+def test_a_product_of_unknown_work_is_judged_by_memory_where_that_explains_its_time(share: float, judged: bool) -> None:
+    """Nothing tells whether the tensor units worked: memory at 6 % of its peak is not what the kernel waits for."""
+    one = result(**{
+        metrics.DRAM_SHARE: share, "sm__throughput.avg.pct_of_peak_sustained_elapsed": 20.0, metrics.WAVES: 9.0,
+        **NO_VECTOR_WORK,
+    })  # fmt: skip
+    one.values = {name: value for name, value in one.values.items() if not name.startswith("dram__bytes")}
+    one.name = one.function = "nvjet_tst_128x256"
+    [kernel] = analyse_table(table(one), None, "a.ncu-rep").backends[0].kernels
+    assert kernel.flop is None and (kernel.efficiency is not None) is judged

@@ -128,9 +128,16 @@ def _uncounted(frame: pd.DataFrame, judged: Judged, facts: Mapping[str, Any]) ->
     with np.errstate(divide="ignore", invalid="ignore"):
         share = judged.roof / judged.time
     waiting = (computing < BUSY) | (computing < share)
-    products = frame["tensor_active"].to_numpy(float, na_value=np.nan) > PRODUCTS
+    active = frame["tensor_active"].to_numpy(float, na_value=np.nan)
+    products = (active > PRODUCTS) | (np.isnan(active) & _products(frame))
     explained = np.where(np.isfinite(computing) & ~products, waiting, share >= BY_MEMORY)
     return by_model | (doubtful & ~explained)
+
+
+def _products(frame: pd.DataFrame) -> Booleans:
+    """Rows of families whose work matrix units do."""
+    named: Booleans = frame["family"].isin(("matmul", "attention", "convolution")).to_numpy(bool)
+    return named
 
 
 def _busy_multiprocessors(frame: pd.DataFrame, facts: Mapping[str, Any]) -> Reals:
