@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cost.model import ITEM_BYTES, Call, Cost, TensorSpec
@@ -78,6 +79,11 @@ def flash_backward_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: i
     return make.normal(B, NH, T, HS), q, k, v, y.to(make.dtype), lse.float(), scale
 
 
+def flash_growth(sizes: Mapping[str, int]) -> float:
+    """Means over T values are as small as 1/√T, and what rounding leaves of them errs by as much more beside them."""
+    return max(1.0, (sizes.get("T", 0) / 1024) ** 0.5)
+
+
 def flash_sizes(q: Tensor, k: Tensor, scale: float) -> tuple[int | float, ...]:
     """B·NH, the heads of queries to one of keys, T, HS, scale."""
     batch, heads, time, size = q.shape
@@ -122,6 +128,7 @@ FAMILY = Family(
             gradient=Gradient("flash_attention_backward"),
             # In bf16, p is rounded on its way to the tensor cores; PyTorch's own attention errs by 1.4e-2 at T = 1024.
             tolerance={"fp32": 1e-5, "bf16": 3e-2},
+            growth=flash_growth,
             implementations=versions(
                 c=("a row of scores at a time",), triton="blocks of queries on the tensor cores, online softmax"
             ),
@@ -150,6 +157,7 @@ FAMILY = Family(
             # dy·vᵀ − Σ dy·y is a difference of like numbers, and lse arrives in fp32. In bf16, p and ds are rounded on
             # their way to the tensor cores: the formula itself errs by 2.3e-2 to 7.8e-2 in thirty draws at T = 1024.
             tolerance={"fp32": 5e-5, "bf16": 1.5e-1},
+            growth=flash_growth,
             implementations=versions(c=("pair by pair",), triton="one kernel for dk and dv, one for dq"),
         ),
     ),

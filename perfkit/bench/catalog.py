@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from perfkit.bench import as_written, pytorch, sizes
-from perfkit.bench.subject import Outputs, Prepared, Subject, Way
+from perfkit.bench.subject import PYTORCH, Outputs, Prepared, Subject, Way
 from perfkit.bench.torch_ways import ROUNDING, named, torch_way
 from perfkit.cost.model import Call, Cost, TensorSpec
 from perfkit.kernels.checking import as_tuple, poisoned_launch
@@ -40,6 +40,7 @@ def subject(family: Family, operation: Operation, device: str, blocks: bool) -> 
         reference=lambda *arguments: named(results, operation.reference(*arguments)),
         cost=lambda arguments: cost_of(operation, arguments),
         tolerance=operation.tolerance,
+        growth=operation.growth,
         defaults=lambda device: sizes.gpt2(family.name, names, device, fallback),
         ways=(
             *naive_ways(operation),
@@ -75,7 +76,7 @@ def pytorch_way(operation: Operation) -> Way:
     """PyTorch's own operator; the reference in the working precision where that is one already."""
     own = pytorch.OWN.get(operation.name)
     text = "PyTorch's own operator" if own else "PyTorch, as a model would write it"
-    return _called_way("pytorch", operation, own or (lambda *arguments: lambda: operation.reference(*arguments)), text)
+    return _called_way(PYTORCH, operation, own or (lambda *arguments: lambda: operation.reference(*arguments)), text)
 
 
 def naive_ways(operation: Operation) -> list[Way]:

@@ -39,13 +39,16 @@ class Way:
     tolerance_factor: float = 1.0  # what it may err, in tolerances of the operation
 
 
+PYTORCH = "pytorch"  # the way that is PyTorch's own operator
+
+
 @dataclass(frozen=True)
 class Subject:
     """One operation. Sizes are named by letters; `defaults` are those of GPT-2 on a device.
 
     - `inputs(make, **sizes)`: fresh random arguments; `reference(*arguments)`: outputs by name, in any precision.
     - `cost(arguments)`: minimal FLOP and bytes; None when unknown. `in_place`: whether arguments are changed.
-    - `tolerance`: largest error by precision, as in `perfkit.kernels.checking`.
+    - `tolerance`: largest error by precision, as in `perfkit.kernels.checking`, and its `growth` with the sizes.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Subject:
     defaults: Callable[[str], Mapping[str, int]]
     ways: tuple[Way, ...]
     in_place: bool = False
+    growth: Callable[[Mapping[str, int]], float] = lambda sizes: 1.0
 
     def arguments(self, dtype: str, seed: int, sizes: Mapping[str, int], device: str) -> tuple[Any, ...]:
         """Fresh arguments on `device`, the same for the same seed."""

@@ -34,7 +34,7 @@ _WHOLE = frozenset(
     ("convolution", "attention", "normalization", "softmax", "loss", "embedding", "optimizer", "sort", "fft", "linalg")
 )
 # Operators of these libraries take weights in a layout of their own, which holds every element.
-_LIBRARY = "mkl"
+_LIBRARIES = ("mkl", "onednn")
 
 
 class CostModel:
@@ -76,7 +76,7 @@ class CostModel:
             function = operator.cost
         if function is None:
             return None
-        if _LIBRARY not in name and not all(tensor.strided for tensor in call.tensors):
+        if not any(library in name for library in _LIBRARIES) and not all(tensor.strided for tensor in call.tensors):
             self._note(name, "a sparse argument, whose elements are not recorded")
             return None
         try:

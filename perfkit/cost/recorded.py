@@ -21,6 +21,7 @@ _TYPES = {
     "short int": "int16", "short": "int16", "signed char": "int8", "char": "int8", "unsigned char": "uint8",
     "unsigned short": "int16", "short unsigned int": "int16", "unsigned int": "int32", "unsigned long": "int64",
     "long unsigned int": "int64", "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
+    "c10::quint8": "uint8", "c10::qint8": "int8", "c10::qint32": "int32",
 }  # fmt: skip
 _WHOLE = {int, bool}
 _LISTS = (list, tuple)  # not a union, which each test would make anew

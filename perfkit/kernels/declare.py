@@ -132,6 +132,7 @@ class Operation:
     - `dtypes`: tensors that are not of the working precision: name → "fp32" or "int64".
     - `failures`: a kernel's return code (2 and up) → one sentence.
     - `tolerance`: largest error in a precision, |y - reference| / (|reference| + root mean square of the reference).
+    - `growth`: how many times the tolerance a case of given sizes may err; a larger one, because results are smaller.
     - `rounded_once`: computed in fp32 in every precision, and each result rounded once: of its error, half a unit in
       the last place is taken off, and the rest held to the tolerance of fp32.
     """
@@ -152,6 +153,7 @@ class Operation:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[int, str] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=lambda: {"fp32": 1e-5, "bf16": 1e-2})
+    growth: Callable[[Mapping[str, int]], float] = lambda sizes: 1.0
     rounded_once: bool = False
     parts: Mapping[str, float] = field(default_factory=dict)
     folder: Path = Path()

@@ -9,13 +9,14 @@ import math
 import pytest
 import torch
 
-from perfkit.bench import run, setup
+from perfkit.bench import results, run, setup
 from perfkit.bench.results import COLD, WARM
 from perfkit.cost.model import Cost
 from perfkit.errors import RunFailed, Unavailable, UsageError
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from perfkit.kernels import catalog
 from perfkit.kernels.checking import to_fp64
+from perfkit.kernels.families import find
 
 CEILINGS = Ceilings(
     fingerprint="f",
@@ -267,3 +268,20 @@ def test_a_gpu_that_is_not_there():
         pytest.skip("there is a GPU")
     with pytest.raises(Unavailable, match="--device cuda: no usable CUDA GPU was found"):
         setup.options("cuda", 0.5, "both", None)
+
+
+def test_a_way_may_err_as_much_as_pytorchs_right_operator() -> None:
+    def row(way: str, error: float, allowed: float) -> results.Row:
+        return results.Row(way=way, text="", errors=[results.Error("y", error, allowed)])
+
+    rows = [row("pytorch", 3.2e-2, 9e-2), row("triton:1", 3.1e-2, 3e-2), row("c:1", 3.3e-2, 3e-2)]
+    run._judge(rows)
+    assert [one.status for one in rows] == ["ok", "ok", "wrong"]
+    rows = [row("pytorch", 2e-1, 9e-2), row("triton:1", 3.1e-2, 3e-2)]
+    run._judge(rows)
+    assert [one.status for one in rows] == ["wrong", "wrong"], "a wrong operator allows nothing"
+
+
+def test_the_tolerance_of_attention_follows_its_length() -> None:
+    operation = find("flash_attention_forward")
+    assert [operation.growth({"T": length}) for length in (17, 1024, 4096)] == [1.0, 1.0, 2.0]

@@ -15,6 +15,7 @@ from perfkit.cost.operators import (
     movement,
     normalization,
     optimizer,
+    quantized,
     recurrent,
     reduction,
     sampling,
@@ -23,8 +24,8 @@ from perfkit.cost.operators import (
 from perfkit.cost.registry import Operator
 
 _ROOMS = (
-    matmul, recurrent, attention, convolution, normalization, elementwise, reduction, embedding, loss, optimizer,
-    movement, sampling, fourier, linalg, index, structure,
+    matmul, quantized, recurrent, attention, convolution, normalization, elementwise, reduction, embedding, loss,
+    optimizer, movement, sampling, fourier, linalg, index, structure,
 )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ value_selecting_reduction_backward vander _version vstack _weight_norm zeros zer
 ALLOCATIONS = """
 _efficientzerotensor empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_
 _resize_output_
-scalar_tensor
+scalar_tensor _empty_affine_quantized _empty_per_channel_affine_quantized
 """
 
 SYNCS = "item _local_scalar_dense is_nonzero _assert_async _assert_scalar _is_all_true _is_any_true"

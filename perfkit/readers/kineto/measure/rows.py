@@ -26,7 +26,7 @@ from perfkit.readers.kineto.decode.events import (
     distinct,
 )
 from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, usual_dtype
-from perfkit.readers.kineto.measure.untold import picked, sparse
+from perfkit.readers.kineto.measure.untold import packed, picked, sparse
 from perfkit.readers.kineto.measure.untold.triton import is_triton, triton_cost
 from perfkit.readers.own_ranges import PASS, STEP
 from perfkit.run_folder import DeclaredKernel
@@ -86,6 +86,7 @@ def on_device(
     kind[working] = codes
     picked.complete(events, kind, kinds, costs)
     sparse.complete(events, kind, kinds, costs)
+    packed.complete(events, kind, kinds, costs)
     return Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
 
 
@@ -94,7 +95,7 @@ def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable
     return lambda name: (
         _operator_cause(name, costs, declared) == WORK
         or costs.is_composite(name)
-        or name in (*picked.TELLING, *sparse.TELLING)
+        or name in (*picked.TELLING, *sparse.TELLING, *packed.TELLING)
         or name.startswith((COLLECTIVE, *COLLECTIVE_ON_CPU))
         or name.endswith("AccumulateGrad")
     )
