@@ -193,6 +193,39 @@ def _power(**more: float) -> Power:
     return Power(watts=690, limit_w=700, clock_hz=1.5e9, max_clock_hz=2e9, **more)
 
 
+def _attention(*names: str) -> BackendReport:
+    """An attention of 16 heads over 512 places, of these operators with 250 µs each."""
+    scores = "bf16[1×16×512×512]"
+    shapes = {
+        "qk": ("matmul", "bmm", "bf16[16×512×64], bf16[16×64×512]"),
+        "scale": ("elementwise", "mul", f"{scores}, fp32[]"),
+        "softmax": ("softmax", "_softmax", scores),
+        "v": ("matmul", "bmm", "bf16[16×512×512], bf16[16×512×64]"),
+        "classes": ("softmax", "_softmax", "bf16[1×512×1000]"),
+    }
+    rows = [gpu(name, 250, shapes[name][0], by=shapes[name][1], shapes=shapes[name][2]) for name in names]
+    return report([on_gpu(1000), *rows], 1000 + 250 * len(rows), None)
+
+
+def _masked(*more: str) -> BackendReport:
+    """An attention over 512 places with further operands."""
+    heads = ["bf16[1×16×512×64]"] * 3
+    row = gpu("fmha_cutlassF", 500, "attention", by="_scaled_dot_product_efficient_attention",
+              shapes=", ".join([*heads, *more]))  # fmt: skip
+    return report([on_gpu(1000), row], 1500, None)
+
+
+def _softmax(name: str, us: float) -> BackendReport:
+    """A softmax of 1 MB, 10 µs at the bandwidth."""
+    row = gpu(name, us, "softmax", by="_log_softmax", moved=1 * MB, flop_vector_fp32=1.0, shapes="fp32[1×1000×125]")
+    return report([on_gpu(900), row], 900 + us)
+
+
+def _blocks(count: int) -> BackendReport:
+    row = {**gpu("add", 400), "grid_x": count, "grid_y": 1, "grid_z": 1}
+    return report([on_gpu(600), row], 1000, None, gpus=[{"name": "a GPU", "smCount": 100}])
+
+
 LISTS = [{"module": "index", "count": 2, "ns": 200e3}]
 COMPILED = {"compilations": 0, "compile_ns": 0, "regions": 1, "resumed": 0}
 GRAPHS = {"graphs": 3, "graph_breaks": {"call to print": 2}, "recompilations": []}
@@ -320,6 +353,19 @@ FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport]
                         _bf16(_NARROW.replace("align1", "align8"), 1000, 4e9)], 2000),
         750,
     ),
+    # 1000 µs, of which the two products stay.
+    "unfused-attention": (
+        lambda: _attention("qk", "scale", "softmax", "v"),
+        lambda: _attention("qk", "scale", "classes", "v"),
+        500,
+    ),
+    "needless-mask": (lambda: _masked("bf16[1×1×512×512]"), lambda: _masked("fp32[1×16×512]"), 250),
+    "transposed-softmax": (
+        lambda: _softmax("cunn_SpatialSoftMaxForward", 100),
+        lambda: _softmax("cunn_SpatialSoftMaxForward", 12),
+        90,
+    ),
+    "empty-multiprocessors": (lambda: _blocks(25), lambda: _blocks(100), 300),
     "gather-bound": (lambda: _gathered(100), lambda: _gathered(20.5), 80),
     "dense-embedding-gradient": (lambda: _table(10_000), lambda: _table(128), 200 * (1 - 0.0064)),
     "idle-threads": (

@@ -108,6 +108,27 @@ def test_uncoalesced_needs_wasted_sectors_and_a_bound_by_memory() -> None:
     assert names(sectors=100.0) == []
 
 
+def test_local_memory_is_no_access_pattern() -> None:
+    """6.2 GB of local memory were "uncoalesced, 71 % wasted, saves 99 %": by 3.6 of 199 million sectors."""
+    kernel = {"sectors": 5072864.0, "excessive": 3580448.0, "local": 194368160.0}
+    assert names(**kernel) == ["spills"]
+    [reason] = reasons(GROUP, replace(QUIET, **kernel))
+    assert reason.label == "local memory, 97 % of sectors" and "6.22 GB" in reason.text
+    assert reason.saving_ns == pytest.approx(1e6 * 194368160 / (194368160 + 5072864))
+    assert reasons(GROUP, replace(QUIET, **kernel, spills=1e6))[0].label.startswith("spills")
+    assert names(sectors=100.0, excessive=0.0, local=10.0) == []
+    low = {"theoretical": 0.25, "limits": LIMITS}
+    occupancy = reasons(GROUP, replace(QUIET, **kernel, **low))[1]
+    assert occupancy.name == "occupancy" and "-maxrregcount" not in occupancy.remedy
+
+
+def test_warps_diverge_where_threads_idle_and_the_kernel_is_far_from_its_roof() -> None:
+    assert names(warp_threads=12.0) == ["divergence"]
+    assert names(warp_threads=31.5) == [] and names({"efficiency": 0.9}, warp_threads=12.0) == []
+    [reason] = reasons(GROUP, replace(QUIET, warp_threads=16.0))
+    assert reason.saving_ns == pytest.approx(0.5e6) and "16.0 of 32 threads" in reason.text
+
+
 def test_occupancy_needs_a_tight_limit_and_nothing_busy() -> None:
     low = {"theoretical": 0.25, "limits": LIMITS}
     assert names(**low) == ["occupancy"]

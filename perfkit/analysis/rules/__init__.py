@@ -15,7 +15,19 @@ from perfkit.analysis.rules.base import Case, Circumstances, Rule
 __all__ = ["OF_COUNTERS", "OF_KERNELS", "RULES", "Case", "Circumstances", "Rule", "by_name"]
 
 # Causes before symptoms: what one rule claims, those after it do not tell again. Other files come between the two.
-_FIRST = ("unequal", "host", "idle", "movement", "chains", "optimizer", "compiler", "machine", "tables", "paging")
+_FIRST = (
+    "unequal",
+    "host",
+    "idle",
+    "attention",
+    "movement",
+    "chains",
+    "optimizer",
+    "compiler",
+    "machine",
+    "tables",
+    "paging",
+)
 OF_COUNTERS = (*access.RULES, *warps.RULES)  # a kernel's first reason is the one to mend first
 # Those that need no step around the kernels.
 OF_KERNELS = (*alignment.RULES, *kernels.RULES, *copies.RULES, *OF_COUNTERS)

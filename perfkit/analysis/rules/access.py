@@ -50,19 +50,37 @@ def _under_one_wave(rule: Rule, g: Group, c: Counters, blocks: str) -> Reason | 
 
 def _uncoalesced(rule: Rule, g: Group, c: Counters) -> Reason | None:
     """Only the sectors that were asked for move, at the same ceiling: less time than that no access pattern takes."""
-    if not c.sectors or c.excessive is None or c.excessive < _WASTED * c.sectors or not by_memory(g):
+    sectors = (c.sectors or 0.0) + (c.local or 0.0)  # what local memory moves, no access pattern spares
+    if not sectors or c.excessive is None or c.excessive < _WASTED * sectors or not by_memory(g):
         return None
-    wasted = c.excessive / c.sectors
-    asked = (c.sectors - c.excessive) * _SECTOR_BYTES
+    wasted = c.excessive / sectors
+    asked = (sectors - c.excessive) * _SECTOR_BYTES
     kept = min(1.0, asked / g.bytes) if g.bound == "memory" and g.bytes else 1 - wasted
     saving = g.judged_ns - g.roof_ns * kept if g.roof_ns else None
-    scale = units.scale_for([c.sectors], "")
+    scale = units.scale_for([sectors], "")
     return rule.reason(
         label=f"uncoalesced, {percent(wasted)} wasted",
-        text=f"its accesses are uncoalesced: {scale.text(c.excessive)} of {scale.text(c.sectors)} sectors of 32 bytes "
+        text=f"its accesses are uncoalesced: {scale.text(c.excessive)} of {scale.text(sectors)} sectors of 32 bytes "
         f"({percent(wasted)}) carry nothing that a thread asked for",
         saving_ns=saving,
     )
+
+
+def _local_memory(rule: Rule, g: Group, c: Counters) -> Reason | None:
+    """Local memory passes L1, L2 and DRAM as all memory does: at most its share of the sectors is spared."""
+    if not c.local or c.sectors is None or (share := c.local / (c.local + c.sectors)) < _WASTED:
+        return None
+    spilled = bool(c.spills)
+    what = "spills registers" if spilled else "keeps values in local memory"
+    scale = units.scale_for([c.local + c.sectors], "")
+    why = "" if spilled else ": spilled registers, or arrays that are indexed at run time"
+    return rule.reason(
+        label=f"{'spills' if spilled else 'local memory'}, {percent(share)} of sectors",
+        text=f"it {what}: {scale.text(c.local)} of {scale.text(c.local + c.sectors)} sectors of 32 bytes "
+        f"({percent(share)}, {units.text(c.local * _SECTOR_BYTES, 'B')}) between L1 and L2 are of local memory{why}",
+        saving_ns=g.time_ns * share if by_memory(g) or (c.busiest is not None and c.busiest[0] != "multiprocessors")
+        else left(g, c),
+    )  # fmt: skip
 
 
 def _tensor_idle(rule: Rule, g: Group, c: Counters) -> Reason | None:
@@ -104,6 +122,19 @@ RULES = (
          "the layout (structure of arrays).",),
         "A transpose that writes columns.",
         explained, _uncoalesced,
+    ),
+    Rule(
+        "spills", "a kernel keeps values in local memory, which is memory", WITH_COUNTERS,
+        "What does not fit the registers of a thread, and arrays that are indexed at run time, lie in local memory: "
+        "each access passes L1 and L2, and may reach DRAM.",
+        "Sectors of local memory against all sectors between L1 and L2, at least a quarter. Where the file counts "
+        "spilled registers, the finding says so.",
+        "That share of its time; of a kernel that memory does not bound, at most what separates it from its roof.",
+        ("Keep fewer values alive a thread: smaller tiles, less unrolling, fewer threads a block "
+         "(__launch_bounds__), so that each may have more registers. Index arrays by constants, in loops that unroll, "
+         "or hold them in shared memory. A limit of registers would spill more.",),
+        "`float row[64]` indexed by a loop that does not unroll: 6.2 GB of local memory for 0.16 of global.",
+        explained, _local_memory,
     ),
     Rule(
         "tensor-idle", "a matrix product does not use the matrix units", WITH_COUNTERS,

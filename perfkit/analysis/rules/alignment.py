@@ -26,7 +26,7 @@ def _unaligned(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     for unit, size in _SIZES.items():
         flop = np.nan_to_num(case.frame[f"flop_matrix_{unit}"].to_numpy(float))
         products = (flop > 0) & case.is_in("family", ("matmul",)) & np.isfinite(case.judged.time)
-        rows = products & case.named(partial(_narrow, size))
+        rows = case.unclaimed(products & case.named(partial(_narrow, size)))
         if rows.any():
             yield _told(rule, case, rows, flop, products & ~rows, unit, WHOLE // size)
 

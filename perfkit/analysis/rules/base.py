@@ -66,9 +66,9 @@ class Case:
         return self.per_step(np.max(told, axis=0)[rows].sum()) if told else 0.0
 
     def unclaimed(self, rows: Booleans) -> Booleans:
-        """Those of `rows` that no finding so far is about: what has a cause is not told again by its symptom."""
-        for _, theirs in self.claims:
-            rows = rows & ~theirs
+        """Those of `rows` that no finding so far that is told is about: a cause is not told again by its symptom."""
+        for finding, theirs in self.claims:
+            rows = rows & ~theirs if finding.share >= WORTH else rows
         return rows
 
     @property

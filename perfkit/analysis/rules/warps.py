@@ -16,6 +16,7 @@ _TO_ROOF = "All that separates the kernel from its roof: a bound."
 _LOW_OCCUPANCY = 0.5
 _IDLE_TAIL = 0.15  # of all waves
 _MAIN_STALL = 0.3
+_WARP, _TOGETHER = 32, 0.75  # threads; the part of them below which a warp diverges
 # NVIDIA's reason → what a warp waits for, and what helps.
 _STALLS = {
     "long_scoreboard": (
@@ -62,11 +63,27 @@ _LOOSEN = {
     "warps": "Use a block size that divides the warps of a multiprocessor.",
     "barriers": "Use fewer barriers a block.",
 }
+_SPILLING = (
+    "Use smaller tiles or smaller blocks: it keeps values in local memory already, and fewer registers add to them."
+)
 _SPARE = {
     "multiprocessors": "Spare instructions: fewer index computations and conversions, wider loads, cheaper functions.",
     "L1": "Spare L1: wider and coalesced accesses, no bank conflicts, values kept in registers.",
     "L2": "Spare L2: more reuse in registers and shared memory, wider accesses, no partial sectors.",
 }
+
+
+def _diverges(rule: Rule, g: Group, c: Counters) -> Reason | None:
+    """A warp's instruction takes as long for one thread as for 32: at most, the share of threads that idle is won."""
+    if c.warp_threads is None or c.warp_threads >= _TOGETHER * _WARP or near(g) or g.withheld:
+        return None
+    idle = 1 - c.warp_threads / _WARP
+    most = left(g, c)
+    return rule.reason(
+        label=f"divergence: {c.warp_threads:.0f} of {_WARP} threads",
+        text=f"its warps diverge: {c.warp_threads:.1f} of {_WARP} threads take part in an instruction on average",
+        saving_ns=g.time_ns * idle if most is None else min(g.time_ns * idle, most),
+    )
 
 
 def _occupancy(rule: Rule, g: Group, c: Counters) -> Reason | None:
@@ -95,7 +112,7 @@ def _occupancy(rule: Rule, g: Group, c: Counters) -> Reason | None:
         label=f"occupancy {percent(c.theoretical)} ({resource})",
         text=f"{resource}{used} allows {blocks} a multiprocessor where {min(others):.0f} would fit: occupancy is "
         f"{percent(c.theoretical)} at most{achieved}, too little to hide latency",
-        remedy=_LOOSEN.get(names[0], ""),
+        remedy=_SPILLING if names[0] == "registers" and (c.local or c.spills) else _LOOSEN.get(names[0], ""),
         saving_ns=left(g, c),
     )
 
@@ -162,6 +179,17 @@ def _busiest(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 
 RULES = (
+    Rule(
+        "divergence", "threads of a warp go different ways, or end early", WITH_COUNTERS,
+        "The 32 threads of a warp run one instruction together. Where a branch parts them, each way runs in turn with "
+        "the others idle; loops of unequal length leave a warp to its longest thread.",
+        "Threads that take part in an instruction, on average: fewer than 24 of 32.",
+        "The share of the time in which threads idle, at most what separates the kernel from its roof.",
+        ("Let the threads of a warp go one way: sort or group the work by kind or length, a warp instead of a thread "
+         "for each long row, branches replaced by arithmetic.",),
+        "A thread for each row of a sparse matrix, with rows of 1 to 500 numbers.",
+        explained, _diverges,
+    ),
     Rule(
         "occupancy", "one resource admits too few warps to hide latency", WITH_COUNTERS,
         "Registers, shared memory or the block size let few blocks live on a multiprocessor at once.",

@@ -1,0 +1,213 @@
+"""Attention that a fused kernel would do with less: written out as products and a softmax, or with an explicit mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from perfkit import units
+from perfkit.analysis import tensors
+from perfkit.analysis.results import Finding, Unjudged
+from perfkit.analysis.roofline.roof import ARITHMETIC, Booleans
+from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.words import number, percent
+
+_NEAR = 8  # rows between a product and the softmax of its result: scale, mask, dropout, copies
+_MATH = (
+    "scaled_dot_product_attention is called, and falls back on its math implementation. "
+    "torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION) raises with the reason: dtype, mask, head size."
+)
+
+
+def _written_out(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    scores = _scores(case)
+    if not scores:
+        return
+    shapes = case.text("shapes")
+    touched = {text: _touches(text, scores) for text in set(shapes)}
+    products = case.is_in("family", ("matmul",)) & np.array([touched[text] > 0 for text in shapes], bool)
+    others = ~case.is_in("family", ("matmul", "attention", "optimizer")) & np.array(
+        [_holds(text, scores) for text in shapes], bool
+    )
+    rows = case.unclaimed(products | others)
+    time = np.nan_to_num(case.judged.time)
+    by_arithmetic = products & case.judged.judged & np.isin(case.judged.bound, ARITHMETIC)
+    kept = np.where(by_arithmetic, case.judged.roof, np.where(products, time, 0.0))
+    moved = case.per_step(sum(touched[text] for text, one in zip(shapes, rows.tolist(), strict=True) if one))
+    sizes = " and ".join(sorted({f"{t:,} × {s:,}" for t, s, _ in scores})[:2])
+    fallen_back = any("scaled_dot_product" in name for name in set(np.array(case.text("operator"), object)[rows]))
+    yield rule.finding(
+        case,
+        f"Attention is written out: products and softmax over {sizes} scores take {units.text(case.time(rows), 'ns')}",
+        f"{number(case.per_step(rows.sum()))} kernels{case.a_step} write the scores to memory and read them back, "
+        f"{units.text(moved, 'B')} of them, in {percent(case.share(case.time(rows)))} of the step. A fused attention "
+        "keeps them on the chip.",
+        case.time(rows),
+        case.time(rows) - case.per_step(kept[rows].sum()),
+        rows=rows,
+        remedy=_MATH if fallen_back else "",
+    )
+
+
+def _scores(case: Case) -> set[tuple[int, int, int]]:
+    """Rows, columns and number of the scores: what a product makes, a softmax reads soon after, and a product reads."""
+    order = np.argsort(case.frame["order"].to_numpy(np.int64), kind="stable").tolist()
+    shapes, family = case.text("shapes"), case.text("family")
+    found = set[tuple[int, int, int]]()
+    for place, i in enumerate(order):
+        if family[i] != "softmax" or not (read := [s for _, s in tensors.shapes(shapes[i]) if len(s) >= 3]):
+            continue
+        t, s, n = *read[0][-2:], tensors.elements(read[0])
+        before, after = order[max(place - _NEAR, 0) : place], order[place + 1 : place + 1 + _NEAR]
+        made = any(family[j] == "matmul" and _makes(shapes[j], t, s, n) for j in before)
+        used = any(family[j] == "matmul" and _holds(shapes[j], {(t, s, n)}) for j in after)
+        if t > 1 and made and used:
+            found.add((t, s, n))
+    return found
+
+
+def _makes(text: str, t: int, s: int, n: int) -> bool:
+    """Whether a batched product of these operands gives `n` scores in matrices of `t` rows and `s` columns."""
+    operands = [shape for _, shape in tensors.shapes(text) if len(shape) >= 3][-2:]
+    if len(operands) < 2 or operands[0][-2] != t or operands[1][-1] != s:
+        return False
+    return tensors.elements(operands[0][:-2]) * t * s == n
+
+
+def _holds(text: str, scores: set[tuple[int, int, int]]) -> bool:
+    """Whether one of the tensors has the shape of scores, whose batch and heads may be one dimension."""
+    return any(len(x) >= 3 and (*x[-2:], tensors.elements(x)) in scores for _, x in tensors.shapes(text))
+
+
+def _touches(text: str, scores: set[tuple[int, int, int]]) -> int:
+    """Bytes of scores that a row with these operands reads and writes."""
+    found = list(zip(tensors.shapes(text), tensors.sizes(text), strict=True))
+    read = [size for (_, x), size in found if len(x) >= 3 and (*x[-2:], tensors.elements(x)) in scores]
+    for t, s, n in scores:
+        if len(found) >= 2 and _makes(text, t, s, n):  # the product that makes them
+            (_, x), size = found[-1]
+            return sum(read) + size * n // max(tensors.elements(x), 1)
+    matrix = len([1 for (_, x), _ in found if len(x) >= 3]) >= 2 and len(read) < len(found)
+    return sum(read) + (0 if matrix or not read else max(read))
+
+
+UNFUSED = Rule(
+    name="unfused-attention",
+    summary="attention is written out as products and a softmax",
+    where=ON_BOTH,
+    what="softmax(q kᵀ) v as three operators and more writes a matrix of T × T scores a head to memory, and reads it "
+    "again for every operator on it: scale, mask, softmax, dropout. A fused attention keeps a tile of it on the chip.",
+    recognised="A batched product, within eight kernels a softmax of as many numbers in matrices of the same size, and "
+    "within eight a product that reads them; with all kernels, backward ones too, that work on tensors of that shape.",
+    estimate="All of their time but that of the products: their arithmetic at the roof, without ceilings as long as "
+    "they take now.",
+    remedies=(
+        "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=…), in transformers "
+        "attn_implementation='sdpa'. It has no weights to return: where the program needs those, nothing changes. "
+        "Scores with a bias or a soft cap: torch.nn.attention.flex_attention, compiled.",
+    ),
+    example="A vision transformer over 3137 patches: bmm, scale, softmax and bmm take 127 of 130 ms.",
+    find=_written_out,
+)
+
+
+def _masked(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    shapes, family = case.text("shapes"), case.text("family")
+    masks = {text: _mask(text) for text in set(shapes)}
+    rows = np.array([f == "attention" and masks[s] is not None for f, s in zip(family, shapes, strict=True)], bool)
+    if not rows.any():
+        return
+    time = case.time(rows)
+    example = next(masks[text] for text, one in zip(shapes, rows.tolist(), strict=True) if one)
+    yield rule.finding(
+        case,
+        f"Attention gets an explicit mask of {example}: {units.text(time, 'ns')}",
+        f"{number(case.per_step(rows.sum()))} kernels{case.a_step} read it and compute all products. Where it is "
+        "causal, is_causal=True leaves out half of both; where it masks nothing, no mask does. The profile does not "
+        "hold its values.",
+        time,
+        time / 2,
+        rows=rows,
+    )
+
+
+def _mask(text: str) -> str | None:
+    """The mask among the operands of an attention of as many queries as keys, as the table writes it."""
+    found = tensors.shapes(text)
+    four = [shape for _, shape in found if len(shape) == 4]
+    if len(four) < 4:
+        return None
+    queries, keys = four[0], four[1]
+    t, s, d = queries[-2], keys[-2], queries[-1]
+    if t < 2 or t != s:
+        return None
+    for dtype, shape in found[3:]:
+        if len(shape) >= 2 and shape[-2:] == (t, s) and (s != d or shape != queries):
+            return f"{dtype}[{'×'.join(map(str, shape))}]"
+    return None
+
+
+MASK = Rule(
+    name="needless-mask",
+    summary="attention gets an explicit mask where causal, or none, would do",
+    where=ON_BOTH,
+    what="With an explicit mask an attention computes every product, those that are masked too, and reads the mask for "
+    "every head. Told is_causal=True it leaves out half of the blocks. Flash attention takes no mask at all: another "
+    "implementation serves in its place.",
+    recognised="An attention whose operands hold, behind queries, keys and values, a tensor of T × T numbers, with as "
+    "many queries as keys. Whether that is causal no profile says.",
+    estimate="Half of its time: the products of a causal mask. Nothing where the mask is another.",
+    remedies=(
+        "Pass no mask where no sequence is padded: is_causal=True. transformers builds a mask from attention_mask: "
+        "leave that out, or set attn_implementation='flash_attention_2', which takes lengths. Padding: pack the "
+        "sequences (nested tensors, varlen attention). Other masks: flex_attention with a BlockMask skips what is "
+        "masked.",
+    ),
+    example="Llama of transformers with an attention_mask of ones: its masks of T × T cost half of the attention.",
+    find=_masked,
+)
+
+
+def _spatial(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
+    rows: Booleans = case.named(lambda name: "SpatialSoftMax" in name)
+    time = case.time(rows)
+    if case.share(time) < _NOTABLE:
+        return
+    judged = rows & case.judged.judged
+    if not judged.any():
+        yield rule.cannot(f"they take {percent(case.share(time))} of the step, and their roof is unknown")
+        return
+    roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.time(judged)
+    if roof >= _SLOW * of_judged:
+        return
+    shapes = next((text for text, one in zip(case.text("shapes"), judged.tolist(), strict=True) if one), "")
+    yield rule.finding(
+        case,
+        f"Softmax over a dimension that is not the last takes {units.text(time, 'ns')}, at "
+        f"{percent(roof / of_judged)} of its roof",
+        f"Neighbouring numbers of one softmax lie far apart{f', as in {shapes}' if shapes else ''}: few threads work, "
+        "each with strided reads.",
+        time,
+        of_judged - roof,
+        rows=rows,
+    )
+
+
+_NOTABLE, _SLOW = 0.02, 0.5  # of the step; of the roof
+TRANSPOSED = Rule(
+    name="transposed-softmax",
+    summary="a softmax or loss goes over a dimension that is not the last",
+    where=ON_A_GPU,
+    what="cross_entropy of (B, C, T), and softmax(dim=1), read numbers that are T apart. PyTorch has a kernel of its "
+    "own for that (cunn_SpatialSoftMax), which is slow where B is small and C large.",
+    recognised="Kernels of that name that take at least 2 % of the step and reach less than half of their roof.",
+    estimate="Their time less their roof.",
+    remedies=(
+        "Put the classes last: cross_entropy(logits.reshape(-1, C), targets.reshape(-1)) of logits (B, T, C), without "
+        "transpose(1, 2); softmax(dim=-1) of a tensor that lies so.",
+    ),
+    example="A language model's loss as cross_entropy(logits.transpose(1, 2), targets): 0.8 % of the bandwidth.",
+    find=_spatial,
+)
+RULES = (UNFUSED, MASK, TRANSPOSED)
