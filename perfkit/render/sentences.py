@@ -66,7 +66,8 @@ def coverage(backend: BackendReport) -> str:
     text = clean(backend.coverage.text, SENTENCE)
     unknown = ", ".join(clean(name, 60) for name in backend.coverage.uncosted[:5])
     more = len(backend.coverage.uncosted) - 5
-    return f"{text} Without a cost: {unknown}{f' and {more} more' if more > 0 else ''}." if unknown else text
+    text += f" Without a cost: {unknown}{f' and {more} more' if more > 0 else ''}." if unknown else ""
+    return f"{text} {clean(backend.coverage.not_judged, SENTENCE)}".strip()
 
 
 def trace_checks(backend: BackendReport) -> str:

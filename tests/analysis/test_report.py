@@ -100,20 +100,20 @@ def test_processes_of_one_program_are_no_sides_of_a_comparison() -> None:
 def test_the_verdict_says_where_the_time_goes_and_what_bounds_it() -> None:
     verdict = analyse(run(backend("eager", 100))).verdict
     assert verdict[1] == (
-        "In eager the kernel time goes to forward (61 %) and backward (39 %); by kind of kernel to elementwise (67 %) "
-        "and other (28 %). No kernel runs during 14 % of the profiled step, most of it Python (9.5 %)."
+        "In eager the kernel time goes to forward (61 %) and backward (39 %), by kind of kernel to elementwise (67 %) "
+        "and other (28 %); no kernel runs during 14 % of the profiled step, most of it Python (9.5 %)."
     )
     assert verdict[2].startswith(
         "Its kernels run at 85 % of what this machine's ceilings allow; reaching them would save 50.00 µs"
     )
-    assert "bound by memory bandwidth (triad, 1 MiB working set (fits L2), 50.00 GB/s), now at 80 %" in verdict[2]
-    assert verdict[3].startswith("MFU is 60 %")
+    assert verdict[2].endswith("of which 40.00 µs in add of fp32[4], now at 80 % of memory bandwidth.")
+    assert len(verdict) == 3
 
 
 def test_headroom_is_of_the_profiled_step_where_the_profiler_lengthens_the_kernels() -> None:
     """Of a step of 0.83 ms it was said that the roof would save 1.57 ms: both true, of different steps."""
-    verdict = analyse(run(backend("eager", 0.3))).verdict
-    assert "reaching them would save 50.00 µs at most of the 420.0 µs that the profiled step takes." in verdict[2]
+    verdict = analyse(run(backend("eager", 0.35))).verdict
+    assert "reaching them would save 50.00 µs at most of the 420.0 µs that the profiled step takes" in verdict[2]
 
 
 def test_a_sum_of_zeros_that_lacks_kernels_is_unknown() -> None:

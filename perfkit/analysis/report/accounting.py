@@ -92,11 +92,11 @@ def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_n
     if max(plain_ns, timed_ns) > _APART * min(plain_ns, timed_ns):
         took = f"{units.text(timed_ns, 'ns')} when they were timed and {units.text(plain_ns, 'ns')} before the profile"
         return f"steps without a profiler took {took}: the machine was busy"
+    if _uneven(steps, plain) > abs(step_ns - plain_ns):
+        return f"the steps are uneven: profiled ones took {_range(steps)}, timed ones {_range(plain)}"
     if (kernels := _kernels_alone(facts)) > _MORE * plain_ns:
         longer = f"its kernels alone take {units.text(kernels, 'ns')}, and a whole step without it {_range(plain)}"
         return f"the profiled step did more, or the machine was busy: {longer}"
-    if _uneven(steps, plain) > abs(step_ns - plain_ns):
-        return f"the steps are uneven: profiled ones took {_range(steps)}, timed ones {_range(plain)}"
     if step_ns < (1 - _SHORTER) * plain_ns:
         less = f"{1 - step_ns / plain_ns:.0%} less than the timed one"
         return f"the profiled step took {less}, so that was not yet warm, or the machine was busy"

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfkit.analysis.report.aggregate import Rows
+from perfkit import units
+from perfkit.analysis.report.aggregate import Rows, withheld
 from perfkit.analysis.results import Coverage
 from perfkit.analysis.roofline.roof import BOUNDS, L2, Booleans
+from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
+from perfkit.analysis.words import capital, number, percent
 from perfkit.tree.places import NOT_PLACED
 
 if TYPE_CHECKING:
@@ -39,8 +42,30 @@ def coverage(rows: Rows, kind: str = RUN) -> Coverage:
         bytes=shares["bytes"],
         counters=shares["counters"],
         text=f"{_text(shares, kind)}{_levels(rows) if kind != NCU else ''}",
+        not_judged=_not_judged(rows, kind),
         uncosted=_uncosted(rows) if kind not in (NCU, NSYS) else [],
     )
+
+
+_WHY = {
+    TOO_SMALL: "too small to judge (under 5 µs, or less than one wave of blocks)",
+    UNCOUNTED: "not judged: the profile does not hold the arithmetic, and memory does not explain the time",
+    HELPER: "not judged: another kernel of the same operation carries its work, and efficiency leaves this time out",
+    OVER_LINK: "not judged: a copy between host and GPU, whose roof is the link between them",
+    EXCHANGED: "not judged: the links between ranks bound a collective, and its time may hold waiting for them",
+}
+
+
+def _not_judged(rows: Rows, kind: str) -> str:
+    """How many kernels are held against no roof, and why; "" where none is at all."""
+    if kind != NCU and not rows.judged.judged.any():
+        return ""
+    said = [
+        f"{number(w.count)} kernel call{'' if w.count == 1 else 's'} ({units.text(w.time_ns, 'ns')}, "
+        f"{percent(w.share)} of the kernel time) {'is' if w.count == 1 else 'are'} {_WHY[w.why]}"
+        for w in withheld(rows)
+    ]
+    return capital("; ".join(said)) if said else ""
 
 
 def _placed(rows: Rows, known: pd.Series) -> float:

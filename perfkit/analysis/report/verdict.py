@@ -11,9 +11,8 @@ from perfkit import units
 from perfkit.analysis.report import speed
 from perfkit.analysis.report.accounting import EARLIER
 from perfkit.analysis.results import BackendReport, Group, Interval
-from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, RUN
-from perfkit.analysis.words import bound, call, capital, cropped, listed, percent
+from perfkit.analysis.words import apart, bound, call, cropped, listed, percent
 from perfkit.run_folder import BackendRun, Manifest, Settings
 
 MOSTLY = 0.5  # of the kernel time: an efficiency of less is not that of the step
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def of_run(reports: Sequence[BackendReport], manifest: Manifest) -> list[str]:
-    """Sentences about a run: wrong backends, their steps, where its time goes, its largest headroom, MFU, failures."""
+    """Sentences about a run: wrong backends, their steps, where its time goes, its largest headroom, failures."""
     by_name = {r.name: r for r in reports}
     runs = [b for b in manifest.backends if speed.trusted(b)]
     order = sorted(runs, key=lambda b: speed.step_time(b.samples_ns).value)  # type: ignore[union-attr]
@@ -47,8 +46,8 @@ def unusable(report: BackendReport) -> str:
 
 
 def of_profile(report: BackendReport) -> list[str]:
-    """Sentences about one kernel table: where the time goes, what bounds it, the largest headroom, MFU."""
-    found = [_where(report), _headroom(report), _mfu(report)]
+    """Sentences about one kernel table: where the time goes, what bounds it, the largest headroom."""
+    found = [_where(report), _headroom(report)]
     return [sentence for sentence in found if sentence]
 
 
@@ -158,12 +157,21 @@ def _where(report: BackendReport) -> str:
     if not report.families:
         return ""
     if report.per == "profile" or not report.passes:
-        said = f"{_kernels(report)}: {_shares(report.kernels[:3])}."
+        said = f"{_kernels(report)}: {_by_name(report.kernels)}"
     else:
         passes = sorted(report.passes, key=lambda g: -g.time_ns)[:2]
         families = report.families[:2]
-        said = f"In {report.name} the kernel time goes to {_shares(passes)}; by kind of kernel to {_shares(families)}."
-    return f"{said}{_idle(report)}"
+        said = f"In {report.name} the kernel time goes to {_shares(passes)}, by kind of kernel to {_shares(families)}"
+    return f"{said}{_idle(report)}."
+
+
+def _by_name(kernels: Sequence[Group]) -> str:
+    """The three kernels that take most time, each of all its shapes, with their shares."""
+    shares: dict[str, float] = {}
+    for group in kernels:
+        shares[group.key] = shares.get(group.key, 0.0) + group.share
+    names = sorted(shares, key=lambda name: -shares[name])[:3]
+    return listed([f"{said} ({percent(shares[name])})" for name, said in zip(names, apart(names), strict=True)])
 
 
 def _kernels(report: BackendReport) -> str:
@@ -200,18 +208,16 @@ def _idle(report: BackendReport) -> str:
     share, named = max(causes)
     much = "most of it" if 2 * share >= gaps else "the largest part of it"
     cause = f", {much} {named} ({percent(share)})" if gaps >= 0.1 else ""
+    timed = account.timed_step_ns if report.device != "cpu" and gaps >= 0.1 else None
+    without = f" ({percent(max(0.0, 1 - account.kernel_ns / timed))} without the profiler)" if timed else ""
     profiled = "profiled step" if report.per == "step" else report.per
-    said = f" No kernel runs during {percent(gaps)} of the {profiled}{cause}."
-    timed = account.timed_step_ns
-    if report.device == "cpu" or not timed or gaps < 0.1:
-        return said
-    return f"{said} Without the profiler it is {percent(max(0.0, 1 - account.kernel_ns / timed))} of the step."
+    return f"; no kernel runs during {percent(gaps)} of the {profiled}{without}{cause}"
 
 
 def _headroom(report: BackendReport) -> str:
-    """Efficiency, the kind of kernel with the most to gain, and what is not judged."""
+    """Efficiency, and the kind of kernel with the most to gain."""
     if report.efficiency is None or report.headroom_ns is None:
-        return _not_judged(report)
+        return ""
     own = report.kind == NCU
     whose = "this machine's ceilings" if report.kind == RUN else "the ceilings"
     whose, allow = ("the datasheet's roof", "allows") if report.datasheet else (whose, "allow")
@@ -223,39 +229,12 @@ def _headroom(report: BackendReport) -> str:
         which = f"Those that can be judged, {percent(judged)} of the kernel time, run"
     said = f"{which} at {percent(report.efficiency)} of what {whose} {allow}"
     if not report.headroom:
-        return f"{said}. {_not_judged(report)}".strip()
+        return f"{said}."
     top = report.headroom[0]
     return (
-        f"{said}; {reaching} would save {units.text(report.headroom_ns, 'ns')}{_of(report)}. The largest part, "
-        f"{units.text(top.headroom_ns, 'ns')}, is in {call(top)}, bound by {bound(top.bound)} "
-        f"({top.ceiling}), now at {percent(top.efficiency)}. {_not_judged(report)}"
-    ).strip()
-
-
-_WHY = {
-    TOO_SMALL: "too small to judge (under 5 µs, or less than one wave of blocks)",
-    UNCOUNTED: "not judged: the profile does not hold the arithmetic, and memory does not explain the time",
-    HELPER: "not judged: another kernel of the same operation carries its work, and efficiency leaves this time out",
-    OVER_LINK: "not judged: a copy between host and GPU, whose roof is the link between them",
-    EXCHANGED: "not judged: the links between ranks bound a collective, and its time may hold waiting for them",
-}
-
-
-def _not_judged(report: BackendReport) -> str:
-    if report.efficiency is None and report.per != "profile":
-        return ""  # nothing is judged there: no reason to name some
-    said = [
-        f"{_calls(w.count)} ({units.text(w.time_ns, 'ns')}, "
-        f"{percent(w.share)} of the kernel time) {'is' if round(w.count) == 1 else 'are'} {_WHY[w.why]}"
-        for w in report.withheld
-    ]
-    return f"{capital('; '.join(said))}" if said else ""
-
-
-def _mfu(report: BackendReport) -> str:
-    if report.mfu is None:
-        return ""
-    return f"MFU is {percent(report.mfu)}: the model's matrix FLOP over the step time, of {report.mfu_ceiling}."
+        f"{said}; {reaching} would save {units.text(report.headroom_ns, 'ns')}{_of(report)}, of which "
+        f"{units.text(top.headroom_ns, 'ns')} in {call(top)}, now at {percent(top.efficiency)} of {bound(top.bound)}."
+    )
 
 
 def _time(step: Interval) -> str:

@@ -49,7 +49,7 @@ function coverage(backend) {
   const more = c.uncosted.length > 5 ? ` and ${c.uncosted.length - 5} more` : "";
   return el("div", { class: "coverage" }, el("h2", {}, "Coverage", told.length ? el("small", {}, " share of the kernel time that is…") : null),
     el("div", { class: "covers" }, told.map(([name, share]) => [el("span", {}, name), bar(share, percent(share))])),
-    el("p", { class: "note" }, clean(c.text, 600), names ? ` Without a cost: ${names}${more}.` : ""));
+    el("p", { class: "note" }, clean(c.text, 600), names ? ` Without a cost: ${names}${more}.` : "", ` ${clean(c.not_judged, 600)}`));
 }
 
 function card(title, small, className, ...children) {
