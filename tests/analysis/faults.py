@@ -91,10 +91,12 @@ def report(rows: list[Row], step_us: float, ceilings: Ceilings | None = CEILINGS
     return analyse_table(made(rows, step_us, **more), ceilings, "x.parquet").backends[0]
 
 
-def of_run(rows: list[Row], step_us: float, environment: Mapping[str, Any], **more: Any) -> BackendReport:
+def of_run(
+    rows: list[Row], step_us: float, environment: Mapping[str, Any], facts: Any = None, **more: Any
+) -> BackendReport:
     """The report of the same as part of a run with that environment; `more` are fields of the backend's record."""
     record: BackendRun = backend("eager", step_us / 1e3, **more)
-    source = run(record, tables={"eager": made(rows, step_us)}, ceilings=msgspec.to_builtins(CEILINGS))
+    source = run(record, tables={"eager": made(rows, step_us, **(facts or {}))}, ceilings=msgspec.to_builtins(CEILINGS))
     source.manifest.environment = dict(environment)
     return analyse(source).backends[0]
 

@@ -126,4 +126,4 @@ def test_threads_are_held_against_the_cores_that_a_container_pays_for() -> None:
     assert paid["crowded-threads"].saving_ns == pytest.approx(750e3)
     assert "idle-threads" not in named(faults.of_run([faults.slow_product()], 1000, machine(1, processes=4)))
     idle = named(faults.of_run([faults.slow_product()], 1000, machine(1, processes=2)))["idle-threads"]
-    assert idle.title == "2 of 4 cores work" and "1 thread in each of 2 processes" in idle.evidence
+    assert idle.title == "PyTorch works on 2 of 4 cores" and "1 thread in each of 2 processes" in idle.evidence

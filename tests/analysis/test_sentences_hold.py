@@ -9,7 +9,7 @@ import pytest
 from perfkit.analysis.results import Finding
 from perfkit.analysis.words import apart, cropped, number
 from tests.analysis import faults
-from tests.analysis.faults import MB, cpu, gap, gpu, named, product, report
+from tests.analysis.faults import MB, cpu, gap, gpu, named, on_gpu, product, report
 
 GPUS = [{"name": "a GPU", "smCount": 68}]
 COPY = {"name": "Memcpy HtoD (Pageable -> Device)", "short_name": "Memcpy HtoD", "kind": "memcpy"}
@@ -148,6 +148,53 @@ def test_idle_threads_do_not_hide_slow_kernels() -> None:
     half = cpu("sum", 1000, "reduction", moved=50 * MB)  # what the other core would make of it
     found = named(faults.of_run([half], 1000, {"threads": {"count": 1}, "cpu": {"physical": 2, "logical": 2}}))
     assert set(found) == {"idle-threads"}
+
+
+def test_a_loader_with_workers_leaves_no_core_idle() -> None:
+    cores = {"threads": {"count": 1}, "cpu": {"physical": 4, "logical": 4}}
+    assert "idle-threads" not in named(faults.of_run([product(1000)], 1000, cores, facts={"loader_workers": True}))
+    assert "torch.set_num_threads" in named(faults.of_run([product(1000)], 1000, cores))["idle-threads"].remedy
+
+
+def test_adagrad_has_one_moment() -> None:
+    step = {"pass": "optimizer", "moved": 2 * MB, "shapes": "fp32[250000], fp32[250000]"}
+    rows = [cpu(name, 25, **step) for _ in range(10) for name in ("addcmul_", "sqrt", "add_", "addcdiv_")]
+    found = named(report([product(4000), *rows], 5000))["unfused-optimizer"]
+    assert "moves 50.00 MB" in found.evidence  # 5 × 10 × 1 MB
+
+
+def test_time_between_kernels_of_a_busy_machine_is_not_the_programs_own_code() -> None:
+    """A thread that was put aside in Python made "456 µs for each kernel, the program's own: NumPy"."""
+    rows = _calls(20, 20, 30_000)
+    gaps = [gap("Python", 3 * 1500)]
+    found = named(report(rows, 12_030, steps=3, step_ns=[12.03e6] * 3, busy_ns=[10.53e6] * 3, gaps=gaps))
+    assert found["overhead"].title.startswith("The framework") and "unequal-calls" in found["overhead"].evidence
+
+
+def test_one_long_gap_has_the_name_of_what_ran_in_it() -> None:
+    long = [{"ns": 600e3, "name": "pipeline.py(129): preprocess", "cause": "Python"}]
+    found = report([on_gpu(380)], 1000, None, gaps=[gap("Python", 620)], long_gaps=long).findings
+    [one] = [f for f in found if f.name == "gpu-idle" and f.share > 0.1]
+    assert one.title == "One gap of 600.0 µs: the host is in pipeline.py(129): preprocess"
+    assert one.saving_ns == pytest.approx(600e3) and "CUDA graph" not in one.remedy
+    [other] = [f for f in found if f is not one]
+    assert other.saving_ns == pytest.approx(20e3) and "CUDA graph" in other.remedy
+
+
+def test_rows_of_activations_have_no_dense_gradients() -> None:
+    shape = "fp32[10000×16]"
+    rows = [cpu("index_select", 5, "index", shapes=f"{shape}, int64[64]"),
+            cpu("zero_", 200, "fill", shapes=shape, **{"pass": "backward"})]  # fmt: skip
+    assert "dense-embedding-gradient" not in named(report([product(), *rows], 1205))
+
+
+def test_a_loss_over_the_second_dimension_is_a_transposed_softmax() -> None:
+    rows = [
+        cpu("_log_softmax", 1000, "softmax", moved=1 * MB, shapes="fp32[8×500×32]"),
+        cpu("nll_loss2d_forward", 10, "loss", moved=1e3, shapes="fp32[8×500×1×32], int64[8×1×32]"),
+    ]
+    assert "reshape(-1, C)" in named(report([product(), *rows], 2010))["transposed-softmax"].remedy
+    assert "transposed-softmax" not in named(report([product(), rows[0]], 2000))
 
 
 # ---- names

@@ -19,6 +19,7 @@ _FIRST = (
     "unequal",
     "host",
     "idle",
+    "overhead",
     "attention",
     "movement",
     "chains",

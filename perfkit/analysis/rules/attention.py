@@ -10,7 +10,7 @@ from perfkit import units
 from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import ARITHMETIC, Booleans
-from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.words import number, percent
 
 _NEAR = 8  # rows between a product and the softmax of its result: scale, mask, dropout, copies
@@ -170,7 +170,12 @@ MASK = Rule(
 
 
 def _spatial(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
-    rows: Booleans = case.named(lambda name: "SpatialSoftMax" in name)
+    of_losses = _class_first(case.text("operator"), case.text("name"), case.text("shapes"))
+    over = [
+        f == "softmax" and any(x in of_losses for _, x in tensors.shapes(text)[:1])
+        for f, text in zip(case.text("family"), case.text("shapes"), strict=True)
+    ]
+    rows: Booleans = case.named(lambda name: "SpatialSoftMax" in name) | np.array(over, bool)
     time = case.time(rows)
     if case.share(time) < _NOTABLE:
         return
@@ -186,22 +191,32 @@ def _spatial(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         case,
         f"Softmax over a dimension that is not the last takes {units.text(time, 'ns')}, at "
         f"{percent(roof / of_judged)} of its roof",
-        f"Neighbouring numbers of one softmax lie far apart{f', as in {shapes}' if shapes else ''}: few threads work, "
-        "each with strided reads.",
+        f"Neighbouring numbers of one softmax lie far apart{f', as in {shapes}' if shapes else ''}.",
         time,
         of_judged - roof,
         rows=rows,
     )
 
 
+def _class_first(operators: list[str], names: list[str], shapes: list[str]) -> set[tuple[int, ...]]:
+    """Shapes (B, C, T) whose loss goes over C: cross_entropy hands them to nll_loss2d as (B, C, 1, T)."""
+    found = set[tuple[int, ...]]()
+    for operator, name, text in zip(operators, names, shapes, strict=True):
+        if "nll_loss2d" in operator or "nll_loss2d" in name:
+            found |= {(b, c, t) for x in (s for _, s in tensors.shapes(text)) if len(x) == 4 for b, c, one, t in [x]
+                      if one == 1}  # fmt: skip
+    return found
+
+
 _NOTABLE, _SLOW = 0.02, 0.5  # of the step; of the roof
 TRANSPOSED = Rule(
     name="transposed-softmax",
     summary="a softmax or loss goes over a dimension that is not the last",
-    where=ON_A_GPU,
+    where=ON_BOTH,
     what="cross_entropy of (B, C, T), and softmax(dim=1), read numbers that are T apart. PyTorch has a kernel of its "
     "own for that (cunn_SpatialSoftMax), which is slow where B is small and C large.",
-    recognised="Kernels of that name that take at least 2 % of the step and reach less than half of their roof.",
+    recognised="Kernels of that name, and softmaxes of a shape (B, C, T) whose loss is nll_loss2d, that take at least "
+    "2 % of the step and reach less than half of their roof.",
     estimate="Their time less their roof.",
     remedies=(
         "Put the classes last: cross_entropy(logits.reshape(-1, C), targets.reshape(-1)) of logits (B, T, C), without "

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import msgspec
 
 from perfkit import units
 from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
-from perfkit.analysis.rules.base import ON_A_CPU, ON_A_GPU, ON_BOTH, Case, Rule
+from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.held import call_inside, held_long
-from perfkit.analysis.words import listed, percent
+from perfkit.analysis.words import cropped, listed, percent
 
 # Causes of gaps (`perfkit.analysis.report.accounting`) in which the host has not got as far as the next launch.
 _HOST = ("Python", "dispatch", "autograd", "host code", "launch", "driver", "allocation", "latency")
-_OWN_CODE_NS = 200_000.0  # of Python for each kernel: PyTorch takes tens of µs between two operators
-_OVERHEAD = ("Python", "dispatch", "autograd", "allocation")
+
+
 _UNTOLD = 0.5  # of the step
+_AHEAD_OF_IT = (
+    "Do it ahead: once before the loop, in the workers of a DataLoader, or on another thread while the GPU works. "
+    "Launching less changes nothing of it."
+)
 _AROUND_GRAPHS = (
     "Most of the kernels are replayed by CUDA graphs. Take more of the step into one graph, and prepare what it needs "
     "(copies, random numbers) on another stream while it runs; a larger batch lengthens what a launch brings."
@@ -35,13 +39,13 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     gaps = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST])
     if case.about.replays and account.timed_step_ns is not None:
         yield _replayed(rule, case, account.timed_step_ns, account.timed_step_ns - account.kernel_ns)
-    elif gaps:
-        saving, of = _most(account, gaps, case.report.device, _held(case))
-        lack = f"No kernel runs while the host is not ready with the next launch: {_by_cause(gaps)}."
+    elif gaps := (yield from _long(rule, case, account, gaps)):
+        saving, of = most_of(account, gaps, case.report.device, _held(case))
+        lack = f"No kernel runs while the host is not ready with the next launch: {causes_of(gaps)}."
         delay = case.facts.get("launch_delay") or {}
         yield rule.finding(
             case,
-            f"The GPU waits for the host during {percent(_share(account, gaps))} of the {_profiled(case)}",
+            f"The GPU waits for the host during {percent(share_of(account, gaps))} of the {profiled_of(case)}",
             " ".join(filter(None, (lack, of, _initialising(case), _ahead(delay), _host_sets_pace(account, gaps)))),
             sum(gap.time_ns for gap in gaps),
             saving,
@@ -50,6 +54,29 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
         yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
+
+
+def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Generator[Finding, None, list[Gap]]:
+    """A finding for each single long gap, by what ran in it; the gaps without these."""
+    for one in case.facts.get("long_gaps") or []:
+        took = case.per_step(one["ns"])
+        gap = next((g for g in gaps if g.cause == one["cause"]), None)
+        if gap is None or not one["name"] or case.of_step(took) < _MUCH:
+            continue
+        part = min(took, gap.time_ns)
+        saving, of = most_of(account, [msgspec.structs.replace(gap, time_ns=part)], case.report.device, _held(case))
+        yield rule.finding(
+            case,
+            f"One gap of {units.text(one['ns'], 'ns')}: the host is in {cropped(one['name'])}",
+            f"No kernel runs in {percent(took / account.profiled_step_ns)} of the {profiled_of(case)} at a stretch, "
+            f"most of it by {one['cause']}. {of}",
+            part,
+            saving,
+            remedy=_AHEAD_OF_IT,
+        )
+        left = msgspec.structs.replace(gap, time_ns=gap.time_ns - part, share=gap.share * (1 - part / gap.time_ns))
+        gaps = [left if g is gap else g for g in gaps if g is not gap or left.time_ns > 0]
+    return gaps
 
 
 def _mostly_replayed(case: Case) -> bool:
@@ -129,49 +156,18 @@ def _host_sets_pace(account: Accounting, gaps: list[Gap]) -> str:
     return "The host sets the pace of this step: shorter kernels alone make it no shorter, fewer launches do."
 
 
-def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
-    account = case.report.accounting
-    if account is None or case.report.device != "cpu":
-        return
-    gaps = [gap for gap in account.gaps if gap.cause in _OVERHEAD]
-    own = [gap for gap in gaps if gap.cause == "Python" and gap.time_ns > _OWN_CODE_NS * case.per_step(len(case.frame))]
-    if own:
-        saving, of = _most(account, own, case.report.device)
-        yield rule.finding(
-            case,
-            f"Code that calls no operator takes {percent(_share(account, own))} of the {_profiled(case)}",
-            f"{units.text(own[0].time_ns / case.per_step(len(case.frame)), 'ns')} for each kernel: more than PyTorch "
-            "needs between two operators. It is the program's own (Python, NumPy, reading and preparing data), or "
-            "compiled code that records no operators (AOTInductor, cpp_wrapper, extensions in C++), whose FLOP are "
-            f"unknown. {of}",
-            own[0].time_ns,
-            saving,
-            remedy=f"{_FIND}." if case.loader_workers else _OWN_CODE,
-        )
-    if gaps := [gap for gap in gaps if gap not in own]:
-        saving, of = _most(account, gaps, case.report.device)
-        yield rule.finding(
-            case,
-            f"The framework around the kernels takes {percent(_share(account, gaps))} of the {_profiled(case)}",
-            f"{_by_cause(gaps)}. {of}",
-            sum(gap.time_ns for gap in gaps),
-            saving,
-            remedy=_COMPILED if case.compiled else "",
-        )
-
-
 def waiting(rule: Rule, case: Case, cause: str, said: str, remedy: str = "") -> Iterator[Finding]:
     """Time without a kernel by one `cause`, which `said` tells at the head of the finding."""
     account = case.report.accounting
     for gap in account.gaps if account else ():
         if account is None or gap.cause != cause:
             continue
-        saving, of = _most(account, [gap], case.report.device)
+        saving, of = most_of(account, [gap], case.report.device)
         waits = sorted(case.report.waits, key=lambda w: -w.time_ns)[:2] if cause == "sync" else []
         calls = f" Waits: {listed([f'{w.count} × {w.name}' for w in waits])}." if waits else ""
         yield rule.finding(
             case,
-            f"{said}: {percent(gap.share)} of the {_profiled(case)}",
+            f"{said}: {percent(gap.share)} of the {profiled_of(case)}",
             f"No kernel runs for {units.text(gap.time_ns, 'ns')} meanwhile. {of}{calls}",
             gap.time_ns,
             saving,
@@ -184,7 +180,7 @@ def _data(rule: Rule, case: Case) -> Iterator[Finding]:
     yield from waiting(rule, case, "data", said, remedy)
 
 
-def _most(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0) -> tuple[float, str]:
+def most_of(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0) -> tuple[float, str]:
     """The most that ending `gaps` saves, and how that is known.
 
     A profiler lengthens gaps, and not the kernels of a GPU: what the step without a profiler leaves beside the kernels
@@ -206,15 +202,15 @@ def _most(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0) 
     return own * left / every, beside
 
 
-def _share(account: Accounting, gaps: list[Gap]) -> float:
+def share_of(account: Accounting, gaps: list[Gap]) -> float:
     return sum(g.time_ns for g in gaps) / account.profiled_step_ns if account.profiled_step_ns else 0.0
 
 
-def _by_cause(gaps: list[Gap]) -> str:
+def causes_of(gaps: list[Gap]) -> str:
     return listed([f"{gap.cause} {percent(gap.share)}" for gap in gaps[:4] if gap is gaps[0] or gap.share >= 0.005])
 
 
-def _profiled(case: Case) -> str:
+def profiled_of(case: Case) -> str:
     return "profiled step" if case.report.per == "step" else case.report.per
 
 
@@ -237,30 +233,10 @@ GPU_IDLE = Rule(
     example="40 kernels of 4 µs and 400 µs of Python: the GPU works a third of the time, whatever its speed.",
     find=_idle,
 )
-_FIND = "Find it with a profiler of Python (py-spy, cProfile). What computes can go to operators of PyTorch"
-_OWN_CODE = f"{_FIND}; what prepares data, to the workers of a DataLoader."
 _LOADED = (
     "The loader has workers already, and they prepare less than the steps take: more of them where cores are free, "
     "cheaper samples (decoded and resized once, transforms on the GPU or by batch), persistent_workers=True where "
     "every epoch starts them anew."
-)
-_COMPILED = (
-    "Part of it is compiled already: take more into one graph (torch.compile(fullgraph=True) names what breaks it), "
-    "and take a larger batch."
-)
-OVERHEAD = Rule(
-    name="overhead",
-    summary="the framework around the kernels takes much of the step",
-    where=ON_A_CPU,
-    what="Python, the dispatcher, autograd and the allocator stand between the kernels of a CPU step. With small "
-    "tensors that is more than the kernels themselves. A program's own Python code stands there too.",
-    recognised="Time of the profiled step in which no kernel runs, by cause. Tensors made of Python lists are a cause, "
-    f"and a finding, of their own. Python of more than {units.text(_OWN_CODE_NS, 'ns')} for each kernel is told apart, "
-    "as the program's own code.",
-    estimate="All of it, scaled to the step without the profiler where that was timed.",
-    remedies=("Fewer and larger operators: torch.compile, a larger batch, foreach and fused optimizers.",),
-    example="A two-layer MLP at batch 1: 20 operators of 3 µs in a step of 400 µs.",
-    find=_overhead,
 )
 _DATA = Rule(
     name="data",
@@ -289,4 +265,4 @@ _CUDA_ALLOCATION = Rule(
     example="`torch.cuda.empty_cache()` after each step.",
     find=lambda rule, case: waiting(rule, case, "CUDA allocation", "Allocating and freeing GPU memory"),
 )
-RULES = (GPU_IDLE, OVERHEAD, _DATA, _CUDA_ALLOCATION)
+RULES = (GPU_IDLE, _DATA, _CUDA_ALLOCATION)

@@ -141,6 +141,12 @@ EMULATED = Rule(
 )
 
 
+_BY_THE_PROGRAM = (
+    "OMP_NUM_THREADS is unset: look for torch.set_num_threads in the program, and for an affinity mask (taskset, a job "
+    "script)."
+)
+
+
 def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if case.report.device != "cpu":
         return
@@ -148,7 +154,7 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if cores is None or used is None:
         yield rule.cannot("the profile tells neither the machine's cores nor the threads that were used")
         return
-    if used.together >= cores:
+    if used.together >= cores or case.loader_workers:  # whose processes need cores as well
         return
     wide = np.nan_to_num(case.judged.time) >= _WIDE_NS
     usual, without = usual_of(case, wide)
@@ -156,12 +162,13 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     time = case.per_step(usual[wide].sum())
     yield rule.finding(
         case,
-        f"{used.together:.0f} of {cores:.0f} cores work",
+        f"PyTorch works on {used.together:.0f} of {cores:.0f} cores",
         f"PyTorch ran with {used.words}. Kernels longer than {units.text(_WIDE_NS, 'ns')}, which can be shared out, "
         f"take {units.text(time, 'ns')}.{without}",
         time,
         time * (1 - used.together / cores),
         rows=wide,
+        remedy=_BY_THE_PROGRAM if used.said == "unset" else "",
     )
 
 
@@ -227,7 +234,7 @@ THREADS = Rule(
     where=ON_A_CPU,
     what="OMP_NUM_THREADS, torch.set_num_threads, or an affinity mask inherited from a launcher leaves cores idle.",
     recognised="The threads that PyTorch used, of all recorded processes together, against the physical cores that "
-    "they may use, both stored with the run.",
+    "they may use, both stored with the run. Where a data loader has workers, nothing is said.",
     estimate="Kernels longer than 50 µs, as if they scaled with the cores. Those bound by memory scale less.",
     remedies=("Set OMP_NUM_THREADS to the number of physical cores, or leave it unset.",),
     example="OMP_NUM_THREADS=1, which a job script sets for every program.",

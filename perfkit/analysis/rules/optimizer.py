@@ -87,7 +87,8 @@ def _fewest(case: Case, rows: Booleans, operators: list[str]) -> tuple[float, fl
         by_name[operators[i]] = by_name.get(operators[i], 0.0) + written[i]
     full = [amount for amount in by_name.values() if amount >= 0.5 * max(by_name.values())]
     names = {name.rstrip("_") for name in by_name}
-    tensors = _ADAM if names & {"aten::addcmul", "aten::addcdiv"} else _MOMENTUM if len(full) > 1 else _PLAIN
+    two_moments = "aten::lerp" in names or {"aten::mul", "aten::add", "aten::addcmul"} <= names
+    tensors = _ADAM if two_moments else _MOMENTUM if len(full) > 1 else _PLAIN  # Adagrad and RMSprop have one
     bytes_ = tensors * case.per_step(float(np.median(full))) if full else 0.0
     if not bytes_:
         return None

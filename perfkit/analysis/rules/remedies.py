@@ -19,7 +19,8 @@ _BY_FAMILY = {
     "fill": "Avoid the passes: torch.empty for what is written as a whole afterwards",
     "optimizer": "Use a fused optimizer (fused=True), and low-precision state where training allows",
     "embedding": "Gather fewer or narrower rows, and sort or deduplicate the indices",
-    "index": "Index with slices or precomputed views where possible; sort the indices",
+    "index": "Sort the indices, so that neighbours meet in the cache; rows that are gathered and added up are the "
+    "product with a sparse matrix; a range of rows is a slice",
     "random": "A generator makes one number after another, whatever memory allows: draw fewer numbers, draw them once "
     "for several uses, and leave out dropout of probability 0",
     "sort": "Sort less: torch.topk where only the first are needed, and once for what does not change",

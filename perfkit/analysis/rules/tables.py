@@ -14,7 +14,8 @@ from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.rules.machine import usual_of
 from perfkit.analysis.words import listed, percent
 
-_GATHERS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")
+_LOOKUPS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")
+_GATHERS = (*_LOOKUPS, "aten::index")
 _TABLES = {"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"}
 _SORTED = (
     "Sort the indices so that neighbours meet in the cache (edges by their source, a renumbered graph), gather once "
@@ -82,7 +83,7 @@ GATHER = Rule(
 
 def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     operators, shapes, logical = case.operators(), case.text("shapes"), case.text("operator")
-    forward = np.array([o in _GATHERS for o in operators], bool) & ~case.is_in("pass", ("backward", "optimizer"))
+    forward = np.array([o in _LOOKUPS for o in operators], bool) & ~case.is_in("pass", ("backward", "optimizer"))
     tables: dict[tensors.Shape, list[int]] = {}  # shape → how many rows each lookup in a table of that shape reads
     for i in np.flatnonzero(forward).tolist():
         found = [shape for _, shape in tensors.shapes(shapes[i])]
@@ -99,6 +100,8 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         & (touches | np.array(["embedding" in o or "index_select" in o for o in logical], bool))
     )
     updating = case.is_in("pass", ("optimizer",)) & touches
+    if not updating.any() and not any("embedding" in logical[i] for i in np.flatnonzero(forward).tolist()):
+        return  # rows of activations, which no optimizer holds
     usual, without = usual_of(case, zeroing | updating)
     # One call may update many tensors: the tables' part of it is their part of its numbers.
     usual = usual * np.array([_part(text, large) if u else 1.0 for text, u in zip(shapes, updating, strict=True)])

@@ -25,7 +25,8 @@ _TOGETHER = (
     "holds up all."
 )
 _ALONE = "The thread was put aside for something else meanwhile."
-_OTHERS = "Stop other programs, take fewer DataLoader workers, and profile again."
+_OTHERS = "Stop other programs{}, and profile again."
+_WORKERS = ", take fewer DataLoader workers"
 _PAGE = 4096
 _PAGES = 32  # of a result: less is not given back to the system
 _A_PAGE_NS = (200.0, 3_000.0)  # what the system takes to clear one, on machines that were seen
@@ -68,18 +69,19 @@ def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
         return
     kernel, count, own = _largest(case, more, rows)
     pages = case.per_step(more[rows & paged].sum())
+    calls = "call" if case.per_step(count) == 1 else "calls"
     alone = (case.about.environment.get("threads") or {}).get("count") == 1
     of_pages = f" {units.text(pages, 'ns')} is about what fresh pages in their results take." if pages else ""
     yield rule.finding(
         case,
         f"{_count(case, rows.sum())} of {_count(case, len(rows))} kernels{case.a_step} take at least {_TIMES} times as "
         f"long as their equals: {units.text(time, 'ns')} of waiting",
-        f"The largest part, {units.text(case.per_step(own), 'ns')}, is in {_count(case, count)} calls of "
+        f"The largest part, {units.text(case.per_step(own), 'ns')}, is in {_count(case, count)} {calls} of "
         f"{kernel}.{of_pages} {_ALONE if alone else _TOGETHER}",
         time,
         time,
         rows=rows,
-        remedy=_OTHERS if alone else "",
+        remedy=_OTHERS.format(_WORKERS if case.loader_workers else "") if alone else "",
     )
 
 

@@ -35,6 +35,7 @@ class Accounting:
     events: int
     recorded: int
     held_by: list[dict[str, Any]] = field(default_factory=list)
+    long_gaps: list[dict[str, Any]] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
         """The part of `KernelTable.facts` that tells where the profiled steps went."""
@@ -44,7 +45,7 @@ class Accounting:
             "busy_ns": self.busy_ns,
             "gaps": self.gaps,
             "events": self.events,
-        } | ({"held_by": self.held_by} if self.held_by else {})
+        } | {name: found for name in ("held_by", "long_gaps") if (found := getattr(self, name))}
 
 
 def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_cost_ns: float | None) -> Accounting:

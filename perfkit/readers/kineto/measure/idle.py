@@ -18,6 +18,7 @@ from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover, Steps, stretches
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.gaps import Accounting, by_cause, with_profiler
+from perfkit.readers.kineto.measure.long_gaps import long_gaps
 from perfkit.readers.kineto.measure.rows import (
     AUTOGRAD,
     CAUSES,
@@ -107,7 +108,8 @@ def account(
     gaps.sort(key=lambda g: -g["ns"])
     events = int(np.count_nonzero((place.step >= 0) & (host.lane == steps.lane)))
     held_by = _held_by(host, found, launch, len(step_ns))
-    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded, held_by)
+    longest = long_gaps(host, found.stretch, found.cause, found.ns, found.event, float(step_ns.sum()))
+    return Accounting(step_ns.tolist(), busy.tolist(), gaps, events, recorded, held_by, longest)
 
 
 def _held_by(host: HostEvents, found: _Pieces, launch: Integers, steps: int) -> list[dict[str, Any]]:
