@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perfkit.cli import main
@@ -13,7 +14,7 @@ from perfkit.ranks.analyse import of_job
 from perfkit.ranks.job import together
 from perfkit.ranks.members import of_table
 from perfkit.readers import read
-from perfkit.run_folder import KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
+from perfkit.run_folder import KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, read_manifest, write_manifest
 from tests.readers.traces import mark, op, write
 
 STEPS, STEP, LATE = 3, 10_000.0, 4_000.0  # µs
@@ -117,6 +118,13 @@ def test_ranks_that_share_no_collective_are_reported_with_the_reason(captured, c
         table.write(path)
     assert report(captured) == 0
     assert "The ranks are not compared. No collective in the steps" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_of_one_rank_names_the_others(captured, capsys):
+    manifest = read_manifest(captured)
+    write_manifest(captured, msgspec.structs.replace(manifest, backends=manifest.backends[:1]))
+    assert report(captured) == 0
+    assert "Of 2 ranks this run has rank 0 alone." in " ".join(capsys.readouterr().out.split())
 
 
 def of_traces(folder: Path, *firsts: int):

@@ -61,6 +61,8 @@ def of(source: Run | KernelTable) -> Job | None:
         return None
     found, problems = _members(source)
     if len(found) + len(problems) < 2:
+        for _, member in found:
+            _warn_of_others(source, member)
         return None
     try:
         job = together([member for _, member in found], one_host=True)
@@ -72,6 +74,15 @@ def of(source: Run | KernelTable) -> Job | None:
     report = analyse.of_job(job, problems, roofs, source.manifest.environment, samples)
     names = {member.rank: name for name, member in reversed(found)}
     return Job(source, job, _with_detail(report, source, names), names)
+
+
+def _warn_of_others(run: Run, member: Member) -> None:
+    """Say in a run of one rank that the job has others."""
+    if member.world_size > 1:
+        run.problems.setdefault("", []).append(
+            f"Of {member.world_size} ranks this run has rank {member.rank} alone. `perfkit report` of the traces "
+            "of all of them says who waits for whom."
+        )
 
 
 def _members(run: Run) -> tuple[list[tuple[str, Member]], list[str]]:
