@@ -98,6 +98,7 @@ JSON = {
     "Jaeger": ({"data": [{"traceID": "1", "spans": []}]}, "Jaeger"),
     "package": ({"name": "x", "version": "1.0.0", "dependencies": {}}, "manifest of a package"),
     "model": ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, "model's configuration"),
+    "perfkit's report": ({"schema": 1, "perfkit": "0.1.0", "title": "t"}, "report that perfkit wrote"),
     "other JSON": ({"alpha": 1, "beta": [1], "c": {}, "d": 1, "e": 2}, r"its keys: alpha, beta, c, d, …"),
     "an empty object": ({}, "no list of events"),
     "an empty list": ([], "its list holds no events"),
@@ -141,6 +142,8 @@ OTHERS = {
     "tfevents": (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09\0\0\xc0\x24\x1a\x0dbrain.Event:2", "log of TensorBoard"),
     "ONNX": (b"\x08\x09\x12\x07pytorch\x1a\x052.3.0:\x10", "ONNX"),
     "safetensors": (b'\x40\0\0\0\0\0\0\0{"weight":{"dtype":"F32"}}', "safetensors"),
+    "TFLite": (b"\x1c\0\0\0TFL3\0", "TensorFlow Lite"),
+    "TensorRT": (b"ptrt\0\0", "engine of TensorRT"),
     "GGUF": (b"GGUF\x03\0\0\0", "GGUF"),
     "npy": (b"\x93NUMPY\x01\0", "NumPy array"),
     "HDF5": (b"\x89HDF\r\n\x1a\n", "HDF5"),
@@ -288,3 +291,10 @@ def test_a_report_of_ncu_compressed_by_zstd_is_read(tmp_path: Path) -> None:
     packed.write_bytes(pa.compress(report[:-5000], "zstd", asbytes=True))
     with pytest.raises(PerfkitError, match=r"r\.ncu-repz is a damaged Nsight Compute report"):
         read(packed)
+
+
+def test_an_unfinished_recording_of_nsys(tmp_path: Path) -> None:
+    path = tmp_path / "r.qdstrm"
+    path.write_bytes(b"anything")
+    with pytest.raises(PerfkitError, match=r"unfinished recording.*nsys import"):
+        read(path)

@@ -90,7 +90,7 @@ KINDS = (
     Foreign(
         "an unfinished recording of Nsight Systems",
         "`nsys import FILE` makes a .nsys-rep of it; export that: `nsys export --type sqlite REPORT.nsys-rep`.",
-        _starts(b"QDSTRM", b"NVIDIA Agora", b"QuadD"),
+        lambda head: head.path.suffix == ".qdstrm",
     ),
     Foreign(
         "a profile of XLA (XPlane: JAX, TensorFlow or PyTorch/XLA)",
@@ -108,6 +108,8 @@ KINDS = (
         MODEL,
         _starts(b'\0\0\0\0{"', at=4),
     ),
+    Foreign("a model in TensorFlow Lite", MODEL, _starts(b"TFL3", at=4)),
+    Foreign("an engine of TensorRT", MODEL, _starts(b"ptrt", b"ftrt")),
     Foreign("weights in GGUF", MODEL, _starts(b"GGUF")),
     Foreign("a NumPy array", "Give a profile.", _starts(b"\x93NUMPY")),
     Foreign(

@@ -47,6 +47,11 @@ def _marked(*marks: bytes) -> Test:
 
 KINDS = (
     Foreign(
+        "a report that perfkit wrote",
+        "Give the profile or run folder that it was made of.",
+        lambda head: {"schema", "perfkit"} <= head.keys[0] and not is_of_torch(head),
+    ),
+    Foreign(
         "a trace of XLA (JAX or TensorFlow), not of torch.profiler",
         f"Open it in XProf (TensorBoard's profile plugin) or ui.perfetto.dev. {NSYS}",
         _marked(b'"hlo_module"', b'"hlo_op"', b'"highres-ticks"', b'"/device:', b'"/host:CPU"'),
