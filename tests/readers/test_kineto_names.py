@@ -91,7 +91,7 @@ def test_a_name_that_torch_calls_unknown_is_said(tmp_path: Path) -> None:
             torch.ones(1000).relu()
 
     (said,) = [w for w in _read(_captured(tmp_path / "t.json", work)).warnings if "unknown" in w]
-    assert said.startswith('1 events are called "unknown"')
+    assert said.startswith('1 event is called "unknown"')
 
 
 _OLD = """{{
