@@ -37,7 +37,7 @@ class Head:
 
     @cached_property
     def is_json(self) -> bool:
-        """Whether it begins as a JSON object or list."""
+        """Return whether it begins as a JSON object or list."""
         return self.plain[:1] in (b"{", b"[")
 
     @cached_property

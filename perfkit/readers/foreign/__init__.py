@@ -1,4 +1,4 @@
-"""Kinds of files that perfkit does not read, although people of this field have them: what each is, and the next step.
+"""Kinds of files that people of this field have and perfkit does not read: the name of each, and the next step.
 
 A table a group: `documents` (JSON), `binaries`, `texts`. What stands first in a table is asked first.
 """
@@ -21,7 +21,7 @@ class Foreign:
 
 
 def foreign_kind(head: Head) -> Foreign | None:
-    """The kind of a file that no format knows, or that looks like a trace; None where it is none of these."""
+    """Return the kind of a file that no format knows, or that looks like a trace; None for any other file."""
     from perfkit.readers.foreign import binaries, documents, texts
 
     if head.is_json and not binaries.is_marshalled(head):

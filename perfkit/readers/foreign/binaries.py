@@ -41,12 +41,12 @@ def _near_the_start(mark: bytes) -> Callable[[Head], bool]:
 
 
 def is_marshalled(head: Head) -> bool:
-    """Whether it is Python's marshal of a dictionary, which begins as a JSON object does."""
+    """Return whether it is Python's marshal of a dictionary, which begins as a JSON object does."""
     return head.text.startswith(_MARSHALLED)
 
 
 def _is_perfetto(head: Head) -> bool:
-    """Whether it is a protobuf whose first fields are all number 1, the packets of a Perfetto trace."""
+    """Return whether it is a protobuf whose first fields are all number 1, the packets of a Perfetto trace."""
     at, text = 0, head.text
     for _ in range(_PACKETS):
         if text[at : at + 1] != b"\n":

@@ -1,4 +1,4 @@
-"""JSON that is no trace of torch.profiler, by its keys."""
+"""JSON other than traces of torch.profiler, by its keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Test = Callable[[Head], bool]
 
 
 def is_of_torch(head: Head) -> bool:
-    """Whether the head has the marks of a trace that torch.profiler wrote."""
+    """Return whether the head has the marks of a trace that torch.profiler wrote."""
     return bool(_OWN_KEYS & head.keys[0]) or _OF_TORCH.search(head.text) is not None
 
 
