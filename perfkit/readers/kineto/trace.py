@@ -107,9 +107,9 @@ def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:
     if host.clipped:
         found.append(f"{host.clipped} events outlast the event around them and were cut to it")
     if unnamed := int(host.named([name == _UNNAMED for name in host.names]).sum()):
-        events = "1 event is" if unnamed == 1 else f"{unnamed} events are"
+        called = "1 event is" if unnamed == 1 else f"{unnamed} events are"
         found.append(
-            f'{events} called "{_UNNAMED}": PyTorch exports no name with a character outside printable ASCII; '
+            f'{called} called "{_UNNAMED}": PyTorch exports no name with a character outside printable ASCII; '
             "give these ranges, modules or functions names in ASCII to see them apart"
         )
     if placed.steps.told:

@@ -19,7 +19,6 @@ import msgspec
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.nesting import CLOSING, COMMA, OPENING, Nesting
-from perfkit.readers.kineto.decode.repaired import without_nan
 from perfkit.readers.kineto.decode.stream import AGAIN, RECORD
 
 T = TypeVar("T")
@@ -58,7 +57,8 @@ class Pieces:
                     break
             else:
                 yield from self._text.last_events(decode)
-            self.around = _checked(head + self._text.behind(self._blocks))
+            self.around = head + self._text.behind(self._blocks)
+            _check(self.around)
 
 
 class _Text:
@@ -201,17 +201,12 @@ class _Around(msgspec.Struct):
     traceEvents: list[msgspec.Raw] = []
 
 
-def _checked(around: bytes) -> bytes:
-    """The text around the events. Raises `DecodeError` where it is no JSON, or holds a second list of them."""
-    try:
-        msgspec.json.decode(around, type=msgspec.Raw)
-    except msgspec.DecodeError:
-        around = without_nan(around)
+def _check(around: bytes) -> None:
+    """Raise `DecodeError` where the text around the events is no JSON, or holds a second list of them."""
     kind: Any = _Around if around.lstrip()[:1] == b"{" else list[msgspec.Raw]
     if kind is _Around and msgspec.json.decode(around, type=_Around).traceEvents:
         raise msgspec.DecodeError("it holds two lists of events")
     msgspec.json.decode(around, type=msgspec.Raw)
-    return around
 
 
 def _refuse_damage(text: bytes | memoryview) -> None:

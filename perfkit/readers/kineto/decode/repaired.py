@@ -97,12 +97,3 @@ def _is_text(content: bytes) -> bool:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return True
-
-
-def without_nan(text: bytes) -> bytes:
-    """The JSON text with null for each bare NaN and infinity, which Python and PyTorch write and JSON lacks;
-    the same text where it stays invalid."""
-    try:
-        return json.dumps(json.loads(text, parse_constant=lambda _: None)).encode()
-    except (ValueError, RecursionError):
-        return text
