@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from perfkit.cost import CostModel
 from perfkit.cost.model import ITEM_BYTES, Call, TensorSpec
 from perfkit.cost.shapes import SCALAR_TYPES
 from perfkit.inductor.names import dtype_name, number, operator_name
@@ -192,9 +193,18 @@ def _result_dtype(target: str, settings: tuple[Any, ...], dtypes: list[str], gra
 
 
 def _template_calls(leaf: Any) -> list[Call]:
-    """The matrix products of a template (max-autotune), from the FX nodes that it stands for."""
+    """The matrix products of a template (max-autotune) and flex attention without a block mask, from the FX nodes that
+    it stands for; nothing where its work is not known."""
     nodes = leaf.node.get_origins() if leaf.node is not None else ()
-    return [call_of(node) for node in nodes if operator_name(node).split("::")[-1] in ("mm", "addmm", "bmm", "baddbmm")]
+    products = [node for node in nodes if operator_name(node).split("::")[-1] in ("mm", "addmm", "bmm", "baddbmm")]
+    flex = [Call(f"aten::{name}", tuple(map(_argument, node.args))) for node in nodes if (name := _flex(node))]
+    known = [call for call in flex if (cost := CostModel().cost(call)) is not None and cost.flop]
+    return [call_of(node) for node in products] + known
+
+
+def _flex(node: Any) -> str:
+    name = str(getattr(node.target, "_name", ""))  # a higher-order operator has no schema
+    return name if name in ("flex_attention", "flex_attention_backward") else ""
 
 
 def call_of(node: Any) -> Call:

@@ -145,3 +145,23 @@ def test_words_distinguish_calls() -> None:
     inner = (t(B, 8, H, D),) * 3
     windowed = (*inner, None, None, 8, 8, 0.0, False, False, None, 4, 0)
     assert model.variant(Call("aten::_flash_attention_forward", windowed)) == "causal, window 4|0"
+
+
+def test_flex_attention_counts_where_no_block_mask_hides_keys() -> None:
+    q, none, given = (
+        t(B, H, 8, D),
+        (8, 8, None, 1 << 30, 1 << 30, None),
+        (8, 8, t(1, 1, 1, dtype="int32"), 128, 128, None),
+    )
+    sums, model = t(B, H, 8, dtype="fp32"), CostModel()
+
+    def found(name: str, *arguments: Argument) -> dict[str, float]:
+        cost = model.cost(Call(name, arguments))
+        assert cost is not None and cost.bytes > 0
+        return dict(cost.flop)
+
+    assert found("flex_attention", q, q, q, None, none)["matrix_bf16"] == 2 * 2 * D * B * H * 64
+    assert found("flex_attention", q, q, q, None, given) == {}
+    behind = (q, q, q, q, sums, q, sums, None, None)
+    assert found("flex_attention_backward", *behind, none)["matrix_bf16"] == 5 * 2 * D * B * H * 64
+    assert found("flex_attention_backward", *behind, given) == {}

@@ -130,6 +130,14 @@ def _at(call: Call, place: int) -> Argument | str:
     return call.arguments[place] if place < len(call.arguments) else None
 
 
+def is_dense(block_mask: object) -> bool:
+    """Whether a block mask of flex attention hides nothing: one huge block, as PyTorch makes where none is given.
+
+    What another hides stands in its tensors, which no call records.
+    """
+    return isinstance(block_mask, tuple) and any(isinstance(size, int) and size >= 1 << 30 for size in block_mask)
+
+
 def after_number(place: int, then: int, otherwise: int) -> Callable[[Call], int]:
     """`then` where the argument at `place` is a number, else `otherwise`: schemas of different versions."""
     return lambda call: then if isinstance(_at(call, place), int | float) else otherwise
