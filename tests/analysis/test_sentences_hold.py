@@ -66,6 +66,12 @@ def test_of_a_fused_optimizer_a_table_has_its_part() -> None:
     few = cpu("_fused_adamw_", 1000, "optimizer", shapes=f"{table}, fp32[16×1000]", **{"pass": "optimizer"})
     found = named(report([product(), lookup, few], 2005))["dense-embedding-gradient"]
     assert found.time_ns == pytest.approx(500e3) and found.saving_ns == pytest.approx(500e3 * (1 - 64 / 1000))
+    cut = f"({table}, fp32[16×1000], … 148 tensors)"  # a list of more tensors than the table names
+    whole = cpu(
+        "_fused_adamw_", 1000, "optimizer", shapes=f"{cut}, {cut}", moved=2 * 1.28 * MB, **{"pass": "optimizer"}
+    )
+    part = named(report([product(), lookup, whole], 2005))["dense-embedding-gradient"]
+    assert part.time_ns == pytest.approx(100e3)  # 2 × 64 kB of 1.28 MB that it reads
 
 
 def test_a_graph_network_gathers_and_looks_nothing_up() -> None:

@@ -104,7 +104,9 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         return  # rows of activations, which no optimizer holds
     usual, without = usual_of(case, zeroing | updating)
     # One call may update many tensors: the tables' part of it is their part of its numbers.
-    usual = usual * np.array([_part(text, large) if u else 1.0 for text, u in zip(shapes, updating, strict=True)])
+    read = np.nan_to_num(case.frame["bytes_read"].to_numpy(float))
+    usual = usual.copy()
+    usual[updating] *= [_part(shapes[i], large, read[i]) for i in np.flatnonzero(updating).tolist()]
     backward, optimizer = case.per_step(usual[zeroing].sum()), case.per_step(usual[updating].sum())
     time = backward + optimizer
     rows = case.per_step(sum(shape[0] * len(tables[shape]) for shape in large))
@@ -120,10 +122,13 @@ def _dense(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     )  # fmt: skip
 
 
-def _part(text: str, tables: set[tensors.Shape]) -> float:
-    """The part of a row's numbers that is in tensors of the shapes of `tables`."""
-    sizes = [(shape in tables, tensors.elements(shape)) for _, shape in tensors.shapes(text)]
-    return sum(n for own, n in sizes if own) / max(sum(n for _, n in sizes), 1)
+def _part(text: str, tables: set[tensors.Shape], read: float) -> float:
+    """The part of a row's bytes that is in tensors of the shapes of `tables`: of those that it reads, where its text
+    leaves some of its tensors out; 0 where that is unknown."""
+    sizes = list(zip([shape in tables for _, shape in tensors.shapes(text)], tensors.sizes(text), strict=True))
+    own = sum(size for is_own, size in sizes if is_own)
+    whole = read if "…" in text else float(sum(size for _, size in sizes))
+    return min(1.0, own / whole) if whole > 0 else 0.0
 
 
 def _multiplied(case: Case) -> set[tensors.Shape]:
