@@ -150,7 +150,7 @@ def _copies(count: int, bytes_: int) -> BackendReport:
     rows = [{**gpu("copy", 2.5, "copy"), **copy} for _ in range(count)]
     fact = {"name": copy["name"], "direction": "HtoD", "count": count, "bytes": count * bytes_, "ns": count * 2500,
             "overlapped_ns": count * 2500}  # fmt: skip
-    return report([*rows, {**on_gpu(1000), "stream": 9, "start_ns": 0.0}], 1000, None, copies=[fact])
+    return report([*rows, {**on_gpu(900), "stream": 9, "start_ns": 100e3}], 1000, None, copies=[fact])
 
 
 def planning(us: float) -> dict[str, Any]:

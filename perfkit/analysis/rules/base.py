@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfkit.analysis.alone import union_ns
 from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.roof import Booleans, Judged, Reals
@@ -125,6 +126,18 @@ class Case:
         """Time of some rows, ns a step."""
         return self.per_step(np.nansum(self.judged.time[rows]))
 
+    def freed(self, rows: Booleans | None) -> float:
+        """The most that the step loses without `rows` of a GPU, ns: all but the time in which others run."""
+        if rows is None or self.on_cpu or self.report.accounting is None:
+            return float("inf")
+        start, length = (self.frame[name].to_numpy(float, na_value=np.nan) for name in ("start_ns", "duration_ns"))
+        if not np.isfinite(start).all():
+            return float("inf")
+        devices = self.frame["device"].astype(object).to_numpy()
+        others = [(devices == one) & ~rows for one in dict.fromkeys(devices.tolist())]
+        busy = max((union_ns(start[mine], (start + length)[mine]) for mine in others), default=0.0)
+        return max(self.step_ns - self.per_step(busy), 0.0)
+
     def is_in(self, column: str, values: Iterable[str]) -> Booleans:
         """The rows whose `column` is one of `values`."""
         found: Booleans = self.frame[column].isin(list(values)).to_numpy(bool)
@@ -214,12 +227,13 @@ class Rule(Texts):
         """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
 
         A profiled step may be longer than the timed one: what kernels on a CPU save (`rows`, or `kernels` by name)
-        shrinks as the step does, and nothing saves more than the step takes. Without a `remedy` it has the rule's.
+        shrinks as the step does, and nothing saves more than the step takes, or than it has beside what the GPU does
+        for other rows. Without a `remedy` it has the rule's.
         """
         saved_ns = saving_ns
         if case.on_cpu and (rows is not None or kernels):
             saving_ns = case.unprofiled(saving_ns)
-        saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns))
+        saving_ns = max(0.0, min(saving_ns, case.step_ns or saving_ns, case.freed(rows)))
         kernels = kernels if rows is None else case.main_kernels(rows)
         count = count if rows is None else case.per_step(rows.sum())
         found = Finding(

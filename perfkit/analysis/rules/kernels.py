@@ -99,7 +99,7 @@ def _tiny(rule: Rule, case: Case) -> Iterator[Finding]:
         "time",
         f"Launch, start and end are most of the time of so short a kernel. The largest: {_largest(case, rows)}.",
         time,
-        time,
+        min(time, case.freed(rows)),
         count=case.per_step(rows.sum()),
         kernels=case.main_kernels(rows),
     )

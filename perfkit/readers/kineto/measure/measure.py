@@ -107,7 +107,7 @@ def _facts(
 ) -> dict[str, Any]:
     """The facts of every trace; `launch` is the host event that launched each activity."""
     host, device, costs = events.host, events.device, known.costs
-    facts = accounting.facts() | about(events, placed)
+    facts = accounting.facts() | about(events, placed) | {"marked": placed.steps.marked}
     facts |= stalls.facts(host, device, placed.steps, placed.places, launch, lambda name: _reads(costs, name))
     facts["loader_workers"] = any(name.startswith(f"{LOADER}#_MultiProcessing") for name in host.names)
     if known.event_cost_ns is not None:
