@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
-from tests.readers.traces import Event, event, mark, op, write
+from tests.readers.traces import Event, event, mark, node, op, write
 
 
 def steps(runtime: str = "cuda_runtime", call: str = "cudaLaunchKernel", device: int = 0) -> list[Event]:
@@ -90,6 +90,34 @@ def test_numbers_that_json_lacks_are_no_damage(tmp_path: Path, indent: int | Non
     found = read_trace(path)
     assert found.frame["operator"].unique().tolist() == ["aten::mm NaN, x"] and len(found.frame) == 10
     assert "repaired" not in " ".join(found.warnings)
+
+
+def test_thunders_forward_runs_before_its_connection_to_autograd(tmp_path: Path) -> None:
+    """Its operators have no numbers; those of the loader, and of the loss behind them, are as ever."""
+    events: list[Event] = []
+    for s in range(2):
+        at = 10_000 * s
+        events += [
+            mark(f"ProfilerStep#{s}", at, at + 9900),
+            mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 10, at + 500),
+            op("aten::stack", at + 100, at + 400, [[64, 8]]),
+            op("aten::linear", at + 600, at + 900),
+            op("aten::addmm", at + 610, at + 890, [[64], [64, 8], [8, 64]]),
+            op("aten::relu", at + 1000, at + 1100, [[64, 64]]),
+            op("ThunderFunction", at + 1200, at + 1300, seq=8 + s),
+            op("aten::mean", at + 1400, at + 1500, [[64, 64]], seq=20 + s),
+            *node("MeanBackward0", at + 2000, at + 2100, seq=20 + s),
+            *node("ThunderFunctionBackward", at + 2200, at + 4000, seq=8 + s),
+            op("aten::mm", at + 2300, at + 3900, [[64, 64], [64, 8]]),
+            mark("Optimizer.step#SGD.step", at + 5000, at + 6000),
+            op("aten::add_", at + 5100, at + 5900, [[64], [64]]),
+        ]
+    frame = read_trace(write(tmp_path / "t.json", events)).frame
+    passes = dict(zip(frame["name"], frame["pass"].astype(object).where(frame["pass"].notna(), None), strict=True))
+    assert passes == {
+        "aten::stack": None, "aten::addmm": "forward", "aten::relu": "forward", "aten::mean": "forward",
+        "aten::mm": "backward", "aten::add_": "optimizer",
+    }  # fmt: skip
 
 
 def recorded(path: Path, mode: Any) -> KernelTable:

@@ -2,7 +2,8 @@
 
 It comes from perfkit's ranges around the event, or on another thread from what the thread of the steps was in. Without
 these ranges: inside an autograd node backward, in the optimizer's annotation optimizer, numbered operators forward; and
-what lies in a range that is called forward, backward or optimizer.
+what lies in a range that is called forward, backward or optimizer. Thunder runs a model's operators without numbers and
+then connects what they gave to autograd: what it ran before that, since anything else that has a pass, is forward.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import numpy as np
 
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
-from perfkit.readers.kineto.decode.events import ANNOTATION, HostEvents
+from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents
 from perfkit.readers.own_ranges import PASS
 
+_THUNDER = "ThunderFunction"  # the operator by which Thunder connects a forward pass to autograd
+_LOADER = "enumerate(DataLoader)"
 # What people call the ranges of their own training loops, bare or as `## forward ##`.
 _PASS_WORDS = {
     "forward": 0, "fwd": 0, "forward_pass": 0, "model_forward": 0,
@@ -31,10 +34,10 @@ def passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str],
         at = spans.at(events.start)
         code = np.where((code < 0) & (at >= 0), code[ranges[np.maximum(at, 0)]], code)
         return names, code
-    return _passes_without_ranges(events, node)
+    return _passes_without_ranges(events, steps, node)
 
 
-def _passes_without_ranges(events: HostEvents, node: Integers) -> tuple[list[str], Integers]:
+def _passes_without_ranges(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str], Integers]:
     """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event."""
     names = ["forward", "backward", "optimizer"]
     own = np.where(events.sequence >= 0, np.int32(0), np.int32(-1))
@@ -43,7 +46,23 @@ def _passes_without_ranges(events: HostEvents, node: Integers) -> tuple[list[str
     words = np.array([_PASS_WORDS.get(n.strip("# ").lower(), -1) for n in events.names], dtype=np.int64)
     said = np.where(events.category == ANNOTATION, words[events.name], -1) if len(events) else code
     code = np.where(code < 0, events.inherit(said), code)
-    return names, np.where(node >= 0, 1, code)
+    code = np.where(node >= 0, 1, code)
+    for call in np.flatnonzero(events.named([n == _THUNDER for n in events.names]) & (events.sequence >= 0)).tolist():
+        code[_before(events, steps, code, call)] = 0
+    return names, code
+
+
+def _before(events: HostEvents, steps: Steps, code: Integers, call: int) -> Integers:
+    """The events without a pass on the thread of `call` that ran before it, in its step, since any with a pass or a
+    batch was fetched."""
+    mine = np.arange(np.searchsorted(events.lane, events.lane[call]), call)
+    loading = events.named([n.startswith(_LOADER) for n in events.names])[mine]
+    since = events.end[mine[(code[mine] >= 0) | loading]].max(initial=-1)
+    at = int(steps.at(events.start[call : call + 1])[0])
+    if at >= 0:
+        since = max(int(since), int(steps.start[at]))
+    chosen = (events.start[mine] >= since) & (code[mine] < 0) & np.isin(events.category[mine], (OPERATOR, RUNTIME))
+    return mine[chosen]
 
 
 def _codes(events: HostEvents, prefix: str) -> tuple[list[str], Integers]:
