@@ -24,7 +24,7 @@ _LATE = (
     1_000_000  # ns from the launch on an idle GPU: some 5 µs are usual, where the host's system batches launches more
 )
 _PAUSE = 20_000  # ns: longer than what a GPU takes from one piece of queued work to the next
-_ALIKE = 0.1  # of the shortest wait: so far apart may be waits that are the difference of two clocks
+_ALIKE = 200_000  # ns: so far apart may be waits that are the difference of two clocks
 _AFTER_WAIT = 100_000  # ns
 _WITNESSES = 3  # as many activities must end after the wait, or all where they are fewer
 _FAR, _FAR_IN_STEP = 10_000_000, 0.1  # ns; and share of a step from which `_LATE` is too far already
@@ -76,7 +76,8 @@ def skew(host: HostEvents, device: DeviceEvents, launch: Integers) -> Skew | Non
         return Skew(float(after[0]), count, of, False, "end after the host's wait for them")
     waited = np.maximum(start - host.end[call], 0)
     ns, first = int(waited.min()), int(waited[0])
-    if ns > _LATE and _on_idle_gpu(device, known, waited):
+    agree = len(after) and after[0] > -_AFTER_WAIT  # the host waited until the last of them had ended
+    if ns > _LATE and not agree and _on_idle_gpu(device, known, waited):
         return Skew(float(ns), of, of, False, "start at least that long after their launch on an idle GPU")
     how = ""
     if known[0] == 0 and first > _LATE:
@@ -96,7 +97,7 @@ def _on_idle_gpu(device: DeviceEvents, known: Integers, waited: Integers) -> boo
     if (pause >= waited).any():
         return True
     alike = waited[pause > _PAUSE]
-    return len(alike) >= _WITNESSES and bool(np.ptp(np.percentile(alike, [10, 90])) <= _ALIKE * alike.min())
+    return len(alike) >= _WITNESSES and bool(np.ptp(np.percentile(alike, [10, 90])) <= _ALIKE)
 
 
 def _far(found: Skew, step_ns: float) -> bool:
