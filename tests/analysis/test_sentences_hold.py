@@ -185,6 +185,9 @@ def test_one_long_gap_has_the_name_of_what_ran_in_it() -> None:
     assert one.saving_ns == pytest.approx(600e3) and "CUDA graph" not in one.remedy
     [other] = [f for f in found if f is not one]
     assert other.saving_ns == pytest.approx(20e3) and "CUDA graph" in other.remedy
+    first = [{"ns": 600e3, "name": "hipLaunchKernel", "cause": "launch"}]
+    found = named(report([on_gpu(400)], 1000, None, gaps=[gap("launch", 600)], long_gaps=first))["gpu-idle"]
+    assert "first use of a kernel" in found.remedy
 
 
 def test_rows_of_activations_have_no_dense_gradients() -> None:

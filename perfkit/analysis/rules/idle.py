@@ -22,6 +22,10 @@ _AHEAD_OF_IT = (
     "Do it ahead: once before the loop, in the workers of a DataLoader, or on another thread while the GPU works. "
     "Launching less changes nothing of it."
 )
+_LOADS = (
+    "The first use of a kernel or library loads it: profile later steps (perfkit capture --warmup, or wait= of "
+    "torch.profiler.schedule). Where it comes again, keep shapes equal from step to step."
+)
 _AROUND_GRAPHS = (
     "Most of the kernels are replayed by CUDA graphs. Take more of the step into one graph, and prepare what it needs "
     "(copies, random numbers) on another stream while it runs; a larger batch lengthens what a launch brings."
@@ -72,7 +76,7 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
             f"most of it by {one['cause']}. {of}",
             part,
             saving,
-            remedy=_AHEAD_OF_IT,
+            remedy=_LOADS if one["cause"] in ("launch", "driver") else _AHEAD_OF_IT,
         )
         left = msgspec.structs.replace(gap, time_ns=gap.time_ns - part, share=gap.share * (1 - part / gap.time_ns))
         gaps = [left if g is gap else g for g in gaps if g is not gap or left.time_ns > 0]
