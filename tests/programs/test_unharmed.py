@@ -13,7 +13,7 @@ KINDS = {
     "threads": ("pool", "logger", "trainers", "evaluator"),
     "processes": ("spawn", "fork", "loader", "child", "hogwild"),
     "optimizers": ("lbfgs", "two", "anew", "functional", "averaged", "scheduled", "hooked", "own"),
-    "compiling": ("breaks", "shapes", "autograd", "step", "stance"),
+    "compiling": ("breaks", "shapes", "autograd", "step", "stance", "fixed", "strict", "graphs"),
     "profilers": ("cprofile", "schedule", "autograd", "tracemalloc", "setprofile", "settrace", "observer", "itself"),
     "modes": ("dispatch", "function", "nested", "inference", "anomaly", "deterministic", "default"),
     "recomputing": ("reentrant", "plain", "nested", "selective", "offloaded"),
@@ -25,6 +25,7 @@ KINDS = {
         *(f"{way} 4" for way in ("exit", "interrupt", "caught", "forward", "backward", "recovered", "hook", "thread")),
     ),
     "introspection": ("",),
+    "references": ("models", "batches", "cycle", "many"),
     "servers": ("tasks", "pool", "socket"),
 }
 PROGRAMS = [f"{name} {kind}".strip() for name, kinds in KINDS.items() for kind in kinds]

@@ -1,4 +1,4 @@
-"""Programs that compile: python compiling.py breaks|shapes|autograd|step|inductor|stance"""
+"""Programs that compile: python compiling.py breaks|shapes|autograd|step|inductor|stance|fixed|strict|graphs"""
 
 import sys
 
@@ -93,6 +93,33 @@ def stance():
         train(model, model, 6)
     torch._dynamo.reset()
     train(model, model, 10)
+
+
+def fixed():
+    """After two steps nothing may be compiled anew."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    call = torch.compile(lambda x: model(x) + 1, backend="aot_eager")
+    train(model, call, 2)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        train(model, call)
+
+
+def strict():
+    """One graph for ever: no break, and nothing is compiled anew."""
+    torch._dynamo.config.error_on_recompile = True
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+    train(model, torch.compile(lambda x: model(x).square(), backend="aot_eager", fullgraph=True))
+
+
+def graphs():
+    """A compiler of the program's own prints what it gets."""
+
+    def show(graph, inputs):
+        print([(node.op, str(node.target)[:20]) for node in graph.graph.nodes], len(inputs))
+        return graph.forward
+
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    train(model, torch.compile(lambda x: model(x).square(), backend=show))
 
 
 globals()[sys.argv[1]]()

@@ -55,7 +55,7 @@ def schedule():
             step()
             watch.step()
     for averages in ready:
-        show(one for one in averages if not one.key.startswith("ProfilerStep"))
+        show(one for one in averages if one.key.startswith(("aten::", "autograd::")))
 
 
 def autograd():
