@@ -51,6 +51,10 @@ version() { "$venv/bin/python" -c "from importlib.metadata import version; print
 pins=$(for name in torch triton nvidia-cuda-nvrtc; do
     if found=$(version $name); then echo "s/^$name==.*/$name==$found/"; fi
 done)
+# Some versions of torch set an upper end to setuptools, below our pin.
+limits=$("$venv/bin/python" -c "from importlib.metadata import requires; print(*requires('torch') or ())")
+case "$limits" in *setuptools\<*) pins="$pins
+/^setuptools==/d" ;; esac
 sed -e "$pins" constraints.txt >"$venv/constraints.txt"
 $pip install --progress-bar on -c "$venv/constraints.txt" -e ".[$extras]"
 
