@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import subprocess
 import tarfile
@@ -10,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("kernels", "workloads", "reports")
@@ -69,3 +71,17 @@ def test_the_installed_wheel_finds_its_content_without_the_checkout(tmp_path, ch
         [python, "-I", "-c", read], input=made.stdout, stdout=subprocess.PIPE, env=environment, check=True
     )
     assert again.stdout.decode().strip() == "perfkit.content.workloads.shape"
+
+
+def test_everything_but_thunder_installs_on_a_python_that_thunder_does_not_run_on(distributions):
+    wheel = zipfile.ZipFile(distributions[1])
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(wheel.read(name))
+    assert metadata["Requires-Python"] == ">=3.11"
+    requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist")]
+    for python, wanted in (("3.13", True), ("3.14", False)):
+        environment = {"python_version": python, "extra": "thunder"}
+        found = {r.name for r in requirements if r.marker and r.marker.evaluate(environment)}
+        assert ("lightning-thunder" in found) is wanted
+    run = {r.name for r in requirements if r.marker and r.marker.evaluate({"python_version": "3.14", "extra": "run"})}
+    assert "torch" in run and "lightning-thunder" not in run
