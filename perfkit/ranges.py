@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PREFIX = "perfkit:"
 STEP, PASS, MODULE = f"{PREFIX}step:", f"{PREFIX}pass:", f"{PREFIX}module:"
 LINE = f"{PREFIX}line:"
+APART = f"{PREFIX}apart"  # work next to a step: a request that another thread answers at the time
 GRAPH = f"{PREFIX}graph:"  # the replay of a CUDA graph whose capture was recorded, by its number
 ROOT = "(root)"  # the module path of what the model does itself, outside its modules
 
@@ -66,7 +67,18 @@ def tool_listens() -> bool:
     return os.environ.get("PERFKIT_NVTX") == "1" or any(os.environ.get(name) for name in _INJECTION)
 
 
+_of_all_threads = False  # perfkit's own session records every thread, of which torch's flag knows nothing
+
+
+def record_all_threads(on: bool) -> None:
+    """State that a session of perfkit records all threads of this process, or that none does any more."""
+    global _of_all_threads
+    _of_all_threads = on
+
+
 def _torch_profiler_records() -> bool:
+    if _of_all_threads:
+        return True
     torch = sys.modules.get("torch")  # a program that has not loaded torch has no profiler either
     return torch is not None and torch.autograd._profiler_enabled()
 
@@ -82,21 +94,30 @@ _SILENCE = contextlib.nullcontext()
 def mark(name: str) -> contextlib.AbstractContextManager[None]:
     """A range called `name` for whoever listens; while nobody does, one object that does nothing serves all."""
     profiler, tool = _torch_profiler_records(), tool_listens()
-    return _opened(to_trace(name), profiler, tool) if profiler or tool else _SILENCE
+    if not (profiler or tool):
+        return _SILENCE
+    return _opened(name, profiler) if tool else _recorded(name)
 
 
 @contextlib.contextmanager
-def _opened(name: str, profiler: bool, tool: bool) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        if profiler:
-            import torch
+def _opened(name: str, profiler: bool) -> Iterator[None]:
+    import nvtx
 
-            stack.enter_context(torch.profiler.record_function(name))
-        if tool:
-            import nvtx
-
-            stack.enter_context(nvtx.annotate(name, domain="perfkit"))
+    with _recorded(name) if profiler else _SILENCE, nvtx.annotate(to_trace(name), domain="perfkit"):
         yield
+
+
+def _recorded(name: str) -> contextlib.AbstractContextManager[None]:
+    """The range in torch's profile.
+
+    A range of perfkit's own is made where torch has it in a way that costs an eighth of `record_function`, and is no
+    operator: that one is dispatched, and a program's TorchDispatchMode sees it. The profiler shows it as an operator,
+    and the readers know it by its name.
+    """
+    import torch
+
+    light = getattr(torch._C._profiler, "_RecordFunctionFast", None) if name.startswith(PREFIX) else None
+    return (light or torch.profiler.record_function)(to_trace(name))  # type: ignore[no-any-return]
 
 
 def step(index: int) -> contextlib.AbstractContextManager[None]:
@@ -160,7 +181,7 @@ def line_marker() -> tuple[Callable[[str], None], Callable[[str], None], Callabl
         nonlocal current
         current = None  # a program that failed half-way left its range open; it is gone with its step
         if listening():
-            current = _light(name)
+            current = mark(name)
             current.__enter__()
 
     def go_to(name: str) -> None:
@@ -168,7 +189,7 @@ def line_marker() -> tuple[Callable[[str], None], Callable[[str], None], Callabl
         if current is None:
             return
         current.__exit__(None, None, None)
-        current = _light(name)
+        current = mark(name)
         current.__enter__()
 
     def end() -> None:
@@ -178,20 +199,6 @@ def line_marker() -> tuple[Callable[[str], None], Callable[[str], None], Callabl
             current = None
 
     return begin, go_to, end
-
-
-def _light(name: str) -> contextlib.AbstractContextManager[None]:
-    """A range for places with thousands of them a step: an eighth of the time of `record_function`, where torch has it.
-
-    The profiler shows it as an operator; the readers know it by its name.
-    """
-    if tool_listens():
-        return mark(name)
-    import torch
-
-    name = to_trace(name)
-    light = getattr(torch._C._profiler, "_RecordFunctionFast", None)
-    return light(name) if light is not None else torch.profiler.record_function(name)
 
 
 @contextlib.contextmanager

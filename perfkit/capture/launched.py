@@ -54,9 +54,8 @@ def environment(order: Path, given: Mapping[str, str]) -> dict[str, str]:
     """The environment `given` to perfkit, with what arms a Python in it."""
     startup = str(Path(perfkit.__file__).resolve().parent / "programs" / "startup")
     known = given.get("PYTHONPATH", "")
-    quiet = {"KINETO_LOG_LEVEL": given.get("KINETO_LOG_LEVEL", "99")}
     path = os.pathsep.join(filter(None, (startup, known)))
-    return {**given, **quiet, "PYTHONPATH": path, VARIABLE: str(order.resolve())}
+    return {**given, "PYTHONPATH": path, VARIABLE: str(order.resolve())}
 
 
 @contextlib.contextmanager

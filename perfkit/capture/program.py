@@ -151,6 +151,8 @@ def _why_nothing(results: Sequence[Result]) -> tuple[str, str]:
         return NO_TORCH, "The program has to run a Python that imports torch; `perfkit doctor` shows what is there."
     if told.problem == CUT:
         return f"Nothing was recorded. {told.problem}", "Fewer --warmup and --steps are recorded earlier."
+    if told.hint:
+        return f"Nothing was recorded. {told.problem}", told.hint
     if told.found:
         return f"Nothing was recorded. {told.problem}", "Lower --warmup, or record the whole program: --whole."
     return f"Nothing was recorded. {told.problem}", "Record the whole program as one step: --whole."

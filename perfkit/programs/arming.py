@@ -11,6 +11,7 @@ from perfkit.programs import order as orders
 from perfkit.programs import profiler
 from perfkit.programs.counting import Counting
 from perfkit.programs.order import CUT, RESULT, Order, Result
+from perfkit.programs.quiet import without_notices_of_kineto
 from perfkit.programs.recorder import Recorder
 from perfkit.programs.watch import Watcher
 
@@ -27,7 +28,7 @@ class Agent:
 
     def arm(self) -> None:
         """Begin to watch this process, and not those that it forks."""
-        os.register_at_fork(after_in_child=self._watcher.remove)
+        os.register_at_fork(after_in_child=self._watcher.forked)
         atexit.register(self._at_exit)
         self._write(Result(problem=CUT))  # which stays where nothing else is told
         self._watcher.install()
@@ -39,7 +40,19 @@ class Agent:
             raise SystemExit(0)
 
     def _at_exit(self) -> None:
-        if self._told or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
+            return
+        self._end()
+        result = self._watcher.recorder.result
+        if result.recorded and not self._order.counters:
+            # Only now: it runs operators, which a mode or an observer of the program's own would have seen before.
+            with without_notices_of_kineto():
+                result.event_cost_ns = profiler.event_cost_ns()
+            self._write(result)
+
+    def _end(self) -> None:
+        """End the watching of a program that ends, where it has not ended yet."""
+        if self._told:
             return
         if self._watcher.idle:  # it loads data for another process
             self._tell()
@@ -54,10 +67,7 @@ class Agent:
         if self._told:
             return
         self._told = True
-        result = self._watcher.recorder.result
-        if result.recorded and not self._order.counters:
-            result.event_cost_ns = profiler.event_cost_ns()
-        self._write(result)
+        self._write(self._watcher.recorder.result)
 
     def _write(self, result: Result) -> None:
         try:

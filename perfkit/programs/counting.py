@@ -26,6 +26,7 @@ class Counting(Recorder):
         self._begin_step()
 
     def _begin_step(self) -> None:
+        self.in_step = True
         synchronize()
         self._started = time.perf_counter_ns()
         sys.modules["torch"].cuda.profiler.start()
@@ -36,7 +37,7 @@ class Counting(Recorder):
         self.result.step_ns.append(float(time.perf_counter_ns() - self._started))
         self.result.found += 1
 
-    def finish(self) -> None:
+    def finish(self, goes_on: bool = False) -> None:
         """End here; a step that is not over does not count."""
         state, self.state = self.state, DONE
         if state == RECORDING and not self.result.step_ns:

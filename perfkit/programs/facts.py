@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
+import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 
+from perfkit.programs import names
 from perfkit.programs.order import Order, Result
 
 NO_OPTIMIZER_STEP = (
@@ -25,6 +29,8 @@ NOT_TIMED = (
     "No step was timed without the profiler, so its overhead is unknown, and savings are of the profiled steps. "
     "More warm-up steps (--warmup, in code warmup=) are timed in part: 10 do."
 )
+OWN_PROFILER = "A profiler of the program's own recorded whenever its steps were ready to be: two cannot at a time."
+WITHOUT_PROFILER = "Switch it off, or give its trace to `perfkit report`."
 OMP = "OMP_NUM_THREADS"
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 
@@ -43,32 +49,83 @@ def conditions(inputs: Any) -> Conditions:
     """The conditions of a call that is about to be made with `inputs`."""
     first = next(_tensors(inputs), None)
     device = first.device.type if first is not None else "cpu"
-    cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    return Conditions(first.shape[0] if first is not None else 0, cast, torch.is_grad_enabled())
+    try:
+        cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    except RuntimeError:  # a device without autocast, such as meta
+        cast = None
+    return Conditions(first.size(0) if first is not None else 0, cast, torch.is_grad_enabled())
+
+
+def unseen() -> contextlib.AbstractContextManager[Any]:
+    """A block in which no mode or subclass of the program's sees what is asked of its tensors."""
+    modes: contextlib.AbstractContextManager[Any] = torch._C.DisableTorchFunction()
+    return modes
+
+
+def in_autograd() -> bool:
+    """Whether this thread runs a part of a backward pass."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def is_traced() -> bool:
+    """Whether tensors are fakes at the moment: a model is exported or its sizes are tried, nothing runs."""
+    key = getattr(torch._C, "_TorchDispatchModeKey", None)
+    return key is not None and torch._C._get_dispatch_mode(key.FAKE) is not None
+
+
+def recomputes() -> bool:
+    """Whether gradients are off only because a checkpoint calls the model, to call it again with them."""
+    if torch.is_grad_enabled():
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_bare(module: torch.nn.Module) -> bool:
+    """Whether a module has neither parameters nor buffers."""
+    return next(names.parameters(module), None) is None and not any(one._buffers for one in names.modules(module))
+
+
+def is_of_a_signal(error: BaseException) -> bool:
+    """Whether a handler of a signal raised `error`: it is the program's, wherever Python was at the time."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code in handlers:
+            return True
+        frame = frame.tb_next
+    return False
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in plain containers: those of a program's own may load what they hold when they are asked."""
     if isinstance(value, torch.Tensor):
         if value.dim():
             yield value
-    elif isinstance(value, Mapping):
+    elif type(value) is dict:
         for one in value.values():
             yield from _tensors(one)
-    elif isinstance(value, tuple | list):
+    elif type(value) in (tuple, list):
         for one in value:
             yield from _tensors(one)
 
 
 def add(result: Result, models: Sequence[torch.nn.Module], last: Conditions, training: bool) -> None:
     """Add to `result` what is known of the program, its models and the `last` call of one."""
-    parameters = list({id(p): p for model in models for p in model.parameters()}.values())
+    parameters = list({id(p): p for model in models for p in names.parameters(model)}.values())
     result.parameters = sum(p.numel() for p in parameters)
     result.dtype = _precision(parameters, last)
     # A program may allow TF32 wherever it runs: processors compute in fp32 all the same.
     result.tf32 = result.device != "cpu" and torch.get_float32_matmul_precision() != "highest"
     result.training = training
     result.batch_size = last.batch
-    result.model = ", ".join(type(model).__name__ for model in models[:3] if next(model.parameters(), None) is not None)
+    result.model = ", ".join(
+        type(model).__name__ for model in models[:3] if next(names.parameters(model), None) is not None
+    )
     result.stepped = stepped() if training and result.device == "cpu" else []
     result.rank = rank()
     result.threads = {"count": torch.get_num_threads(), OMP: os.environ.get(OMP, "unset")}

@@ -12,7 +12,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -28,30 +28,17 @@ _SINCE = (12, 6)  # of CUDA: before, a profiler's second session in a process wi
 _MOST = 256  # graphs: a server captures one for each size of a batch
 
 
-class Passes(Protocol):
-    """Who wraps what tells of passes."""
-
-    def install_passes(self, patches: Patches) -> None:
-        """Wrap it."""
-
-
 class Graphs:
     """Records captures until the program's steps are recorded, into files of `recorder`'s folder."""
 
-    def __init__(self, recorder: Recorder, passes: Passes) -> None:
-        self._recorder, self._passes = recorder, passes
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._session = recorder, recorder.session
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._patches = Patches()
-        self._profiler: Any = None
+        self.capturing = False  # a capture is being recorded, and modules and passes are to be marked
         self._of: Any = None  # the graph that is being captured
         self._pass = contextlib.ExitStack()
         self._spent = 0.0
         self._count = 0
-
-    @property
-    def capturing(self) -> bool:
-        """Whether a capture is being recorded, and modules and passes are to be marked."""
-        return self._profiler is not None
 
     def install(self, patches: Patches) -> None:
         """Begin to record captures, where a profiler may come and go beside graphs."""
@@ -103,8 +90,7 @@ class Graphs:
         """Add the block's time to what recording took. What goes wrong in it ends the recording, never the program."""
         started = time.monotonic()
         try:
-            with self._recorder.touching():
-                yield
+            yield
         except Exception as error:
             with contextlib.suppress(Exception):
                 self._stop()
@@ -117,20 +103,20 @@ class Graphs:
         wanted = self._recorder.state == WARMING and self._recorder.marks and not self.capturing
         if not wanted or self._count >= _MOST or self._spent > _MOST_S or other_profiler() or _of_a_compiler():
             return
-        self._profiler, self._of = profilers.of_everything(), weakref.ref(graph)
-        self._profiler.start()
-        self._passes.install_passes(self._patches)
+        self._of, self.capturing = weakref.ref(graph), True
+        self._session.arm(True, False)
+        self._session.record()
         self._pass.enter_context(ranges.in_pass("forward"))  # of what lies in no other, as in steps
 
     def _stop(self) -> Any:
         """Record no longer; the profiler that did, None where none did."""
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            self._patches.restore()
-            try:
-                self._pass.close()
-            finally:
-                profiler.stop()
+        if not self.capturing:
+            return None
+        self.capturing = False
+        try:
+            self._pass.close()
+        finally:
+            profiler = self._session.stop(goes_on=False)
         return profiler
 
     def _keep(self, graph: Any) -> None:

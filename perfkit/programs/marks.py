@@ -8,19 +8,25 @@ from typing import Any
 
 from perfkit import ranges
 
+BETWEEN, EVALUATION, LOADING = "between", "evaluation", "loading"
+
 
 class Marks:
-    """Marks modules by their path, the backward pass, the optimizer, and what prepares the gradients for it.
+    """Marks of one thread: modules by their path, the backward pass, the optimizer, and what prepares gradients for it.
 
     After as many backward passes as a step has (`usual`, counted in the step before) the work until the optimizer's
-    step is the optimizer's: clipping, norms.
+    step is the optimizer's: clipping, norms. Where `training`, calls of modules without gradients are an evaluation,
+    up to the next one with gradients, and what follows the optimizer's step, up to the next call of a module, lies
+    between the steps: logging, averages of the parameters, a batch that is made.
     """
 
     def __init__(self, path_of: Callable[[Any], str]) -> None:
         self._path_of = path_of
         self._backwards = self.usual = 0
-        self.in_backward = False
+        self._called = self._calls = False  # modules with gradients, in this step and in the one before
+        self.in_backward = self.in_optimizer = False
         self.calls_are_forward = False  # each call of a model is marked as a forward pass of its own
+        self.training = False
         self._tail = contextlib.ExitStack()
 
     @property
@@ -34,51 +40,62 @@ class Marks:
         own = ranges.mark(f"{ranges.MODULE}{path}") if path else contextlib.nullcontext()
         return _both(ranges.in_pass("forward"), own) if outermost and self.calls_are_forward else own
 
-    def outermost_call(self) -> None:
-        """A model is called: what prepared the optimizer's step is over."""
+    def outermost_call(self, with_gradients: bool) -> None:
+        """A model is called: what followed the last step, or prepared the optimizer's, is over."""
         self._tail.close()
+        self._called |= with_gradients
+        if self.in_optimizer:
+            self._tail.enter_context(ranges.in_pass("forward"))  # a closure, up to its backward pass
+        elif self.training and not with_gradients:
+            self._tail.enter_context(ranges.in_pass(EVALUATION))
 
-    def backward(self, call: Callable[[], Any]) -> Any:
-        """Run a backward pass in its range; one inside another is part of it."""
+    def loading(self) -> contextlib.AbstractContextManager[None]:
+        """The range of a batch that a loader makes."""
+        return ranges.in_pass(LOADING)
+
+    def backward(self) -> Callable[[], None] | None:
+        """Open the range of a backward pass; what closes it. None for one inside another, which is part of it."""
         if self.in_backward:
-            return call()
+            return None
         self._tail.close()
         self.in_backward = True
-        try:
-            with ranges.in_pass("backward"):
-                result = call()
-        finally:
-            self.in_backward = False
-        self._backwards += 1
-        if self._backwards == self.usual:
-            self._tail.enter_context(ranges.in_pass("optimizer"))
-        return result
+        passed = ranges.in_pass("backward")
+        passed.__enter__()
 
-    def optimizer(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """Run an optimizer's step in its range, and its closure, which runs the model, outside of that pass."""
+        def close() -> None:
+            passed.__exit__(None, None, None)
+            self.in_backward = False
+            self._backwards += 1
+            if self._backwards == self.usual:
+                self._tail.enter_context(ranges.in_pass("optimizer"))
+
+        return close
+
+    def optimizer(self) -> Callable[[], None]:
+        """Open the range of an optimizer's step; what closes it. A closure of its runs the model in passes of its
+        own."""
         self._tail.close()
-        if len(args) > 1:
-            args = (args[0], _in_forward(args[1]), *args[2:])
-        elif "closure" in kwargs:
-            kwargs = {**kwargs, "closure": _in_forward(kwargs["closure"])}
-        with ranges.in_pass("optimizer"):
-            return call(*args, **kwargs)
+        passed = ranges.in_pass("optimizer")
+        passed.__enter__()
+        self.in_optimizer = True
+
+        def close() -> None:
+            self._tail.close()
+            self.in_optimizer = False
+            passed.__exit__(None, None, None)
+
+        return close
 
     def boundary(self) -> None:
         """A step is over."""
         self._tail.close()
         self.usual, self._backwards = self._backwards, 0
+        self._calls, self._called = self._called, False
 
-
-def _in_forward(closure: Any) -> Any:
-    if not callable(closure):
-        return closure
-
-    def marked() -> Any:
-        with ranges.in_pass("forward"):
-            return closure()
-
-    return marked
+    def begun(self) -> None:
+        """A step has begun; in `training` right after an optimizer's step."""
+        if self.training and self._calls:
+            self._tail.enter_context(ranges.in_pass(BETWEEN))
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ class Result:
     steps_are: str = ""  # what a step is, in words
     found: int = 0  # steps that were seen at all
     problem: str = ""  # why nothing, or not everything, was recorded: a sentence
+    hint: str = ""  # what to do about it, where that is known
     warmup_ns: list[float] = dataclasses.field(default_factory=list)
     samples_ns: list[float] = dataclasses.field(default_factory=list)
     step_ns: list[float] = dataclasses.field(default_factory=list)

@@ -1,18 +1,25 @@
-"""Wrapping functions of torch for a while, and giving them back."""
+"""Wrapping functions of torch for a while, so that neither the program nor a compiler sees it, and giving them back."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+# Dynamo refers weakly to functions that it came by. The callback at the end of one is a frame that it would compile.
+_kept: list[Any] = []
 
 
 class Patches:
     """Attributes that are replaced until `restore`.
 
-    A wrapper that somebody else wrapped in turn cannot be taken out; it must do nothing by itself when it is idle.
+    A wrapper that somebody else wrapped in turn cannot be taken out; it must do nothing by itself when it is idle. Each
+    wrapper first asks whether a compiler traces it, and then calls what it wraps: no other question becomes a guard.
     """
 
     def __init__(self) -> None:
@@ -24,15 +31,82 @@ class Patches:
         if original is None:
             return
         function = original.__func__ if isinstance(original, staticmethod) else original
-        made: Any = functools.wraps(function)(wrapper(function))
-        if isinstance(original, staticmethod):
-            made = staticmethod(made)
-        setattr(owner, name, made)
-        self._made.append((owner, name, original, made))
+        made: Any = disguised(wrapper(function), function)
+        self.replace(owner, name, staticmethod(made) if isinstance(original, staticmethod) else made)
 
-    def restore(self, but: tuple[Any, str] | None = None) -> None:
-        """Put back what is still as it was made here, `but` an attribute (its owner and name) that is to stay."""
+    def replace(self, owner: Any, name: str, made: Any) -> None:
+        """Put `made` in the place of `owner.name`, where that exists."""
+        original = vars(owner).get(name)
+        if original is not None:
+            setattr(owner, name, made)
+            self._made.append((owner, name, original, made))
+
+    def restore(self) -> None:
+        """Put back what is still as it was made here."""
         while self._made:
             owner, name, original, made = self._made.pop()
-            if vars(owner).get(name) is made and (owner, name) != but:
+            if vars(owner).get(name) is made:
                 setattr(owner, name, original)
+
+
+def disguised(wrapper: Any, function: Callable[..., Any]) -> Any:
+    """`wrapper` with the name, signature and attributes of `function`.
+
+    Dynamo leaves its frames to Python, and compiles what it calls, as it would without the wrapper.
+    """
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+        frames.set_code_exec_strategy(wrapper.__code__, skip)
+    elif hasattr(frames, "skip_code"):  # before torch 2.8
+        frames.skip_code(wrapper.__code__)
+    _kept.append(functools.wraps(function)(wrapper))
+    return _kept[-1]
+
+
+class Steps:
+    """The `step` of every optimizer's class, of those that exist and of those to come, until `restore`."""
+
+    def __init__(self, wrapper: Wrapper) -> None:
+        self._wrapper = wrapper
+        self._patches = Patches()
+        self._made: set[Any] = set()
+
+    def install(self) -> None:
+        """Wrap them: PyTorch gives each class the wrapper that `profile_hook_step` makes, with its first object."""
+        self._patches.wrap(torch.optim.Optimizer, "profile_hook_step", self._hooked)
+        for cls in _classes(torch.optim.Optimizer):
+            step = vars(cls).get("step")
+            if getattr(step, "hooked", False):
+                cls.step = self._wrapped(step)
+
+    def restore(self) -> None:
+        """Give each class its own step back."""
+        self._patches.restore()
+        for owner in _classes(torch.optim.Optimizer):
+            step = vars(owner).get("step")
+            if step in self._made:
+                hooked = getattr(step, "hooked", None)
+                owner.step = step.__wrapped__
+                if hooked is not None:
+                    owner.step.hooked = hooked
+        self._made.clear()
+
+    def _wrapped(self, step: Callable[..., Any]) -> Any:
+        made = disguised(self._wrapper(step), step)
+        self._made.add(made)
+        return made
+
+    def _hooked(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
+            made: Callable[..., Any] = self._wrapped(original(function))
+            return made
+
+        return profile_hook_step
+
+
+def _classes(base: type) -> Iterator[Any]:
+    cls: Any
+    for cls in base.__subclasses__():
+        yield cls
+        yield from _classes(cls)

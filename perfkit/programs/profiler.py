@@ -34,14 +34,18 @@ def recording(on_gpu: bool, memory: bool) -> torch.profiler.profile:
     return recorder
 
 
-def of_everything() -> torch.profiler.profile:
-    """A profiler that records what is launched on a GPU from its start to its stop, without a step."""
-    from torch.profiler import ProfilerActivity
+def of_all_threads(on_gpu: bool, memory: bool) -> Any:
+    """A profiler of all threads (of the calling one, where this PyTorch has no such option): `prepare_trace` warms it
+    up, and it records from `start_trace` to `stop_trace`."""
+    from torch._C._profiler import _ExperimentalConfig
+    from torch.profiler import ProfilerActivity, _KinetoProfile
 
-    recorder: torch.profiler.profile = _quiet_profile()(
-        activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True
-    )
-    return recorder
+    try:
+        config = _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        config = None
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    return _KinetoProfile(activities=activities, record_shapes=True, profile_memory=memory, experimental_config=config)
 
 
 @functools.cache
@@ -54,14 +58,14 @@ def _quiet_profile() -> Any:
 
     class Quiet(profile):
         def prepare_trace(self) -> None:
-            with _silent():
+            with silent():
                 super().prepare_trace()
 
     return Quiet
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Have torch.profiler's own functions warn of nothing. Filters of warnings stay as they are: to change them would
     let warnings of the program that were shown once be shown again."""
     module = sys.modules["torch.profiler.profiler"]

@@ -1,6 +1,8 @@
-"""Warm-up, profiler and steps of one recording: told of each boundary between steps, it does what is due there.
+"""Warm-up, profiler and steps of one recording: told where steps begin and end, it does what is due there.
 
-boundary   1 … warmup        steps that are counted and timed; those of the second half stand beside the profiled
+A boundary ends a step and begins the next. Of requests each begins and ends by itself.
+
+begun      1 … warmup        steps that are counted and timed; those of the second half stand beside the profiled
                              (never the first one, which is cold: of two boundaries no step is timed)
 then                         the profiler starts, and one step warms it up
 then       steps             each is marked, timed and recorded; the last one ends the recording
@@ -11,17 +13,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfkit import ranges
 from perfkit.programs import profiler as profilers
 from perfkit.programs.order import TRACE, Order, Result
 from perfkit.programs.paging import paging
-
-if TYPE_CHECKING:
-    import torch
+from perfkit.programs.session import STAYS, Session, why_attached
 
 WARMING, STARTING, RECORDING, DONE = "warming", "starting", "recording", "done"
 
@@ -34,26 +33,38 @@ class Recorder:
     def __init__(self, order: Order, folder: Path) -> None:
         self.order, self.folder, self.result = order, folder, Result()
         self.state = WARMING
-        self._begun = time.monotonic()
-        self._moments: list[int] = []
-        self._paging: list[tuple[float, float]] = []  # at each of them
+        self.session = Session()
+        self._arrived = time.monotonic()
+        self.in_step = False
+        self._forget()
         self._open = contextlib.ExitStack()
-        self.profiler: torch.profiler.profile | None = None
         self.outer_pass = "forward"  # the pass of what lies in no other; "" where a step does not tell its passes
-        self.touches_profiler = False  # what torch's profilers are told now comes from here
 
     def boundary(self, ready: Callable[[], bool]) -> bool:
         """A step ended, and the next begins; whether the recording is over. `ready()`: whether it may begin."""
+        return self.end() or self.begin(ready)
+
+    def begin(self, ready: Callable[[], bool]) -> bool:
+        """A step begins; whether the recording is over."""
         if self.state == WARMING:
             self._warm(ready)
         elif self.state == STARTING:
             self._begin_recording()
         elif self.state == RECORDING:
+            self._begin_step()
+        return self.state == DONE
+
+    def end(self) -> bool:
+        """The step that had begun, if any, is over; whether the recording is."""
+        if not self.in_step:
+            return False
+        if self.state == WARMING:
+            self._end_warm()
+        elif self.state == RECORDING:
             self._end_step()
-            if len(self.result.step_ns) < self.order.steps:
-                self._begin_step()
-            else:
-                self.finish()
+            if len(self.result.step_ns) >= self.order.steps:
+                self.finish(goes_on=True)
+        self.in_step = False
         return self.state == DONE
 
     def restart(self) -> None:
@@ -62,56 +73,67 @@ class Recorder:
             self._forget()
             self.result.found = 0
 
+    def _forget(self) -> None:
+        """Count steps anew."""
+        self.in_step = False
+        self._times: list[float] = []
+        self._paging: list[tuple[float, float]] = []  # of each of them
+        self._opened = 0
+
     def _warm(self, ready: Callable[[], bool]) -> None:
-        if time.monotonic() - self._begun < self.order.after:
+        if time.monotonic() - self._arrived < self.order.after:
             return
-        if 2 * len(self._moments) >= self.order.warmup:
-            synchronize()
-        self._moments.append(time.perf_counter_ns())
-        self._paging.append(paging())
+        self._look()
+        self._opened += 1
         self.result.found += 1
-        if len(self._moments) >= max(1, self.order.warmup) and not other_profiler() and ready():
+        self.in_step = True
+        if self._opened >= max(1, self.order.warmup) and ready() and not other_profiler():
             self._start()
 
+    def _look(self) -> None:
+        """A step begins or ends now."""
+        if 2 * self._opened >= self.order.warmup:
+            synchronize()
+        self._started, self._used = time.perf_counter_ns(), paging()
+
+    def _end_warm(self) -> None:
+        started, used = self._started, self._used
+        self._look()
+        self._times.append(float(self._started - started))
+        self._paging.append((self._used[0] - used[0], self._used[1] - used[1]))
+
     def _start(self) -> None:
-        times = [float(b - a) for a, b in zip(self._moments, self._moments[1:], strict=False)]
+        times = self._times
         half = min(len(times) // 2, self.order.warmup // 2)
         if on_gpu():
             half = (self.order.warmup + 1) // 2  # the step before ended with all the work that was queued until then
         half = max(half, 1)  # the first one is cold, and what watches goes in during it
         self.result.warmup_ns, self.result.samples_ns = times[:half], times[half:][-2 * max(1, self.order.warmup) :]
         if steps := len(self.result.samples_ns):
-            pages, system = (
-                after - before for before, after in zip(self._paging[-1 - steps], self._paging[-1], strict=True)
-            )
+            pages, system = (sum(column) for column in zip(*self._paging[-steps:], strict=True))
             self.result.fresh_bytes, self.result.system_ns = pages / steps, system / steps
         self.result.timed_until, self.result.gpu = time.time(), gpu_uuid() if on_gpu() else ""
         self.result.device = "cuda" if on_gpu() else "cpu"
-        with self.touching():
-            self.profiler = profilers.recording(on_gpu(), self.order.memory)
-            self.profiler.start()
+        self.session.arm(on_gpu(), self.order.memory)
         self.state = STARTING
 
     def begin_whole(self) -> None:
         """Record from here to the end of the program, as one step."""
         self.outer_pass = ""  # what lies outside of calls of modules may be anything
-        with self.touching():
-            self.profiler = profilers.recording(profilers.gpu_there(), self.order.memory)
-            self.profiler.start()
-            self.profiler.step()
+        self.session.arm(profilers.gpu_there(), self.order.memory)
+        self.session.record()
         self.state = RECORDING
         self._begin_step()
 
     def _begin_recording(self) -> None:
-        assert self.profiler is not None
         synchronize()
         self.result.found += 1
-        with self.touching():
-            self.profiler.step()
+        self.session.record()
         self.state = RECORDING
         self._begin_step()
 
     def _begin_step(self) -> None:
+        self.in_step = True
         self._started = time.perf_counter_ns()
         self._open.enter_context(ranges.step(len(self.result.step_ns)))
         if self.outer_pass:
@@ -123,28 +145,29 @@ class Recorder:
         self.result.step_ns.append(float(time.perf_counter_ns() - self._started))
         self.result.found += 1
 
-    def finish(self) -> None:
-        """End the recording here, and export what there is of it. A step that is not over does not count."""
+    def finish(self, goes_on: bool = False) -> None:
+        """End the recording here, and export what there is of it. A step that is not over does not count.
+
+        With `goes_on` the program runs on, and nothing of the profiler stays behind.
+        """
         if self.order.whole and self.state == RECORDING:
             self._end_step()
             self.result.device = "cuda" if on_gpu() else "cpu"
-        state, self.state = self.state, DONE
-        profiler, self.profiler = self.profiler, None
-        if profiler is None:
-            return
+        self.state = DONE
         self._open.close()
-        with self.touching():
-            profiler.stop()
-            if state != RECORDING or not self.result.step_ns:
-                return
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                if not profilers.export(profiler, self.folder / TRACE):
-                    self._lost("torch.profiler wrote no trace")
-                elif len(self.result.step_ns) < self.order.steps:
-                    profilers.rename(self.folder / TRACE, f"{ranges.STEP}{len(self.result.step_ns)}", "perfkit:cut")
-            except (OSError, RuntimeError) as error:
-                self._lost(getattr(error, "strerror", None) or str(error))
+        profiler = self.session.stop(goes_on)
+        if profiler is None or not self.result.step_ns:
+            return
+        if goes_on and (why := why_attached()):
+            self.result.notes.append(STAYS.format(why))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not profilers.export(profiler, self.folder / TRACE):
+                self._lost("torch.profiler wrote no trace")
+            elif len(self.result.step_ns) < self.order.steps:
+                profilers.rename(self.folder / TRACE, f"{ranges.STEP}{len(self.result.step_ns)}", "perfkit:cut")
+        except (OSError, RuntimeError) as error:
+            self._lost(getattr(error, "strerror", None) or str(error))
 
     def give_way(self, why: str) -> None:
         """Another profiler is about to record: keep the whole steps that there are, else begin again after it."""
@@ -159,20 +182,6 @@ class Recorder:
         self.finish()
         self.state = WARMING
         self._forget()
-
-    def _forget(self) -> None:
-        """Count steps anew."""
-        self._moments.clear()
-        self._paging.clear()
-
-    @contextlib.contextmanager
-    def touching(self) -> Iterator[None]:
-        """What torch's profilers are told in the block comes from perfkit."""
-        self.touches_profiler = True
-        try:
-            yield
-        finally:
-            self.touches_profiler = False
 
     def _lost(self, why: str) -> None:
         self.result.step_ns.clear()

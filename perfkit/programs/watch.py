@@ -1,11 +1,11 @@
-"""Watches a program from inside: finds its steps by what the wrappers of torch's functions tell, and records them.
+"""Watches a program from inside: finds its steps by what the wrappers of torch's functions report, and records them.
 
-When the steps are recorded the wrappers are taken out.
+When the steps are recorded the wrappers are taken out, all of them.
 """
 
 from __future__ import annotations
 
-import sys
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -19,8 +19,10 @@ from perfkit.programs.marks import Marks
 from perfkit.programs.models import Models
 from perfkit.programs.patches import Patches
 from perfkit.programs.recorder import DONE, RECORDING, STARTING, WARMING, Recorder, captures_graph
-from perfkit.programs.steps import CALL, MARK, OPTIMIZER, REPLAY, StepFinder
-from perfkit.programs.wrappers import Wrappers
+from perfkit.programs.steps import BARE, CALL, MARK, OPTIMIZER, REPLAY, REQUEST, StepFinder
+from perfkit.programs.threads import Owner, Thread, Threads
+from perfkit.programs.turns import key_of, role_of
+from perfkit.programs.wrappers import Wrappers, around
 
 
 class Watcher:
@@ -30,95 +32,133 @@ class Watcher:
     """
 
     def __init__(self, recorder: Recorder, ended: Callable[[], None], only: str = "") -> None:
-        self.recorder, self._ended = recorder, ended
+        self.recorder, self._ended, self._only = recorder, ended, only
         self._of_program = not only  # it watches a whole program, once
         self.steps = StepFinder(self._trains, only)
         self._optimizer = False
         self.models = Models()
-        self.marks = Marks(self.models.path_of)
+        self.threads = Threads(lambda: Marks(self.models.path_of))
         self.idle = False
+        self._lock = threading.RLock()
+        self._owner = Owner()
+        self._apart: Thread | None = None  # whose request is the step that is recorded now
+        self._pending = False  # a step ends at the next moment that is safe
         self._compilation = Compilation(self.models)
         self._conditions = facts.Conditions()
         self._others = 0
+        self._hindered = False  # by a profiler of the program's own, when the steps were ready
         self._patches = Patches()
         self._wrappers = Wrappers(self)
-        self.graphs = Graphs(recorder, self._wrappers)
+        self.graphs = Graphs(recorder)
 
     def install(self) -> None:
         """Begin to watch; where the whole program is one step, begin to record it."""
-        self._wrappers.install(self._patches)
-        self._patches.wrap(torch.autograd.profiler.profile, "_prepare_trace", self._other_profiler)
-        self._patches.wrap(torch.autograd.profiler.profile, "__exit__", self._other_ended)
+        self._wrappers.install()
+        observer = torch.profiler.ExecutionTraceObserver
+        for owner, begins, ends in (
+            (torch.autograd.profiler.profile, "_prepare_trace", "__exit__"),
+            (observer, "start", "stop"),
+        ):
+            self._patches.wrap(owner, begins, around(self, self._other_begins))
+            self._patches.wrap(owner, ends, around(self, self._other_ends))
         self._compilation.install(self._patches)
         if self._of_program:
             self.graphs.install(self._patches)
         if self.recorder.order.whole:
             self._guarded(self._begin_whole)
 
-    def remove(self) -> None:
-        """Stop watching; what is recorded stays in the recorder.
+    def forked(self) -> None:
+        """This process is a copy of the one that is watched: leave it alone."""
+        self._lock = threading.RLock()  # another thread, which is not here, may have held it
+        self.remove()
 
-        In a program where something may be compiled the wrapper of modules' calls stays: Dynamo guards it, and would
-        compile all again.
-        """
+    def remove(self) -> None:
+        """Stop watching; what is recorded stays in the recorder."""
         self.idle = True
         self.graphs.close()
-        stays = self._of_program and "torch._dynamo" in sys.modules
-        self._patches.restore((torch.nn.Module, "__call__") if stays else None)
+        self._patches.restore()
+        self._wrappers.remove()
         self._compilation.close()
         self.models.clear()
 
     # What the program does -----------------------------------------------------------------------------------------
 
-    def called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """The program calls a module that is in no other."""
+    def called(self, thread: Thread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+        """An outermost module is called; whether the call is a request that is a step by itself."""
+        found = False
 
         def act() -> None:
+            nonlocal found
             if facts.in_worker():
                 self.remove()
                 return
-            if self.recorder.state == WARMING and is_building():
+            state = self.recorder.state
+            if state == DONE or facts.is_traced() or (state == WARMING and is_building()):
                 return
-            self.marks.outermost_call()
+            self._wrappers.wrap_what_came_late()
+            thread.marks.outermost_call(torch.is_grad_enabled() or facts.recomputes())
             self.models.add(module)
-            if self.recorder.state != RECORDING:
+            if state != RECORDING:
                 self._conditions = facts.conditions((args, kwargs))
             # A criterion may be made anew for each call.
-            key: Any = type(module) if next(module.parameters(), None) is None else id(module)
-            self._signal(CALL, key)
+            bare = facts.is_bare(module)
+            key = role_of(module) if bare else key_of(module)
+            found = self._signal(thread, BARE if bare else CALL, key, role_of(module))
+
+        self._guarded(act)
+        return found
+
+    def returned(self, thread: Thread) -> None:
+        """A request is answered."""
+
+        def act() -> None:
+            if self._apart is thread:
+                self._apart = None
+                if self.recorder.end():
+                    self._end()
 
         self._guarded(act)
 
-    def signal(self, kind: str, key: Hashable) -> None:
+    def is_apart(self, thread: Thread) -> bool:
+        """Whether what the thread calls now is work next to the recorded step: another request."""
+        return self._apart is not None and self._apart is not thread
+
+    def signal(self, kind: str, key: Hashable, role: Hashable = None) -> None:
         """The program did what may end a step."""
+
+        def act() -> None:
+            self._signal(self.threads.own, kind, key, role)
+
         if not self.idle:
-            self._guarded(lambda: self._signal(kind, key))
+            self._guarded(act)
 
     def mark(self) -> None:
         """The program says that a step is over."""
         self.signal(MARK, 0)
 
+    def safe_now(self) -> None:
+        """A backward pass is over, in which a step may have ended: optimizers that step as gradients arrive."""
+        if self._pending and not self.idle and self._owner.owns(self.threads.own):
+            self._guarded(self._end_late)
+
     # Profilers of the program's own --------------------------------------------------------------------------------
 
-    def _other_profiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _other_begins(self, args: Any, kwargs: Any) -> None:
         """Two profilers cannot record at a time: the program's goes first."""
+        if self.recorder.session.is_touched_here:
+            return
+        self._others += 1
+        if self.recorder.state in (STARTING, RECORDING):
+            self._guarded(self._give_way)
 
-        def _prepare_trace(profiler: Any) -> Any:
-            if not (self.idle or self.recorder.touches_profiler):
-                self._others += 1
-                if self.recorder.state in (STARTING, RECORDING):
-                    self._guarded(self._give_way)
-            return original(profiler)
+    def _other_ends(self, args: Any, kwargs: Any) -> Callable[[], None] | None:
+        if self.recorder.session.is_touched_here:
+            return None
 
-        return _prepare_trace
+        def ended() -> None:
+            self._others = max(0, self._others - 1)
 
-    def _other_ended(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def __exit__(profiler: Any, *args: Any) -> Any:
-            if not (self.idle or self.recorder.touches_profiler):
-                self._others = max(0, self._others - 1)
-            return original(profiler, *args)
-
-        return __exit__
+        return ended
 
     def _give_way(self) -> None:
         self.recorder.give_way("The program started a torch.profiler of its own, which ended the recording.")
@@ -127,44 +167,87 @@ class Watcher:
 
     # Steps ---------------------------------------------------------------------------------------------------------
 
-    def _signal(self, kind: str, key: Hashable) -> None:
-        if captures_graph():
-            return  # nothing runs now: what is called is written down for replays
+    def _signal(self, thread: Thread, kind: str, key: Hashable, role: Hashable) -> bool:
+        """Take a signal; whether a request begins with it that is a step by itself."""
+        if captures_graph() or self.recorder.state == DONE:
+            return False  # nothing runs now: what is called is written down for replays
+        if not thread.of_python and self._owner.thread is not None and facts.in_autograd():
+            thread = self._owner.thread  # autograd works for it
+        if not thread.of_python or self._owner.is_part(thread):
+            return False
+        self._owner.follow(thread, kind)
+        if self.recorder.state == WARMING and not self._only and self._owner.takes(thread, kind):
+            self.steps = StepFinder(self._trains)
+            self.recorder.restart()
+        if not (self._only or self._owner.owns(thread)):
+            return False
+        if self._pending and not facts.in_autograd():
+            self._end_late()
         before = self.steps.kind
-        boundary = self.steps.signal(kind, key)
+        boundary = self.steps.signal(kind, key, role)
         if self.steps.kind != before:
             self.recorder.restart()
-        if not boundary or self.recorder.state == DONE:
-            return
+        if not boundary or self.recorder.state == DONE or self.recorder.order.whole:
+            return False
+        if self._owner.serving:
+            return self._begin_request(thread)
+        self._pending = facts.in_autograd()  # the profiler neither starts nor stops in there
+        if not self._pending:
+            self._boundary(thread)
+        return False
+
+    def _end_late(self) -> None:
+        self._pending = False
+        self._boundary(self.threads.own)
+
+    def _boundary(self, thread: Thread) -> None:
         state = self.recorder.state
-        self.marks.boundary()
-        if self.recorder.order.whole:
-            return
-        over = self.recorder.boundary(lambda: self._others == 0 and self.steps.ready())
+        thread.marks.boundary()
+        over = self.recorder.boundary(self._ready)
         if state == WARMING and self.recorder.state == STARTING:
-            self._begin()
+            self._begin(thread)
         if over:
             self._end()
+        else:
+            thread.marks.begun()
+
+    def _begin_request(self, thread: Thread) -> bool:
+        if self._apart is not None:
+            return False
+        state = self.recorder.state
+        over = self.recorder.begin(self._ready)
+        if state == WARMING and self.recorder.state == STARTING:
+            self._begin(thread)
+        thread.marks.calls_are_forward = self.models.wrappers_are_models
+        self._apart = thread
+        if over:
+            self._end()
+        return not over
+
+    def _ready(self) -> bool:
+        if not self.steps.ready():
+            return False
+        self._hindered = self._others > 0
+        return not self._hindered
 
     def _trains(self) -> bool:
         """Whether the program holds an optimizer. Looking costs up to a tenth of a second: never again once it does."""
         self._optimizer = self._optimizer or facts.trains()
         return self._optimizer
 
-    def _begin(self) -> None:
+    def _begin(self, thread: Thread) -> None:
         self.steps.fix()
         if self.steps.waited:
             self.recorder.result.notes.append(facts.NO_OPTIMIZER_STEP)
         if self.steps.kind == REPLAY:
             self.recorder.outer_pass = ""  # a graph holds all passes, and nothing tells its kernels apart
         # The graph of a compiled model runs once in a call, and that is how its calls are told apart.
-        self.marks.calls_are_forward = self.models.wrappers_are_models
-        if self.recorder.marks:
-            self._wrappers.install_passes(self._patches)
+        thread.marks.calls_are_forward = self.models.wrappers_are_models
+        thread.marks.training = self.steps.kind == OPTIMIZER
+        self.models.complete()
 
     def _begin_whole(self) -> None:
-        self.marks.calls_are_forward = True
-        self._wrappers.install_passes(self._patches)
+        self.threads.own.marks.calls_are_forward = True
         self.recorder.begin_whole()
 
     def finish(self) -> None:
@@ -175,8 +258,9 @@ class Watcher:
         if was == RECORDING and result.recorded and len(result.step_ns) < wanted.steps:
             result.notes.append(f"The program ended when {len(result.step_ns)} of {wanted.steps} steps were recorded.")
         elif not (result.problem or result.recorded):
-            waits = self.steps.kind == CALL and self._optimizer
-            result.problem = facts.too_few(result.found, wanted, waits)
+            waits = self.steps.kind in (CALL, BARE) and self._optimizer
+            result.problem = facts.OWN_PROFILER if self._hindered else facts.too_few(result.found, wanted, waits)
+            result.hint = facts.WITHOUT_PROFILER if self._hindered else ""
         self._end()
 
     def _end(self) -> None:
@@ -187,13 +271,17 @@ class Watcher:
     def describe(self) -> None:
         """Add to the result what the program tells of itself."""
         result = self.recorder.result
-        result.steps_are = self.steps.words(self.recorder.order.whole)
+        serving = self._owner.serving
+        result.steps_are = REQUEST if serving else self.steps.words(self.recorder.order.whole)
+        self.models.complete()
         models = self.models.found()
         result.layers = names.layers(models, names.paths(models))
+        owner = self._owner.thread
         # A step may change the parameters itself, without an optimizer.
-        training = self.steps.kind == OPTIMIZER or self.marks.trains or (self.steps.kind == REPLAY and facts.trains())
+        trains = owner is not None and owner.marks.trains
+        training = self.steps.kind == OPTIMIZER or trains or (self.steps.kind == REPLAY and facts.trains())
         facts.add(result, models, self._conditions, training)
-        if result.recorded and self._wrappers.of_another_thread:
+        if result.recorded and owner is not None and not (owner.is_main or serving):
             result.notes.append(facts.OTHER_THREAD)
         if result.recorded and not (result.samples_ns or self.recorder.order.whole):
             result.notes.append(facts.NOT_TIMED)
@@ -206,8 +294,11 @@ class Watcher:
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            action()
+            with self._lock, facts.unseen():
+                action()
         except Exception as error:
+            if facts.is_of_a_signal(error):
+                raise
             self.recorder.result.problem = f"perfkit failed in the program: {type(error).__name__}: {error}"
             self.remove()
             self._ended()

@@ -1,133 +1,157 @@
-"""Wrappers of torch's functions, through which a program tells what it does: calls, optimizer steps, graphs, marks.
+"""Wrappers of torch's functions, through which a program shows what it does: calls, optimizer steps, graphs, marks.
 
 Wrappers, not hooks: a compiler that traces a model looks at the hooks of modules, warns of global ones, and compiles
-again when they come or go. A wrapper that is traced calls what it wraps, and leaves no trace in the graph.
+again when they come or go. A wrapper that is traced calls what it wraps, and leaves no trace in the graph; what it does
+besides runs while Dynamo looks away, in the frames that Dynamo would compile else.
 """
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import sys
 from collections.abc import Callable, Hashable
-from types import FunctionType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 
 from perfkit import ranges
 from perfkit.programs.graphs import Graphs
-from perfkit.programs.marks import Marks
-from perfkit.programs.patches import Patches
+from perfkit.programs.patches import Patches, Steps, Wrapper
 from perfkit.programs.recorder import DONE, WARMING, Recorder
-from perfkit.programs.steps import MARK, OPTIMIZER, REPLAY
+from perfkit.programs.steps import CALL, COMPILED, MARK, OPTIMIZER, REPLAY
+from perfkit.programs.threads import Thread, Threads
+from perfkit.programs.turns import key_of, role_of
 
+End = Callable[[], None] | None  # what is due when the wrapped function is left
 _compiling = torch.compiler.is_compiling
+_dynamo = torch._C._dynamo.eval_frame
+_set_eval_frame = _dynamo.set_eval_frame
 
 
-def _of_python(ident: int) -> bool:
-    """Whether Python started the thread, not a library; such as call Python are known as dummies."""
-    return any(t.ident == ident and not t.name.startswith("Dummy") for t in threading.enumerate())
+class Watcher(Protocol):
+    """Who is informed: `idle` while nobody watches."""
+
+    recorder: Recorder
+    graphs: Graphs
+    threads: Threads
+    idle: bool
+
+    def called(self, thread: Thread, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+        """An outermost module is called; whether the call is a request that is recorded or timed as a step."""
+
+    def returned(self, thread: Thread) -> None:
+        """Such a request is answered."""
+
+    def is_apart(self, thread: Thread) -> bool:
+        """Whether what the thread calls now is work next to the recorded step."""
+
+    def signal(self, kind: str, key: Hashable, role: Hashable = None) -> None:
+        """Something that may end a step happened, to the object of `key`."""
+
+    def safe_now(self) -> None:
+        """A moment in which a step may end that had to wait for one."""
 
 
-class _ByClass(dict[type, Callable[..., Any]]):
-    """For each class of modules a copy of a function, with a code of its own: by its code Dynamo keeps what it compiled
-    of a function. Classes that share their forward share the copy."""
-
-    def __init__(self, function: FunctionType) -> None:
-        super().__init__()
-        self._function = function
-        self._copies: dict[Any, Callable[..., Any]] = {}
-
-    def __missing__(self, key: type) -> Callable[..., Any]:
-        forward, own = getattr(key, "forward", None), self._function
-        code = getattr(forward, "__code__", forward)
-        if code not in self._copies:
-            copied = own.__code__.replace(co_name=f"{key.__name__}.forward")  # as Dynamo's reasons have it
-            self._copies[code] = FunctionType(copied, own.__globals__, own.__name__, None, own.__closure__)
-        self[key] = self._copies[code]
-        return self[key]
-
-
-def _not_compiled(*functions: Callable[..., Any]) -> Callable[..., Any]:
-    """A wrapper of `torch.compile`, which first tells Dynamo to run `functions` as they are, and to compile what they
-    call."""
+def around(watcher: Watcher, begin: Callable[[Any, Any], End]) -> Wrapper:
+    """A wrapper that calls `begin` with the arguments before the function, and what that returns after it."""
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def compile(*args: Any, **kwargs: Any) -> Any:
-            from torch._dynamo import eval_frame
+        # All in one frame, which Dynamo leaves to Python: it would compile those of further functions.
+        def around(*args: Any, **kwargs: Any) -> Any:
+            if _compiling() or watcher.idle:
+                return original(*args, **kwargs)
+            active = _set_eval_frame(None)
+            try:
+                end = begin(args, kwargs)
+            finally:
+                _set_eval_frame(active)
+            if end is None:
+                return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                active = _set_eval_frame(None)
+                try:
+                    end()
+                finally:
+                    _set_eval_frame(active)
 
-            if hasattr(eval_frame, "skip_code"):
-                for function in functions:
-                    eval_frame.skip_code(function.__code__)
-            return original(*args, **kwargs)
-
-        return compile
+        return around
 
     return wrapper
 
 
-class Told(Protocol):
-    """Who the wrappers tell: `idle` while nothing is to be told."""
-
-    marks: Marks
-    recorder: Recorder
-    graphs: Graphs
-    idle: bool
-
-    def called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """An outermost module is called."""
-
-    def signal(self, kind: str, key: Hashable) -> None:
-        """Something that may end a step happened, to the object that `key` tells."""
-
-
 class Wrappers:
-    """Tells `watcher` of what one thread does; work of other threads is placed, and ends no steps.
+    """Informs `watcher` of what the program does."""
 
-    It is the thread that made it, or where that calls nothing, as in a server, the first other one that does.
-    """
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher, self._recorder = watcher, watcher.recorder
+        self._patches, self._steps = Patches(), Steps(around(watcher, self._optimizer_step))
+        self._late: dict[str, Callable[[Any], None]] = {
+            "torch._dynamo.eval_frame": lambda module: self._patches.wrap(
+                module, "_callback_from_stance", around(watcher, self._compiled_call)
+            ),
+            "torch.distributed.autograd": lambda module: self._patches.wrap(
+                module, "backward", around(watcher, self._backward)
+            ),
+            "torch.distributed.optim": lambda module: self._patches.wrap(
+                module.DistributedOptimizer, "step", around(watcher, self._optimizer_step)
+            ),
+        }
 
-    def __init__(self, watcher: Told) -> None:
-        self._watcher, self._marks, self._recorder = watcher, watcher.marks, watcher.recorder
-        self._first = self._thread = threading.get_ident()
-        self._told = False  # the thread did something that counts
-        self._depth = self._optimizing = 0
-        self._stepped = False
+    def install(self) -> None:
+        """Wrap what shows steps, passes and modules."""
+        self._patches.wrap(torch.nn.Module, "__call__", self._module_call)
+        # The one function has two names there; pickles go by the second.
+        self._patches.replace(torch.nn.Module, "_wrapped_call_impl", torch.nn.Module.__call__)
+        _tell_dynamo()
+        for owner, name, begin in (
+            (torch, "compile", self._compile),
+            (torch.amp.GradScaler, "step", self._scaler_step),
+            (torch.cuda.CUDAGraph, "replay", self._replay),
+            (torch.profiler.profile, "step", self._profiler_step),
+            (torch.autograd, "backward", self._backward),
+            (torch.autograd, "grad", self._backward),
+            (torch.optim.Optimizer, "zero_grad", self._zero_grad),
+            (torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._next_batch),
+        ):
+            self._patches.wrap(owner, name, around(self._watcher, begin))
+        self._steps.install()
 
-    def install(self, patches: Patches) -> None:
-        """Wrap what tells of steps and modules."""
-        patches.wrap(torch.nn.Module, "__call__", self._module_call)
-        patches.wrap(torch, "compile", _not_compiled(torch.nn.Module.__call__, _ByClass.__missing__))
-        patches.wrap(torch.optim.Optimizer, "profile_hook_step", self._hooked_step)
-        patches.wrap(torch.amp.GradScaler, "step", self._scaler_step)
-        patches.wrap(torch.cuda.CUDAGraph, "replay", self._replay)
-        patches.wrap(torch.profiler.profile, "step", self._profiler_step)
+    def remove(self) -> None:
+        """Give everything back."""
+        self._patches.restore()
+        self._steps.restore()
+        _tell_dynamo()
 
-    def install_passes(self, patches: Patches) -> None:
-        """Wrap what tells of passes, which only matter while steps are recorded."""
-        patches.wrap(torch.autograd, "backward", self._backward)
-        patches.wrap(torch.autograd, "grad", self._backward)
-        patches.wrap(torch.optim.Optimizer, "zero_grad", self._zero_grad)
+    def wrap_what_came_late(self) -> None:
+        """Wrap what is in modules that a program imports when it needs them."""
+        for name in [name for name in self._late if name in sys.modules]:
+            self._late.pop(name)(sys.modules[name])
 
-    def _elsewhere(self) -> bool:
-        """Whether a compiler traces this call, another thread makes it, or nobody watches."""
-        return _compiling() or self._watcher.idle or not self._watched()
+    def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """As `around`, with `self` in the frame: there PyTorch's tracer of Python, which a program's own profiler may
+        use, reads the module of a call."""
+        watcher, begin = self._watcher, self._call_of_module
 
-    def _watched(self) -> bool:
-        """Whether this thread is the one to tell of, or becomes it: the first thread always, another one instead of a
-        thread that did nothing yet. What torch's own threads do belongs to somebody's step."""
-        here = threading.get_ident()
-        if here != self._thread:
-            if self._recorder.state != WARMING or (self._told and here != self._first) or not _of_python(here):
-                return False
-            self._thread = here
-            self._recorder.restart()
-        self._told = True
-        return True
+        def __call__(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            if _compiling() or watcher.idle:
+                return original(self, *args, **kwargs)
+            active = _set_eval_frame(None)
+            try:
+                end = begin(self, args, kwargs, active not in (None, False))
+            finally:
+                _set_eval_frame(active)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                active = _set_eval_frame(None)
+                try:
+                    end()
+                finally:
+                    _set_eval_frame(active)
 
-    @property
-    def of_another_thread(self) -> bool:
-        """Whether the steps are those of a thread that the program started."""
-        return self._thread != self._first
+        return __call__
 
     def _quiet(self) -> bool:
         """Whether nothing is recorded now."""
@@ -135,120 +159,133 @@ class Wrappers:
             return False
         return self._recorder.state in (WARMING, DONE) or not self._recorder.marks
 
-    def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A call of any module, by the wrapper of its class: Dynamo compiles one function eight times at most, and that
-        of all modules would have no more for the ninth compiled part of a model."""
-        calls = _ByClass(self._call_of_a_class(original))
+    # Modules ---------------------------------------------------------------------------------------------------------
 
-        def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if _compiling():
-                return original(module, *args, **kwargs)
-            return calls[type(module)](module, *args, **kwargs)
+    def _call_of_module(self, module: torch.nn.Module, args: Any, kwargs: Any, in_compiled: bool) -> Callable[[], None]:
+        thread = self._watcher.threads.own
+        outermost = thread.depth == 0 and not (thread.marks.in_backward or thread.loading or in_compiled)
+        request = outermost and thread.of_python and self._watcher.called(thread, module, args, kwargs)
+        mark = self._mark_of(thread, module, outermost)
+        mark.__enter__()
+        thread.depth += 1
 
-        return __call__
+        def end() -> None:
+            thread.depth -= 1
+            mark.__exit__(None, None, None)
+            if request:
+                self._watcher.returned(thread)
 
-    def _call_of_a_class(self, original: Callable[..., Any]) -> FunctionType:
-        def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._elsewhere():
-                return self._other_thread(original, module, args, kwargs)
-            outermost = self._depth == 0 and not self._marks.in_backward
-            if outermost:
-                self._watcher.called(module, args, kwargs)
-            self._depth += 1
-            try:
-                if self._quiet():
-                    return original(module, *args, **kwargs)
-                with self._marks.module(module, outermost):
-                    return original(module, *args, **kwargs)
-            finally:
-                self._depth -= 1
+        return end
 
-        return cast(FunctionType, __call__)
+    def _mark_of(
+        self, thread: Thread, module: torch.nn.Module, outermost: bool
+    ) -> contextlib.AbstractContextManager[None]:
+        if self._quiet():
+            return _NOTHING
+        if outermost and self._watcher.is_apart(thread):
+            return ranges.mark(ranges.APART)
+        return thread.marks.module(module, outermost)
 
-    def _other_thread(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
-        """A call that tells of no step: it is traced, or autograd's thread computes a block again.
+    def _compile(self, args: Any, kwargs: Any) -> End:
+        """Dynamo is there from the first compilation on."""
+        import torch._dynamo.eval_frame  # noqa: F401
 
-        Whether a compiler traces it is asked first: whatever else is asked there becomes a guard, and the program
-        compiles again when it changes.
-        """
-        if _compiling() or self._watcher.idle or self._quiet():
-            return original(module, *args, **kwargs)
-        with self._marks.module(module):
-            return original(module, *args, **kwargs)
+        self.wrap_what_came_late()
+        return None
 
-    def _hooked_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _compiled_call(self, args: Any, kwargs: Any) -> End:
+        """What torch.compile returned asks a function of Dynamo's first when it is called. So the program holds
+        PyTorch's own wrapper of its function, and none of perfkit's."""
+        callback, thread = args[0], self._watcher.threads.own
+        if callback not in (None, False) and thread.of_python and not (thread.depth or thread.marks.in_backward):
+            self._watcher.signal(CALL, key_of(callback), COMPILED)
+        return None
+
+    def _next_batch(self, args: Any, kwargs: Any) -> End:
+        thread = self._watcher.threads.own
+        mark = _NOTHING if self._quiet() else thread.marks.loading()
+        mark.__enter__()
+        thread.loading += 1
+
+        def end() -> None:
+            thread.loading -= 1
+            mark.__exit__(None, None, None)
+
+        return end
+
+    # Optimizers ------------------------------------------------------------------------------------------------------
+
+    def _optimizer_step(self, args: Any, kwargs: Any) -> End:
         """Around the wrapper that every optimizer's step gets when the first of its class is made."""
+        thread = self._watcher.threads.own
+        if not args or thread.optimizing:
+            return None
+        closes = None if self._quiet() else thread.marks.optimizer()
+        thread.optimizing += 1
 
-        def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
-            made = original(function)
+        def end() -> None:
+            thread.optimizing -= 1
+            if closes is not None:
+                closes()
+            thread.stepped = True
+            self._watcher.signal(OPTIMIZER, key_of(args[0]), role_of(args[0]))
 
-            def step(*args: Any, **kwargs: Any) -> Any:
-                if self._optimizing or self._elsewhere():
-                    return made(*args, **kwargs)
-                return self._optimizer_step(made, args, kwargs)
+        return end
 
-            step.__dict__.update(made.__dict__)
-            step.__wrapped__ = made  # type: ignore[attr-defined]
-            step.__name__, step.__doc__ = made.__name__, made.__doc__
-            return step
-
-        return profile_hook_step
-
-    def _optimizer_step(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self._optimizing += 1
-        try:
-            result = call(*args, **kwargs) if self._quiet() else self._marks.optimizer(args, kwargs, call)
-        finally:
-            self._optimizing -= 1
-        self._stepped = True
-        self._watcher.signal(OPTIMIZER, id(args[0]))
-        return result
-
-    def _scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _scaler_step(self, args: Any, kwargs: Any) -> End:
         """A scaler leaves the optimizer's step out where gradients overflowed: the iteration ends all the same."""
+        thread = self._watcher.threads.own
+        thread.stepped = False
+        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
 
-        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            self._stepped = False
-            result = original(scaler, optimizer, *args, **kwargs)
-            if not self._stepped:
-                self._watcher.signal(OPTIMIZER, id(optimizer))
-            return result
+        def end() -> None:
+            if not thread.stepped and optimizer is not None:
+                self._watcher.signal(OPTIMIZER, key_of(optimizer), role_of(optimizer))
 
-        return step
+        return end
 
-    def _replay(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def replay(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._depth == 0 and not self._optimizing and not self._marks.in_backward:
-                self._watcher.signal(REPLAY, id(graph))
-            if self._watcher.idle:
-                return original(graph, *args, **kwargs)
-            with self._watcher.graphs.replaying(graph):
-                return original(graph, *args, **kwargs)
+    def _zero_grad(self, args: Any, kwargs: Any) -> End:
+        return None if self._quiet() else _entered(ranges.in_pass("zero_grad"))
 
-        return replay
+    # Passes, graphs, marks -------------------------------------------------------------------------------------------
 
-    def _profiler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def step(profiler: Any) -> Any:
-            result = original(profiler)
-            if profiler is not self._recorder.profiler:
-                self._watcher.signal(MARK, 0)
-            return result
+    def _backward(self, args: Any, kwargs: Any) -> End:
+        closes = self._watcher.threads.own.marks.backward()
+        if closes is None:
+            return None
 
-        return step
+        def end() -> None:
+            closes()
+            self._watcher.safe_now()
 
-    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._elsewhere():
-                return original(*args, **kwargs)
-            return self._marks.backward(lambda: original(*args, **kwargs))
+        return end
 
-        return backward
+    def _replay(self, args: Any, kwargs: Any) -> End:
+        thread = self._watcher.threads.own
+        if not (thread.depth or thread.optimizing or thread.marks.in_backward):
+            self._watcher.signal(REPLAY, key_of(args[0]))
+        return _entered(self._watcher.graphs.replaying(args[0]))
 
-    def _zero_grad(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def zero_grad(*args: Any, **kwargs: Any) -> Any:
-            if _compiling() or self._watcher.idle:
-                return original(*args, **kwargs)
-            with ranges.in_pass("zero_grad"):
-                return original(*args, **kwargs)
+    def _profiler_step(self, args: Any, kwargs: Any) -> End:
+        return lambda: self._watcher.signal(MARK, 0)
 
-        return zero_grad
+
+def _tell_dynamo() -> None:
+    """Have Dynamo take the call of a module as it is now for the one that nobody changed, which it noted when it was
+    imported: of such modules it compiles the forward, and never looks at the call."""
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        if hasattr(sys.modules.get(name), "unpatched_nn_module_call"):
+            sys.modules[name].unpatched_nn_module_call = torch.nn.Module.__call__  # type: ignore[attr-defined]
+
+
+_NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
+
+def _entered(context: contextlib.AbstractContextManager[None]) -> Callable[[], None]:
+    """Enter `context`; what leaves it."""
+    context.__enter__()
+
+    def leave() -> None:
+        context.__exit__(None, None, None)
+
+    return leave

@@ -18,13 +18,16 @@ from perfkit.tree.places import NOT_PLACED, Integers, Reals
 if TYPE_CHECKING:
     import pandas as pd
 
-PASSES = ("encoder", "forward", "classifier", "prefill", "decode", "backward", "optimizer")
+_MODEL = ("encoder", "forward", "classifier", "evaluation", "prefill", "decode")  # passes in which it runs
+PASSES = ("between", "loading", *_MODEL, "backward", "optimizer")
 NO_OPERATOR = "no operator"
 NO_MODULE = "no module"
 NO_LAYER = -1
 OPTIMIZER = "optimizer"
 OWN_ROOT = "(root)"  # work of the model itself, outside its submodules
-_LAST = {OPTIMIZER: 1, NO_MODULE: 2}  # what is no module of the model
+_LAST = {
+    name: rank for rank, name in enumerate(("loading", "between", OPTIMIZER, NO_MODULE), 1)
+}  # what is no module of the model
 _LATE = ("backward", "optimizer")  # passes that come to the modules in another order
 
 Key = tuple[str | int, ...]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from perfkit import ranges
 from perfkit.programs import graphs as module
 from perfkit.programs.graphs import Graphs
 from perfkit.programs.order import Order, captures
@@ -32,22 +33,13 @@ class Graph:
             raise RuntimeError("operation not permitted when stream is capturing")
 
 
-class Passes:
-    """Counts whether it is to wrap passes."""
-
-    wrapped = 0
-
-    def install_passes(self, patches: Patches) -> None:
-        self.wrapped += 1
-
-
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graphs:
-    cpu = [torch.profiler.ProfilerActivity.CPU]
-    monkeypatch.setattr(module.profilers, "of_everything", lambda: torch.profiler.profile(activities=cpu))
+    of_all_threads = module.profilers.of_all_threads
+    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: of_all_threads(False, False))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
-    made = Graphs(Recorder(Order(), tmp_path / "process-1"), Passes())
+    made = Graphs(Recorder(Order(), tmp_path / "process-1"))
     made.install(Patches())
     return made
 
@@ -81,8 +73,8 @@ def test_each_capture_has_a_trace_and_each_replay_tells_of_which_it_is(recording
 def test_passes_and_modules_are_marked_while_a_capture_is_recorded(recording: Graphs) -> None:
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin()
-    assert recording.capturing and recording._passes.wrapped == 1  # type: ignore[attr-defined]
-    assert recording._recorder.touches_profiler is False  # what the program does meanwhile is its own
+    assert recording.capturing
+    assert not recording._session.is_touched_here  # what the program does meanwhile is its own
     graph.capture_end()
     assert not recording.capturing
 
@@ -93,7 +85,7 @@ def test_a_capture_that_fails_leaves_nothing_switched_on(recording: Graphs, tmp_
     graph.fails = fails
     with pytest.raises(RuntimeError):
         capture(graph)
-    assert not recording.capturing and not torch.autograd._profiler_enabled()
+    assert not recording.capturing and not ranges.listening()
     assert captures(tmp_path / "process-1") == {}
     graph.fails = ""
     capture(graph)
@@ -114,20 +106,20 @@ def test_nothing_is_recorded_of_a_compiler_beside_another_profiler_or_while_step
 
 
 def test_a_recording_that_cannot_begin_is_switched_off(recording: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(patches: Patches) -> None:
+    def broken(*_: bool) -> None:
         raise RuntimeError("no passes here")
 
-    monkeypatch.setattr(recording._passes, "install_passes", broken)
+    monkeypatch.setattr(recording._session, "record", broken)
     capture(torch.cuda.CUDAGraph())
-    assert not recording.capturing and not torch.autograd._profiler_enabled()
+    assert not recording.capturing and not ranges.listening()
     assert "no passes here" in recording._recorder.result.notes[0]
 
 
 def test_what_goes_wrong_is_said_and_never_the_programs(recording: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> Any:
+    def broken(*_: bool) -> Any:
         raise RuntimeError("no profiler here")
 
-    monkeypatch.setattr(module.profilers, "of_everything", broken)
+    monkeypatch.setattr(module.profilers, "of_all_threads", broken)
     capture(torch.cuda.CUDAGraph())
     capture(torch.cuda.CUDAGraph())
     [note] = recording._recorder.result.notes
@@ -140,7 +132,7 @@ def test_nothing_is_recorded_where_a_second_session_may_crash(
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", version)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
-    Graphs(Recorder(Order(), tmp_path), Passes()).install(Patches())
+    Graphs(Recorder(Order(), tmp_path)).install(Patches())
     capture(torch.cuda.CUDAGraph())
     assert captures(tmp_path) == {}
 

@@ -35,13 +35,13 @@ def test_work_that_was_queued_before_the_first_wait_is_in_no_timed_step(
     warmup: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Gpu()
-    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
+    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
     monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(module, "gpu_uuid", lambda: "of the test")
     monkeypatch.setattr(module.time, "time", lambda: gpu.now / 1e9)
     monkeypatch.setattr(module, "other_profiler", lambda: False)
     monkeypatch.setattr(module, "synchronize", gpu.wait)
-    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
+    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
     monkeypatch.setattr(module.time, "perf_counter_ns", lambda: gpu.now)
     recorder = Recorder(Order(warmup=warmup, steps=1), tmp_path)
     while recorder.state == WARMING:
@@ -58,11 +58,10 @@ def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first steps map everything for the first time: they are left out, as of the time."""
-    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
-    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
-    taken = iter(
-        [(9e9, 9e9), (9.5e9, 9.1e9), (9.9e9, 9.2e9), *((1e10 + 4096.0 * i, 1e10 + 50.0 * i) for i in range(9))]
-    )
+    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
+    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
+    taken = [(9e9, 9e9), (9.5e9, 9.1e9), (9.9e9, 9.2e9), *((1e10 + 4096.0 * i, 1e10 + 50.0 * i) for i in range(9))]
+    taken = iter([taken[0], *(one for one in taken[1:] for _ in range(2))])  # a step ends, and the next begins
     monkeypatch.setattr(module, "paging", lambda: next(taken))
     recorder = Recorder(Order(warmup=7, steps=1), tmp_path)
     while recorder.state == WARMING:
@@ -78,8 +77,8 @@ def test_the_first_step_which_is_cold_is_never_timed(
 ) -> None:
     """Of two boundaries the step between them was timed: 822 µs, where later ones take 30. With the `least` warm-up
     there are more boundaries than it asks for where something is waited for."""
-    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
-    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
+    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
+    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
     clock = iter([0, *range(800, 2000, 30)])
     monkeypatch.setattr(module.time, "perf_counter_ns", lambda: next(clock))
     recorder = Recorder(Order(warmup=1 if least else boundaries, steps=1), tmp_path)
@@ -94,18 +93,18 @@ def test_calls_of_modules_before_the_first_step_of_the_optimizer_are_no_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LBFGS calls its model twenty times in a step: of 8 steps perfkit said that they were 28."""
-    profiler = SimpleNamespace(start=lambda: None, step=lambda: None)
-    monkeypatch.setattr(module.profilers, "recording", lambda *_: profiler)
+    profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
+    monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)
     watcher = Watcher(Recorder(Order(warmup=5), tmp_path), lambda: None)
     watcher.steps = StepFinder(lambda: True)
     watcher.recorder.marks = False
     for step in range(1, 7):
         for _ in range(20):
             watcher.signal(CALL, "model")
-        watcher.signal(OPTIMIZER, "lbfgs")
+        watcher.signal(OPTIMIZER, "lbfgs", "LBFGS")
         assert watcher.recorder.result.found == step
     assert watcher.recorder.state == RECORDING
-    watcher.recorder.profiler = None
+    watcher.recorder.session.stop(goes_on=False)
     watcher.remove()
 
 
@@ -115,7 +114,7 @@ def test_what_a_graph_replays_has_no_pass(kind: str, outer: str, tmp_path: Path)
     watcher = Watcher(Recorder(Order(), tmp_path), lambda: None)
     watcher.steps.kind = kind
     try:
-        watcher._begin()
+        watcher._begin(watcher.threads.own)
     finally:
         watcher.remove()
     assert watcher.recorder.outer_pass == outer

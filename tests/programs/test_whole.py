@@ -61,7 +61,7 @@ def test_a_program_that_changes_its_parameters_itself_is_recorded_by_steps(tmp_p
     found, without = capture(words, tmp_path, Order(warmup=3, steps=2)), alone(words)
     assert (found.code, found.stdout) == (0, without.stdout)
     (_, result) = found.recorded[0]
-    assert result.steps_are == "a step is one round of the 2 outermost modules"
+    assert result.steps_are == "a step is one call of the outermost module, and what follows until the next"
     assert result.training and result.found == 6 and len(result.step_ns) == 2
     rows = found.table().frame
     rows = rows[rows["step"] == 0]

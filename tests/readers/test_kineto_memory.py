@@ -45,8 +45,8 @@ def test_peaks_survive_thinning(tmp_path: Path, ending: str) -> None:
 def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
     [cpu] = read_memory(write_trace(tmp_path / "x.json", [1, None, 3]))
     assert cpu.allocated == [1, 3]
-    with pytest.raises(InputError, match="damaged"):
-        read_memory(write_trace(tmp_path / "x.json", [1, math.nan]))
+    [cpu] = read_memory(write_trace(tmp_path / "x.json", [1, math.nan, 3]))  # PyTorch writes a bare NaN
+    assert cpu.allocated == [1, 3]
 
 
 @pytest.mark.parametrize("text", ["{", "[1", '{"traceEvents": 3}', "\x80"])

@@ -6,6 +6,7 @@ import numpy as np
 
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, HostEvents
+from perfkit.readers.own_ranges import STEP
 
 _NEVER = 1 << 62  # ns
 _MESSAGES = tuple(f"{library}:{way}" for library in ("gloo", "mpi", "ucc") for way in ("send", "recv"))
@@ -18,6 +19,7 @@ _PART, _ROUNDS = 1 << 18, 100  # events nested at once as columns, and how far t
 def arrange(events: HostEvents) -> HostEvents:
     """Sort `events` and fill in the nesting."""
     _apart(events)
+    _one_lane(events)
     order = _order(events)
     for column in (
         "name", "category", "lane", "start", "end", "sequence", "forward_thread", "correlation", "call", "hierarchy",
@@ -46,6 +48,20 @@ def _apart(events: HostEvents) -> None:
             events.lanes.append((process, f"messages {at + 1}"))
         events.lane[i] = lanes[at][1]
         lanes[at] = (int(events.end[i]), lanes[at][1])
+
+
+def _one_lane(events: HostEvents) -> None:
+    """Give perfkit's steps, where they lie on several threads, and what these threads did in them, one lane: of a
+    server each is a request, answered by whichever thread was free."""
+    steps = np.flatnonzero(events.named([name.startswith(STEP) for name in events.names]))
+    threads = events.lane[steps]
+    if len(steps) < 2 or (threads == threads[0]).all():
+        return
+    lane, one = events.lane.copy(), len(events.lanes)
+    events.lanes.append((events.lanes[threads[0]][0], "requests"))
+    for step in steps.tolist():
+        inside = (events.start >= events.start[step]) & (events.end <= events.end[step])
+        events.lane[inside & (lane == lane[step])] = one
 
 
 def _order(events: HostEvents) -> Integers:

@@ -20,7 +20,7 @@ from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvent
 from perfkit.readers.kineto.place.autograd import forward_of, nodes_around
 from perfkit.readers.kineto.place.modules import find_modules
 from perfkit.readers.kineto.place.passes import passes
-from perfkit.readers.own_ranges import FORWARD_PASSES, ROOT
+from perfkit.readers.own_ranges import APART, APART_PASSES, FORWARD_PASSES, ROOT
 
 OPTIMIZER = "optimizer"
 EVIDENCE = ("none", "range", "autograd")
@@ -64,10 +64,13 @@ def places_of(events: HostEvents, steps: Steps) -> Place:
 
 
 def _steps_of(events: HostEvents, steps: Steps) -> Integers:
-    """Step of each event; −1 for what starts outside all, or is longer than the step on the step's own thread."""
+    """Step of each event; −1 for what starts outside all, is longer than the step on the step's own thread, or belongs
+    to a request that another thread answers."""
     step = steps.at(events.start)
     if not len(steps.end):
         return step
+    if APART in events.names:
+        step = np.where(events.nearest(events.named([name == APART for name in events.names])) >= 0, -1, step)
     around = (events.lane == steps.lane) & (events.end > steps.end[np.maximum(step, 0)])
     return np.where(around, -1, step)
 
@@ -93,18 +96,23 @@ def _modules(
 ) -> tuple[list[str], Integers, Integers]:
     """Module of each event and the evidence for it."""
     found = find_modules(events)
-    names, code = [*found.names, ROOT, OPTIMIZER], found.code
+    names, code = [*found.names, ROOT, OPTIMIZER, *APART_PASSES], found.code
+    root, optimizer = (len(found.names) + i for i in range(2))
     in_forward = np.isin(pass_, _indices(pass_names, FORWARD_PASSES))
     evidence = np.where((code >= 0) & (found.innermost > node), BY_RANGE, NONE)
     if found.names:
         at_root = (evidence == NONE) & in_forward & (node < 0)
-        code[at_root], evidence[at_root] = len(names) - 2, BY_RANGE
+        code[at_root], evidence[at_root] = root, BY_RANGE
     origin = np.maximum(forward, 0)
     linked = (evidence == NONE) & (forward >= 0) & (code[origin] >= 0)
     code = np.where(linked, code[origin], np.where(evidence == NONE, -1, code))
     evidence = np.where(linked, BY_AUTOGRAD, evidence)
     optimizing = np.isin(pass_, _indices(pass_names, (OPTIMIZER, "zero_grad")))
-    return names, np.where(optimizing, len(names) - 1, code), np.where(optimizing, BY_RANGE, evidence)
+    code, evidence = np.where(optimizing, optimizer, code), np.where(optimizing, BY_RANGE, evidence)
+    for number, name in enumerate(APART_PASSES, optimizer + 1):
+        there = (code < 0) & np.isin(pass_, _indices(pass_names, (name,)))
+        code[there], evidence[there] = number, BY_RANGE
+    return names, code, evidence
 
 
 def _indices(names: list[str], wanted: tuple[str, ...]) -> list[int]:

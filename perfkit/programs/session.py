@@ -1,0 +1,126 @@
+"""The one session of torch's profiler that perfkit has in a program of somebody else.
+
+idle → armed (the profiler warms up) → recording → done. It records all threads, so that it may be stopped by another
+thread than the one that started it, and so that the work of every thread is in the trace. It exports what it started
+and nothing else, and leaves neither a profiler attached to the GPU nor a line of PyTorch's on the program's stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfkit import ranges
+from perfkit.programs import profiler as profilers
+from perfkit.programs.quiet import without_notices_of_kineto
+
+if TYPE_CHECKING:
+    import torch
+
+STAYS = (
+    "PyTorch's profiler stays attached to the GPU after the recorded steps, so the program's launches take longer from "
+    "then on: {}."
+)
+_TEARDOWN = "TEARDOWN_CUPTI"
+# Since CUDA 12.6 CUPTI may be detached and attached again in a process that holds CUDA graphs; before, that may crash.
+_DETACHES_SINCE = (12, 6)
+# Kineto detaches CUPTI in a call of CUDA that follows the stop. Seen on an H200: the first one, after 2 ms.
+_DETACHING_S = 0.05
+
+
+class Session:
+    """A profiler that is armed, started and stopped at most once at a time, by whichever thread."""
+
+    def __init__(self) -> None:
+        self._profiler: Any = None
+        self._is_recording = False
+        self._here = threading.local()
+
+    @property
+    def is_touched_here(self) -> bool:
+        """Whether what this thread asks of torch's profilers now comes from perfkit."""
+        return getattr(self._here, "touching", False)
+
+    @contextlib.contextmanager
+    def touching(self) -> Iterator[None]:
+        """What this thread asks of torch's profilers in the block comes from perfkit."""
+        before, self._here.touching = self.is_touched_here, True
+        try:
+            with without_notices_of_kineto():
+                yield
+        finally:
+            self._here.touching = before
+
+    def arm(self, on_gpu: bool, memory: bool) -> None:
+        """Have the profiler warm up: what runs from here on is not recorded yet."""
+        with self.touching():
+            self._profiler = profilers.of_all_threads(on_gpu, memory)
+            with profilers.silent():
+                self._profiler.prepare_trace()
+
+    def record(self) -> None:
+        """Record from here on, all threads."""
+        with self.touching():
+            self._profiler.start_trace()
+        self._is_recording = True
+        ranges.record_all_threads(True)
+
+    def stop(self, goes_on: bool) -> torch.profiler.profile | None:
+        """Stop, and return the profiler to export from; None where nothing was recorded.
+
+        With `goes_on` the program runs on, and CUPTI is detached.
+        """
+        profiler, self._profiler = self._profiler, None
+        recorded, self._is_recording = self._is_recording, False
+        if profiler is None:
+            return None
+        ranges.record_all_threads(False)
+        with self.touching():
+            if not recorded:
+                profiler.start_trace()  # what is armed only is never disarmed otherwise
+            with _detaching() if goes_on and not why_attached() else contextlib.nullcontext():
+                profiler.stop_trace()
+        return profiler if recorded else None
+
+
+def why_attached() -> str:
+    """Why CUPTI cannot be detached in this process; "" where it can, or was never attached."""
+    torch = sys.modules["torch"]
+    if not (torch.version.cuda and torch.cuda.is_initialized()):
+        return ""
+    if os.environ.get(_TEARDOWN) == "0":
+        return f"{_TEARDOWN}=0 is set"
+    if tuple(int(part) for part in torch.version.cuda.split(".")) < _DETACHES_SINCE:
+        return f"this PyTorch was built for CUDA {torch.version.cuda}, and detaching is safe since 12.6"
+    return ""
+
+
+@contextlib.contextmanager
+def _detaching() -> Iterator[None]:
+    """A stop of the profiler in the block detaches CUPTI from the process.
+
+    Kineto does it in a thread of its own, at the next calls of CUDA. They are made here: a program that ends before,
+    or starts a profiler of its own, would hang or lose its kernels (seen with torch 2.11).
+    """
+    torch = sys.modules["torch"]
+    if not (torch.version.cuda and torch.cuda.is_initialized()):
+        yield
+        return
+    before = os.environ.get(_TEARDOWN)
+    os.environ[_TEARDOWN] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_TEARDOWN]
+        else:
+            os.environ[_TEARDOWN] = before
+    until = time.monotonic() + _DETACHING_S
+    while time.monotonic() < until:
+        torch.cuda.current_stream().query()
+        time.sleep(0.001)
