@@ -78,7 +78,7 @@ class Steps:
         for cls in _classes(torch.optim.Optimizer):
             step = vars(cls).get("step")
             if getattr(step, "hooked", False):
-                cls.step = self._wrapped(step)
+                type.__setattr__(cls, "step", self._wrapped(step))
 
     def restore(self) -> None:
         """Give each class its own step back."""
@@ -87,7 +87,7 @@ class Steps:
             step = vars(owner).get("step")
             if step in self._made:
                 hooked = getattr(step, "hooked", None)
-                owner.step = step.__wrapped__
+                type.__setattr__(owner, "step", step.__wrapped__)  # no metaclass of the program's sees it
                 if hooked is not None:
                     owner.step.hooked = hooked
         self._made.clear()

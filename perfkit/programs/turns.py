@@ -11,10 +11,31 @@ from dataclasses import dataclass
 _AWAY, _PATTERN, _ONCE = 3, 8, 128
 
 
+class Key:
+    """Stands for an object by its identity, which no later object shares. The object is not kept alive, and asked for
+    nothing: it may compare with nothing, and have no hash."""
+
+    __slots__ = ("_number", "_object")
+
+    def __init__(self, thing: object) -> None:
+        self._object, self._number = weakref.ref(thing), id(thing)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Key) and not self.is_gone and self._object() is other._object())
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the object does not exist any more."""
+        return self._object() is None
+
+
 def key_of(thing: object) -> Hashable:
-    """A key of an object by its identity, which no later object shares; the object itself is not kept alive."""
+    """The key of an object, its number where nothing may refer to it weakly."""
     try:
-        return weakref.ref(thing)
+        return Key(thing)
     except TypeError:
         return id(thing)
 
@@ -26,7 +47,7 @@ def role_of(thing: object) -> str:
 
 def is_gone(key: Hashable) -> bool:
     """Whether the object of a key does not exist any more."""
-    return isinstance(key, weakref.ref) and key() is None
+    return isinstance(key, Key) and key.is_gone
 
 
 @dataclass
@@ -51,7 +72,8 @@ class Turns:
 
     Objects come and go: an optimizer a trial, an epoch or a sample. What came once and is gone took no turn. Once
     the anchor is fixed, a new object of the same role takes its place, where the old one is gone, or where it was so
-    before: one object followed the other for good more often than it came in between.
+    before: one object followed the other for good more often than it came in between. Where one object alone closed all
+    steps, any new one takes its place, until the old one comes back.
     """
 
     def __init__(self, last: bool) -> None:
@@ -62,6 +84,8 @@ class Turns:
         self._role: Hashable = None
         self._known: set[Hashable] = set()
         self._followed = self._visited = 0
+        self._alone = False  # one object took all turns until now
+        self._before: Hashable = None  # whose place the fixed one took
         self._round: set[Hashable] = set()  # that came since the last boundary
         self.keys = 0  # how many different keys take turns: those of the last whole round
 
@@ -117,8 +141,10 @@ class Turns:
         new = key not in self._known
         self._known.add(key)
         ended = self._fixed not in self._turns or is_gone(self._fixed)
-        if new and role == self._role and (ended or self._followed > self._visited):
-            self._fixed = key
+        if new and (self._alone or (role == self._role and (ended or self._followed > self._visited))):
+            self._before, self._fixed = self._fixed, key
+        elif self._alone and key == self._before:
+            self._fixed, self._alone = key, False
         elif ended or self._turns[key].count > 1 + self._turns[self._fixed].count + _PATTERN:
             self._fixed = self._anchor()
             self._role = self._turns[self._fixed].role
@@ -129,3 +155,4 @@ class Turns:
             self._fixed = self._anchor()
             self._role = self._turns[self._fixed].role
             self._known = set(self._turns)
+            self._alone = self._last and len(self._turns) == 1 and not self._visited

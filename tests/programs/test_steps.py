@@ -3,6 +3,7 @@
 import pytest
 
 from perfkit.programs.steps import CALL, MARK, OPTIMIZER, REPLAY, StepFinder
+from perfkit.programs.turns import is_gone, key_of
 
 
 def boundaries(finder, signals):
@@ -103,3 +104,37 @@ def test_what_closes_a_step_stays_once_it_is_fixed():
     boundaries(finder, [(OPTIMIZER, "D"), (OPTIMIZER, "G")] * 3)
     finder.fix()
     assert boundaries(finder, [(OPTIMIZER, "new"), (OPTIMIZER, "D"), (OPTIMIZER, "G"), (CALL, 1)]) == [2]
+
+
+def test_the_next_optimizer_takes_the_place_of_an_only_one():
+    """A search over rates keeps the optimizer of each trial: the steps of the second made one long step."""
+    finder = StepFinder()
+    boundaries(finder, [(OPTIMIZER, "first")] * 3)
+    finder.fix()
+    assert boundaries(finder, [(OPTIMIZER, "second")] * 4 + [(OPTIMIZER, "third")] * 2) == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_optimizer_that_comes_in_between_takes_no_place():
+    finder = StepFinder()
+    boundaries(finder, [(OPTIMIZER, "own")] * 3)
+    finder.fix()
+    calibrating = [(OPTIMIZER, "own"), (OPTIMIZER, "other"), (OPTIMIZER, "own")]
+    boundaries(finder, calibrating)
+    assert boundaries(finder, calibrating) == [0, 2]
+
+
+class Nothing:
+    """Compares with nothing, and has no hash."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise TypeError
+
+
+def test_keys_ask_nothing_of_objects():
+    one, other = Nothing(), Nothing()
+    key = key_of(one)
+    assert key == key_of(one) and hash(key) == hash(key_of(one)) and key != key_of(other) and not is_gone(key)
+    del one
+    assert is_gone(key) and key == key and key != key_of(other)
