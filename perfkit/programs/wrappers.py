@@ -131,8 +131,8 @@ class Wrappers:
 
     def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """As `around`, with `self` in the frame: there PyTorch's tracer of Python, which a program's own profiler may
-        use, reads the module of a call. It calls what PyTorch's own function calls, in whose place it is: with a frame
-        more for each module, fewer could lie in each other."""
+        use, reads the module of a call. It calls what PyTorch's own function calls, in whose place it is: with one more
+        frame a call, modules could not nest as deep."""
         watcher, begin = self._watcher, self._call_of_module
         stands_in = original is vars(torch.nn.Module).get("_wrapped_call_impl")
 

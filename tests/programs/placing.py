@@ -28,7 +28,7 @@ class Through(TorchDispatchMode):
 
 
 def plain():
-    """What `watched` does, without its mode."""
+    """Training as in `watched`, without its mode."""
     model = nn.Sequential(nn.Linear(256, 512), nn.SiLU(), nn.Linear(512, 16))
     train(model, lambda: torch.randn(64, 256))
 

@@ -6,6 +6,7 @@ Each kind ends by printing how many steps it took.
 import collections
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -168,9 +169,14 @@ def crowd():
 
 
 def pool():
-    """The threads of a pool."""
+    """The threads of a pool; a request takes a moment to arrive."""
+
+    def serve(number):
+        time.sleep(1e-3)
+        answer(number)
+
     with ThreadPoolExecutor(3) as threads:
-        list(threads.map(answer, range(160)))
+        list(threads.map(serve, range(100)))
 
 
 def later():
