@@ -131,10 +131,8 @@ class Wrappers:
 
     def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """As `around`, with `self` in the frame: there PyTorch's tracer of Python, which a program's own profiler may
-        use, reads the module of a call. It calls what PyTorch's own function calls, in whose place it is: with one more
-        frame a call, modules could not nest as deep."""
+        use, reads the module of a call."""
         watcher, begin = self._watcher, self._call_of_module
-        stands_in = original is vars(torch.nn.Module).get("_wrapped_call_impl")
 
         def __call__(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if _compiling() or watcher.idle:
@@ -145,11 +143,7 @@ class Wrappers:
             finally:
                 _set_eval_frame(active)
             try:
-                if not stands_in:
-                    return original(self, *args, **kwargs)
-                if self._compiled_call_impl is not None:
-                    return self._compiled_call_impl(*args, **kwargs)
-                return self._call_impl(*args, **kwargs)
+                return original(self, *args, **kwargs)
             finally:
                 active = _set_eval_frame(None)
                 try:

@@ -44,9 +44,9 @@ def profiled(before):
     model = perceptron()
     optimizer = sgd(model)
     train(model, optimizer, int(before))
-    with torch.profiler.profile(activities=CPU, with_stack=True) as own:
+    # Its events are not asked for: of a hundred programs one then fails, without perfkit, as a name is no text.
+    with torch.profiler.profile(activities=CPU, with_stack=True):
         train(model, optimizer, 2)
-    print(sum(event.count for event in own.key_averages() if event.key == "aten::addmm"))
     train(model, optimizer, 14)
 
 
