@@ -7,6 +7,7 @@ from perfkit.ranges import GRAPH as GRAPH
 from perfkit.ranges import LINE as LINE
 from perfkit.ranges import MODULE as MODULE
 from perfkit.ranges import PASS as PASS
+from perfkit.ranges import PREFIX as PREFIX
 from perfkit.ranges import ROOT as ROOT
 from perfkit.ranges import STEP as STEP
 from perfkit.ranges import Line as Line

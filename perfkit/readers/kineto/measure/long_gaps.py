@@ -9,11 +9,11 @@ import numpy as np
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.rows import CAUSES
+from perfkit.readers.own_ranges import MODULE, PREFIX
 
 _LONG = 0.1  # of all steps
 _MOST = 3
 _COVERS = 0.8  # of a gap: so long is the event that names it
-_MARKS = ("ProfilerStep#", "perfkit:step:", "perfkit:pass:")
 
 
 def long_gaps(
@@ -22,7 +22,7 @@ def long_gaps(
     """Gaps of a tenth of the steps or more, the longest first, from their pieces: `ns`, `name` (of the innermost event
     that covers most of it; "" where none but the step does) and `cause`, which has most of it."""
     total = np.bincount(stretch, weights=ns) if len(stretch) else np.zeros(0)
-    chosen = np.flatnonzero(total >= _LONG * steps_ns)
+    chosen = np.flatnonzero((total > 0) & (total >= _LONG * steps_ns))
     found = []
     for gap in chosen[np.argsort(-total[chosen], kind="stable")][:_MOST].tolist():
         mine = np.flatnonzero(stretch == gap)
@@ -38,4 +38,6 @@ def _covering(host: HostEvents, event: int, ns: float) -> str:
     while event >= 0 and host.end[event] - host.start[event] < _COVERS * ns:
         event = int(host.parent[event])
     name = host.names[host.name[event]] if event >= 0 else ""
-    return "" if name.startswith(_MARKS) else name
+    if name.startswith(MODULE):
+        return f"the module {name.removeprefix(MODULE)}"
+    return "" if name.startswith(("ProfilerStep#", PREFIX)) else name
