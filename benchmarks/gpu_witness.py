@@ -36,7 +36,7 @@ def kernel_ns(trace: Path, mark: str) -> float:
     steps = [
         (e["ts"], e["ts"] + e["dur"])
         for e in events
-        if e.get("cat") == "user_annotation" and e.get("ph") == "X" and e["name"].startswith(mark)
+        if e.get("cat") in ("user_annotation", "cpu_op") and e.get("ph") == "X" and e["name"].startswith(mark)
     ]
     launched = {
         e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") in CALLS and "correlation" in e["args"]
