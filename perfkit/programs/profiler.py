@@ -38,14 +38,40 @@ def of_all_threads(on_gpu: bool, memory: bool) -> Any:
     """A profiler of all threads (of the calling one, where this PyTorch has no such option): `prepare_trace` warms it
     up, and it records from `start_trace` to `stop_trace`."""
     from torch._C._profiler import _ExperimentalConfig
-    from torch.profiler import ProfilerActivity, _KinetoProfile
+    from torch.profiler import ProfilerActivity
 
     try:
         config = _ExperimentalConfig(profile_all_threads=True)
     except TypeError:
         config = None
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    return _KinetoProfile(activities=activities, record_shapes=True, profile_memory=memory, experimental_config=config)
+    return _light_profile()(
+        activities=activities, record_shapes=True, profile_memory=memory, experimental_config=config
+    )
+
+
+@functools.cache
+def _light_profile() -> Any:
+    """A profiler that does not import Inductor, for a second or more, to ask whether its graphs are on."""
+    import torch
+    from torch.profiler import ProfilerActivity, _KinetoProfile
+
+    class Light(_KinetoProfile):
+        def prepare_trace(self) -> None:
+            if "torch._inductor" in sys.modules:
+                super().prepare_trace()
+                return
+            self.profiler = torch.autograd.profiler.profile(
+                use_cpu=True,
+                use_device="cuda" if ProfilerActivity.CUDA in self.activities else None,
+                record_shapes=self.record_shapes,
+                profile_memory=self.profile_memory,
+                use_kineto=True,
+                experimental_config=self.experimental_config,
+            )
+            self.profiler._prepare_trace()
+
+    return Light
 
 
 @functools.cache
@@ -128,8 +154,13 @@ def event_cost_ns(events: int = 2000, repeats: int = 5) -> float:
         return (time.perf_counter_ns() - started) / events
 
     def recorded() -> float:
-        with _quiet_profile()(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True):
+        profiler = _light_profile()(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True)
+        with silent():
+            profiler.start()
+        try:
             return loop()
+        finally:
+            profiler.stop()
 
     recorded()  # the profiler's first use in a process loads and allocates
     pairs = [(recorded(), loop()) for _ in range(repeats)]

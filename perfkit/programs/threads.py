@@ -53,6 +53,7 @@ class Owner:
         self.serving = False
         self._recent: deque[Thread] = deque(maxlen=_SERVES)
         self._optimizes = False  # the owner's optimizers step
+        self._own = self._run = 0  # the owner's signals, and those of the last thread since another one gave any
 
     def follow(self, thread: Thread, kind: str) -> None:
         """Let `thread` take the place of an owner that has ended: the optimizer of each step in a new thread."""
@@ -68,6 +69,8 @@ class Owner:
             self.thread = thread
             self._optimizes = kind == OPTIMIZER
             return False
+        self._run = self._run + 1 if self._recent and self._recent[-1] is thread else 1
+        self._own += thread is self.thread
         self._recent.append(thread)
         if thread is self.thread and not self.serving:
             self._optimizes = self._optimizes or kind == OPTIMIZER
@@ -78,9 +81,10 @@ class Owner:
             return self._hand_over(thread, kind)
         if self._optimizes and kind != OPTIMIZER:
             return False
-        last = list(self._recent)
-        if len(last) >= _TAKES_OVER and all(one is thread for one in last[-_TAKES_OVER:]):
+        # Of two that train at a time each has its turns: a burst of one is shorter than what the other did.
+        if self._run >= max(_TAKES_OVER, 2 * self._own * self._optimizes):
             return self._hand_over(thread, kind)
+        last = list(self._recent)
         others = {id(one) for one in last}
         if kind == CALL and len(last) == _SERVES and len(others) > 1 and not any(one.is_main for one in last):
             self.serving = True
@@ -89,6 +93,7 @@ class Owner:
 
     def _hand_over(self, thread: Thread, kind: str) -> bool:
         self.thread, self.serving, self._optimizes = thread, False, kind == OPTIMIZER
+        self._own = self._run
         self._recent.clear()
         return True
 

@@ -1,8 +1,11 @@
 """Which signals of a program end its steps."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from perfkit.programs.steps import CALL, MARK, OPTIMIZER, REPLAY, StepFinder
+from perfkit.programs.threads import Owner
 from perfkit.programs.turns import is_gone, key_of
 
 
@@ -138,3 +141,18 @@ def test_keys_ask_nothing_of_objects():
     assert key == key_of(one) and hash(key) == hash(key_of(one)) and key != key_of(other) and not is_gone(key)
     del one
     assert is_gone(key) and key == key and key != key_of(other)
+
+
+def test_two_threads_that_train_do_not_take_the_steps_from_each_other():
+    """They take turns in bursts; each burst made the steps those of the other thread, and counted anew."""
+    owner, one, other = Owner(), *(SimpleNamespace(is_main=False) for _ in range(2))
+    bursts = [*[one] * 3, *([other] * 6 + [one] * 6) * 5]
+    assert sum(owner.takes(thread, OPTIMIZER) for thread in bursts) <= 1
+    assert any(owner.takes(one, OPTIMIZER) for _ in range(200)) or owner.thread is one
+
+
+def test_a_thread_takes_the_steps_from_one_that_only_tried():
+    owner, main, worker = Owner(), SimpleNamespace(is_main=True), SimpleNamespace(is_main=False)
+    assert not owner.takes(main, CALL)
+    assert [owner.takes(worker, CALL) for _ in range(4)] == [False, False, False, True]
+    assert owner.thread is worker

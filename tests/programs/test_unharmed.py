@@ -13,7 +13,7 @@ KINDS = {
     "threads": ("pool", "logger", "trainers", "evaluator"),
     "processes": ("spawn", "fork", "loader", "child", "hogwild"),
     "optimizers": ("lbfgs", "two", "anew", "functional", "averaged", "scheduled", "hooked", "own"),
-    "compiling": ("breaks", "shapes", "autograd", "step", "stance", "fixed", "strict", "graphs"),
+    "compiling": ("breaks", "shapes", "autograd", "step", "stance", "fixed", "strict", "graphs", "explained", "traced"),
     "profilers": ("cprofile", "schedule", "autograd", "tracemalloc", "setprofile", "settrace", "observer", "itself"),
     "modes": ("dispatch", "function", "nested", "inference", "anomaly", "deterministic", "default"),
     "recomputing": ("reentrant", "plain", "nested", "selective", "offloaded"),
@@ -26,12 +26,15 @@ KINDS = {
     ),
     "introspection": ("",),
     "references": ("models", "batches", "cycle", "many"),
+    "inputs": ("lazy", "equal", "attributes", "fake", "strange", "names"),
+    "updates": ("wrapped", "penalty", "reentrant", "thread", "instances"),
+    "interrupted": ("handler", "generator", "context"),
+    "surroundings": ("numbers", "environment", "closed", "folder"),
     "servers": ("tasks", "pool", "socket"),
 }
 PROGRAMS = [f"{name} {kind}".strip() for name, kinds in KINDS.items() for kind in kinds]
-# What the capture changes while it watches: a profile of the program's own with stacks has perfkit's frames too, and a
-# wrapper has the signature of what it wraps, but no `__defaults__`.
-CHANGED = {"profilers schedule", "introspection"}
+# What the capture changes while it watches: a wrapper has the signature of what it wraps, but no `__defaults__`.
+CHANGED = {"introspection"}
 # Where a program fails inside what perfkit watches, its traceback has perfkit's frames between its own.
 OWN = os.path.dirname(perfkit.__file__).encode()
 FRAME = re.compile(rb'  File "' + re.escape(OWN) + rb"/[^\n]*\n(?:    [^\n]*\n)*")

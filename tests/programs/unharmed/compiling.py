@@ -1,4 +1,4 @@
-"""Programs that compile: python compiling.py breaks|shapes|autograd|step|inductor|stance|fixed|strict|graphs"""
+"""Programs that compile: python compiling.py breaks|shapes|autograd|step|inductor|stance|fixed|…"""
 
 import sys
 
@@ -120,6 +120,30 @@ def graphs():
 
     model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
     train(model, torch.compile(lambda x: model(x).square(), backend=show))
+
+
+def explained():
+    """Dynamo's account of the model, between the steps."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    for _ in range(4):
+        said = torch._dynamo.explain(model)(torch.ones(4, 16))
+        print(said.graph_count, said.graph_break_count, said.op_count, said.break_reasons, len(said.out_guards))
+        torch._dynamo.reset()
+        train(model, model, 7)
+
+
+def traced():
+    """Forward and backward in one graph, made between the steps."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+
+    def gradients(x):
+        return torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
+
+    for _ in range(9):
+        print([str(node.target) for node in make_fx(gradients)(torch.ones(4, 16)).graph.nodes])
+        train(model, model, 2)
 
 
 globals()[sys.argv[1]]()
