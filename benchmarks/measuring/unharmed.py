@@ -66,6 +66,9 @@ def run(words: Sequence[str], options: argparse.Namespace, captured: bool) -> Ru
             "UNHARMED_PROBE": str(PROBE),
             "UNHARMED_PERFKIT": OWN,
             "UNHARMED_STEPS": str(folder / "steps"),
+            # What comes from Inductor's cache counts nothing, and under capture all is generated anew.
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+            "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
         }
         started = ["sh", "-c", STARTED, "sh", *words]
         if captured:

@@ -60,8 +60,11 @@ def at_exit() -> None:
         "hooks": [repr(sys.getprofile()), repr(sys.gettrace())],
         "torch": torch is not None,
     }
-    with contextlib.suppress(OSError), open(os.path.join(os.environ["UNHARMED"], f"{os.getpid()}.json"), "w") as file:
-        json.dump(record, file)
+    path = os.path.join(os.environ["UNHARMED"], f"{os.getpid()}.json")
+    with contextlib.suppress(OSError):
+        with open(f"{path}.part", "w") as file:  # whole or not at all: a parent may kill the process meanwhile
+            json.dump(record, file)
+        os.replace(f"{path}.part", path)
 
 
 def main_ended() -> None:
