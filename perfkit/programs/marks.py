@@ -53,20 +53,21 @@ class Marks:
         """The range of a batch that a loader makes."""
         return ranges.in_pass(LOADING)
 
-    def backward(self) -> Callable[[], None] | None:
-        """Open the range of a backward pass; what closes it. None for one inside another, which is part of it."""
+    def backward(self, marked: bool = True) -> Callable[[], None] | None:
+        """Open the range of a backward pass, where it is to be `marked`; what closes it. None for one inside another,
+        which is part of it."""
         if self.in_backward:
             return None
         self._tail.close()
         self.in_backward = True
-        passed = ranges.in_pass("backward")
+        passed = ranges.in_pass("backward") if marked else contextlib.nullcontext()
         passed.__enter__()
 
         def close() -> None:
             passed.__exit__(None, None, None)
             self.in_backward = False
             self._backwards += 1
-            if self._backwards == self.usual:
+            if marked and self._backwards == self.usual:
                 self._tail.enter_context(ranges.in_pass("optimizer"))
 
         return close

@@ -250,7 +250,7 @@ class Wrappers:
     # Passes, graphs, marks -------------------------------------------------------------------------------------------
 
     def _backward(self, args: Any, kwargs: Any) -> End:
-        closes = self._watcher.threads.own.marks.backward()
+        closes = self._watcher.threads.own.marks.backward(marked=not self._quiet())
         if closes is None:
             return None
 

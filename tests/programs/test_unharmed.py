@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import perfkit
+from perfkit.programs.order import Order
 from tests.programs.captured import ENVIRONMENT, HERE, alone, capture
 
 KINDS = {
@@ -65,3 +66,9 @@ def test_a_program_is_unharmed(program, tmp_path):
     assert found.stdout.splitlines() == without.stdout.splitlines()
     assert printed(found.stderr) == printed(without.stderr)
     assert found.code == (without.returncode if without.returncode >= 0 else 128 - without.returncode)
+
+
+def test_the_programs_own_profile_during_the_warmup_has_none_of_perfkits_ranges(tmp_path):
+    """The passes of six warm-up steps were in it."""
+    words = [sys.executable, str(HERE / "unharmed" / "profilers.py"), "autograd"]
+    assert capture(words, tmp_path, Order(warmup=12, steps=2)).stdout == alone(words).stdout
