@@ -20,6 +20,9 @@ MUCH_OVERHEAD = 0.15  # of the step without a profiler
 COPY, COLLECTIVE = "copy", "collective"  # kinds of `Exposed`
 
 
+OWN_CODE_NS = 200_000.0  # of Python for each kernel: PyTorch takes tens of µs between two operators
+
+
 class Interval(msgspec.Struct, frozen=True):
     """A value with its 95 % interval, and from how many samples: of fewer than `SMALL` it is only their range."""
 
@@ -198,6 +201,11 @@ class Accounting(msgspec.Struct, kw_only=True):
     profiler_overhead: float | None  # profiled step / plain step − 1
     plain_step_ns: float | None = None  # median of the steps right before the profiled ones, else of the timed
     step_text: str = ""  # what the step is where it is not the host's mark
+
+    def own_code(self, kernels: float) -> Gap | None:
+        """Python that is more than PyTorch needs between `kernels` operators of a CPU step: code that calls none."""
+        found = (g for g in self.gaps if g.cause == "Python" and g.time_ns > OWN_CODE_NS * kernels)
+        return next(found, None)
 
     @property
     def is_slowed(self) -> bool:

@@ -11,7 +11,7 @@ from perfkit.run_folder import Power
 
 PLAIN = {"memory": "memory bandwidth", "l2": "L2 bandwidth"}
 SHAPES = 60  # characters of shapes in a sentence
-NAME = 70  # and of a kernel's name
+NAME = 48  # and of a kernel's name
 _HELD = 0.1  # of the time: that long a clock was held down before it is said
 
 
@@ -49,13 +49,23 @@ def cropped(name: str, most: int = NAME) -> str:
 
 
 def apart(names: Sequence[str], most: int = NAME) -> list[str]:
-    """Names without their middles where they are long; from where they part, where their ends are the same."""
-    short = [cropped(name, most) for name in names]
-    if len(set(short)) == len(set(names)):
-        return short
-    same = len(commonprefix(list(dict.fromkeys(names))))  # noqa: RUF071  # of names, not of paths
-    begin = max(same - most // 4, 0)
-    return [s if len(n) <= most else f"…{cropped(n[begin:], most)}" for n, s in zip(names, short, strict=True)]
+    """Names without their middles where they are long; those that would read alike keep the place where they part."""
+    short = {name: cropped(name, most) for name in names}
+    for text in set(short.values()):
+        alike = [name for name, its in short.items() if its == text]
+        if len(alike) > 1:
+            short.update(zip(alike, _parting(alike, most), strict=True))
+    return [short[name] for name in names]
+
+
+def _parting(names: Sequence[str], most: int) -> list[str]:
+    """Distinct names in `most` characters: how they begin, and from where they part; numbered where that is too far."""
+    head = most // 3
+    begin = max(len(commonprefix(names)) - most // 6, head)  # noqa: RUF071  # of names, not of paths
+    found = [f"{name[:head]}…{cropped(name[begin:], most - head - 1)}" for name in names]
+    if len(set(found)) == len(found):
+        return found
+    return [f"{cropped(name, most - 4)} #{number}" for number, name in enumerate(names, 1)]
 
 
 def bound(name: str) -> str:

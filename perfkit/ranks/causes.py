@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from perfkit.analysis.words import SHAPES, cropped
 from perfkit.analysis.words import number as counted
 from perfkit.ranks.members import Member
 from perfkit.ranks.results import Cause
@@ -96,7 +97,7 @@ def _computing(members: Sequence[Member], column: int, steps: np.ndarray, ns: fl
     if sum(extra.values()) > _MORE_WORK * ns:
         name, shapes = max(extra, key=lambda k: extra[k])
         more = sum(counts[k] for k in extra) / number
-        text = f"it has more work: {counted(more)} kernels a step more, such as {name} of {shapes or 'other shapes'}"
+        text = f"it has more work: {counted(more)} kernels a step more, such as {_kernel(name, shapes, 'other shapes')}"
         return Cause(kind=WORK, ns=ns, text=text)
     return Cause(kind=KERNELS, ns=ns, text=_slower(own, others, number))
 
@@ -118,7 +119,11 @@ def _slower(
         return f"all its kernels take longer, {overall - 1:.0%} together: a lower clock, or a slower GPU"
     name, shapes = max(shared, key=lambda k: own[k][0] - usual[k])
     beyond = (own[(name, shapes)][0] - usual[(name, shapes)]) / steps
-    return f"its kernel {name} of {shapes or 'the same shapes'} takes {in_unit(beyond, 'ns')} a step longer"
+    return f"its kernel {_kernel(name, shapes, 'the same shapes')} takes {in_unit(beyond, 'ns')} a step longer"
+
+
+def _kernel(name: str, shapes: str, unknown: str) -> str:
+    return f"{cropped(name)} of {cropped(shapes, SHAPES) or unknown}"
 
 
 def _by_kernel(member: Member, steps: np.ndarray) -> dict[tuple[str, str], tuple[float, int]]:

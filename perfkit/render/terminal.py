@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfkit.analysis.results import BackendReport, Group, Report
+from perfkit.analysis.words import apart
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table, crop
 from perfkit.render.phases import phases_tables
@@ -220,7 +222,8 @@ def table_lines(table: Table, width: int) -> Iterator[Text]:
         yield _line([Cell(c.unit, "dim") for c in columns], columns, widths)
     else:
         yield _line([Cell(c.header, "dim") for c in columns], columns, widths)
-    rows = list(zip(*(c.cells for c in columns), strict=True))
+    cells = [_apart(c.cells, w) if c.name else c.cells for c, w in zip(columns, widths, strict=True)]
+    rows = list(zip(*cells, strict=True))
     for number, row in enumerate(rows):
         if table.total and number == len(rows) - 1:
             yield Text("─" * (sum(widths) + _GAP * (len(widths) - 1)), style="bright_black")
@@ -269,6 +272,14 @@ def _line(cells: list[Cell] | tuple[Cell, ...], columns: list[Column], widths: l
         line.append_text(text)
     line.rstrip()
     return line
+
+
+def _apart(cells: Sequence[Cell], width: int) -> list[Cell]:
+    """Cells of which no two that differ read alike in `width`."""
+    short = [_cropped(cell.text, width) for cell in cells]
+    alike = [len({c.text for c, s in zip(cells, short, strict=True) if s == text}) > 1 for text in short]
+    longer = iter(apart([cell.text for cell, is_alike in zip(cells, alike, strict=True) if is_alike], width))
+    return [replace(c, text=next(longer)) if is_alike else c for c, is_alike in zip(cells, alike, strict=True)]
 
 
 def _cropped(text: str, width: int) -> str:

@@ -218,3 +218,19 @@ def test_names_that_differ_in_the_middle_stay_apart() -> None:
         which in s and len(s) <= 75 for s, which in zip(shown, ("_nn_", "_nt_"), strict=True)
     )
     assert apart(["a", "b"]) == ["a", "b"] and cropped("a" * 100 + "_tn").endswith("a_tn")
+
+
+def test_code_without_operators_is_work_that_nobody_knows() -> None:
+    """Compiled C++ (AOTInductor) took most of a step, of which "FLOP 100 %" were known."""
+    text = report([product(100)], 1000, gaps=[gap("Python", 880)]).coverage.text
+    assert "In 88 % of the profiled step no operator is open" in text and "FLOP" in text
+    assert "no operator is open" not in report([product(850)], 1000, gaps=[gap("Python", 120)]).coverage.text
+
+
+def test_long_names_are_short_and_do_not_read_alike() -> None:
+    kinds = ["Cijk_Alik_Bljk_" + "BBS_BH_Bias_HA_S_SAV_" * 20 + f"MT{n}x16_" + "WSGRA0_" * 20 for n in (64, 128, 256)]
+    short = apart(kinds)
+    assert len(set(short)) == 3 and max(map(len, short)) <= 48
+    assert "MT128" in short[1] and all(name.startswith("Cijk_Alik_Bljk_") for name in short)
+    both = apart([*kinds, "gemm", "gemm"])
+    assert both[:3] == short and both[3:] == ["gemm", "gemm"]

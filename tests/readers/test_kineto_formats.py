@@ -153,3 +153,12 @@ def test_ranges_under_a_dispatch_mode(tmp_path: Path) -> None:
     columns = ["step", "pass", "module", "name", "range"]
     assert mode.frame[columns].astype(str).to_numpy().tolist() == plain[columns].astype(str).to_numpy().tolist()
     assert (plain["module"] == "Linear_0").any() and (plain["pass"] == "backward").any()
+
+
+def test_events_of_a_category_that_nothing_reads_are_named(tmp_path: Path) -> None:
+    """An MTIA trace holds its device's work as `mtia_ccp_events`; it was passed over without a word."""
+    unread = [event("mtia_ccp_events", "pe_exe", 100 + k, 101 + k, pid=17) for k in range(4)]
+    said = read_trace(write(tmp_path / "t.json", steps() + unread)).warnings
+    assert [w for w in said if '4 of 36 events in the trace have the category "mtia_ccp_events"' in w]
+    few = read_trace(write(tmp_path / "few.json", steps())).warnings
+    assert not [w for w in few if "category" in w]

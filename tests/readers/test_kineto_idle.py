@@ -357,3 +357,15 @@ def test_an_operator_that_plans_for_long_is_named(tmp_path: Path) -> None:
         {"operator": "aten::plan", "launches": True, "ns": 4_000_000, "count": 1, "longest_ns": 4_000_000},
         {"operator": "aten::uniform_", "launches": False, "ns": 2_100_000, "count": 1, "longest_ns": 2_100_000},
     ]
+
+
+def test_the_first_activity_of_a_stream_may_wait_for_work_that_the_trace_lacks(tmp_path: Path) -> None:
+    """An excerpt of a server made of one gap of 494 ms an idle GPU, a list made a tensor and a copy that waits."""
+    events = [mark("ProfilerStep#0", 0, 10_000), call(10, 20, number=1), kernel(25, 30, 1, stream=2)]
+    events += [call(22, 32, number=2), kernel(5020, 5030, 2), op("aten::copy_", 35, 5045)]
+    events += [call(40, 5040, "hipMemcpyWithStream", 3), kernel(5030, 5035, 3), call(5050, 5060, number=4)]
+    events += [kernel(9055, 9060, 4)]  # which waits as long, but is no first one
+    found = idle(tmp_path, events)
+    assert found["earlier work"] == 4988 and found["latency"] == pytest.approx(3995, abs=10)
+    waits = read(tmp_path, events).facts["host_waits"]
+    assert [(w["operator"], w["idle_ns"]) for w in waits] == [("aten::copy_", 4_020_000)]  # after it, from 5035 on

@@ -103,3 +103,11 @@ def test_a_report_without_a_kernel_is_noticed(samples: Path, tmp_path: Path) -> 
     path.write_bytes(data)
     with pytest.raises(InputError, match="damaged"):
         read(path)
+
+
+def test_half_precision_that_is_not_counted_is_unknown(samples: Path) -> None:
+    """A report of fp16 kernels without the counters of fp16 work said "FLOP 100 %"."""
+    from perfkit.analysis.report.analyse import analyse_table
+
+    for name, known in (("a100-full-2025.1-3kernels", 0.0), ("t4-full-2024.2-1kernel", 1.0)):
+        assert analyse_table(table(samples, name), None, name).backends[0].coverage.flop == known

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import csv, json, markdown, sentences, tables, terminal
-from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table
+from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table, words
 from perfkit.units import Scale
 from tests.render import sample
 
@@ -215,3 +215,12 @@ def test_a_short_module_tree_keeps_the_largest_in_the_order_of_the_model() -> No
     names = [cell.text for cell in short.columns[0].cells]
     assert names == ["model", "· transformer", "· · h", "· lm_head"]
     assert short.title == "Module tree (4 of 7)"
+
+
+def test_cropped_rows_of_a_table_stay_apart() -> None:
+    """Three collectives of other sizes were all called "ncclDevKernel_AllReduce… of default_pg"."""
+    sizes = ("[1024]", "[4096]", "[77]")
+    names = [f"ncclDevKernel_AllReduce_Sum_f32_RING_LL fp32{size}, 2 ranks of default_pg" for size in sizes]
+    made = table("Kernels", words("kernel", names, name=True))
+    rows = [str(line) for line in terminal.table_lines(made, 40)][3:]
+    assert len(set(rows)) == 3 and all(size in row for size, row in zip(sizes, rows, strict=True))

@@ -19,9 +19,10 @@ from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
 from perfkit.analysis.results import Accounting, BackendReport, Group, Interval, Missing
 from perfkit.analysis.roofline import counters
-from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE
+from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules import Case, Circumstances, answers
+from perfkit.analysis.source import NCU
 from perfkit.analysis.words import clock_held
 from perfkit.hardware.ceilings import Ceilings
 from perfkit.run_folder import ANNOTATED_PAGE, BackendRun, Manifest
@@ -139,12 +140,20 @@ def profiled(
     return report, dataclasses.replace(case, report=report)
 
 
+def _half_unknown(frame: pd.DataFrame, kind: str, table: KernelTable) -> Booleans:
+    """The rows of an ncu report that worked in half precision by an amount that it does not count."""
+    found = np.array([bool(own.get("half_unknown")) for own in table.facts.get("kernels") or [] if kind == NCU])
+    return found[frame["order"].to_numpy(int)] if len(found) else np.zeros(len(frame), bool)
+
+
 def _with_kernels(
     report: BackendReport, rows: aggregate.Rows, frame: pd.DataFrame, table: KernelTable
 ) -> BackendReport:
     """`report` with the sums of the rows: in all, by place, by kind of kernel."""
     whole = aggregate.by_label(rows, np.zeros(len(frame), np.int64), ["step"])[0]
     kernels, kernel_code = aggregate.by_kind_of_call(rows)
+    account = report.accounting if report.device == "cpu" else None
+    own_code = account.own_code(len(frame) / rows.steps) if account else None
     kernels = _explained(kernels, counters.of_groups(frame, kernel_code, len(kernels), table.facts))
     return msgspec.structs.replace(
         report,
@@ -158,7 +167,7 @@ def _with_kernels(
         above_ns=whole.above_ns,
         above_kernels=whole.above_kernels,
         withheld=aggregate.withheld(rows),
-        coverage=coverage(rows, report.kind),
+        coverage=coverage(rows, report.kind, own_code, _half_unknown(frame, report.kind, table)),
         passes=aggregate.by_pass(rows),
         families=sorted(aggregate.by_label(rows, rows.family_code, rows.families), key=lambda g: -g.time_ns),
         pass_families=aggregate.pass_by_family(rows),

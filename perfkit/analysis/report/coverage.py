@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit import units
 from perfkit.analysis.report.aggregate import Rows, withheld
-from perfkit.analysis.results import Coverage
+from perfkit.analysis.results import Coverage, Gap
 from perfkit.analysis.roofline.roof import BOUNDS, L2, Booleans
 from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.source import NCU, NSYS, RUN, TRACE
@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-def coverage(rows: Rows, kind: str = RUN) -> Coverage:
+def coverage(rows: Rows, kind: str = RUN, own_code: Gap | None = None, partial: Booleans | None = None) -> Coverage:
     """Shares of the kernel time, 0 to 1; a module is known where a layer is.
 
-    The line leaves out what a profile of this `kind` (`perfkit.analysis.source`) does not hold by its nature.
+    The line leaves out what a profile of this `kind` (`perfkit.analysis.source`) does not hold by its nature. It names
+    the time of `own_code`, which calls no operator and may compute all the same. Of `partial` rows a part of the FLOP
+    is known, which is not enough.
     """
     judged = rows.judged
     total, lines = rows.total_ns, rows.places.lines
+    whole = np.ones(len(judged.time), bool) if partial is None else ~partial
     shares = {
         "pass": _placed(rows, lines["pass"] != NOT_PLACED),
         "module": _placed(rows, lines["module"].notna() | lines["layer"].notna()),
-        "FLOP": _share(judged.time, np.isfinite(judged.flop), total),
+        "FLOP": _share(judged.time, np.isfinite(judged.flop) & whole, total),
         "bytes": _share(judged.time, np.isfinite(judged.bytes), total),
         "counters": _share(judged.time, judged.counters, total),
     }
@@ -41,7 +44,7 @@ def coverage(rows: Rows, kind: str = RUN) -> Coverage:
         flop=shares["FLOP"],
         bytes=shares["bytes"],
         counters=shares["counters"],
-        text=f"{_text(shares, kind)}{_levels(rows) if kind != NCU else ''}",
+        text=f"{_text(shares, kind)}{_levels(rows) if kind != NCU else ''}{_opaque(own_code)}",
         not_judged=_not_judged(rows, kind),
         uncosted=_uncosted(rows) if kind not in (NCU, NSYS) else [],
     )
@@ -101,6 +104,15 @@ def _levels(rows: Rows) -> str:
             f"{_percent(helped)} is faster than measured, for a cache held more of its bytes, and counts as at its roof"
         )
     return f" Of it, {'; '.join(told)}." if told else ""
+
+
+def _opaque(own_code: Gap | None) -> str:
+    if own_code is None:
+        return ""
+    return (
+        f" In {percent(own_code.share)} of the profiled step no operator is open: what compiled C++ or NumPy computes "
+        "there is unknown, and in no sum of FLOP or bytes."
+    )
 
 
 def _percent(share: float) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.analysis.results import Finding, Gap
+from perfkit.analysis.results import OWN_CODE_NS, Finding, Gap
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
 from perfkit.analysis.rules.idle import causes_of, most_of, profiled_of, share_of
 from perfkit.analysis.words import percent
 
-_OWN_CODE_NS = 200_000.0  # of Python for each kernel: PyTorch takes tens of µs between two operators
 _MANY, _SLOW_EVENT_NS = 20, 100_000.0  # events a step; an event that takes longer does more than to find its kernel
 _OVERHEAD = ("Python", "dispatch", "autograd", "allocation")
 _FIND = "Find it with a profiler of Python (py-spy, cProfile). What computes can go to operators of PyTorch"
@@ -32,8 +31,8 @@ def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
         return
     gaps = [gap for gap in account.gaps if gap.cause in _OVERHEAD]
     busy = any(finding.name == "unequal-calls" for finding, _ in case.claims)
-    much = _OWN_CODE_NS * case.per_step(len(case.frame))
-    own = [gap for gap in gaps if gap.cause == "Python" and gap.time_ns > much and not busy]
+    much = account.own_code(case.per_step(len(case.frame)))
+    own = [much] if much and not busy else []
     if own:
         saving, of = most_of(account, own, case.report.device)
         yield rule.finding(
@@ -72,7 +71,7 @@ OVERHEAD = Rule(
     what="Python, the dispatcher, autograd and the allocator stand between the kernels of a CPU step. With small "
     "tensors that is more than the kernels themselves. A program's own Python code stands there too.",
     recognised="Time of the profiled step in which no kernel runs, by cause. Tensors made of Python lists are a cause, "
-    f"and a finding, of their own. Python of more than {units.text(_OWN_CODE_NS, 'ns')} for each kernel is told apart, "
+    f"and a finding, of their own. Python of more than {units.text(OWN_CODE_NS, 'ns')} for each kernel is told apart, "
     "as the program's own code.",
     estimate="All of it, scaled to the step without the profiler where that was timed.",
     remedies=("Fewer and larger operators: torch.compile, a larger batch, foreach and fused optimizers.",),

@@ -13,7 +13,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
-from perfkit.analysis.words import number
+from perfkit.analysis.words import NAME, SHAPES, cropped, number
 
 _EQUALS = 3  # calls of one operator with one set of shapes: of fewer nobody knows what is usual
 _USUAL = 0.25  # the quantile that is usual: on a busy machine most calls may have waited
@@ -105,7 +105,8 @@ def _largest(case: Case, more: Reals, rows: Booleans) -> tuple[str, int, float]:
     most = int(lost.argmax())
     own, time = rows & (names == chosen[most]), np.nan_to_num(case.judged.time)
     usual, longest = float(np.median((time - more)[own])), float(time[own].max())
-    told = f"{chosen[most]} (usually {units.text(usual, 'ns')}, the longest {units.text(longest, 'ns')})"
+    name = cropped(chosen[most], NAME + SHAPES)
+    told = f"{name} (usually {units.text(usual, 'ns')}, the longest {units.text(longest, 'ns')})"
     return told, int(own.sum()), float(lost[most])
 
 

@@ -151,6 +151,7 @@ def _details(result: Result, own: dict[str, float]) -> dict[str, Any]:
         "half_multiply_adds_per_cycle": _or_none(
             result.number("smsp__sass_thread_inst_executed_op_hfma_pred_on.sum.per_cycle_elapsed")
         ),
+        "half_unknown": work.half_unknown(result),
         "sections": result.sections,
         "rules": rules.as_facts(result.rules),
     }

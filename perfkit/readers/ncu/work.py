@@ -24,6 +24,7 @@ from perfkit.readers.ncu.results import Result
 TENSOR_NOISE = (
     0.05  # the pipe's activity that packed half precision instructions alone cause (constants are moved by them)
 )
+_HALF = re.compile(r"\b(?:__half2?|half_t|Half|BFloat16|__nv_bfloat16|bfloat16_t|bf16|fp16|f16)\b")
 _PRODUCTS = ("matmul", "attention", "convolution")  # families whose work tensor units do
 _EPILOGUE = 0.02  # of the vector units' roof: what a product does beside its products
 VECTOR = {"vector_fp64": ("d", 1), "vector_fp32": ("f", 1), "vector_fp16": ("h", 2)}  # letter, lanes an instruction
@@ -67,6 +68,21 @@ def tensor_unknown(result: Result) -> bool:
     return not _tensor(result) and _looks_like_product(result)
 
 
+def half_unknown(result: Result) -> bool:
+    """Return whether vector units worked in half precision and the report does not say how much.
+
+    Its multiply-adds tell, which also move constants, so that few beside the other work mean nothing; else the types
+    in the name do.
+    """
+    known = counted(result)
+    if "vector_fp16" in known:
+        return False
+    fused = _executed(result, "hfma")
+    if math.isfinite(fused):
+        return 2 * 2 * fused > _EPILOGUE * sum(known.values()) and fused > 0
+    return bool(_HALF.search(f"{result.name[:2000]} {result.function[:2000]}"))
+
+
 def _looks_like_product(result: Result) -> bool:
     """Return whether a kernel with a product's name did hardly any arithmetic that the report counts."""
     if family_of_kernel_name(f"{result.name[:2000]} {result.function[:2000]}") not in _PRODUCTS:
@@ -98,12 +114,17 @@ def _vector(result: Result, letter: str, lanes: int) -> float:
     """FLOP of one precision; NaN unless additions, products and multiply-adds are all known."""
     total = 0.0
     for operation, work in (("add", 1), ("mul", 1), ("fma", 2)):
-        names = [f"{unit}__sass_thread_inst_executed_op_{letter}{operation}_pred_on.sum" for unit in ("smsp", "sm")]
-        count = result.number(*names)
-        if not math.isfinite(count):
-            count = result.number(*(f"{name}.per_cycle_elapsed" for name in names)) * _cycles(result)
-        total += lanes * work * count
+        total += lanes * work * _executed(result, f"{letter}{operation}")
     return float(round(total)) if math.isfinite(total) else total
+
+
+def _executed(result: Result, operation: str) -> float:
+    """How many instructions of one kind threads executed."""
+    names = [f"{unit}__sass_thread_inst_executed_op_{operation}_pred_on.sum" for unit in ("smsp", "sm")]
+    count = result.number(*names)
+    if math.isfinite(count):
+        return count
+    return result.number(*(f"{name}.per_cycle_elapsed" for name in names)) * _cycles(result)
 
 
 def _cycles(result: Result) -> float:

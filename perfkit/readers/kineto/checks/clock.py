@@ -17,17 +17,15 @@ from perfkit import units
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
+from perfkit.readers.kineto.measure.at_work import LATE
 
 _EARLY = 20_000  # ns before the launch that count as early: whole µs, and how well clocks are matched
 _FEW = 0.01  # of the activities may be early: ids that collide pair kernels with the launches of others
-_LATE = (
-    1_000_000  # ns from the launch on an idle GPU: some 5 µs are usual, where the host's system batches launches more
-)
 _PAUSE = 20_000  # ns: longer than what a GPU takes from one piece of queued work to the next
 _ALIKE = 200_000  # ns: so far apart may be waits that are the difference of two clocks
 _AFTER_WAIT = 100_000  # ns
 _WITNESSES = 3  # as many activities must end after the wait, or all where they are fewer
-_FAR, _FAR_IN_STEP = 10_000_000, 0.1  # ns; and share of a step from which `_LATE` is too far already
+_FAR, _FAR_IN_STEP = 10_000_000, 0.1  # ns; and share of a step from which `LATE` is too far already
 _WAITS = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize")
 
 
@@ -77,10 +75,10 @@ def skew(host: HostEvents, device: DeviceEvents, launch: Integers) -> Skew | Non
     waited = np.maximum(start - host.end[call], 0)
     ns, first = int(waited.min()), int(waited[0])
     agree = len(after) and after[0] > -_AFTER_WAIT  # the host waited until the last of them had ended
-    if ns > _LATE and not agree and _on_idle_gpu(device, known, waited):
+    if ns > LATE and not agree and _on_idle_gpu(device, known, waited):
         return Skew(float(ns), of, of, False, "start at least that long after their launch on an idle GPU")
     how = ""
-    if known[0] == 0 and first > _LATE:
+    if known[0] == 0 and first > LATE:
         apart = units.text(float(first), "ns")
         how = f"the first activity starts {apart} after its launch: the GPU's work before it is not in the trace"
     return Skew(float(min(0, delay.min())), int(early.sum()), of, True, how)
@@ -103,7 +101,7 @@ def _on_idle_gpu(device: DeviceEvents, known: Integers, waited: Integers) -> boo
 def _far(found: Skew, step_ns: float) -> bool:
     """Whether that is too far for numbers about steps of `step_ns`."""
     apart = abs(found.ns)
-    return apart > _FAR or (apart > _LATE and apart > _FAR_IN_STEP * step_ns)
+    return apart > _FAR or (apart > LATE and apart > _FAR_IN_STEP * step_ns)
 
 
 def _after_waits(host: HostEvents, device: DeviceEvents, known: Integers, call: Integers) -> Integers:

@@ -1,7 +1,7 @@
 """What an event is, by the word that its file has for it.
 
 The words are enumerations, so that decoding makes no text of them, and each member has the byte that stands for it in a
-column: one join of bytes then tells what the events of a piece are. A word that is no member is `OTHER`.
+column: one join of bytes then tells what the events of a piece are. A word that is no member is `UNREAD`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from perfkit.readers.kineto.decode.events import (
 ON_DEVICE = 5  # codes: first the kinds of host events, from here on the kinds of work on a device, …
 ARROW = 9  # … and an arrow from forward to backward
 NEITHER = -1
+UNREAD = "UNREAD"  # the name of a word that is no member
+_LONGEST = 60  # characters of such a word that are kept
 
 
 class _Word(Enum):
@@ -40,7 +42,10 @@ class _Word(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
-        return cls("")
+        """A word that is no member: one of its own, which is kept for a warning."""
+        member = object.__new__(cls)
+        member._name_, member._value_, member.code = UNREAD, str(value)[:_LONGEST], np.int8(NEITHER).tobytes()
+        return member
 
 
 class Category(_Word):

@@ -5,6 +5,7 @@ What repeats is kept once: names, kinds of calls (`Key`), launch shapes, message
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -17,7 +18,7 @@ from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.arguments import SEPARATOR, decoded, key_of, recorded
 from perfkit.readers.kineto.decode.arrange import arrange
 from perfkit.readers.kineto.decode.builder import Columns, Memo, Some, Table, reals, tight
-from perfkit.readers.kineto.decode.categories import ARROW, NEITHER, ON_DEVICE
+from perfkit.readers.kineto.decode.categories import ARROW, NEITHER, ON_DEVICE, UNREAD
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     COPY,
@@ -53,19 +54,23 @@ class Collector:
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
         self._number_of, self._three_of = Memo(_small), lru_cache(None)(_three)
+        self.unread: Counter[str] = Counter()  # events that last, by categories that no reader knows
         self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
 
     def add(self, events: Sequence[Event]) -> None:
         """Take over what the table needs of `events`."""
         code = np.frombuffer(b"".join([e.cat.code for e in events]), np.int8)
         host, device = Some((code > NEITHER) & (code < ON_DEVICE)), Some((code >= ON_DEVICE) & (code < ARROW))
-        arrows = Some(code == ARROW)
+        arrows, neither = Some(code == ARROW), Some(code == NEITHER)
         if host.count:
             self._add_host(host.of(events), host.of(code))
         if device.count:
             self._add_device(device.of(events), device.of(code) - np.int8(ON_DEVICE))
         if arrows.count:
             self._add_flows(arrows.of(events))
+        if neither.count:
+            others = [e.cat for e in neither.of(events) if type(e) is Complete]
+            self.unread.update(cat.value for cat in others if cat.name == UNREAD)
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""

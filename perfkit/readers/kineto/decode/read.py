@@ -13,6 +13,8 @@ from perfkit.readers.kineto.decode.repaired import read_text
 from perfkit.readers.kineto.decode.stream import RECORD
 from perfkit.readers.kineto.decode.typed import About, decode
 
+_FEW = 0.01  # of the events
+
 
 @dataclass(frozen=True)
 class Events:
@@ -46,6 +48,7 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
     host, device = collector.finish()
     if not about.of_torch and not len(host) and not len(device):
         raise _foreign(path, about)
+    about.unread = {word: n for word, n in collector.unread.items() if n > _FEW * about.events}
     about.origin_ns += round(collector.origin_us * 1e3)
     return Events(host, device, about)
 

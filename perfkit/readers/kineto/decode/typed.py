@@ -142,7 +142,8 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 class About:
     """What the decoding learns besides the events: how many there were and could not be read, the devices, what the
     trace says of its process group (`distributed`), when its first event began, in ns of the host's clock,
-    `remarks` (sentences about the file), and whether the text around the events is as torch.profiler writes it."""
+    `remarks` (sentences about the file), `unread` (how many events have a category that nothing reads), and whether
+    the text around the events is as torch.profiler writes it."""
 
     events: int = 0
     lost: int = 0
@@ -150,12 +151,18 @@ class About:
     distributed: dict[str, Any] = field(default_factory=dict)
     origin_ns: int = 0
     remarks: list[str] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
     of_torch: bool = False
 
     def warnings(self) -> list[str]:
         """Sentences about the file, and one about events that could not be read, if there are any."""
         lost = [f"{self.lost} of {self.events} events in the trace could not be read"] if self.lost else []
-        return [*self.remarks, *lost]
+        unread = [
+            f'{count:,} of {self.events:,} events in the trace have the category "{ascii(word)[1:-1]}", which perfkit '
+            "does not read: their work and time are in no figure"
+            for word, count in self.unread.items()
+        ]
+        return [*self.remarks, *lost, *unread]
 
 
 def decode(path: Path, found: About, text: Iterable[bytes]) -> Iterator[list[Event]]:

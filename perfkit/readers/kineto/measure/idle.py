@@ -17,6 +17,7 @@ import numpy as np
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover, Steps, stretches
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
+from perfkit.readers.kineto.measure.at_work import at_work
 from perfkit.readers.kineto.measure.gaps import Accounting, by_cause, with_profiler
 from perfkit.readers.kineto.measure.long_gaps import long_gaps
 from perfkit.readers.kineto.measure.rows import (
@@ -86,14 +87,15 @@ def account(
     event_cost_ns: float | None,
 ) -> Accounting:
     """Account for every step of a trace with GPU work: busy is the union of all activities, a gap is idle time, and
-    what the GPU did for work that was launched before the capture.
+    what the GPU did for work that was launched before the capture, whether the trace holds it or lacks it.
 
     `on_gpu` has the steps as the GPU ran them, `steps` are those of the host. `launch` is the host event that launched
     each activity, −1 for none; `event_cost_ns` what recording one event costs (None: no estimate of that), which is
     taken out of what the host held up.
     """
     spans = on_gpu.steps
-    cover, own = Cover(device.start, device.end), Cover(device.start[~on_gpu.before], device.end[~on_gpu.before])
+    cover = at_work(host, device, launch)
+    own = Cover(device.start[~on_gpu.before], device.end[~on_gpu.before])
     step_ns = spans.end - spans.start
     busy, active = (one.until(spans.end) - one.until(spans.start) for one in (own, cover))
     found = _pieces(host, device, steps, spans, place, rows, launch, cover)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import OPERATOR, RUNTIME, DeviceEvents, HostEvents
+from perfkit.readers.kineto.measure.at_work import at_work
 from perfkit.readers.kineto.place.places import Place
 
 _MOST = 100  # kinds of waits, places of lists
@@ -36,7 +37,10 @@ def facts(
     if not len(host):
         return {"host_waits": [], "list_tensors": [], "compiled": _no_regions()}
     inside = places.step >= 0
-    found = _device_waits(host, device, steps, places, inside) if len(device) else _value_reads(host, inside, waits)
+    if launch is not None and len(device):
+        found: tuple[Integers, Integers | None] = _device_waits(host, device, steps, places, inside, launch)
+    else:
+        found = _value_reads(host, inside, waits)
     return {
         "host_waits": _summed(host, places, *found, _uploads(host, device, places, launch)),
         "list_tensors": _lists(host, places, inside),
@@ -61,7 +65,7 @@ def _within(host: HostEvents, chosen: Booleans) -> Booleans:
 
 
 def _device_waits(
-    host: HostEvents, device: DeviceEvents, steps: Steps, places: Place, inside: Booleans
+    host: HostEvents, device: DeviceEvents, steps: Steps, places: Place, inside: Booleans, launch: Integers
 ) -> tuple[Integers, Integers]:
     """The blocking calls of the steps' own thread, and how long the GPU idles for each.
 
@@ -75,7 +79,7 @@ def _device_waits(
     calls = np.flatnonzero(blocks)
     closing = (places.operator[calls] < 0) & (_next_call(host, steps, calls) != places.step[calls])
     calls = calls[~closing]
-    cover = Cover(device.start, device.end)
+    cover = at_work(host, device, launch)
     after = np.searchsorted(device.start, host.end[calls])
     until = np.where(after < len(device), device.start[np.minimum(after, len(device) - 1)], host.end[calls])
     window = until - host.start[calls]
@@ -150,7 +154,7 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
 
     They show as siblings `empty`, then no operator while the values are copied one by one, `to`, `lift_fresh`. Before
     `empty` the list is walked once for its type and shape, which takes about as long as filling: so much of the time
-    before it counts too, as far as no other operator ran.
+    before it counts too, as far as no other operator ran. Waiting for the GPU is no part of it.
     """
     lifts = np.flatnonzero(_named(host, lambda n: n == _LIFT) & inside)
     if not len(lifts):
@@ -158,9 +162,10 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
     kept = np.flatnonzero(np.isin(host.parent, np.unique(host.parent[lifts])) & inside)
     order = kept[np.lexsort((host.start[kept], host.parent[kept], host.lane[kept]))].tolist()
     at = {event: i for i, event in enumerate(order)}
+    blocks = np.flatnonzero((host.category == RUNTIME) & _named(host, lambda n: n.endswith(_BLOCKING)))
     found, ns = [], []
     for lift in lifts.tolist():
-        spent = _conversion(host, order, at[lift])
+        spent = _conversion(host, order, at[lift], blocks)
         if spent:
             found.append(lift)
             ns.append(spent)
@@ -170,7 +175,7 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
     return [{name: entry[name] for name in ("module", "count", "ns")} for entry in entries]
 
 
-def _conversion(host: HostEvents, order: list[int], at: int) -> int:
+def _conversion(host: HostEvents, order: list[int], at: int, blocks: Integers) -> int:
     """What making one tensor took, in ns, from the place of its `lift_fresh` among its siblings; 0: not of a list."""
 
     def name(i: int) -> str:
@@ -190,7 +195,10 @@ def _conversion(host: HostEvents, order: list[int], at: int) -> int:
     parent = int(host.parent[made])
     before = int(host.end[order[first - 1]]) if name(first - 1) else int(host.start[parent]) if parent >= 0 else None
     walk = 0 if before is None else min(filling, int(host.start[made]) - before)
-    return int(host.end[moved] - host.start[made]) + max(walk, 0)
+    waits = blocks[(host.lane[blocks] == host.lane[moved]) & (host.start[blocks] >= host.start[moved])]
+    waits = waits[host.end[waits] <= host.end[moved]]
+    waited = int((host.end[waits] - host.start[waits]).sum())
+    return int(host.end[moved] - host.start[made]) - waited + max(walk, 0)
 
 
 def _no_regions() -> dict[str, Any]:
