@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -64,10 +65,17 @@ def serve(path: str) -> None:
             if listener not in ready:
                 os._exit(0)
             connection, _ = listener.accept()
-            if os.fork() == 0:
+            if _fork() == 0:
                 listener.close()
                 _keep(connection)
             connection.close()
+
+
+def _fork() -> int:
+    """Fork; without the warning of Python 3.12 that this process has threads, which are libraries' own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _reap(*_: object) -> None:
@@ -81,7 +89,7 @@ def _keep(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         request, files = forked.asked(connection)
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             connection.close()
             _become(request, files)

@@ -40,7 +40,10 @@ def numbers():
 
 def environment():
     """Children see the environment that the program gives them."""
-    code = "import sys, os; print(len(sys.path), sorted(n for n in os.environ if 'PERFKIT' in n), sys.meta_path)"
+    code = (
+        "import sys, os; print(len(sys.path), sorted(n for n in os.environ if 'PERFKIT' in n), "
+        "[getattr(one, '__name__', type(one).__name__) for one in sys.meta_path])"
+    )
     for number in range(STEPS):
         step()
         if number in (5, 13, 30):
