@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfkit.ranks import causes
 from perfkit.ranks.analyse import analyse
 from tests.ranks.simulated import KERNEL_NS, LAYERS, job
 
@@ -111,3 +112,11 @@ def test_equal_ranks_would_save_what_the_late_one_delays():
     saved = {one.name: one.saves_ns for one in report.what_ifs}
     assert saved["equal ranks"] == pytest.approx(LAYERS * LATE, rel=1e-6)
     assert np.isclose(saved["perfect overlap"], LAYERS * 0.4e6)
+
+
+def test_a_slower_kernel_of_a_long_name_is_named_in_short() -> None:
+    """A headline printed 500 characters of one kernel of hipBLASLt."""
+    name, shapes = "Cijk_Alik_Bljk_" + "BBS_BH_Bias_" * 40 + "WG32_8_1", ", ".join(["bf16[4096×4096]"] * 9)
+    usual = {(name, shapes): (1e6, 4), ("add", ""): (9e6, 4)}
+    text = causes._slower({**usual, (name, shapes): (2e6, 4)}, [usual], 2)
+    assert len(text) < 160 and "Cijk_Alik_Bljk_" in text and "WG32_8_1 of bf16[4096×4096]" in text
