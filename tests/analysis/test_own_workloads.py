@@ -24,7 +24,7 @@ ANYWHERE = {
 }  # fmt: skip
 ROWS = {"gather-bound", "dense-embedding-gradient"}
 INDEX = ("list-to-tensor", "compare-with-all")
-GPT2 = {"layout-copies", "gather-bound"}
+GPT2 = {"layout-copies", "gather-bound", "unfused-attention"}
 FLAT = {"interaction": "cat"}  # the outer product of 432 features takes a tenth of a second a sample
 
 # workload, preset, variant, dimensions, and what may be found besides

@@ -273,7 +273,7 @@ def test_a_table_without_rows_says_nothing() -> None:
 
 
 def test_a_profiled_step_much_slower_than_a_timed_one_is_said_to_be_so() -> None:
-    facts = {"steps": 1, "step_ns": [130.0], "busy_ns": [130.0], "gaps": []}
+    facts = {"steps": 1, "step_ns": [130.0], "busy_ns": [90.0], "gaps": []}
     slow, same = (accounting(facts, [timed] * 5) for timed in (100.0, 120.0))
     assert "30% longer" in _slowed(slow)[0]
     assert _slowed(same) == _slowed(None) == []
@@ -298,15 +298,16 @@ def test_the_overhead_is_that_of_the_mean_step_in_the_rows() -> None:
 
 def test_uneven_steps_are_compared_where_the_profiler_adds_more() -> None:
     """The first profiled step of a small program is cold: 259, 124 and 84 µs, where others take 39."""
-    facts = {"step_ns": [259.0, 124.0, 84.0], "busy_ns": [50.0] * 3, "gaps": []}
+    facts = {"step_ns": [259.0, 124.0, 84.0], "busy_ns": [30.0] * 3, "gaps": []}
     assert incomparable(facts, [36.0, 56.0, 43.0, 34.0]) == ""
     assert "uneven" in incomparable(facts, [100.0, 120.0, 110.0])
 
 
 def test_a_timed_step_shorter_than_the_gpu_is_busy_is_another_step() -> None:
-    facts = {"step_ns": [130.0], "busy_ns": [120.0], "trace_checks": [{"name": "timed", "holds": False}]}
+    facts = {"step_ns": [130.0], "busy_ns": [100.0], "trace_checks": [{"name": "timed", "holds": False}]}
     assert "busy for longer" in incomparable(facts, [100.0] * 5)
     assert incomparable({**facts, "trace_checks": [{"name": "timed", "holds": True}]}, [100.0] * 5) == ""
+    assert "its kernels alone take 120 ns" in incomparable({**facts, "busy_ns": [120.0]}, [100.0] * 5)
 
 
 def test_two_measurements_without_a_profiler_that_lie_apart_are_compared_with_nothing() -> None:

@@ -152,6 +152,9 @@ def test_different_steps_are_cut_to_the_shared_ones_or_refused(pairs):
     report = analyse([first, members.Member(1, 2, "later", second.frame, later)])
     assert report.steps == 2 and "the 2 that all of them have" in " ".join(report.problems)
     never = {**second.facts, "step_names": ["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#9"]}
+    report = analyse([first, members.Member(1, 2, "never", second.frame, never)])
+    assert report.steps == 3 and "they are the same by the clocks" in " ".join(report.problems)
+    never = {**never, "origin_ns": second.facts["origin_ns"] + 10**12}
     with pytest.raises(InputError, match="rank 0 ProfilerStep#2 to ProfilerStep#4; rank 1 ProfilerStep#7"):
         analyse([first, members.Member(1, 2, "never", second.frame, never)])
 
