@@ -28,7 +28,7 @@ from tests.whole.widths_gpt2 import WIDTHS
 
 WORKLOAD = Path(__file__).with_name("widths_gpt2.py")
 BACKENDS = ("eager", "llmc", "kernels", "compile", "thunder", "thunder-llmc")
-ENOUGH = 0.97
+ENOUGH = 0.95  # random numbers that the workload makes in its step belong to no module: some 4 % of a tiny one
 ROOT = str(Path(__file__).parents[2])
 
 
