@@ -28,7 +28,7 @@ from tests.whole.widths_gpt2 import WIDTHS
 
 WORKLOAD = Path(__file__).with_name("widths_gpt2.py")
 BACKENDS = ("eager", "llmc", "kernels", "compile", "thunder", "thunder-llmc")
-ENOUGH = 0.95  # random numbers that the workload makes in its step belong to no module: some 4 % of a tiny one
+ENOUGH = 0.97
 ROOT = str(Path(__file__).parents[2])
 
 
@@ -76,7 +76,9 @@ def test_nearly_all_kernel_time_is_placed(name, captured, tmp_path_factory):
     found = places(frame)
     ns = frame["duration_ns"].to_numpy()[found["row"]] * found["share"]
     known = (found["pass"] != NOT_PLACED) & found["module"].notna() & found["operator"].notna()
-    assert ns[known].sum() / ns.sum() >= ENOUGH
+    # Random numbers that the workload makes in its step belong to no module: some 4 % of a tiny one.
+    made = (frame["name"] == "aten::randn").to_numpy()[found["row"]]
+    assert ns[known & ~made].sum() / ns[~made].sum() >= ENOUGH
     assert ns.sum() == pytest.approx(frame["duration_ns"].sum())
 
 
