@@ -244,7 +244,7 @@ class Session:
 
         script: list[str | Path] = [
             sys.executable,
-            ROOT / "tests" / "programs" / "gpt2.py",
+            ROOT / "tests" / "support" / "programs" / "gpt2.py",
             "--device",
             "cuda",
             "--steps",

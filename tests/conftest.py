@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.ceilings import event_cost_ns, measured, requested
-from tests.forks import STARTERS, close_server, share_server, started_forked, started_fresh, usable, whole
-from tests.sweeps import examples
+from tests.support.ceilings import event_cost_ns, measured, requested
+from tests.support.forks import STARTERS, close_server, share_server, started_forked, started_fresh, usable, whole
+from tests.support.sweeps import examples
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(__file__).resolve().parent / "golden"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
-pytest_plugins = ["tests.skips", "tests.schedule", "tests.cpu"]
+pytest_plugins = ["tests.support.skips", "tests.support.schedule", "tests.support.cpu"]
 
 # Inductor compiles in this process: pytest's workers share the cores, and a pool imports torch once more a process.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -112,7 +112,7 @@ def run_cli() -> Callable[..., CliResult]:
     """Run `perfkit ARGS` in a process of its own: `run_cli(["report", run], cwd=…, env={…}, timeout=…)`.
 
     `env` is added to this process's environment; a value of None takes the variable away. The process is a fork
-    (tests/forks.py); `fresh=True` starts an interpreter.
+    (tests/support/forks.py); `fresh=True` starts an interpreter.
     """
 
     def run(

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from tests.conftest import find_chromium  # noqa: E402
-from tests.packed import ncu_file  # noqa: E402
+from tests.support.packed import ncu_file  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Frame, Page

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from tests.conftest import find_chromium  # noqa: E402
-from tests.docs.commands import commands  # noqa: E402
+from tests.support.docs.commands import commands  # noqa: E402
 
 PAGE = ROOT / "docs" / "tutorial-slow-dlrm.md"
 SHOWN = re.compile(r"(<!-- shown of (\w+): (.+?) \.\. (.*?) -->\n```text\n)(.*?)(```\n)", re.DOTALL)

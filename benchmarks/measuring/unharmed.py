@@ -1,7 +1,7 @@
 """Run programs alone and under `perfkit capture` in turns, and name what differs.
 
     python benchmarks/measuring/unharmed.py [--rounds 2] [--json] PROGRAM…
-    python benchmarks/measuring/unharmed.py tests/programs/plain.py "tests/programs/unharmed/endings.py raise 12"
+    python benchmarks/measuring/unharmed.py "tests/support/programs/unharmed/endings.py raise 12"
 
 A PROGRAM is a script, or a word in quotes with its arguments; one that does not end in .py begins with its own
 interpreter ("python -m torch.distributed.run … ranks.py"). Compared are

@@ -27,8 +27,8 @@ from perfkit.errors import PerfkitError  # noqa: E402
 from perfkit.readers import read  # noqa: E402
 from perfkit.readers.ncu import container  # noqa: E402
 from perfkit.table import COLUMNS, REAL, TEXT, KernelTable  # noqa: E402
-from tests.packed import ncu_file  # noqa: E402
-from tests.readers import mutations, nsys_exports  # noqa: E402
+from tests.support.packed import ncu_file  # noqa: E402
+from tests.support.readers import mutations, nsys_exports  # noqa: E402
 
 SLOWEST, MOST_MEMORY = 60.0, 1000.0  # seconds of one read, MB
 NAMES = {"name", "short_name", "family", "range", "operator", "module", "shapes"}

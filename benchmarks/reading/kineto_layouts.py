@@ -2,10 +2,10 @@
 
     python benchmarks/reading/kineto_layouts.py TRACE.json.gz … --count 200
 
-The traces are written at `--count` random layouts (`tests/readers/layouts.py`): compact, indented, with keys in any
-order, with other keys around the events, with a byte order mark, compressed or not. They are read in pieces of several
-sizes. Each must give the table, the facts and the warnings of the file itself. Exits with 1 where one does not, and
-says which. 200 layouts of six traces of 20 to 110 thousand events take about ten minutes.
+The traces are written at `--count` random layouts (`tests/support/readers/layouts.py`): compact, indented, with keys in
+any order, with other keys around the events, with a byte order mark, compressed or not. They are read in pieces of
+several sizes. Each must give the table, the facts and the warnings of the file itself. Exits with 1 where one does
+not, and says which. 200 layouts of six traces of 20 to 110 thousand events take about ten minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from perfkit.errors import PerfkitError  # noqa: E402
 from perfkit.readers.kineto.decode import stream  # noqa: E402
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
 from perfkit.table import KernelTable  # noqa: E402
-from tests.readers.layouts import layout  # noqa: E402
+from tests.support.readers.layouts import layout  # noqa: E402
 
 
 def differs(path: Path, expected: KernelTable) -> str:

@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
-from tests.packed import ncu_file  # noqa: E402
-from tests.readers import mutations, nsys_exports  # noqa: E402
+from tests.support.packed import ncu_file  # noqa: E402
+from tests.support.readers import mutations, nsys_exports  # noqa: E402
 
 GH200 = "ncu/gh200-full-2025.1-3kernels.ncu-rep"
 T4 = "nsys/t4-cupy-nvtx-schema3.20.2.sqlite"

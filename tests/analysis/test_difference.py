@@ -7,7 +7,7 @@ import pytest
 from perfkit.analysis.difference import Change, difference
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import BackendReport, Group, Report
-from tests.analysis.examples import backend, run
+from tests.support.analysis.examples import backend, run
 
 
 def report(*kernels: Group, **more: object) -> Report:

@@ -11,8 +11,8 @@ from perfkit import table
 from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import COLLECTIVE, BackendReport, Exposed, Finding
 from perfkit.analysis.rules import Case, Circumstances, answers, copies, idle
-from tests.analysis import profiles
-from tests.analysis.examples import backend, run
+from tests.support.analysis import profiles
+from tests.support.analysis.examples import backend, run
 
 KERNEL = {"name": "k", "kind": "gpu_kernel", "device": "cuda:0", "duration_ns": 100e3, "step": 0}
 

@@ -17,8 +17,8 @@ from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.tree import shares
-from tests.analysis import faults
-from tests.analysis.examples import backend, run
+from tests.support.analysis import faults
+from tests.support.analysis.examples import backend, run
 
 MB = faults.MB
 EMPTY = [faults.cpu("fill_", 2, "fill", moved=4.0, shapes="fp32[]")] * 4  # what an operator of no work takes

@@ -15,8 +15,8 @@ from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
 from perfkit.render.tables.fusion import fusion_tables
 from perfkit.tree import shares
-from tests.analysis import faults
-from tests.analysis.examples import backend, run
+from tests.support.analysis import faults
+from tests.support.analysis.examples import backend, run
 
 MB = faults.MB
 CEILINGS = msgspec.structs.replace(

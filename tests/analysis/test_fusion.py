@@ -12,8 +12,8 @@ from perfkit.analysis.fusion_results import Fusion
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
 from perfkit.render.tables.fusion import fusion as fusion_table
-from tests.analysis import faults
-from tests.analysis.examples import backend, run
+from tests.support.analysis import faults
+from tests.support.analysis.examples import backend, run
 
 MB = faults.MB
 EAGER = [("add", 100), ("gelu", 100), ("mul", 100)]

@@ -12,7 +12,7 @@ from perfkit.hardware.ceilings import Ceilings
 from perfkit.render import terminal
 from perfkit.render.pages import sweep as rendered
 from perfkit.run_folder import BackendRun, Correctness, Manifest, Phase, Settings, WorkloadFacts
-from tests.analysis.examples import ceilings
+from tests.support.analysis.examples import ceilings
 
 # A pass over 8 prompts of 100 tokens, and 3 passes for one further token of each.
 PREFILL = Phase(name="prefill", runs=1, tokens=800, flop=8e9, weight_bytes=1e6, cache_bytes=1e5)

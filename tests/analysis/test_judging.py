@@ -12,8 +12,8 @@ from perfkit.analysis.results import BackendReport
 from perfkit.analysis.roofline.withheld import EXCHANGED, HELPER, OVER_LINK, TOO_SMALL, UNCOUNTED
 from perfkit.analysis.timeline.lanes import timeline
 from perfkit.render import sentences
-from tests.analysis import profiles
-from tests.analysis.examples import ceilings
+from tests.support.analysis import profiles
+from tests.support.analysis.examples import ceilings
 
 # At 10 GB/s a megabyte takes 100 µs.
 ROW = {"kind": "gpu_kernel", "device": "cuda:0", "family": "elementwise", "duration_ns": 200e3, "dram_bytes": 1e6,

@@ -14,7 +14,7 @@ from perfkit.analysis.results import BackendReport
 from perfkit.analysis.roofline.roof import BOUNDS, Judged, judge
 from perfkit.analysis.roofline.withheld import judge_rows
 from perfkit.hardware.ceilings import Ceiling, Ceilings
-from tests.analysis import examples
+from tests.support.analysis import examples
 
 MB = 1e6
 

@@ -12,7 +12,7 @@ from perfkit import table
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.cost import GPTShape, matmul_flop
 from perfkit.readers.kineto.measure.rows import CAUSES
-from tests.analysis.examples import ceilings
+from tests.support.analysis.examples import ceilings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "numbers.md").read_text(encoding="utf-8")
 

@@ -14,8 +14,8 @@ from perfkit.backends.eager import Eager
 from perfkit.capture import profile
 from perfkit.workloads import loader
 from perfkit.workloads.settings import resolve_settings
-from tests.analysis import faults
 from tests.conftest import ROOT
+from tests.support.analysis import faults
 
 # What a step on a CPU may be said of, at any size: how its time divides depends on the machine and on who else uses it.
 ANYWHERE = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.analysis import faults
-from tests.analysis.planted import PLANTED, findings
+from tests.support.analysis import faults
+from tests.support.analysis.planted import PLANTED, findings
 
 # Products in bf16 are four times as fast on the machine of `faults`; on this one as fast as in fp32.
 EVEN = msgspec.structs.replace(faults.CEILINGS, compute={"matrix_fp32": 1e12, "vector_fp32": 1e12})

@@ -8,8 +8,8 @@ from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Report
 from perfkit.render import tables, terminal
 from perfkit.run_folder import Power
-from tests.analysis import faults
-from tests.analysis.examples import backend, run
+from tests.support.analysis import faults
+from tests.support.analysis.examples import backend, run
 
 
 def report(power: Power | None, tflop: float = 1e-3) -> Report:

@@ -13,7 +13,7 @@ from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import RangeTime, Transfer, Wait
 from perfkit.readers import read
 from perfkit.render import markdown, terminal
-from tests.readers.nsys_exports import two_steps, write
+from tests.support.readers.nsys_exports import two_steps, write
 
 FACTS = {
     "devices": [{"kernel_ns": 300}, {"kernel_ns": 100}],

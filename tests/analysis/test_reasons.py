@@ -10,7 +10,7 @@ import pytest
 from perfkit.analysis.results import Group
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.rules.answers import reasons
-from tests.analysis import profiles
+from tests.support.analysis import profiles
 
 # What is planted in tests/fixtures/ncu/kernels.py. `busy` and `stall` say what a kernel uses or waits for: no trouble.
 TROUBLES = {

@@ -8,8 +8,8 @@ import pytest
 from perfkit.analysis.report.analyse import analyse, analyse_any
 from perfkit.analysis.results import Report
 from perfkit.run_folder import BackendRun
-from tests.analysis import profiles
-from tests.analysis.examples import backend, ceilings, kernel_table, run
+from tests.support.analysis import profiles
+from tests.support.analysis.examples import backend, ceilings, kernel_table, run
 
 
 def test_speed_up_and_mfu_of_correct_backends() -> None:

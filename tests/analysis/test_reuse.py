@@ -11,8 +11,8 @@ from perfkit import table
 from perfkit.analysis.roofline import reuse
 from perfkit.analysis.roofline.roof import BOUNDS, Judged, judge
 from perfkit.hardware.ceilings import Ceilings
-from tests.analysis.examples import MIB, ceilings
 from tests.analysis.test_memory_roof import gpu
+from tests.support.analysis.examples import MIB, ceilings
 
 RESULT = 4096.0  # bytes that a call of `weights` writes
 

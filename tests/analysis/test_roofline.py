@@ -13,7 +13,7 @@ from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.report.backend import _slowed
 from perfkit.analysis.results import BackendReport, Group, Node
 from perfkit.analysis.roofline.roof import BOUNDS, judge, unit_name
-from tests.analysis.examples import ceilings, kernel_table
+from tests.support.analysis.examples import ceilings, kernel_table
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from perfkit.analysis.rules import OF_COUNTERS, RULES, by_name
 from perfkit.readers import read
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.render import sentences
-from tests.analysis import examples, faults, profiles
-from tests.analysis.faults import named
-from tests.readers.traces import event, mark, op, write
+from tests.support.analysis import examples, faults, profiles
+from tests.support.analysis.faults import named
+from tests.support.readers.traces import event, mark, op, write
 
 # fp32 products are in every hand-made step and are a fault on this machine: only their own case is about them.
 ALWAYS = "fp32-matmul"

@@ -9,9 +9,9 @@ import pytest
 
 from perfkit.analysis.report.analyse import analyse
 from perfkit.analysis.results import Finding
-from tests.analysis import faults
-from tests.analysis.examples import backend, run
-from tests.analysis.faults import named
+from tests.support.analysis import faults
+from tests.support.analysis.examples import backend, run
+from tests.support.analysis.faults import named
 
 
 def with_waiting(*rows: Any, environment: dict[str, Any] | None = None, **machine: Any) -> dict[str, Finding]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfkit.analysis.report.analyse import analyse_any
 from perfkit.readers.kineto.trace import read_trace
-from tests.readers.traces import Event, event, mark, write
+from tests.support.readers.traces import Event, event, mark, write
 
 
 def kernel(number: int, call: float, start: float, length: float, stream: int = 7, **more: Any) -> list[Event]:

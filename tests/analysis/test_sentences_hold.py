@@ -8,8 +8,8 @@ import pytest
 
 from perfkit.analysis.results import Finding
 from perfkit.analysis.words import apart, cropped, number
-from tests.analysis import faults
-from tests.analysis.faults import MB, cpu, gap, gpu, named, on_gpu, product, report
+from tests.support.analysis import faults
+from tests.support.analysis.faults import MB, cpu, gap, gpu, named, on_gpu, product, report
 
 GPUS = [{"name": "a GPU", "smCount": 68}]
 COPY = {"name": "Memcpy HtoD (Pageable -> Device)", "short_name": "Memcpy HtoD", "kind": "memcpy"}

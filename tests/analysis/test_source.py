@@ -9,7 +9,7 @@ from perfkit.analysis import source
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.report.backend import _slowed
 from perfkit.analysis.results import Accounting
-from tests.analysis import profiles
+from tests.support.analysis import profiles
 
 NAMES = {
     "gh200-full-2025.1-3kernels.ncu-rep": "gh200-full-2025.1-3kernels",

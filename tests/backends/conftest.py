@@ -14,7 +14,7 @@ from perfkit import backends  # noqa: E402
 from perfkit.run_folder import Settings  # noqa: E402
 from perfkit.workloads import Workload, loader  # noqa: E402
 from perfkit.workloads.settings import resolve_settings  # noqa: E402
-from tests.compiled import fresh_graphs  # noqa: E402
+from tests.support.compiled import fresh_graphs  # noqa: E402
 
 ONE_LAYER = {"dimensions": {"layers": 1}}  # of the tiny GPT-2's two: enough for a mode, and half the compilation
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}

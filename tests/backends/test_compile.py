@@ -13,7 +13,7 @@ from perfkit.inductor.recording import CPU_OPTIONS
 from perfkit.inductor.work import work_of
 from perfkit.workloads import find
 from tests.backends.conftest import ONE_LAYER, errors, worst
-from tests.sweeps import rest
+from tests.support.sweeps import rest
 
 torch = pytest.importorskip("torch")
 if missing := backends.get("compile").unavailable():

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfkit import backends
-from tests import forks
-from tests.docs.commands import blocks, example_files
+from tests.support import forks
+from tests.support.docs.commands import blocks, example_files
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "writing-a-backend.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from perfkit.raw import fastest_attention, language
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.workloads import loader
 from perfkit.workloads.settings import resolve_settings
-from tests.backends.by_hand import far, pair, settings
+from tests.support.backends.by_hand import far, pair, settings
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from perfkit.backends.interface import Program
 from perfkit.content import load_content_module
 from perfkit.raw import attention, fastest_attention, language, library_attention
 from perfkit.workloads.loader import find
-from tests.backends.by_hand import far, pair, settings
+from tests.support.backends.by_hand import far, pair, settings
 
 MEASURED = fastest_attention.measured
 CPU = [torch.profiler.ProfilerActivity.CPU]

@@ -7,9 +7,9 @@ import pytest
 
 from perfkit.hardware.subprocesses import torchrun
 from perfkit.run_folder import Settings
-from tests import forks
+from tests.support import forks
 
-RANKS = Path(__file__).parent / "ranks.py"
+RANKS = Path(__file__).parents[1] / "support" / "backends" / "ranks.py"
 
 
 def test_every_way_gives_the_gradients_and_parameters_of_one_process(tmp_path):

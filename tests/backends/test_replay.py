@@ -12,7 +12,7 @@ from perfkit.backends.generation import Generation
 from perfkit.errors import UsageError
 from perfkit.workloads import forms, loader
 from perfkit.workloads.settings import resolve_settings
-from tests.backends.by_hand import far, settings
+from tests.support.backends.by_hand import far, settings
 
 
 class Captured:

@@ -12,7 +12,7 @@ from perfkit.cli.parts import options
 from perfkit.errors import Unavailable, UsageError
 from perfkit.workloads import find, resolve_settings
 from tests.backends.conftest import ONE_LAYER, errors, worst
-from tests.sweeps import rest
+from tests.support.sweeps import rest
 
 torch = pytest.importorskip("torch")
 if missing := thunder_support.unavailable(None):

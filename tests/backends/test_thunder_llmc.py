@@ -5,7 +5,7 @@ import pytest
 from perfkit import backends, kernels
 from perfkit.backends import thunder_support
 from tests.backends.conftest import ONE_LAYER, errors, relative_error, worst
-from tests.sweeps import rest
+from tests.support.sweeps import rest
 
 torch = pytest.importorskip("torch")
 if missing := thunder_support.unavailable(None):

@@ -25,7 +25,7 @@ from perfkit.capture import profile  # noqa: E402
 from perfkit.kernels import libraries  # noqa: E402
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
 from perfkit.workloads import find  # noqa: E402
-from tests.sweeps import rest  # noqa: E402
+from tests.support.sweeps import rest  # noqa: E402
 
 WIDTHS = (20, 28)
 ROWS, TOKENS, CLASSES, INTO = 3, 9, 7, 13

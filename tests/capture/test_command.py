@@ -12,7 +12,7 @@ from perfkit.capture import command
 from perfkit.capture.nsight import ncu, nsys
 from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
 from perfkit.hardware import access
-from tests.capture.tools import PAIR, stage
+from tests.support.capture.tools import PAIR, stage
 
 PROGRAM = [sys.executable, "-c", "print('hello')"]
 DIES = [sys.executable, "-c", "print('out of luck'); raise SystemExit(3)"]

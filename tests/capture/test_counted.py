@@ -11,7 +11,7 @@ from perfkit.programs.order import Order
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import BackendRun
 from perfkit.table import KernelTable
-from tests.capture.tools import PAIR, stage
+from tests.support.capture.tools import PAIR, stage
 
 # Instead of training: what an armed program finds in its environment, and what it would tell.
 PROGRAM = """

@@ -15,9 +15,9 @@ from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import read_manifest
 from perfkit.table import KernelTable
 from tests.capture.test_session import SMALL, settings
-from tests.capture.tools import PAIR, stage
-from tests.forks import SOCKET, server
-from tests.sweeps import rest
+from tests.support.capture.tools import PAIR, stage
+from tests.support.forks import SOCKET, server
+from tests.support.sweeps import rest
 
 
 @pytest.fixture

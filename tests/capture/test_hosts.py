@@ -16,7 +16,7 @@ from perfkit.errors import RunFailed, UsageError
 from perfkit.run_folder import Settings, read_manifest
 from tests.capture.test_ranks import free_ports
 
-SMALL = Path(__file__).parent / "small.py"
+SMALL = Path(__file__).parents[1] / "support" / "capture" / "small.py"
 TWO = Settings(workload="small", preset="one", batch_size=32, ranks=2, parallel="ddp", hosts=2)
 
 

@@ -21,7 +21,7 @@ from perfkit.table import KernelTable
 from perfkit.workloads import forms, loader
 from perfkit.workloads.settings import resolve_settings
 
-SMALL = Path(__file__).parent / "small.py"
+SMALL = Path(__file__).parents[1] / "support" / "capture" / "small.py"
 
 # Backends that go wrong on several ranks, each in a file of its own.
 UNREDUCED = """

@@ -22,9 +22,9 @@ from perfkit.capture.stages.turns import shares
 from perfkit.errors import OutOfMemory, RunFailed, UsageError
 from perfkit.run_folder import TIMED_APART, BackendRun, Settings, read_manifest
 from perfkit.table import KernelTable
-from tests.interrupts import hear_interrupts
+from tests.support.interrupts import hear_interrupts
 
-SMALL = Path(__file__).parent / "small.py"
+SMALL = Path(__file__).parents[1] / "support" / "capture" / "small.py"
 ROOT = Path(__file__).parents[2]
 OTHER = "kernels"  # a backend beside eager
 

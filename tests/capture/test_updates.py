@@ -14,7 +14,7 @@ from perfkit.capture import memory, updates
 from perfkit.capture.updates import Updates
 from perfkit.workloads import find, resolve_settings
 
-SMALL = str(Path(__file__).with_name("small.py"))
+SMALL = str(Path(__file__).parents[1] / "support" / "capture" / "small.py")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 

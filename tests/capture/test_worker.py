@@ -21,7 +21,7 @@ from perfkit.errors import OutOfMemory, RunFailed
 from perfkit.run_folder import KERNELS
 from perfkit.table import KernelTable
 from perfkit.workloads import find, resolve_settings
-from tests.readers import damage
+from tests.support.readers import damage
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_any_other_error_is_its_own_sentence() -> None:
 def test_one_batch_is_alive_however_many_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches made ahead would be part of the peak of memory, and of one side's more than of another's."""
     worker = Worker(lambda text: None)
-    worker.prepare(resolve_settings(find(str(Path(__file__).with_name("small.py")))), "eager")
+    worker.prepare(resolve_settings(find(str(Path(__file__).parents[1] / "support" / "capture" / "small.py"))), "eager")
     made: list[tuple[int, weakref.ref[torch.Tensor]]] = []
     alive: list[int] = []
     batch = worker.workload.batch
@@ -96,7 +96,7 @@ def test_one_batch_is_alive_however_many_steps_are_timed(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("settle_ns", "settled"), [(0.0, 4), (1.0, 1), (1e15, 4)])
 def test_steps_settle_before_a_turn_for_a_time_and_are_not_counted(settle_ns: float, settled: int) -> None:
     worker = Worker(lambda text: None)
-    worker.prepare(resolve_settings(find(str(Path(__file__).with_name("small.py")))), "eager")
+    worker.prepare(resolve_settings(find(str(Path(__file__).parents[1] / "support" / "capture" / "small.py"))), "eager")
     before = worker._next_step
 
     begun = time.time()

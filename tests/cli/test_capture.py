@@ -5,9 +5,9 @@ import json
 import pytest
 
 from perfkit import cli
-from tests.capture.tools import PAIR, stage
 from tests.cli.test_mistakes import mistake
 from tests.conftest import CliResult
+from tests.support.capture.tools import PAIR, stage
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from perfkit.compare.stopping import Plan
 from perfkit.run_folder import Settings
 
 Cli = Callable[..., Any]
-SMALL = str(Path(__file__).parents[1] / "capture" / "small.py")
+SMALL = str(Path(__file__).parents[1] / "support" / "capture" / "small.py")
 LINE = re.compile(r"^\[ *\d+ s\] (.+)$", re.MULTILINE)
 
 

@@ -13,8 +13,8 @@ import pytest
 from perfkit.cli import _run
 from perfkit.compare.record import Launch, MeasuredSide, Measurement, Turn, write_measurement
 from perfkit.run_folder import Manifest, write_manifest
-from tests.analysis.examples import backend, ceilings, run
-from tests.compare.sample import steps_table
+from tests.support.analysis.examples import backend, ceilings, run
+from tests.support.compare.sample import steps_table
 
 
 def folder(

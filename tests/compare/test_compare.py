@@ -24,8 +24,8 @@ from perfkit.compare.sides import LAUNCH, Side, Values
 from perfkit.compare.waterfall import waterfall
 from perfkit.render.pages.compare import render_markdown, render_text
 from perfkit.statistics.verdicts import BETTER, UNKNOWN, WORSE
-from tests.analysis.examples import backend, run
-from tests.compare import sample
+from tests.support.analysis.examples import backend, run
+from tests.support.compare import sample
 
 PARTS = st.dictionaries(
     st.sampled_from(["forward", "backward", "optimizer", "unknown"]),
@@ -162,7 +162,7 @@ def msgspec_replace(values: Values, **changes: Any) -> Values:
 
 
 def test_pooled_tables_keep_their_sums_and_tell_their_launches() -> None:
-    from tests.analysis.examples import kernel_table
+    from tests.support.analysis.examples import kernel_table
 
     whole, launch = sides.pooled([kernel_table(), kernel_table(), kernel_table()])
     assert launch == [0, 0, 1, 1, 2, 2] and len(whole) == 24

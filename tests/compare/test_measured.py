@@ -21,7 +21,7 @@ from perfkit.compare.stopping import Plan, why
 from perfkit.errors import RunFailed, UsageError
 from perfkit.run_folder import TIMED_ALONE, Settings
 
-SMALL = Path(__file__).parents[1] / "capture" / "small.py"
+SMALL = Path(__file__).parents[1] / "support" / "capture" / "small.py"
 QUICK = Plan(launches=1, turn_seconds=1e-9, warmup_seconds=0.2, profiled_steps=2)  # a turn is one step
 
 

@@ -14,7 +14,7 @@ from perfkit.compare.stopping import Plan
 from perfkit.statistics import ranks
 from perfkit.statistics.corrections import holm, together
 from perfkit.statistics.verdicts import BETTER, SAME, UNKNOWN, WORSE, correct, judge
-from tests.compare.noise import launches
+from tests.support.compare.noise import launches
 
 values = st.lists(st.floats(-5, 5), min_size=6, max_size=9, unique=True)
 

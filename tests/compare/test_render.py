@@ -8,7 +8,7 @@ import re
 import pytest
 
 from perfkit.render.pages import compare as rendered
-from tests.compare.sample import hostile, measured
+from tests.support.compare.sample import hostile, measured
 
 
 def test_text_markdown_and_json_are_as_they_were(golden):

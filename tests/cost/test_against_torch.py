@@ -27,7 +27,7 @@ from perfkit.cost import (
     normalise,
     recorded_call,
 )
-from tests.cost.programs import PROGRAMS, TinyGPT
+from tests.support.cost.programs import PROGRAMS, TinyGPT
 
 # Composites that do nothing but dispatch when there is nothing to do (a conversion to the same dtype, for example).
 _MAY_BE_EMPTY = {

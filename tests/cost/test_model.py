@@ -23,7 +23,7 @@ from perfkit.cost import (
 )
 from perfkit.cost.model import ITEM_BYTES
 from perfkit.table import RESOURCES
-from tests.sweeps import examples
+from tests.support.sweeps import examples
 
 
 def test_the_registry_is_sound() -> None:

@@ -23,9 +23,9 @@ import typer
 
 from perfkit.cache import locked
 from perfkit.cli import application
-from tests import forked
-from tests.docs.commands import Command, Plan, commands, example_files, plan, read_rules
-from tests.forks import SOCKET, server
+from tests.support import forked
+from tests.support.docs.commands import Command, Plan, commands, example_files, plan, read_rules
+from tests.support.forks import SOCKET, server
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks/README.md"])
@@ -152,8 +152,8 @@ def workplace(tmp_path):
 
 
 def prepared(folder: Path) -> dict[str, str]:
-    """Put the repository's docs and examples into a folder; an environment whose `perfkit` is a fork (tests/forks.py)
-    and whose `python3` is the one that runs the tests."""
+    """Put the repository's docs and examples into a folder. Return an environment whose `perfkit` is a fork
+    (tests/support/forks.py) and whose `python3` is the one that runs the tests."""
     for name in ("docs", "examples"):
         (folder / name).symlink_to(ROOT / name)
     shims = folder / ".bin"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.commands import commands
+from tests.support.docs.commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 

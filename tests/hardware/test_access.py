@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.errors import Unavailable
 from perfkit.hardware.access import closed_devices, no_gpu
-from tests.hardware.fakes import refuse, write
+from tests.support.hardware.fakes import refuse, write
 
 FILES = {"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": "", "dev/nvidia-uvm": "", "dev/nvidia-modeset": ""}
 GPU = {"proc/driver/nvidia/gpus/0000:3b:00.0/information": "Model: \t NVIDIA H200\n"}

@@ -5,7 +5,7 @@ import pytest
 from perfkit.hardware import from_json, to_json
 from perfkit.hardware.ceilings import Ceiling
 from perfkit.hardware.observation import GIB, KIB, MIB
-from tests.hardware.fakes import made_ceilings
+from tests.support.hardware.fakes import made_ceilings
 
 
 def test_the_envelope_never_rises_with_size():

@@ -11,7 +11,7 @@ from perfkit.hardware.ceilings import Ceilings, from_json, to_json
 from perfkit.hardware.collectives import measure
 from perfkit.hardware.collectives.formulas import bus_bandwidth, seconds_at
 from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep, sweep_for
-from tests.ceilings import requested
+from tests.support.ceilings import requested
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import platform
 import pytest
 
 from perfkit.hardware.cpu import current_clock, expand_list, linux_cpu, read_cpu
-from tests.hardware.fakes import write, xeon
+from tests.support.hardware.fakes import write, xeon
 
 ALL = frozenset(range(8))
 

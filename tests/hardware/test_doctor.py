@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.hardware import doctor
 from perfkit.hardware.doctor import LIMITED, MISSING, OK, diagnose, find_tool
-from tests.hardware.fakes import H100_NVML, FakeNvml, refuse, write
+from tests.support.hardware.fakes import H100_NVML, FakeNvml, refuse, write
 
 DRIVER = {
     "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Sun\n",

@@ -15,7 +15,7 @@ from perfkit.hardware.gpu import (
     is_admin,
     read_gpus,
 )
-from tests.hardware.fakes import H100_NVML, FakeNvml, write
+from tests.support.hardware.fakes import H100_NVML, FakeNvml, write
 
 USES = (("GPU-a", 10), ("GPU-b", 80))
 

@@ -14,7 +14,7 @@ from perfkit.hardware import identity
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import linux_cpu
 from perfkit.hardware.identity import comparable, environment, fingerprint, hash_of, memory_class, usable_threads
-from tests.hardware.fakes import xeon
+from tests.support.hardware.fakes import xeon
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from perfkit.hardware.observation import METHOD, MIB, Plan, gpu_plan
 from perfkit.hardware.subprocesses import json_lines
 from perfkit.hardware.torch_cuda import precisions
 from perfkit.hardware.torch_operators import function_observations, matmul_observations
-from tests.hardware.fakes import made_ceilings
+from tests.support.hardware.fakes import made_ceilings
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -137,7 +137,7 @@ def test_no_torch(monkeypatch):
 
 def test_cache_bytes_grow_with_threads_up_to_all_cores(tmp_path):
     from perfkit.hardware.cpu import linux_cpu
-    from tests.hardware.fakes import xeon
+    from tests.support.hardware.fakes import xeon
 
     cpu = linux_cpu(xeon(tmp_path), frozenset(range(8)))
     assert cache_bytes(cpu, 4) == {"L1d": 4 * 48 * 1024.0, "L2": 8.0 * MIB, "L3": 210.0 * MIB}

@@ -8,7 +8,7 @@ from perfkit.hardware.cpu import linux_cpu
 from perfkit.hardware.gpu import Gpu
 from perfkit.hardware.peaks import _table, ceilings_on_paper, cpu_bounds, find_row, peaks_of
 from perfkit.table import RESOURCES
-from tests.hardware.fakes import xeon
+from tests.support.hardware.fakes import xeon
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from perfkit.hardware.identity import version_of
 from perfkit.hardware.measure import check_device
 from perfkit.hardware.observation import METHOD
 from perfkit.hardware.store import cache_path, load_or_measure, outdated
-from tests.hardware.fakes import made_ceilings
+from tests.support.hardware.fakes import made_ceilings
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.schedule import APART, LONG, scope, turn
+from tests.support.schedule import APART, LONG, scope, turn
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.skips import ALLOWED, not_allowed, read_allowed
+from tests.support.skips import ALLOWED, not_allowed, read_allowed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,17 @@ def test_a_skip_that_is_not_listed_fails_a_strict_session(tmp_path, strict, code
         "import pytest\ndef test_a(): assert True\n@pytest.mark.skip(reason='x')\ndef test_b(): pass\n"
     )
     counts = tmp_path / "counts"
-    command = [sys.executable, "-m", "pytest", "-p", "tests.skips", "-q", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.support.skips",
+        "-q",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
     variables = {"PYTHONPATH": str(ROOT), "PERFKIT_STRICT_SKIPS": strict, "PERFKIT_TEST_COUNTS": str(counts)}
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True)
     assert done.returncode == code, done.stdout

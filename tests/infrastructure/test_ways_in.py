@@ -14,8 +14,8 @@ from perfkit import backends
 from perfkit.errors import InputError
 from perfkit.readers import formats, read
 from perfkit.table import KernelTable
-from tests.analysis import faults
 from tests.conftest import ROOT
+from tests.support.analysis import faults
 
 _DIFF = re.compile(r"^```diff\n--- /dev/null\n\+\+\+ b/(\S+)\n@@ -0,0 \+1,(\d+) @@\n(.*?)^```$", re.M | re.S)
 

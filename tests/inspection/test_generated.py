@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.inspection import generated
-from tests.compiled import fresh_graphs
+from tests.support.compiled import fresh_graphs
 
 INDUCTOR = """
 cpp_fused_add_0 = async_compile.cpp_pybinding(['float*'], '''

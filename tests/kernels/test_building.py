@@ -16,7 +16,7 @@ import perfkit.kernels
 from perfkit.errors import RunFailed, Unavailable, UsageError
 from perfkit.kernels import find
 from perfkit.kernels.c import binding, build, toolchain
-from tests import forks
+from tests.support import forks
 
 GOOD = "#include <perfkit/vector.h>\nint answer(void) { return 42; }\n"
 

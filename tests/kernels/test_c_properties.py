@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from perfkit.errors import InputError, RunFailed
 from perfkit.kernels import bind, catalog, check, find, use_version
-from tests.kernels.threads import same_bits_on_any_number_of_threads
-from tests.sweeps import examples
+from tests.support.kernels.threads import same_bits_on_any_number_of_threads
+from tests.support.sweeps import examples
 
 ops = torch.ops.perfkit
 NAMES = [operation.name for family in catalog() for operation in family.operations]

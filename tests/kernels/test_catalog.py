@@ -16,7 +16,7 @@ from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, Usa
 from perfkit.kernels import catalog, check, cost_model, find, load, shapes, versions
 from perfkit.kernels.checking import Inputs, as_tuple
 from perfkit.kernels.schema import Schema
-from tests import forks
+from tests.support import forks
 
 BOTH_WAYS = (
     "encoder", "embedding", "layernorm", "bias_relu", "split_heads", "merge_heads", "causal_softmax", "flash_attention",

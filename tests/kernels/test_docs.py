@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import forks
+from tests.support import forks
 
 ROOT = Path(__file__).parents[2]
 

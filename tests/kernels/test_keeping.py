@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from perfkit.kernels.c import keeping, native
-from tests import forks
+from tests.support import forks
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kept on Linux only")
 

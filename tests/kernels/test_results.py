@@ -14,8 +14,8 @@ from perfkit.errors import InputError, RunFailed, Unavailable
 from perfkit.kernels import catalog, check, find, use_version
 from perfkit.kernels.c.toolchain import ISA_FEATURES
 from perfkit.kernels.checking import poisoned_run
-from tests import forks
-from tests.kernels.threads import same_bits_on_any_number_of_threads
+from tests.support import forks
+from tests.support.kernels.threads import same_bits_on_any_number_of_threads
 
 IN_C = [(o.name, i.version) for f in catalog() for o in f.operations for i in o.implementations if i.language == "c"]
 VERSIONS = (1, 2)

@@ -24,7 +24,7 @@ from perfkit.kernels import catalog, check, find, selection
 from perfkit.kernels.languages import LANGUAGES
 from perfkit.kernels.selection import Wanted
 from perfkit.kernels.triton import Launch, availability, binding, launch, row_tile, unavailable
-from tests.sweeps import rest
+from tests.support.sweeps import rest
 
 OPERATIONS = [
     o for family in catalog() for o in family.operations if any(i.language == "triton" for i in o.implementations)

@@ -43,7 +43,7 @@ def command(tmp_path_factory, distributions):
 def run_folder(tmp_path_factory):
     """A real run of a small workload, made by this environment, which has torch."""
     folder = tmp_path_factory.mktemp("made") / "run"
-    workload = ROOT / "tests" / "capture" / "small.py"
+    workload = ROOT / "tests" / "support" / "capture" / "small.py"
     Session(Settings(workload=str(workload), preset="one", batch_size=32, steps=5), {"eager": "eager"}, folder).run()
     return folder
 

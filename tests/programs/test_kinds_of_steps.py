@@ -7,8 +7,8 @@ import pytest
 
 from perfkit.programs.order import Order
 from perfkit.table import FLOP_COLUMNS
-from tests.programs.captured import ENVIRONMENT, HERE, alone, capture
 from tests.programs.test_unharmed import printed
+from tests.support.programs.captured import ENVIRONMENT, HERE, alone, capture
 
 OPTIMIZER = "a step is one step of the optimizer"
 CALL = "a step is one call of the outermost module, and what follows until the next"

@@ -9,9 +9,9 @@ from perfkit.capture.worker import Worker
 from perfkit.programs.order import Order, Result
 from perfkit.run_folder import Settings
 from perfkit.table import FLOP_COLUMNS, KernelTable
-from tests.programs.captured import ENVIRONMENT, HERE, alone, capture, command
-from tests.steady import steady
-from tests.sweeps import rest
+from tests.support.programs.captured import ENVIRONMENT, HERE, alone, capture, command
+from tests.support.steady import steady
+from tests.support.sweeps import rest
 
 ONE = "a step is one step of the optimizer"
 # Program → what its steps are, forward modules that must be among the places, and the pattern of its layers.
@@ -79,7 +79,7 @@ def check(name, expected, tmp_path, fresh=False):
     [("plain", True), *((name, False) for name in OTHERS), *(rest(name, True) for name in OTHERS)],
 )
 def test_programs(name, fresh, tmp_path):
-    """Most as forks (tests/forks.py); one, and all of them in `make test-full`, from the first line of Python's own."""
+    """Most run as forks (tests/support/forks.py). One, and all in `make test-full`, starts an interpreter."""
     table = check(name, PROGRAMS[name], tmp_path, fresh)
     if name == "built":  # the profiler records no list of more than 30 tensors
         fused = table.frame[table.frame["name"].str.startswith("aten::_fused_adamw")]
@@ -209,7 +209,7 @@ def test_the_program_can_be_ended_after_the_recorded_steps(tmp_path):
 )
 def test_a_plain_script_has_the_kernels_of_a_run(size, backend, tmp_path, monkeypatch):
     """GPT-2 as a script and as a workload: the same kernels with the same work in the same places."""
-    monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parents[2]))
     batch = 4 if size == "tiny" else 1
     options = ["--size", size, "--batch", str(batch), "--steps", "8", *(["--compile"] if backend == "compile" else [])]
     script = capture([*command("gpt2"), *options], tmp_path / "script").table().frame

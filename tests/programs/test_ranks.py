@@ -8,7 +8,7 @@ from perfkit.capture.program import assemble
 from perfkit.cli.parts import jobs
 from perfkit.programs.order import Order
 from perfkit.readers import read_run
-from tests.programs.captured import capture, command
+from tests.support.programs.captured import capture, command
 
 LATE_NS = 80e6
 

@@ -11,8 +11,8 @@ from perfkit import cli
 from perfkit.programs import facts
 from perfkit.programs.order import Order
 from perfkit.run_folder import read_manifest
-from tests.programs.captured import ENVIRONMENT, alone, capture
-from tests.sweeps import rest
+from tests.support.programs.captured import ENVIRONMENT, alone, capture
+from tests.support.sweeps import rest
 
 TRAIN = """
 import os, signal, sys, torch

@@ -8,7 +8,7 @@ import pytest
 
 import perfkit
 from perfkit.programs.order import Order
-from tests.programs.captured import ENVIRONMENT, HERE, alone, capture
+from tests.support.programs.captured import ENVIRONMENT, HERE, alone, capture
 
 KINDS = {
     "threads": ("pool", "logger", "trainers", "evaluator"),

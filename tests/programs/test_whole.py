@@ -8,7 +8,7 @@ from perfkit.programs import counting as module
 from perfkit.programs.counting import Counting
 from perfkit.programs.order import Order
 from perfkit.programs.profiler import recording
-from tests.programs.captured import ENVIRONMENT, alone, capture
+from tests.support.programs.captured import ENVIRONMENT, alone, capture
 
 PROGRAM = """
 import torch

@@ -15,7 +15,7 @@ from perfkit.ranks.job import together
 from perfkit.ranks.members import of_table
 from perfkit.readers import read
 from perfkit.run_folder import KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, read_manifest, write_manifest
-from tests.readers.traces import mark, op, write
+from tests.support.readers.traces import mark, op, write
 
 STEPS, STEP, LATE = 3, 10_000.0, 4_000.0  # µs
 OWN = 500.0  # of an all-reduce

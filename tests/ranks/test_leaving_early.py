@@ -11,7 +11,7 @@ from perfkit.ranks.analyse import of_job
 from perfkit.ranks.job import Job, together
 from perfkit.ranks.members import of_table
 from perfkit.readers import read
-from tests.readers.traces import Event, mark, op, write
+from tests.support.readers.traces import Event, mark, op, write
 
 STEPS, STEP, OWN = 3, 10_000.0, 50.0  # µs
 GROUP = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cpu:gloo", "pg_size": 2, "ranks": [0, 1]}

@@ -12,7 +12,7 @@ from perfkit.ranks.job import together
 from perfkit.render import page
 from perfkit.render.cells import table, words
 from perfkit.render.pages import ranks as ranks_page
-from tests.ranks.simulated import LAYERS, job
+from tests.support.ranks.simulated import LAYERS, job
 
 LATE = 1e6  # ns a layer
 RANKS, SLOW = 32, (3, 8, 9, 20, 31)

@@ -13,7 +13,7 @@ from perfkit.errors import InputError
 from perfkit.ranks import members
 from perfkit.ranks.analyse import analyse
 from perfkit.readers import collective_names, several
-from tests.ranks.as_nsys import written
+from tests.support.ranks.as_nsys import written
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfkit.ranks.analyse import analyse
-from tests.ranks.streams import compute, member, talk
+from tests.support.ranks.streams import compute, member, talk
 
 STEP_US = 100.0
 CASES = {

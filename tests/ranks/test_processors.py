@@ -7,7 +7,7 @@ import pytest
 from perfkit.ranks.analyse import analyse
 from perfkit.ranks.members import of_table
 from perfkit.readers import read
-from tests.readers.traces import mark, op, write
+from tests.support.readers.traces import mark, op, write
 
 STEPS, STEP = 3, 100.0  # steps, and µs of each
 

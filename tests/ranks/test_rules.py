@@ -11,8 +11,8 @@ from perfkit.ranks.analyse import analyse
 from perfkit.ranks.rules import RULES
 from perfkit.render import page
 from perfkit.render.pages import ranks as ranks_page
-from tests.ranks import simulated
-from tests.ranks.streams import COMPUTE, TALK, compute, job, talk
+from tests.support.ranks import simulated
+from tests.support.ranks.streams import COMPUTE, TALK, compute, job, talk
 
 MiB = 2.0**20
 

@@ -8,8 +8,8 @@ from perfkit import readers
 from perfkit.ranks import members
 from perfkit.ranks.analyse import analyse
 from perfkit.ranks.results import EQUAL_RANKS
-from tests.ranks import simulated
-from tests.ranks.streams import compute, member, talk
+from tests.support.ranks import simulated
+from tests.support.ranks.streams import compute, member, talk
 
 MS = 1e3  # µs
 STEP = 100.0

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.ranks import causes
 from perfkit.ranks.analyse import analyse
-from tests.ranks.simulated import KERNEL_NS, LAYERS, job
+from tests.support.ranks.simulated import KERNEL_NS, LAYERS, job
 
 LATE = 1e6  # ns a layer
 

@@ -16,7 +16,7 @@ from perfkit.ranks.drawing import draw
 from perfkit.ranks.job import together
 from perfkit.render.pages import ranks as ranks_page
 from perfkit.table import KernelTable
-from tests.ranks import simulated
+from tests.support.ranks import simulated
 
 
 @pytest.fixture(scope="module")

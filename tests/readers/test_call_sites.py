@@ -12,7 +12,7 @@ from perfkit.run_folder import DeclaredKernel
 from perfkit.table import KernelTable
 from perfkit.tree import shares
 from perfkit.tree.shares import CallSite, Member, Work
-from tests.readers.traces import LAYERS, Event, event, mark, node, op, write
+from tests.support.readers.traces import LAYERS, Event, event, mark, node, op, write
 
 GELU = "graph_0_cpp_fused_gelu_0"
 

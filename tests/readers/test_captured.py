@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
-from tests.readers.traces import Event, event, mark, node, op, write
+from tests.support.readers.traces import Event, event, mark, node, op, write
 
 MM, MUL, COPY = "sm80_xmma_gemm_x", "vectorized_elementwise_kernel", "Memcpy DtoD (Device -> Device)"
 SPLIT = "splitKreduce_kernel"

@@ -26,8 +26,8 @@ from perfkit.errors import PerfkitError
 from perfkit.readers import read, sniff
 from perfkit.readers.formats import all_formats
 from perfkit.table import KernelTable
-from tests.packed import ncu_file
-from tests.readers import mutations, traces
+from tests.support.packed import ncu_file
+from tests.support.readers import mutations, traces
 
 
 def _zip(**files: bytes) -> bytes:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from perfkit import readers
 from perfkit.readers.join import join
 from perfkit.table import KernelTable
-from tests.sweeps import examples
+from tests.support.sweeps import examples
 
 FILES = Path(__file__).parents[1] / "fixtures" / "pair"
 

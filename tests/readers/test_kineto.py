@@ -13,7 +13,7 @@ from perfkit.cost import CostModel
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import KernelTable
-from tests.readers.traces import LAYERS, PASSES, Event, event, mark, node, op, training_step, write
+from tests.support.readers.traces import LAYERS, PASSES, Event, event, mark, node, op, training_step, write
 
 
 def read(folder: Path, events: list[Event], **more: Any) -> KernelTable:

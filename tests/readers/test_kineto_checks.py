@@ -14,9 +14,9 @@ from perfkit.errors import InputError
 from perfkit.readers.kineto.checks import Expected
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.trace_checks import UnusableProfile
-from tests.readers import damage
-from tests.readers.traces import event, mark, op, training_step, write
-from tests.sweeps import rest
+from tests.support.readers import damage
+from tests.support.readers.traces import event, mark, op, training_step, write
+from tests.support.sweeps import rest
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
 SOUND = sorted(path.stem.split(".")[0] for path in FIXTURES.glob("*.json.gz"))

@@ -10,7 +10,7 @@ import pytest
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
 from perfkit.trace_checks import UnusableProfile
-from tests.readers.traces import Event, event, mark, write
+from tests.support.readers.traces import Event, event, mark, write
 
 
 def queue(pause: float, earlier: int, steps: int = 2, lead: float = 0.0, jitter: float = 0.0) -> list[Event]:

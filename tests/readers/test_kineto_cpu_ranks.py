@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.readers import read
 from perfkit.table import KernelTable
-from tests.readers.traces import Event, mark, node, op, write
+from tests.support.readers.traces import Event, mark, node, op, write
 
 GLOO = 9  # a thread of the library
 GROUP = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cpu:gloo", "pg_size": 2, "ranks": [0, 1]}

@@ -18,7 +18,7 @@ import pytest
 from perfkit.errors import InputError, PerfkitError
 from perfkit.readers import read
 from perfkit.table import KernelTable
-from tests.readers.traces import event, mark, op, write
+from tests.support.readers.traces import event, mark, op, write
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
 SOURCES = ("eager-stack", "compiled", "graph", "streams", "nccl-rank0")

@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.cost import TensorSpec
 from perfkit.readers.kineto.trace import read_trace
-from tests.readers.traces import Event, event, mark, op, write
+from tests.support.readers.traces import Event, event, mark, op, write
 
 PARAMETERS = [[300, 1000], [1000], [7], [65536], [65537]]
 ELEMENTS = 300 * 1000 + 1000 + 7 + 65536 + 65537

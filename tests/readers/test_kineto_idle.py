@@ -11,7 +11,7 @@ import pytest
 from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
-from tests.readers.traces import Event, event, mark, node, op, write
+from tests.support.readers.traces import Event, event, mark, node, op, write
 
 MAIN, AUTOGRAD, OTHER = 1, 2, 3
 

@@ -20,8 +20,8 @@ from perfkit.readers.kineto.decode import pieces, stream, typed
 from perfkit.readers.kineto.memory import read_memory
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
-from tests.readers.layouts import NESTED, TRAPS, Layout, layout, trapped
-from tests.readers.traces import event, mark, op
+from tests.support.readers.layouts import NESTED, TRAPS, Layout, layout, trapped
+from tests.support.readers.traces import event, mark, op
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
 SMALL = ("eager-stack", "compiled", "graph", "streams", "nccl-rank0")

@@ -10,7 +10,7 @@ from perfkit import ranges
 from perfkit.readers import range_names
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.readers.own_ranges import line_of
-from tests.readers.traces import event, mark, node, op, write
+from tests.support.readers.traces import event, mark, node, op, write
 
 WORD = st.text(st.characters(codec="ascii", exclude_characters="|;", exclude_categories=["Cc"]), min_size=1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto.memory import POINTS, read_memory
-from tests.tensorboard.logdirs import FIXTURES, write_trace
+from tests.support.tensorboard.logdirs import FIXTURES, write_trace
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.kineto.decode.read import read_events
 from perfkit.table import KernelTable
-from tests.readers import traces
+from tests.support.readers import traces
 
 ODD = ['say "hi"', "C:\\data", "слой", "tab\there", "two\nlines", "100 %41", 'end"', "a|b;c", "\ud800", ""]
 

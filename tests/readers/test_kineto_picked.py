@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfkit.readers.kineto.trace import read_trace
-from tests.readers import traces
+from tests.support.readers import traces
 
 torch = pytest.importorskip("torch")
 

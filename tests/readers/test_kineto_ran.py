@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import FLOP_COLUMNS, KernelTable
-from tests.readers.traces import mark, op, write
+from tests.support.readers.traces import mark, op, write
 
 M, N = 64, 128
 ONE = 2 * M * N * N  # a product of a layer: forward, or one of the two in its backward pass

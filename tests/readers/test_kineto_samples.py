@@ -14,7 +14,7 @@ import pytest
 from perfkit.readers.kineto.decode import stream
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
-from tests.readers.layouts import layout
+from tests.support.readers.layouts import layout
 
 
 def events(samples: Path, name: str) -> list[dict[str, Any]]:

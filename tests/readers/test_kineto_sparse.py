@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.readers.kineto.trace import read_trace
-from tests.readers import traces
+from tests.support.readers import traces
 
 ROWS, WIDTH, LOOKUPS, DISTINCT = 5000, 16, 48, 40
 

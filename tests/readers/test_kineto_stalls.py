@@ -7,7 +7,7 @@ from typing import Any
 
 from perfkit.analysis.report.analyse import analyse_table
 from perfkit.readers.kineto.trace import read_trace
-from tests.readers.traces import Event, event, mark, op, write
+from tests.support.readers.traces import Event, event, mark, op, write
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
-from tests.readers.traces import Event, event, mark, node, op, write
+from tests.support.readers.traces import Event, event, mark, node, op, write
 
 
 class Program:

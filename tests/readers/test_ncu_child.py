@@ -10,7 +10,7 @@ import pytest
 from perfkit.errors import InputError, Unavailable
 from perfkit.readers.ncu import child
 from perfkit.readers.ncu.container import Container, check
-from tests.readers.ncu_reports import whole
+from tests.support.readers.ncu_reports import whole
 
 WHOLE = {
     "name": "k()",

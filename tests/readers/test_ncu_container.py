@@ -10,8 +10,8 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.readers.ncu import container
-from tests.readers import mutations
-from tests.readers.ncu_reports import block, report, result_of, varint, whole
+from tests.support.readers import mutations
+from tests.support.readers.ncu_reports import block, report, result_of, varint, whole
 
 
 def written(folder: Path, data: bytes) -> Path:

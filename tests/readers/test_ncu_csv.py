@@ -14,8 +14,8 @@ from perfkit.errors import InputError, Unavailable
 from perfkit.readers import read
 from perfkit.readers.ncu import child, labels, pages
 from perfkit.table import KernelTable
-from tests.packed import ncu_file
-from tests.readers.ncu_reports import whole
+from tests.support.packed import ncu_file
+from tests.support.readers.ncu_reports import whole
 
 KERNEL = "void at::native::add<float, (int)4>(int, T2)"
 RAW = {

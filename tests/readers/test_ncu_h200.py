@@ -14,7 +14,7 @@ import pytest
 
 from perfkit.readers import read
 from perfkit.table import KernelTable
-from tests.packed import ncu_file
+from tests.support.packed import ncu_file
 
 SETS = ("full", "basic", "roofline", "metrics")
 ELEMENTS, THREADS = 2**24, 132 * 16 * 256

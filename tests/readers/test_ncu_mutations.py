@@ -19,9 +19,9 @@ from perfkit.readers.ncu import container, plausible
 from perfkit.readers.ncu.results import Result
 from perfkit.render import html, terminal
 from perfkit.table import KernelTable
-from tests.packed import ncu_file
-from tests.readers import mutations
-from tests.readers.ncu_reports import result
+from tests.support.packed import ncu_file
+from tests.support.readers import mutations
+from tests.support.readers.ncu_reports import result
 
 
 def many(few: int, all_of_them: int) -> pytest.MarkDecorator:

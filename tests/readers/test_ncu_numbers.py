@@ -14,7 +14,7 @@ from perfkit.readers.ncu import metrics, missing, roofs, rules, traffic, work
 from perfkit.readers.ncu.results import Result, Rule, to_base
 from perfkit.readers.ncu.rows import make_table
 from perfkit.table import KernelTable
-from tests.readers.ncu_reports import FP, HOPPER, result, with_values
+from tests.support.readers.ncu_reports import FP, HOPPER, result, with_values
 
 FP32 = {FP.format("fadd"): 2.0, FP.format("fmul"): 1.0, FP.format("ffma"): 3.0}
 TENSOR = "sm__ops_path_tensor_{}.sum"

@@ -14,7 +14,7 @@ from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.roofline.withheld import UNCOUNTED
 from perfkit.readers import read
 from perfkit.table import KernelTable
-from tests.packed import ncu_file
+from tests.support.packed import ncu_file
 
 WARPS, TIMES, ARRAY = 1056 * 8, 4096, 4 * 2**24
 

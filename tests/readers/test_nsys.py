@@ -13,7 +13,7 @@ from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.nsys.database import opened
 from perfkit.table import KernelTable
-from tests.readers.nsys_exports import (
+from tests.support.readers.nsys_exports import (
     CALL,
     COPY,
     FILL,

@@ -17,7 +17,7 @@ from perfkit.readers import read, tables_of
 from perfkit.readers.nsys.database import LONGEST_TEXT
 from perfkit.render import terminal
 from perfkit.table import KernelTable
-from tests.readers.nsys_exports import (
+from tests.support.readers.nsys_exports import (
     CALL,
     COPY,
     KERNEL,

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.readers import range_names
 from perfkit.readers.nsys.occupancy import _of_gpu
-from tests.readers.nsys_exports import (
+from tests.support.readers.nsys_exports import (
     CALL,
     GRAPH,
     KERNEL,

@@ -10,7 +10,7 @@ from perfkit.errors import InputError, Unavailable
 from perfkit.readers import read
 from perfkit.readers.nsys import export as nsys_export
 from perfkit.table import KernelTable
-from tests.readers.nsys_exports import two_steps, write
+from tests.support.readers.nsys_exports import two_steps, write
 
 
 def report(tmp_path: Path) -> Path:

@@ -14,7 +14,7 @@ from perfkit.readers import read, read_run, tables_of
 from perfkit.readers.run import Run
 from perfkit.run_folder import BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
 from perfkit.table import KernelTable
-from tests.readers.traces import op, training_step, write
+from tests.support.readers.traces import op, training_step, write
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
 from perfkit.table import KernelTable  # noqa: E402
-from tests.compiled import fresh_graphs  # noqa: E402
-from tests.readers import model as m  # noqa: E402
+from tests.support.compiled import fresh_graphs  # noqa: E402
+from tests.support.readers import model as m  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.reading import strangers, witnesses
 from tests.conftest import ROOT
-from tests.packed import ncu_file
-from tests.readers import nsys_exports, traces
+from tests.support.packed import ncu_file
+from tests.support.readers import nsys_exports, traces
 
 FIXTURES = ROOT / "tests/fixtures"
 

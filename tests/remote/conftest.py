@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.remote.machine import Machine, started
+from tests.support.remote.machine import Machine, started
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.run_folder import read_manifest
-from tests import forks
-from tests.interrupts import hear_interrupts
+from tests.support import forks
+from tests.support.interrupts import hear_interrupts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,7 +124,7 @@ def test_a_capture_comes_back(machine, folder):
 @pytest.mark.slow
 def test_a_run_comes_back(machine, folder):
     """Of a workload of one's own too: its file goes there."""
-    (folder / "parts" / "mine.py").write_text((ROOT / "tests/capture/small.py").read_text())
+    (folder / "parts" / "mine.py").write_text((ROOT / "tests/support/capture/small.py").read_text())
     order = ["run", folder / "parts/mine.py", "--steps", 2, "--profiler", "none", "--json"]
     code, out, err = ended(perfkit(machine, folder, *order, "--on", machine.name, "--out", "runs/b"))
     assert code == 0, err

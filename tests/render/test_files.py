@@ -15,7 +15,7 @@ from perfkit import render
 from perfkit.errors import InputError, RunFailed, UsageError
 from perfkit.render import html, notebook
 from perfkit.table import KernelTable, build
-from tests.render import sample
+from tests.support.render import sample
 
 
 def kernels() -> KernelTable:

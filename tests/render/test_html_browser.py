@@ -16,10 +16,11 @@ from perfkit.readers import read
 from perfkit.readers.kineto.memory import Allocations, BackendMemory
 from perfkit.render import html, views
 from perfkit.render.cells import figures
-from tests.analysis import profiles, test_fused, test_fusion
-from tests.render import sample
+from tests.analysis import test_fused, test_fusion
 from tests.render.conftest import OpenPage, Show
-from tests.tensorboard.logdirs import HOSTILE, write_trace
+from tests.support.analysis import profiles
+from tests.support.render import sample
+from tests.support.tensorboard.logdirs import HOSTILE, write_trace
 
 pytestmark = pytest.mark.browser
 

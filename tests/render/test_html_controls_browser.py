@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tests.render import sample
 from tests.render.conftest import Show
+from tests.support.render import sample
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -13,7 +13,7 @@ import pytest
 from perfkit.analysis.llmc_style import Settings, summarize
 from perfkit.render.pages import llmc
 from tests.analysis.test_llmc_style import STEP, step
-from tests.render.sample import HOSTILE
+from tests.support.render.sample import HOSTILE
 
 Cli = Callable[..., Any]
 

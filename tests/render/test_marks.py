@@ -13,8 +13,8 @@ from perfkit.analysis.report.analyse import analyse_table
 from perfkit.analysis.results import Group, Report
 from perfkit.render import csv, html, json, markdown, tables, terminal
 from perfkit.render.marks import efficiencies, notes
-from tests.analysis import examples
-from tests.render import sample
+from tests.support.analysis import examples
+from tests.support.render import sample
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

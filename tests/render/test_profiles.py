@@ -15,9 +15,9 @@ from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import Report
 from perfkit.readers import read
 from perfkit.render import csv, html, json, markdown, notebook, terminal
-from tests.analysis import profiles
 from tests.conftest import CliResult
-from tests.readers.nsys_exports import two_steps, write
+from tests.support.analysis import profiles
+from tests.support.readers.nsys_exports import two_steps, write
 
 Golden = Callable[[str, str], None]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.render import scalars
-from tests.render import sample
+from tests.support.render import sample
 
 pytest.importorskip("tensorboard")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -17,8 +17,8 @@ import pytest
 from perfkit.cli import tensorboard
 from perfkit.errors import InputError, PerfkitError, Unavailable
 from perfkit.render import scalars
-from tests.interrupts import hear_interrupts
-from tests.render import sample
+from tests.support.interrupts import hear_interrupts
+from tests.support.render import sample
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

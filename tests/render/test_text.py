@@ -16,7 +16,7 @@ from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import csv, json, markdown, sentences, tables, terminal
 from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table, words
 from perfkit.units import Scale
-from tests.render import sample
+from tests.support.render import sample
 
 Golden = Callable[[str, str], None]
 

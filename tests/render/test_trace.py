@@ -24,7 +24,7 @@ from perfkit.render import trace
 from perfkit.run_folder import CEILINGS, KERNELS, BackendRun, Manifest, Settings, WorkloadFacts, write_manifest
 from perfkit.table import KernelTable, build
 from perfkit.trace_checks import UnusableProfile
-from tests.render.sample import HOSTILE
+from tests.support.render.sample import HOSTILE
 
 CEILING = Ceilings(
     fingerprint="f", device="cuda:0", device_name="A GPU", measured_at="2025-03-01", threads=1,

@@ -16,7 +16,7 @@ from perfkit.scale.links import Link, Network
 from perfkit.scale.one_rank import ROOT, Row, read_one_rank, unit_of
 from perfkit.scale.parameters import Parameter
 from perfkit.scale.work import ready, work
-from tests.scale.model import MB, SIZES, STEP_NS, run_folder
+from tests.support.scale.model import MB, SIZES, STEP_NS, run_folder
 
 
 def over(rate):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from perfkit.table import build
-from tests import forks
 from tests.conftest import ROOT
-from tests.packed import ncu_file
-from tests.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
+from tests.support import forks
+from tests.support.packed import ncu_file
+from tests.support.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
 from tools import pictures
 
 if TYPE_CHECKING:

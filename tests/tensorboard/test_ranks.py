@@ -12,8 +12,8 @@ pytest.importorskip("tensorboard", reason="tensorboard is not installed")
 from perfkit import readers
 from perfkit.ranks import members
 from perfkit.ranks.analyse import analyse
-from tests.tensorboard.asking import Asking
-from tests.tensorboard.logdirs import FIXTURES, write_run
+from tests.support.tensorboard.asking import Asking
+from tests.support.tensorboard.logdirs import FIXTURES, write_run
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ pytest.importorskip("tensorboard", reason="tensorboard is not installed")
 
 from perfkit.render import frontend
 from perfkit.tensorboard import logdir as logdir_module
-from tests.tensorboard.asking import Asking
-from tests.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
+from tests.support.tensorboard.asking import Asking
+from tests.support.tensorboard.logdirs import FIXTURES, HOSTILE, write_run, write_trace
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.render.timeline import embedded
 from perfkit.table import build
-from tests.timeline import pages
+from tests.support.timeline import pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

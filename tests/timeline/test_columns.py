@@ -17,7 +17,7 @@ from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.host import host_traces
 from perfkit.render import modules, timeline
 from perfkit.table import KernelTable, build
-from tests.timeline.pages import FIXTURES, of_trace, opened, trace_of
+from tests.support.timeline.pages import FIXTURES, of_trace, opened, trace_of
 
 TRACES = ["eager", "eager-stack", "compiled", "graph", "streams", "nccl-rank0"]
 

@@ -10,8 +10,8 @@ import pytest
 from perfkit import table
 from perfkit.tree import nodes
 from perfkit.tree.places import places_of
-from tests.analysis.examples import backend, run
-from tests.tree.agreement import assert_one_tree
+from tests.support.analysis.examples import backend, run
+from tests.support.tree.agreement import assert_one_tree
 
 MM = "fp32[8×4], fp32[4×4]"
 WIDE = "fp32[8×4], fp32[4×16]"

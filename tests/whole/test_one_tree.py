@@ -19,14 +19,14 @@ from perfkit.table import KernelTable
 from perfkit.tree.aligned import align_places
 from perfkit.tree.places import NOT_PLACED, places
 from perfkit.workloads import find, resolve_settings
-from tests.analysis.examples import backend, run
-from tests.compiled import fresh_graphs
-from tests.steady import steady
-from tests.tree.agreement import assert_one_tree
-from tests.whole.shape_truth import judge, score
-from tests.whole.widths_gpt2 import WIDTHS
+from tests.support.analysis.examples import backend, run
+from tests.support.compiled import fresh_graphs
+from tests.support.steady import steady
+from tests.support.tree.agreement import assert_one_tree
+from tests.support.whole.shape_truth import judge, score
+from tests.support.whole.widths_gpt2 import WIDTHS
 
-WORKLOAD = Path(__file__).with_name("widths_gpt2.py")
+WORKLOAD = Path(__file__).parents[1] / "support" / "whole" / "widths_gpt2.py"
 BACKENDS = ("eager", "llmc", "kernels", "compile", "thunder", "thunder-llmc")
 ENOUGH = 0.97
 ROOT = str(Path(__file__).parents[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.sweeps import rest
+from tests.support.sweeps import rest
 
 NAMED_TENSORS = ("align_as", "align_to", "has_names", "refine_names", "rename")
 

@@ -14,7 +14,7 @@ from perfkit.cli.parts.options import alone, prompt_length, whole_numbers
 from perfkit.errors import UsageError
 from perfkit.workloads import find, resolve_settings
 from perfkit.workloads.language import generate
-from tests.workloads.checking import verdict
+from tests.support.workloads.checking import verdict
 
 PROMPT, COUNT = 12, 6
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfkit.workloads.language import generate
-from tests.workloads.checking import evaluated
+from tests.support.workloads.checking import evaluated
 
 
 def module(gpt2):

@@ -16,7 +16,7 @@ from perfkit.capture.worker import Worker
 from perfkit.errors import InputError, PerfkitError, Unavailable, UsageError
 from perfkit.run_folder import Settings
 from perfkit.workloads import find, resolve_settings
-from tests.workloads.checking import verdict
+from tests.support.workloads.checking import verdict
 
 pytest.importorskip("transformers")
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from perfkit.errors import InputError, UsageError
 from perfkit.workloads import find, resolve_settings
 from perfkit.workloads.huggingface import write_folder
-from tests.workloads.checking import evaluated
+from tests.support.workloads.checking import evaluated
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,16 @@ import torch.nn.functional as F
 from perfkit import backends
 from perfkit.errors import UsageError
 from perfkit.workloads import find, resolve_settings
-from tests.compiled import fresh_graphs
-from tests.workloads import own
-from tests.workloads.checking import verdict
+from tests.support.compiled import fresh_graphs
+from tests.support.workloads import own
+from tests.support.workloads.checking import verdict
 
-OWN = find(str(Path(__file__).with_name("own.py")))
+OWN = find(str(Path(__file__).parents[1] / "support" / "workloads" / "own.py"))
 HEAD = """
 import torch
 from torch.nn.functional import mse_loss
 from perfkit.workloads import Workload
-from tests.workloads.own import Net
+from tests.support.workloads.own import Net
 
 class Mine(Workload):
     name = "mine"

@@ -14,7 +14,7 @@ import torch
 from perfkit.errors import InputError, RunFailed, Unavailable
 from perfkit.workloads import bytepairs, llmc, tokens
 from perfkit.workloads.tokens import open_tokens
-from tests.sweeps import rest
+from tests.support.sweeps import rest
 
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = "The quick brown fox jumps over the lazy dog. Größe, naïve, 日本語, 🙂!\n\tdef f(x):\n        return x\n"

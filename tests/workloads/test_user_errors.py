@@ -9,7 +9,7 @@ import pytest
 from perfkit import faults
 from perfkit.errors import InputError
 from perfkit.workloads import find, resolve_settings
-from tests.workloads.checking import said
+from tests.support.workloads.checking import said
 
 TEXT = """import torch
 from torch import nn

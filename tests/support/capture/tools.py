@@ -1,6 +1,6 @@
 """Putting the stand-ins for ncu and nsys on a PATH, and a real capture for them to hand out.
 
-eval "$(python3 -m tests.capture.tools FOLDER)"     for a shell
+eval "$(python3 -m tests.support.capture.tools FOLDER)"     for a shell
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Pair:
     kernels: int
 
 
-_FILES = HERE.parent / "fixtures" / "pair"
+_FILES = HERE.parents[1] / "fixtures" / "pair"
 PAIR = Pair(_FILES / "trace.json.gz", _FILES / "counters.ncu-rep.gz", 12)
 
 
@@ -45,7 +45,7 @@ def install(folder: Path, *tools: str) -> str:
 
 def stage(folder: Path) -> dict[str, str]:
     """Install both stand-ins in `folder` with something to hand out; the variables that they need."""
-    from tests.readers import nsys_exports
+    from tests.support.readers import nsys_exports
 
     path = install(folder, "ncu", "nsys")
     report = folder / "captured.ncu-rep"
@@ -68,8 +68,8 @@ def run(program: Sequence[str]) -> int:
     server = os.environ.get("PERFKIT_TEST_FORKS")
     if server is None or program[1:2] != ["-m"]:
         return subprocess.run(program, check=False).returncode
-    sys.path.append(str(HERE.parents[1]))
-    from tests import forked
+    sys.path.append(str(HERE.parents[2]))
+    from tests.support import forked
 
     return forked.code_of(server, "program", program[1:])
 

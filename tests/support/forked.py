@@ -1,4 +1,4 @@
-"""Asking `tests.forking` for a process: what is sent, and the `perfkit` of a shell. It imports next to nothing."""
+"""Ask `tests.support.forking` for a process; also the `perfkit` of a shell. This module imports next to nothing."""
 
 import json
 import os

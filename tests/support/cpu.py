@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import forks
+from tests.support import forks
 
 PROPERTY = "cpu_s"
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from perfkit.run_folder import CEILINGS, KERNELS, write_manifest
-from tests.analysis.examples import backend, run
 from tests.conftest import ROOT
+from tests.support.analysis.examples import backend, run
 
 FIXTURES = ROOT / "tests" / "fixtures"
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31mred\x07\u202eevil <b>b</b>"

@@ -13,7 +13,7 @@ import pytest
 
 from perfkit.capture import launched, program
 from perfkit.programs.order import TRACE, Order, Result, read_results
-from tests.forks import started_program
+from tests.support.forks import started_program
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1"}

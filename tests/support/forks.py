@@ -6,8 +6,8 @@ are tested, or that needs other settings of torch's libraries, is started the us
 
     Server       started by the tests' process, ends with it; pytest's workers share one where they run all tests
     Forked       a forked process, used like `subprocess.Popen`
-    tests/forking.py  the server
-    tests/forked.py   the `perfkit` of a shell: `python forked.py SOCKET ARGS`
+    tests/support/forking.py  the server
+    tests/support/forked.py   the `perfkit` of a shell: `python forked.py SOCKET ARGS`
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-from tests import forked
+from tests.support import forked
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOCKET = "PERFKIT_TEST_FORKS"  # the environment variable that names the server's socket
 SESSION = "PERFKIT_TEST_SESSION_FORKS"  # the same for pytest's workers, of the server that they share
 LOADING_S = 300
@@ -57,7 +57,7 @@ class Server:
         self.folder = tempfile.TemporaryDirectory(prefix="perfkit-forks-")
         self.path = str(Path(self.folder.name) / "socket")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forking", self.path],
+            [sys.executable, "-m", "tests.support.forking", self.path],
             cwd=ROOT,
             env={**AT_START, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,

@@ -16,7 +16,7 @@ from perfkit.render import html
 from perfkit.render.timeline import embedded, packed
 from perfkit.render.views import Answers
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 TEMPLATE = Path(__file__).parent / "page"
 
 
@@ -45,7 +45,7 @@ def page_of_trace(path: Path, out: Path) -> Path:
 
 
 def write_page(timelines: dict[str, str], out: Path) -> Path:
-    """The page of tests/timeline/page with these timelines."""
+    """The page of tests/support/timeline/page with these timelines."""
     out.write_text(html.page(TEMPLATE, "timeline", html.embedded(None), Answers(timelines=timelines)), encoding="utf-8")
     return out
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.readers.ncu_reports import varint
+from tests.support.readers.ncu_reports import varint
 
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(1)>",

@@ -1,6 +1,6 @@
 """Exports of Nsight Systems made by hand: sqlite files with the tables and columns that `nsys export` writes.
 
-python -m tests.readers.nsys_exports profile.sqlite
+python -m tests.support.readers.nsys_exports profile.sqlite
 """
 
 from __future__ import annotations

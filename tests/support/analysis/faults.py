@@ -15,7 +15,7 @@ from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import BackendReport, Finding
 from perfkit.hardware.ceilings import Ceiling, Ceilings
 from perfkit.run_folder import BackendRun, Power
-from tests.analysis.examples import backend, run
+from tests.support.analysis.examples import backend, run
 
 Row = dict[str, Any]
 CEILINGS = Ceilings(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from perfkit.analysis import results as r
 from perfkit.run_folder import Check, Correctness, Settings, Symbol, WorkloadFacts
-from tests.render.sample_step import (
+from tests.support.render.sample_step import (
     BANDWIDTH,
     MATRIX,
     PARAMETERS,

@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.readers import nsys_exports as nsys
-from tests.readers.nsys_exports import PROCESS, THREAD, Strings, Tables
+from tests.support.readers import nsys_exports as nsys
+from tests.support.readers.nsys_exports import PROCESS, THREAD, Strings, Tables
 
 AUTOGRAD = THREAD + 1
 _DIRECTIONS = {"HtoD": 1, "DtoH": 2, "DtoD": 8}

@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-RULES = Path(__file__).with_name("substitutions.toml")
+RULES = Path(__file__).parents[2] / "docs" / "substitutions.toml"
 
 # Runs of built-in workloads on made-up data or on docs/, and captures of the tests' own program: nothing else of the
 # page goes into them.

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tests.whole.widths_gpt2 import BATCH, BEFORE, BEHIND, HEADS, TIME, VOCABULARY, WIDTHS
+from tests.support.whole.widths_gpt2 import BATCH, BEFORE, BEHIND, HEADS, TIME, VOCABULARY, WIDTHS
 
 ROWS = BATCH * TIME
 PADDED = -(-VOCABULARY // 64) * 64

@@ -1,6 +1,6 @@
 """Profiles of our own (tests/fixtures), read once in a process.
 
-python -m tests.analysis.profiles kernels-full.ncu-rep profile.ncu-rep     unpacks one
+python -m tests.support.analysis.profiles kernels-full.ncu-rep profile.ncu-rep     unpacks one
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.readers import read
 from tests.conftest import ROOT
-from tests.packed import ncu_file
+from tests.support.packed import ncu_file
 
 FIXTURES = ROOT / "tests" / "fixtures"
 

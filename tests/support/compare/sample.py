@@ -8,7 +8,7 @@ from perfkit.compare.metrics import Rule
 from perfkit.compare.results import Comparison, Condition
 from perfkit.compare.sides import LAUNCH, Side, Values, of_run
 from perfkit.table import KernelTable
-from tests.analysis.examples import FACTS, ROWS, backend, run
+from tests.support.analysis.examples import FACTS, ROWS, backend, run
 
 EVIL = "<img src=x onerror=alert(1)>|`[x](javascript:1)`\x1b[31m\u202e @all\n# h"
 

@@ -1,4 +1,4 @@
-"""The server of `tests.forks`: it imports once, runs nothing, and forks a process for each request."""
+"""The server of `tests.support.forks`: it imports once, runs nothing, and forks a process for each request."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Any
 
 from perfkit.programs.order import VARIABLE
-from tests import forked
-from tests.ceilings import measure_quickly
-from tests.forks import STARTERS, TORCHRUN, started_rank
+from tests.support import forked
+from tests.support.ceilings import measure_quickly
+from tests.support.forks import STARTERS, TORCHRUN, started_rank
 
 PRELOADED = (
     "torch", "torch._inductor.compile_fx", "torch.distributed.run", "pyarrow.dataset", "pyarrow.parquet",

@@ -1,6 +1,6 @@
 """A plain training script of GPT-2, the model in workloads/gpt2.py (run it with the checkout on PYTHONPATH).
 
-python tests/programs/gpt2.py --size gpt2 --device cuda --dtype bf16 --batch 16 --length 1024 [--compile | --graph]
+python gpt2.py --size gpt2 --device cuda --dtype bf16 --batch 16 --length 1024 [--compile | --graph]
 """
 
 import argparse
