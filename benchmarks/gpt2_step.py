@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from perfkit import backends
-from perfkit.backends import thunder_support
+from perfkit.backends.thunder import support
 from perfkit.kernels.c import keeping
 from perfkit.run_folder import Settings
 from perfkit.workloads import Workload, find, resolve_settings
@@ -64,8 +64,8 @@ def products(sizes: dict[str, Any], batch: int, length: int) -> Callable[[], Non
 
 def linear(rows: int, outputs: int, inputs: int) -> Callable[[], None]:
     """y = x · Wᵀ, dx = dy · W, dW = dyᵀ · x for x (rows, inputs) and W (outputs, inputs)."""
-    thunder_support.load()  # products imports it
-    from perfkit.backends.thunder_executor import products
+    support.load()  # products imports it
+    from perfkit.backends.thunder.executor import products
 
     x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
 

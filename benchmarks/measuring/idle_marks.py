@@ -39,7 +39,7 @@ def lines_of(program: object) -> int:
     traces = getattr(program, "traces", None)
     if traces is None:
         return 0
-    from perfkit.backends.traces.marks import count_marks
+    from perfkit.backends.thunder.marks import count_marks
 
     return sum(count_marks(stages[-1]) for stages in (traces.computation, traces.backward) if stages)
 

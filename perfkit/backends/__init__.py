@@ -1,7 +1,7 @@
-"""The backends: one file each, found by looking into this folder.
+"""The backends, found by looking into this folder.
 
-A file here that defines a subclass of `Backend` is a backend; the others are its helpers. A user's own file serves in
-the same way: `get("./my_backend.py")` (docs/writing-a-backend.md). Looking for backends imports no torch.
+A file or a package here that defines a subclass of `Backend` holds a backend; the others are helpers. A user's own file
+serves in the same way: `get("./my_backend.py")` (docs/writing-a-backend.md). Looking for backends imports no torch.
 """
 
 from __future__ import annotations
@@ -51,20 +51,19 @@ def available() -> list[tuple[str, str, str | None]]:
 
 @functools.cache
 def _built_in() -> dict[str, type[Backend]]:
-    files = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in files]
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     found = [backend for module in modules for backend in _defined_in(module)]
     return {backend.name: backend for backend in sorted(found, key=lambda b: (b.name != REFERENCE, b.name))}
 
 
 def _defined_in(module: ModuleType) -> list[type[Backend]]:
-    """The concrete backends that `module` itself defines."""
+    """The concrete backends that `module` itself defines, or hands on from its own parts."""
     return [
         value
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Backend)
-        and value.__module__ == module.__name__
+        and f"{value.__module__}.".startswith(f"{module.__name__}.")
         and not inspect.isabstract(value)
     ]
 

@@ -249,13 +249,13 @@ def test_an_operator_that_is_wrong_or_does_not_run_is_not_taken(
 
 def test_thunder_llmc_takes_the_fastest_attention(gpt2, library_everywhere, monkeypatch):
     """PyTorch's operator, then the catalog's kernel; the trace names the way, and the report says what was measured."""
-    from perfkit.backends import thunder_support
+    from perfkit.backends.thunder import support
 
-    thunder_support.load()
+    support.load()
     get("thunder-llmc").load(settings(gpt2))
     from thunder.core import dtypes
 
-    from perfkit.backends.thunder_executor import attention as claimed
+    from perfkit.backends.thunder.executor import attention as claimed
 
     monkeypatch.setattr(claimed, "DEVICES", ("cpu",))
     monkeypatch.setattr(claimed, "_SIXTEEN_BITS", (dtypes.float32,))

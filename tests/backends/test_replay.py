@@ -181,7 +181,7 @@ def test_of_the_backends(gpt2):
     from perfkit.backends.catalog import CatalogProgram
     from perfkit.backends.compile import CompiledProgram
     from perfkit.backends.interface import AutogradProgram
-    from perfkit.backends.thunder_llmc import LlmcProgram
+    from perfkit.backends.thunder.llmc import LlmcProgram
 
     assert [p.replays for p in (AutogradProgram, CompiledProgram, LlmcProgram)] == [False, None, True]
     programs = AutogradProgram, CompiledProgram, LlmcProgram, CatalogProgram

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from perfkit import backends
-from perfkit.backends import thunder_standins, thunder_support
+from perfkit.backends.thunder import standins, support
 from perfkit.cli.parts import options
 from perfkit.errors import Unavailable, UsageError
 from perfkit.workloads import find, resolve_settings
@@ -15,7 +15,7 @@ from tests.backends.conftest import ONE_LAYER, errors, worst
 from tests.support.sweeps import rest
 
 torch = pytest.importorskip("torch")
-if missing := thunder_support.unavailable(None):
+if missing := support.unavailable(None):
     pytest.skip(missing, allow_module_level=True)
 
 
@@ -101,15 +101,15 @@ def test_named_executors_are_used_in_their_order():
 
 
 def test_without_thunder(monkeypatch):
-    real = thunder_support.importlib.util.find_spec
-    monkeypatch.setattr(thunder_support.importlib.util, "find_spec", lambda n: None if n == "thunder" else real(n))
+    real = support.importlib.util.find_spec
+    monkeypatch.setattr(support.importlib.util, "find_spec", lambda n: None if n == "thunder" else real(n))
     assert (
         backends.get("thunder").unavailable() == "lightning-thunder is not installed: pip install 'perfkit[thunder]'."
     )
 
 
 def test_on_a_python_that_thunder_does_not_support(monkeypatch):
-    monkeypatch.setattr(thunder_support.sys, "version_info", (3, 14, 0, "final", 0))
+    monkeypatch.setattr(support.sys, "version_info", (3, 14, 0, "final", 0))
     assert (
         backends.get("thunder")
         .unavailable()
@@ -126,12 +126,12 @@ def test_an_import_that_fails_is_one_sentence(monkeypatch, bench, tmp_path):
         raise Unavailable("lightning-thunder cannot be imported with torch 9.9: AttributeError: no such thing.")
 
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path))
-    monkeypatch.setattr(thunder_support, "load", broken)
+    monkeypatch.setattr(support, "load", broken)
     backend, settings = backends.get("thunder"), bench().settings
     for _ in range(2):
         assert backend.unavailable(settings).startswith("lightning-thunder cannot be imported")
     assert len(tried) == 2
-    monkeypatch.setattr(thunder_support, "load", lambda: tried.append(1))
+    monkeypatch.setattr(support, "load", lambda: tried.append(1))
     assert [backend.unavailable(settings) for _ in range(2)] == [None, None]
     assert len(tried) == 3
 
@@ -139,16 +139,16 @@ def test_an_import_that_fails_is_one_sentence(monkeypatch, bench, tmp_path):
 @pytest.fixture
 def imported_anew(monkeypatch):
     """Without what the import of Thunder came to in this process."""
-    monkeypatch.setattr(thunder_support, "_imported", functools.cache(thunder_support._imported.__wrapped__))
+    monkeypatch.setattr(support, "_imported", functools.cache(support._imported.__wrapped__))
 
 
 def test_a_broken_package_becomes_unavailable(monkeypatch, tmp_path, imported_anew):
     (tmp_path / "thunder.py").write_text("raise AttributeError('type object Tensor has no attribute flip')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(thunder_support.sys.modules, "thunder", raising=False)
+    monkeypatch.delitem(support.sys.modules, "thunder", raising=False)
     with pytest.raises(Unavailable, match=r"cannot be imported with torch .*: AttributeError: .*flip\.$"):
-        thunder_support.load()
-    monkeypatch.delitem(thunder_support.sys.modules, "thunder", raising=False)
+        support.load()
+    monkeypatch.delitem(support.sys.modules, "thunder", raising=False)
 
 
 def test_an_import_that_failed_once_keeps_its_first_cause(monkeypatch, tmp_path, imported_anew):
@@ -177,8 +177,8 @@ def test_an_import_that_failed_once_keeps_its_first_cause(monkeypatch, tmp_path,
 
 
 def test_what_torch_dropped_is_defined_only_where_it_is_missing(monkeypatch):
-    thunder_support.load()
-    for name in thunder_standins.DROPPED:
+    support.load()
+    for name in standins.DROPPED:
         assert getattr(torch.Tensor, name).__name__ == name
     if hasattr(torch._C.TensorBase, "rename"):
         return  # PyTorch's own
@@ -193,9 +193,9 @@ from torch.autograd import Function
 if hasattr(Function.apply, "__func__"):
     Function.apply = vars(torch._C._FunctionBase)["apply"]
 own = vars(Function)["apply"]
-from perfkit.backends import thunder_support
+from perfkit.backends.thunder import support
 
-thunder = thunder_support.load()
+thunder = support.load()
 assert vars(Function)["apply"] is own, "PyTorch is as it was"
 
 class Squared(Function):
@@ -243,4 +243,4 @@ def test_a_traced_model_may_write_a_modulus() -> None:
 
     numbers = torch.arange(-9, 9)
 
-    assert torch.equal(thunder_support.load().jit(lambda x: (x + 1) % 7)(numbers), (numbers + 1) % 7)
+    assert torch.equal(support.load().jit(lambda x: (x + 1) % 7)(numbers), (numbers + 1) % 7)

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from perfkit import backends, kernels
-from perfkit.backends import thunder_support
+from perfkit.backends.thunder import support
 from tests.backends.conftest import ONE_LAYER, errors, relative_error, worst
 from tests.support.sweeps import rest
 
 torch = pytest.importorskip("torch")
-if missing := thunder_support.unavailable(None):
+if missing := support.unavailable(None):
     pytest.skip(missing, allow_module_level=True)
 if missing := kernels.unavailable("cpu"):
     pytest.skip(missing, allow_module_level=True)
@@ -97,7 +97,7 @@ def test_other_modes_agree_with_fp64_and_expect_what_they_hold(bench, settings, 
 
 @pytest.mark.slow
 def test_an_expected_kernel_that_did_not_run_is_a_problem(bench, monkeypatch):
-    from perfkit.backends.thunder_executor import executor as llmc
+    from perfkit.backends.thunder.executor import executor as llmc
 
     b = bench(**ONE_LAYER)
     program = b.program("thunder-llmc")
@@ -176,10 +176,10 @@ def test_a_broken_kernel_gives_results_that_the_reference_tells_apart(stepped, m
 @pytest.fixture(scope="module")
 def jit():
     """`jit(function)` compiles with the executor; `.kernels` of what it returns are those that the last call ran."""
-    thunder = thunder_support.load()
+    thunder = support.load()
     kernels.load()
-    from perfkit.backends.thunder_executor.executor import NAME, executor
-    from perfkit.backends.thunder_executor.rewriting import Rewriting
+    from perfkit.backends.thunder.executor.executor import NAME, executor
+    from perfkit.backends.thunder.executor.rewriting import Rewriting
 
     def compiled(function):
         executors = [executor, *thunder.get_default_executors()]
@@ -315,7 +315,7 @@ def test_linear_layers(jit):
 
 def test_a_large_product_goes_into_rows_on_cache_lines(jit, monkeypatch):
     """As GPT-2's logits do, whose rows begin between two; the result is dense all the same."""
-    from perfkit.backends.thunder_executor import products
+    from perfkit.backends.thunder.executor import products
     from perfkit.kernels import memory
 
     monkeypatch.setattr(memory, "WORTH_HUGE_PAGES", 1)
@@ -330,7 +330,7 @@ def test_a_large_product_goes_into_rows_on_cache_lines(jit, monkeypatch):
 
 
 def test_a_long_row_of_a_gpu_is_padded_to_where_its_matrix_units_are_fast():
-    from perfkit.backends.thunder_executor.products import padded_width
+    from perfkit.backends.thunder.executor.products import padded_width
 
     assert [padded_width(50257, size) for size in (2, 4)] == [50304, 50272], "on 128 bytes"
     assert padded_width(50264, 2) == 50264, "its rows begin on 16 bytes"
@@ -338,7 +338,7 @@ def test_a_long_row_of_a_gpu_is_padded_to_where_its_matrix_units_are_fast():
 
 
 def test_a_padded_product_and_its_gradients_are_those_of_the_plain_one(jit, monkeypatch):
-    from perfkit.backends.thunder_executor import library
+    from perfkit.backends.thunder.executor import library
 
     padded = ["pad_rows", "pad_columns", "first_rows", "first_columns"]
     monkeypatch.setattr(library, "padded", lambda weight: weight.shape[0] + 3)
@@ -365,7 +365,7 @@ def test_sums_in_16_bits_are_made_without_conversions(jit):
 
 @pytest.mark.parametrize("onednn", [True, False])
 def test_either_library_multiplies_alike(jit, monkeypatch, onednn):
-    from perfkit.backends.thunder_executor import products
+    from perfkit.backends.thunder.executor import products
     from perfkit.kernels import libraries
 
     asked, real = [], libraries.onednn_linear
@@ -386,7 +386,7 @@ def test_the_gradient_of_an_embedding(jit):
 
 
 def test_large_results_lie_on_huge_pages(monkeypatch):
-    from perfkit.backends.thunder_executor import products
+    from perfkit.backends.thunder.executor import products
     from perfkit.kernels import memory
 
     advised = []

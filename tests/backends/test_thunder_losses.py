@@ -8,12 +8,12 @@ import itertools
 import pytest
 
 from perfkit import kernels
-from perfkit.backends import thunder_support
+from perfkit.backends.thunder import support
 from tests.backends.conftest import ONE_LAYER, errors, relative_error, worst
 from tests.support.sweeps import rest
 
 torch = pytest.importorskip("torch")
-if missing := thunder_support.unavailable(None) or kernels.unavailable("cpu"):
+if missing := support.unavailable(None) or kernels.unavailable("cpu"):
     pytest.skip(missing, allow_module_level=True)
 
 from torch import nn  # noqa: E402
@@ -25,9 +25,9 @@ N, K, V, PADDED = 6, 16, 37, 48
 @pytest.fixture
 def padded(monkeypatch):
     """Heads of `V` words have `PADDED` columns, as long vocabularies have them on a GPU."""
-    thunder_support.load()
+    support.load()
     kernels.load()
-    from perfkit.backends.thunder_executor import library
+    from perfkit.backends.thunder.executor import library
 
     plain = library.padded
     monkeypatch.setattr(library, "padded", lambda weight: PADDED if weight.shape[0] == V else plain(weight))
@@ -49,10 +49,10 @@ class Head(nn.Module):
 
 def compiled(model):
     """The model as thunder-llmc compiles it, and its executed traces once it ran: text by direction."""
-    thunder = thunder_support.load()
+    thunder = support.load()
     kernels.load()
-    from perfkit.backends.thunder_executor.executor import executor
-    from perfkit.backends.thunder_executor.rewriting import Rewriting
+    from perfkit.backends.thunder.executor.executor import executor
+    from perfkit.backends.thunder.executor.rewriting import Rewriting
 
     call = thunder.jit(model, executors=[executor, *thunder.get_default_executors()], transforms=[Rewriting()])
 
@@ -71,7 +71,7 @@ def inputs(ignored: int):
 
 def results(call, model, x, targets, total):
     """Logits and loss, and the gradients of what `total` makes of both."""
-    from perfkit.backends.thunder_executor.absent import expect_none
+    from perfkit.backends.thunder.executor.absent import expect_none
 
     model.zero_grad(set_to_none=True)
     leaf = x.clone().requires_grad_()
@@ -161,15 +161,15 @@ def test_an_absent_gradient_is_not_materialised(padded, monkeypatch, capturing):
 
     Thunder makes other autograd nodes while a CUDA graph is captured.
     """
-    from perfkit.backends.thunder_executor import absent, products
+    from perfkit.backends.thunder.executor import absent, products
 
-    thunder_support.load()
+    support.load()
     monkeypatch.setattr("thunder.executors.torch_autograd.is_cudagraph_capturing", lambda: capturing)
     model, (x, targets) = Head(False, -1, True), inputs(-1)
     call, executed = compiled(model)
     results(call, model, x, targets, TOTALS["the loss"])
     assert "sum_of_gradients" in executed()[1]
-    thunder = thunder_support.load()
+    thunder = support.load()
     entry = thunder.compile_stats(call).interpreter_cache[0]
     seen = []
     for name in ("sum_of_gradients", "pad_columns"):
@@ -230,9 +230,9 @@ def test_inference_reads_the_padded_product_too(padded):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bf16", rest("fp32")])
 def test_gpt2_with_a_padded_head_agrees_with_fp64(bench, monkeypatch, dtype):
-    thunder_support.load()
+    support.load()
     kernels.load()
-    from perfkit.backends.thunder_executor import library
+    from perfkit.backends.thunder.executor import library
 
     b = bench(**ONE_LAYER, dtype=dtype, grad_accumulation=2)
     reference = b.reference()

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from perfkit import kernels
-from perfkit.backends import thunder_support
+from perfkit.backends.thunder import support
 from perfkit.run_folder import Settings
 
 torch = pytest.importorskip("torch")
-if missing := thunder_support.unavailable(None):
+if missing := support.unavailable(None):
     pytest.skip(missing, allow_module_level=True)
 
 from torch import nn  # noqa: E402
@@ -19,8 +19,8 @@ from torch.nn import functional as F  # noqa: E402
 
 from perfkit import functional, ranges  # noqa: E402
 from perfkit.analysis.listing import listing  # noqa: E402
-from perfkit.backends.thunder import ThunderProgram  # noqa: E402
-from perfkit.backends.traces import origins  # noqa: E402
+from perfkit.backends.thunder import origins  # noqa: E402
+from perfkit.backends.thunder.backend import ThunderProgram  # noqa: E402
 from perfkit.capture import profile  # noqa: E402
 from perfkit.kernels import libraries  # noqa: E402
 from perfkit.readers.kineto.trace import read_trace  # noqa: E402
@@ -110,9 +110,9 @@ def profiled(backend: str, folder):
     model = Net()
     executors = None
     if backend == "thunder-llmc":
-        thunder = thunder_support.load()
+        thunder = support.load()
         kernels.load(())
-        from perfkit.backends.thunder_executor.executor import executor, use_catalog
+        from perfkit.backends.thunder.executor.executor import executor, use_catalog
 
         use_catalog(())
         executors = [executor, *(e for e in thunder.get_default_executors() if e is not executor)]
@@ -214,7 +214,7 @@ def test_parameters_whose_names_read_the_same_tell_no_module():
 
 
 def test_a_thunder_without_frames_warns_and_runs(monkeypatch):
-    thunder_support.load()
+    support.load()
     monkeypatch.setattr(origins, "_frames", lambda: (_ for _ in ()).throw(AttributeError("no frames")))
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
 

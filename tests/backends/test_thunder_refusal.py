@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfkit import backends
-from perfkit.backends.thunder import module_in, untraceable
-from perfkit.backends.traces.origins import Modules
+from perfkit.backends.thunder.backend import module_in, untraceable
+from perfkit.backends.thunder.origins import Modules
 from perfkit.errors import RunFailed
 from perfkit.workloads import find, resolve_settings
 

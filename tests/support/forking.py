@@ -38,14 +38,14 @@ def _load() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     from perfkit import backends, cli, kernels
-    from perfkit.backends import thunder_support
+    from perfkit.backends.thunder import support
     from perfkit.errors import Unavailable
 
     cli.application()
     kernels.catalog()
     backends.get("eager")  # looks into the files of all
     with contextlib.suppress(Unavailable):
-        thunder_support.load()
+        support.load()
 
 
 def serve(path: str) -> None:

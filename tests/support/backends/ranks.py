@@ -13,7 +13,7 @@ from perfkit import backends
 from perfkit.backends import AutogradProgram, parallel
 from perfkit.backends.parallel import zero1
 from perfkit.backends.parallel.ranks import join
-from perfkit.backends.thunder import ThunderProgram
+from perfkit.backends.thunder.backend import ThunderProgram
 from perfkit.capture.ranks import files
 from perfkit.raw import step as raw_step
 from perfkit.run_folder import Settings

@@ -4,7 +4,7 @@ The marks are calls between the symbols of the trace, which cost a call and a te
 the callable that Thunder makes of a trace, and are left out of what perfkit shows of it: line numbers are those of the
 trace without them.
 
-Import it only after `thunder_support.load()`: it needs Thunder.
+Import it only after `support.load()`: it needs Thunder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thunder.core.trace import TraceTag, from_trace
 from thunder.core.transforms import Transform
 
 from perfkit import ranges
-from perfkit.backends.traces.origins import PARAMETER, Modules, Origin, origins_of, settle
+from perfkit.backends.thunder.origins import PARAMETER, Modules, Origin, origins_of, settle
 
 BEGIN, LINE, END = "perfkit_begin", "perfkit_line", "perfkit_end"
 _MARKS = (BEGIN, LINE, END)

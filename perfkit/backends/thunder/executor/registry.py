@@ -1,6 +1,6 @@
 """The executor `perfkit_llmc` itself: how a symbol of the trace is claimed, and whether a kernel fits its tensors.
 
-Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+Import it only after `support.load()` and `kernels.load()`: it needs both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.extend import OperatorExecutor, register_executor
 
 from perfkit import kernels
-from perfkit.backends.thunder_executor.shapes import META
+from perfkit.backends.thunder.executor.shapes import META
 from perfkit.kernels.languages import candidates
 
 NAME = "perfkit_llmc"

@@ -1,6 +1,6 @@
 """Linear layers, gradients of embeddings and sums: symbols of the trace that stay the library's, in a faster form.
 
-Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+Import it only after `support.load()` and `kernels.load()`: it needs both.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
 from thunder.core.proxies import TensorProxy
 
-from perfkit.backends.thunder_executor.products import FUNCTIONS, linear_forward, padded_width
-from perfkit.backends.thunder_executor.registry import DTYPES, executor, fits, kernel_symbol
-from perfkit.backends.thunder_executor.shapes import like
+from perfkit.backends.thunder.executor.products import FUNCTIONS, linear_forward, padded_width
+from perfkit.backends.thunder.executor.registry import DTYPES, executor, fits, kernel_symbol
+from perfkit.backends.thunder.executor.shapes import like
 
 _SIXTEEN_BITS = (dtypes.bfloat16, dtypes.float16)
 

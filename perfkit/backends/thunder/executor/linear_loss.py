@@ -1,6 +1,6 @@
 """A head with its cross entropy, whose logits are never whole in memory: one symbol forward, one backward.
 
-Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+Import it only after `support.load()` and `kernels.load()`: it needs both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from thunder.core.prims import get_grad, put_grad
 from thunder.core.proxies import TensorProxy
 
 from perfkit import functional
-from perfkit.backends.thunder_executor.registry import claim, composite, fits, kernel_symbol
+from perfkit.backends.thunder.executor.registry import claim, composite, fits, kernel_symbol
 
 _forward = kernel_symbol("linear_cross_entropy_forward")
 _backward = kernel_symbol("linear_cross_entropy_backward")

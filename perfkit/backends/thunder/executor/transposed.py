@@ -9,7 +9,7 @@ names its form, and each gradient is made in the layout of what it belongs to:
 
 Legend: a (…, M, K), b (…, K, N) or, transposed, (…, N, K); y (…, M, N).
 
-Import it only after `thunder_support.load()`: it needs Thunder.
+Import it only after `support.load()`: it needs Thunder.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.trace import from_trace
 from torch import Tensor
 
-from perfkit.backends.thunder_executor.registry import executor
-from perfkit.backends.thunder_executor.shapes import detached, like
+from perfkit.backends.thunder.executor.registry import executor
+from perfkit.backends.thunder.executor.shapes import detached, like
 
 
 def matmul_nn(a: Tensor, b: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Changes of whole traces that thunder-llmc makes, where a claim of one symbol cannot: a transform of Thunder's.
 
-Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+Import it only after `support.load()` and `kernels.load()`: it needs both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from thunder.core.trace import TraceTag
 from thunder.core.transforms import Transform
 
-from perfkit.backends.thunder_executor import absent, losses, transposed
+from perfkit.backends.thunder.executor import absent, losses, transposed
 
 
 class Rewriting(Transform):

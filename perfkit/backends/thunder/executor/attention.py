@@ -5,7 +5,7 @@ chosen way is an argument of the symbol, so that an executed trace names it.
 
 Legend: B batch, NH heads, T time, HS head size; q, k, v and y (B, NH, T, HS), lse (B, NH, T) in fp32.
 
-Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+Import it only after `support.load()` and `kernels.load()`: it needs both.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from thunder.core.proxies import TensorProxy
 from torch import Tensor
 
 from perfkit import kernels
-from perfkit.backends.thunder_executor.registry import executor
-from perfkit.backends.thunder_executor.shapes import like
+from perfkit.backends.thunder.executor.registry import executor
+from perfkit.backends.thunder.executor.shapes import like
 from perfkit.raw import fastest_attention, library_attention
 
 DEVICES = ("cuda",)

@@ -8,7 +8,7 @@ read the product itself, and its gradient be what the head's products read. `cla
     loss = cross_entropy(view(to(logits)), …)       logits = first_columns(wide, V)
                                                     loss = padded_cross_entropy(wide, …)
 
-Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+Import it only after `support.load()` and `kernels.load()`: it needs both.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from thunder.core.prims import get_grad, put_grad
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import from_trace, tracectx
 
-from perfkit.backends.thunder_executor import library
-from perfkit.backends.thunder_executor.registry import claim, executor, fits, kernel_symbol
-from perfkit.backends.thunder_executor.shapes import detached, like
+from perfkit.backends.thunder.executor import library
+from perfkit.backends.thunder.executor.registry import claim, executor, fits, kernel_symbol
+from perfkit.backends.thunder.executor.shapes import detached, like
 
 _forward, _backward = kernel_symbol("cross_entropy_forward"), kernel_symbol("cross_entropy_backward")
 

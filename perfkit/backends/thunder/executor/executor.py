@@ -27,7 +27,7 @@ of the operator. Elsewhere the symbol falls through to Thunder's other executors
 kernel takes (mean and rstd, the softmax's result, the logsumexp), and every backward gets the gradient from above,
 the loss's too.
 
-Import it only after `thunder_support.load()` and `kernels.load()`: it needs both.
+Import it only after `support.load()` and `kernels.load()`: it needs both.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from thunder.core import dtypes
 from thunder.core.prims import get_grad, put_grad
 
 from perfkit import functional
-from perfkit.backends.thunder_executor import attention, library, linear_loss, losses, transposed
-from perfkit.backends.thunder_executor.registry import (
+from perfkit.backends.thunder.executor import attention, library, linear_loss, losses, transposed
+from perfkit.backends.thunder.executor.registry import (
     KERNELS,
     NAME,
     claim,

@@ -7,7 +7,7 @@ How it is called, and why so:
   every call.
 - The model returns outputs and loss, and only the loss is differentiated: autograd hands the trace zeros for the
   outputs' gradient, and Thunder adds them, as it does for any model that returns both (thunder-llmc does not:
-  `thunder_executor.absent`).
+  `executor.absent`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfkit.backends import generation, parallel, thunder_support
+from perfkit.backends import generation, parallel
 from perfkit.backends.interface import AutogradProgram, Backend
-from perfkit.backends.parallel.traced import TRACED
-from perfkit.backends.traces.origins import Modules, recording
+from perfkit.backends.thunder import support
+from perfkit.backends.thunder.distributed import TRACED
+from perfkit.backends.thunder.origins import Modules, recording
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.ranges import ROOT
 from perfkit.run_folder import Settings, Symbol
@@ -48,7 +49,7 @@ class Traces:
     @property
     def executed(self) -> dict[str, Any]:
         """The traces that run, without perfkit's marks, by the direction; no backward for inference."""
-        from perfkit.backends.traces.marks import without_marks
+        from perfkit.backends.thunder.marks import without_marks
 
         traces = {"forward": without_marks(self.computation[-1])}
         return traces | {"backward": without_marks(self.backward[-1])} if self.backward else traces
@@ -64,14 +65,14 @@ class Compiled:
 
     def tracing(self) -> bool:
         """Whether a trace was begun since the last look and not finished."""
-        thunder = thunder_support.load()
+        thunder = support.load()
         finished = thunder.compile_stats(self.call).last_traces
         begun = thunder.cache_misses(self.call) != self._seen_misses
         return begun and (finished is None or (self.traces is not None and finished is self.traces.computation))
 
     def look(self, training: bool) -> None:
         """Keep the traces of a call that made new ones; a cache hit would show an older backward."""
-        thunder = thunder_support.load()
+        thunder = support.load()
         misses = thunder.cache_misses(self.call)
         if misses != self._seen_misses:
             self._seen_misses = misses
@@ -82,7 +83,7 @@ class Compiled:
 class ThunderProgram(AutogradProgram):
     """A model compiled by Thunder, known by its traces after the first call; of a step that generates, decode's.
 
-    Each line of the executed traces is a range that tells the module and operator of its work (`traces.marks`).
+    Each line of the executed traces is a range that tells the module and operator of its work (`marks`).
     """
 
     replays_passes = True
@@ -95,8 +96,8 @@ class ThunderProgram(AutogradProgram):
         executors: Sequence[Any] | None,
         transforms: Sequence[Any] = (),
     ) -> None:
-        thunder = thunder_support.load()
-        from perfkit.backends.traces.marks import Marks
+        thunder = support.load()
+        from perfkit.backends.thunder.marks import Marks
 
         self._modules = Modules(model)
         call = thunder.jit(model, executors=executors, transforms=[*transforms, Marks(self._modules)])
@@ -167,14 +168,14 @@ class ThunderProgram(AutogradProgram):
         return self._text(self._compiled)
 
     def _lines_of_prefill(self) -> int:
-        from perfkit.backends.traces.marks import BETWEEN
+        from perfkit.backends.thunder.marks import BETWEEN
 
         self._compiled[generation.PREFILL].look(training=False)  # it was traced in the step that traces decode
         return len((self._text([generation.PREFILL]) + BETWEEN).splitlines())
 
     def _text(self, names: Iterable[str]) -> str:
         """The executed traces of the compiled callables of these names, one after the other."""
-        from perfkit.backends.traces.marks import BETWEEN, as_text
+        from perfkit.backends.thunder.marks import BETWEEN, as_text
 
         found = {name: traces.executed for name in names if (traces := self._compiled[name].traces)}
         return BETWEEN.join(as_text(traces, name) for name, traces in found.items())
@@ -219,11 +220,11 @@ class Thunder(Backend):
     summary = "Thunder: a trace of the model, run by its executors"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
-        return parallel.cannot(self.name, settings, tuple(TRACED)) or thunder_support.unavailable(settings)
+        return parallel.cannot(self.name, settings, tuple(TRACED)) or support.unavailable(settings)
 
     def load(self, settings: Settings) -> None:
-        thunder_support.load()
+        support.load()
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
-        executors = thunder_support.executors(settings.executors) if settings.executors else None
+        executors = support.executors(settings.executors) if settings.executors else None
         return ThunderProgram(workload, model, settings, executors)

@@ -5,7 +5,7 @@ backward trace zeros for the logits then, as large as they are, and the trace ad
 fills and sums of some gigabytes. `expect_none` asks autograd for None instead, and `tolerated` makes the trace take it:
 a sum with such a gradient is the other one, and where it is used in any other way, zeros are made.
 
-Import it only after `thunder_support.load()`: it needs Thunder.
+Import it only after `support.load()`: it needs Thunder.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from thunder.core.proxies import CollectionProxy, TensorProxy
 from thunder.core.trace import from_trace
 from torch import Tensor
 
-from perfkit.backends.thunder_executor.library import PAD_COLUMNS
-from perfkit.backends.thunder_executor.registry import executor
-from perfkit.backends.thunder_executor.shapes import like
+from perfkit.backends.thunder.executor.library import PAD_COLUMNS
+from perfkit.backends.thunder.executor.registry import executor
+from perfkit.backends.thunder.executor.shapes import like
 
 _COTANGENTS = "cotangents"  # Thunder's name of a backward trace's argument
 # The node of a trace: Thunder makes one of its outputs alone, but while a CUDA graph is captured one for all.

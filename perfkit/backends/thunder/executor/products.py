@@ -21,7 +21,7 @@ import torch
 from thunder.core.proxies import TensorProxy
 from torch import Tensor
 
-from perfkit.backends.thunder_executor.shapes import like
+from perfkit.backends.thunder.executor.shapes import like
 from perfkit.kernels.libraries import onednn_is_faster, onednn_linear
 from perfkit.kernels.memory import empty, on_cache_lines
 

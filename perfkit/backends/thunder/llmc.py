@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfkit import kernels
-from perfkit.backends import parallel, thunder_support
+from perfkit.backends import parallel
 from perfkit.backends.interface import Backend
 from perfkit.backends.optimizers import FUSED, fuse
-from perfkit.backends.parallel.traced import TRACED
-from perfkit.backends.thunder import ThunderProgram, Traces, executed_symbols
+from perfkit.backends.thunder import support
+from perfkit.backends.thunder.backend import ThunderProgram, Traces, executed_symbols
+from perfkit.backends.thunder.distributed import TRACED
 from perfkit.kernels.languages import candidates
 from perfkit.run_folder import Settings, Symbol
 
@@ -42,12 +43,12 @@ class LlmcProgram(ThunderProgram):
         self._fused = fuse(self.optimizer)
 
     def warnings(self) -> list[str]:
-        from perfkit.backends.thunder_executor import attention
+        from perfkit.backends.thunder.executor import attention
 
         return [*super().warnings(), *([FUSED] if self._fused else []), *attention.notes()]
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
-        from perfkit.backends.thunder_executor.absent import expect_none
+        from perfkit.backends.thunder.executor.absent import expect_none
 
         outputs, loss = super().evaluated(batch)
         expect_none(loss)
@@ -81,8 +82,8 @@ class LlmcProgram(ThunderProgram):
 
 def _by_operator(symbol: Symbol) -> Symbol:
     """A kernel's own symbol with the operator that it calls; any other as it is."""
-    from perfkit.backends.thunder_executor.executor import NAME
-    from perfkit.backends.thunder_executor.shapes import META
+    from perfkit.backends.thunder.executor.executor import NAME
+    from perfkit.backends.thunder.executor.shapes import META
 
     is_kernel = symbol.kernel == NAME and symbol.name in META
     return msgspec.structs.replace(symbol, kernel=f"perfkit::{symbol.name}") if is_kernel else symbol
@@ -90,7 +91,7 @@ def _by_operator(symbol: Symbol) -> Symbol:
 
 def called_kernels(traces: Traces) -> Counter[tuple[str, str]]:
     """How often each of the executor's kernels is called, by (direction, kernel)."""
-    from perfkit.backends.thunder_executor.executor import NAME
+    from perfkit.backends.thunder.executor.executor import NAME
 
     found: Counter[tuple[str, str]] = Counter()
     for direction, trace in traces.executed.items():
@@ -102,7 +103,7 @@ def called_kernels(traces: Traces) -> Counter[tuple[str, str]]:
 
 def expected_kernels(traces: Traces) -> Counter[tuple[str, str, str]]:
     """How often each kernel must run, by (direction, symbol, kernel), from the captured trace and the checkers."""
-    from perfkit.backends.thunder_executor.executor import KERNELS, executor
+    from perfkit.backends.thunder.executor.executor import KERNELS, executor
 
     found: Counter[tuple[str, str, str]] = Counter()
     for bound, gradient_needed in _live(traces.computation[0]):
@@ -158,10 +159,10 @@ class ThunderLlmc(Backend):
     def unavailable(self, settings: Settings | None = None) -> str | None:
         device = "cpu" if settings is None else settings.device
         alone = parallel.cannot(self.name, settings, tuple(TRACED))
-        return alone or kernels.unavailable(device) or _dtype_missing(settings) or thunder_support.unavailable(settings)
+        return alone or kernels.unavailable(device) or _dtype_missing(settings) or support.unavailable(settings)
 
     def load(self, settings: Settings) -> None:
-        thunder_support.load()
+        support.load()
         kernels.load(settings.kernel_dirs)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> LlmcProgram:
@@ -169,13 +170,13 @@ class ThunderLlmc(Backend):
 
         Raises `UsageError` for an unknown executor in `settings`.
         """
-        thunder = thunder_support.load()
+        thunder = support.load()
         kernels.load(settings.kernel_dirs)
-        from perfkit.backends.thunder_executor.executor import executor, use_catalog
-        from perfkit.backends.thunder_executor.rewriting import Rewriting
+        from perfkit.backends.thunder.executor.executor import executor, use_catalog
+        from perfkit.backends.thunder.executor.rewriting import Rewriting
 
         use_catalog(settings.kernel_dirs)
-        named = thunder_support.executors(settings.executors)
+        named = support.executors(settings.executors)
         first = [executor, *(e for e in named or thunder.get_default_executors() if e is not executor)]
         return LlmcProgram(workload, model, settings, first, [Rewriting()])
 

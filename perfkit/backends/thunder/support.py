@@ -1,4 +1,4 @@
-"""Importing Thunder, and why it may not be possible. What newer PyTorch lacks of it: `thunder_standins`."""
+"""Importing Thunder, and why it may not be possible. What newer PyTorch lacks of it: `standins`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from perfkit.backends import thunder_standins
 from perfkit.backends.eager import NO_TORCH, torch_installed
+from perfkit.backends.thunder import standins
 from perfkit.cache import cache_dir
 from perfkit.errors import Unavailable
 from perfkit.run_folder import Settings
@@ -68,7 +68,7 @@ def _imported() -> tuple[Any, str]:
     import torch
 
     try:
-        with warnings.catch_warnings(), thunder_standins.importing():
+        with warnings.catch_warnings(), standins.importing():
             warnings.simplefilter("ignore")  # it mentions each optional package that is not there
             import thunder
     except Exception as error:  # an import can fail in any way: a missing symbol, another torch, a broken package
