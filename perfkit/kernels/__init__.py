@@ -30,7 +30,7 @@ __all__ = [
     "overlapping", "rows_and_columns", "unavailable", "use_version", "versions",
 ]  # fmt: skip
 
-_NO_TORCH = "PyTorch is not installed, and the kernels run behind it."
+_NO_TORCH = "PyTorch is not installed, and the kernels are operators of PyTorch."
 _GET_TORCH = "Install it: pip install 'perfkit[run]'."
 
 

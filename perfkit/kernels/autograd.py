@@ -22,7 +22,7 @@ def register_gradient(operation: Operation, library: torch.library.Library) -> N
 
 
 class _Rule:
-    """What forward must keep and how backward is called, for one operation."""
+    """The tensors that forward keeps and the call of backward, for one operation."""
 
     def __init__(self, operation: Operation) -> None:
         assert operation.gradient is not None

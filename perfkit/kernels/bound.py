@@ -1,8 +1,8 @@
 """An operation bound to fixed tensors: inputs and outputs in memory of the caller's own, checked once, run many times.
 
 This is the way for programs that keep all their tensors in one arena. An operator of `torch.ops.perfkit` makes its
-outputs anew at each call; a bound operation writes where it is told, and can add to what is there, as gradients
-accumulate. A profiler sees the same name and arguments either way.
+outputs at each call; a bound operation writes to given memory, and can add to what is there, as gradients accumulate. A
+profiler sees the same name and arguments either way.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Bound:
             self._arguments.append(self._mask)
 
     def __call__(self, **numbers: int | float) -> None:
-        """Run it; `numbers` changes arguments that are no tensors, by name, for this call and those after it."""
+        """Run it; `numbers` changes arguments that are not tensors, by name, for this call and those after it."""
         if numbers:
             self._change(numbers)
         with _record(self.operation.qualified_name, self._arguments, {}):
@@ -84,7 +84,7 @@ def bind(
 ) -> Bound:
     """Bind an operation to its arguments, in schema order, and to contiguous tensors that it writes its outputs to.
 
-    A name stands for the operation that is loaded: a user's own, where a folder of kernels replaced it.
+    A name means the loaded operation: the user's own, where a folder of kernels replaced it.
     `accumulate` names outputs that it adds to instead of overwriting them. Which version runs is settled here, as for
     an operator's call. Outputs may share memory with inputs only where the operation's category is "elementwise" and
     the shapes are the same. Raises `InputError` when shapes, types or devices do not fit, and `Unavailable` or

@@ -56,7 +56,7 @@ class OutputError:
 
     @property
     def ok(self) -> bool:
-        """Whether the error is a number within the tolerance."""
+        """Return whether the error is a number within the tolerance."""
         return self.error <= self.tolerance
 
 
@@ -74,7 +74,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether every output is within its tolerance."""
+        """Return whether every output is within its tolerance."""
         return all(e.ok for e in self.errors)
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ def _errors(
 def result_scales(operation: Operation, dtype: str, seed: int, case: Mapping[str, int]) -> list[float]:
     """The root mean square of each result over many draws of inputs, where a case has few numbers; 0 where it has many.
 
-    A few numbers may all lie next to 0 by chance, and no error is small beside them.
+    A few numbers may all be close to 0 by chance; then no error is small in comparison.
     """
     if not case or math.prod(case.values()) > FEW:
         return [0.0] * len(operation.signature.results)
@@ -207,7 +207,7 @@ def to_fp64(argument: Any) -> Any:
 
 
 def root_mean_square(numbers: Tensor) -> Tensor:
-    """Of the finite ones, in fp64; 0 of none."""
+    """Return the root mean square of the finite numbers, in fp64; 0 without any."""
     finite = numbers.double()[numbers.isfinite()]
     return finite.square().mean().sqrt() if finite.numel() else finite.new_zeros(())
 
@@ -215,8 +215,8 @@ def root_mean_square(numbers: Tensor) -> Tensor:
 def largest_error(got: Tensor, expected: Tensor, hidden: int = 0, scale: float = 0.0) -> float:
     """The largest error relative to |expected| + its root mean square, or `scale` where that is more.
 
-    Infinite when shapes differ, or NaN and infinity stand in different places. What does not exceed `hidden` halves of
-    a unit in a result's last place is no error.
+    Infinite when shapes differ, or NaN and infinity are in different places. A difference of at most `hidden` halves of
+    a unit in the last place is not an error.
     """
     if got.shape != expected.shape:
         return math.inf

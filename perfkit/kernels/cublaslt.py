@@ -34,7 +34,7 @@ _LARGEST_ALIGNMENT = 256
 
 
 class Epilogue(enum.IntEnum):
-    """What is done with a product before it is written."""
+    """Operations on a product before it is written."""
 
     NONE = 1
     BIAS = 4  # + bias (columns)
@@ -122,7 +122,7 @@ class _Plan:
         self._lock = threading.Lock()  # of the addresses, which the description holds
         compute = _COMPUTE_32F_FAST_TF32 if form.tf32 else _COMPUTE_32F
         self._description = _made("MatmulDesc", compute, _TYPES[torch.float32])
-        # Of the library's own product, outᵀ = bᵀ · aᵀ.
+        # The library computes the transpose: outᵀ = bᵀ · aᵀ.
         self._set(_TRANSPOSE_A, ctypes.c_int32(form.turned[1]))
         self._set(_TRANSPOSE_B, ctypes.c_int32(form.turned[0]))
         self._set(_EPILOGUE, ctypes.c_int32(form.epilogue))
@@ -132,7 +132,7 @@ class _Plan:
         self._alpha, self._beta = ctypes.c_float(1.0), ctypes.c_float(1.0 if form.add else 0.0)
 
     def offers(self, bias: Tensor | None, aux: Tensor | None) -> list[_Algorithm]:
-        """What the heuristic offers, its best first."""
+        """Return the algorithms that the heuristic offers, the best first."""
         wanted = _made("MatmulPreference")
         _set("MatmulPreference", wanted, _MOST_WORKSPACE, ctypes.c_size_t(WORKSPACE))
         for attribute in _ALIGNMENTS:
@@ -172,7 +172,7 @@ class _Plan:
         _set("MatmulDesc", self._description, attribute, value)
 
     def _layout(self, rows: int, columns: int, turned: bool) -> ctypes.c_void_p:
-        """Of a row-major (rows, columns), or one given as (columns, rows): the library's matrix of it."""
+        """Describe a row-major matrix (rows, columns), or one given as (columns, rows), to the library."""
         long, short = (rows, columns) if turned else (columns, rows)
         sizes = ctypes.c_uint64(long), ctypes.c_uint64(short), ctypes.c_int64(long)
         return _made("MatrixLayout", _TYPES[self.form.dtype], *sizes)

@@ -1,4 +1,4 @@
-"""What a family folder declares: the family, its operations, and the implementations of each in numbered versions.
+"""Declarations of a family folder: the family, its operations, and the numbered implementations of each.
 
 `kernels/FAMILY/FAMILY.py` (or a folder of the same form in a user's own directory) sets `FAMILY = Family(...)`. The
 file must be readable without torch: functions that need it import it inside. docs/kernels.md shows the form.
@@ -21,7 +21,7 @@ NAMESPACE = "perfkit"
 COMPOSED = "torch"
 # That of implementations around products of cuBLASLt (`perfkit.kernels.cublaslt`), in Python as well.
 CUBLASLT = "cublaslt"
-# What a source's name ends with, after its family's.
+# Endings of a source's file name, after the family's name.
 ENDINGS = {"c": ".c", "cuda": ".cu", "triton": "_triton.py", COMPOSED: "_torch.py", CUBLASLT: "_cublaslt.py"}
 
 
@@ -30,7 +30,7 @@ class Implementation:
     """One version of an operation in one language. Versions count from naive (1) upwards; the highest is the fastest of
     its language, and runs unless another language's is known to be faster.
 
-    `source` is a file beside the family's Python file, `symbol` the function in it, `text` what this version does
+    `source` is a file next to the family's Python file, `symbol` the function in it, `text` what this version does
     better than the one before, `dtypes` the precisions it exists in. A source or symbol of "" is named as usual
     (`versions`).
 
@@ -52,7 +52,8 @@ class Implementation:
     fastest_in: tuple[str, ...] = ()
 
     def numbers(self, scalars: tuple[int | float, ...], accumulate: int = 0) -> tuple[int | float, ...]:
-        """What its function takes after the tensors: bit i of `accumulate` adds to output i, where it can do that."""
+        """Return the numbers that the function takes after the tensors. Bit i of `accumulate` adds to output i, if it
+        can."""
         return (*scalars, accumulate) if self.accumulates else scalars
 
 
@@ -68,7 +69,7 @@ def versions(
     """Implementations by the `text` of each, naive first, in files and functions that are named as usual.
 
     `c` are OPERATION_v1, OPERATION_v2, … in FAMILY.c, `cuda` those in FAMILY.cu, `triton` is OPERATION in
-    FAMILY_triton.py; `source` stands in the place of FAMILY. `accumulates`: language → the versions that do.
+    FAMILY_triton.py; `source` replaces FAMILY. `accumulates`: language → the versions that do.
     """
     adding = accumulates or {}
     texts = {"c": c, "cuda": cuda, "triton": [triton] if triton else []}
@@ -102,7 +103,7 @@ class Gradient:
 
 
 def added_to(call: Call, inputs: int, output: int) -> bool:
-    """Whether a call recorded by a profiler adds to output number `output` instead of overwriting it.
+    """Return whether a call recorded by a profiler adds to output number `output` instead of overwriting it.
 
     A bound operation (`perfkit.kernels.bind`) that does so shows one argument more than its `inputs`: a bit for each
     output, as its kernel takes it. For cost functions: adding reads what is there.
@@ -122,17 +123,17 @@ class Operation:
     - `shapes`: tensor name → its dimensions by the family's letters: `B T 3C`, `... C`, "" for a single number.
     - `reference`: the same in plain PyTorch, for any floating-point precision. It changes nothing in place: it gives
       the new values of the arguments that the operation changes, then the outputs.
-    - `letters`: arguments → the letters of the outputs' shapes that no argument's shape tells, such as the heads.
+    - `letters`: arguments → the letters of the outputs' shapes that no argument's shape contains, such as the heads.
     - `scalars`: arguments → the sizes and numbers that the kernel takes after its tensors (int → int64_t, float →
       double).
     - `inputs`: (`Inputs`, **sizes) → fresh random arguments; `cases`: the sizes that a check tries.
     - `cost`: least FLOP and bytes of one call.
     - `parts`: where several GPU kernels of one call share its work: the name of each → its part of the cost. They add
-      up to 1. Without it the kernel that takes the most time stands for the call, and the others only help.
+      up to 1. Without it the kernel that takes the most time has the whole cost, and the others have none.
     - `dtypes`: tensors that are not of the working precision: name → "fp32" or "int64".
     - `failures`: a kernel's return code (2 and up) → one sentence.
     - `tolerance`: largest error in a precision, |y - reference| / (|reference| + root mean square of the reference).
-    - `growth`: how many times the tolerance a case of given sizes may err; a larger one, because results are smaller.
+    - `growth`: factor on the tolerance for a case of given sizes: results of a larger case are smaller.
     - `rounded_once`: computed in fp32 in every precision, and each result rounded once: of its error, half a unit in
       the last place is taken off, and the rest held to the tolerance of fp32.
     """
@@ -185,7 +186,7 @@ class Operation:
         return made[0] if len(made) == 1 else tuple(made)
 
     def source_path(self, implementation: Implementation) -> Path:
-        """Where the source of `implementation` lies."""
+        """Return the path of the source of `implementation`."""
         return self.folder / implementation.source
 
 

@@ -17,10 +17,10 @@ from perfkit.kernels.languages import language
 from perfkit.kernels.memory import WORTH_HUGE_PAGES, empty
 from perfkit.kernels.shapes import mismatch
 
-# How many sets of numbers are remembered for tensors of the same shapes and types.
+# Number of sets of numbers that are remembered for tensors of the same shapes and types.
 KEPT_NUMBERS = 64
 
-# What Inductor's generated code allocates with, by device: a quarter of the time of `torch.empty` with its keywords.
+# Allocators of Inductor's generated code, by device: they take a quarter of the time of `torch.empty` with keywords.
 # That for a GPU takes memory of the current one.
 _EMPTY = {
     device: getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None) if hasattr(torch._C, needed) else None
@@ -50,7 +50,7 @@ class Output(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What every call with given shapes, types and numbers needs."""
+    """The data that every call with given shapes, types and numbers needs."""
 
     kernel: Kernel
     run: Launch
@@ -120,7 +120,7 @@ class Runner:
         return plan or self._new_plan(arguments, tensors, numbers)
 
     def _key(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """What must be checked once: PyTorch lets tensors on the CPU come along with those of another device."""
+        """Check the devices once: PyTorch accepts CPU tensors together with those of another device."""
         if self.device == "cpu":
             return tuple([(t.shape, t.dtype) for t in tensors])
         return tuple([(t.shape, t.dtype, t.get_device()) for t in tensors])

@@ -38,11 +38,11 @@ def catalog(extra_dirs: Iterable[str | Path] = ()) -> list[Family]:
 
 
 def find(name: str, extra_dirs: Iterable[str | Path] = ()) -> Operation:
-    """The operation called `name` (with or without `perfkit::`). Raises `UsageError` when there is none."""
+    """The operation called `name` (with or without `perfkit::`). Raises `UsageError` when it is unknown."""
     operations = {o.name: o for family in catalog(extra_dirs) for o in family.operations}
     short = name.removeprefix("perfkit::")
     if short not in operations:
-        raise UsageError(f"There is no kernel operation called {name}.", f"There are: {', '.join(sorted(operations))}.")
+        raise UsageError(f"There is no kernel operation called {name}.", f"Known: {', '.join(sorted(operations))}.")
     return operations[short]
 
 
@@ -100,7 +100,7 @@ def _operation(operation: Operation, folder: Path) -> Operation:
         raise InputError(f"{folder}: {placed.name} has two implementations of one version.", "Number them apart.")
     absent = [i.source for i in placed.implementations if not placed.source_path(i).is_file()]
     if absent:
-        raise InputError(f"{folder}: {placed.name} names {absent[0]}, which is not there.", "Put the source beside it.")
+        raise InputError(f"{folder}: {placed.name} names {absent[0]}, which is missing.", "Put the source next to it.")
     if placed.parts and abs(sum(placed.parts.values()) - 1) > 1e-9:
         raise InputError(f"{folder}: the parts of {placed.name} do not add up to 1.", "Give each kernel its part.")
     return placed

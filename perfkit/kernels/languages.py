@@ -53,8 +53,8 @@ def language(implementation: Implementation) -> Language:
 def candidates(operation: Operation, device: str, dtype: str, name: str | None = None) -> list[Implementation]:
     """The implementations for a device and precision, naive first; of the language `name` when it is given.
 
-    Languages that cannot run here are left out while another can. What is composed of other kernels stands for each
-    language, for those are chosen when it calls them.
+    Languages that cannot run here are left out while another can. An implementation composed of other kernels counts
+    for every language: its kernels are chosen at each call.
     """
     written = sorted({i.language: language(i) for i in operation.implementations}.items())
     if name is None:

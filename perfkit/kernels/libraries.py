@@ -25,7 +25,7 @@ PIECE = 4 << 20  # bytes of a large result that oneDNN makes at a time
 
 
 def onednn_is_faster(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether products of such matrices should be oneDNN's."""
+    """Return whether oneDNN should compute products of such matrices."""
     import torch
 
     return dtype == torch.float32 and device.type == "cpu" and _here()
@@ -40,7 +40,7 @@ def onednn_linear(
 
     oneDNN takes no memory to write to. A large result is made in pieces along its longer side, which the allocator
     makes of the same pages: whole, the fresh pages of a head's gradient (50257 × 768) cost more than oneDNN gains.
-    A smaller one is made whole: each piece of a gradient would convert the other matrix anew.
+    A smaller one is made whole: each piece of a gradient would convert the other matrix again.
     """
     rows, columns = x.shape[0], weight.shape[0]
     size = rows * columns * x.element_size()

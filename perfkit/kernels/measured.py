@@ -1,4 +1,4 @@
-"""What is measured once on a machine to choose between ways that give the same: GPU times, and files that keep them."""
+"""Measurements made once on a machine to choose between equivalent ways: GPU times, and the files that keep them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WARM = 3  # calls before the capture: libraries choose and load their kernels th
 
 
 def kept(kind: str, facts: Sequence[Any], measure: Callable[[], Any]) -> Any:
-    """What `measure()` gave for these facts on this machine: read from the cache, else measured and written there.
+    """Return `measure()` for these facts on this machine: read from the cache, else measured and written there.
 
     `kind` is the folder. Facts and result are what JSON holds; a cache that cannot be written costs a measurement.
     """
@@ -37,9 +37,9 @@ def kept(kind: str, facts: Sequence[Any], measure: Callable[[], Any]) -> Any:
 
 
 def replayed_ns(runs: Sequence[Callable[[], Any]], calls: int = 1) -> list[float]:
-    """Median GPU time in ns of one call of each, replayed as CUDA graphs of so many calls, in turns.
+    """Median GPU time in ns of one call of each, replayed as CUDA graphs of `calls` calls, in turns.
 
-    One by one, calls for a small batch would tell how long the host takes to launch them.
+    Launched one by one, calls for a small batch would measure the host's time to launch them.
     """
     graphs, results = [], []
     for run in runs:

@@ -18,7 +18,7 @@ from perfkit.kernels.dispatch import Runner
 from perfkit.kernels.families import catalog, find
 from perfkit.kernels.languages import LANGUAGES, candidates, device_unavailable
 
-# PyTorch knows an operator once for the whole process; what runs behind it may be replaced by a user's own version.
+# PyTorch knows an operator once for the whole process; its implementation may be replaced by a user's own version.
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operations: dict[str, Operation] = {}
 _runners: dict[tuple[str, str], Runner] = {}
@@ -90,7 +90,7 @@ def direct(name: str) -> Callable[..., Any]:
 
 
 def _is_new(operation: Operation) -> bool:
-    """Whether loading must (re)place it: unknown so far, or a user's own version from another folder."""
+    """Return whether loading must register it: it is unknown so far, or a user's own version from another folder."""
     before = _operations.get(operation.name)
     if before is None:
         return True
@@ -98,7 +98,7 @@ def _is_new(operation: Operation) -> bool:
 
 
 def _put(runner: Runner) -> None:
-    """Let `runner` serve its operator on its device; tell PyTorch of the operator when it is new."""
+    """Let `runner` serve its operator on its device; register the operator with PyTorch when it is new."""
     operation, key = runner.operation, (runner.operation.name, runner.device)
     known = operation.name in _operations
     _operations[operation.name] = operation
@@ -124,7 +124,8 @@ def _fake(name: str, arguments: Sequence[Any]) -> Any:
 
 
 def _call(name: str, device: str) -> Callable[..., Any]:
-    """What PyTorch calls: looked up at each call, because a user's version may have replaced it."""
+    """Return the function that PyTorch calls. It looks up the runner at each call: a user's version may have replaced
+    it."""
 
     def call(*arguments: Any) -> torch.Tensor | Sequence[torch.Tensor]:
         return _runners[name, device](*arguments)

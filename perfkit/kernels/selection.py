@@ -14,23 +14,24 @@ from perfkit.kernels.languages import candidates
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for: a version number and a language; None where any will do."""
+    """The wanted version number and language; None where any will do."""
 
     version: int | None = None
     language: str | None = None
 
 
-# What every operation must use: what the environment says, and above it what `use_version` blocks say.
+# Stack of what every operation must use: the environment's choice, and above it those of `use_version` blocks.
 _forced: list[Wanted] = [Wanted()]
 
 
 def wanted() -> Wanted:
-    """What the innermost `use_version` asks for, else PERFKIT_KERNEL_VERSION as it was when kernels were loaded."""
+    """Return the choice of the innermost `use_version`, else PERFKIT_KERNEL_VERSION as it was when kernels were
+    loaded."""
     return _forced[-1]
 
 
 def read_environment() -> None:
-    """Take over PERFKIT_KERNEL_VERSION. Raises `UsageError` when it is no number."""
+    """Take over PERFKIT_KERNEL_VERSION. Raises `UsageError` when it is not a number."""
     text = os.environ.get("PERFKIT_KERNEL_VERSION")
     if text and not text.isdigit():
         raise UsageError(f"PERFKIT_KERNEL_VERSION is {text!r}.", "Set it to a version number such as 1, or unset it.")

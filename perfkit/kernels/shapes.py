@@ -14,7 +14,7 @@ _TERM = re.compile(r"(\d*)([A-Za-z]+)")
 
 
 def match(legend: str, shape: Sequence[int], known: Known) -> bool:
-    """Whether `shape` fits `legend`; the letters met are entered into `known`, and must agree with what it holds.
+    """Return whether `shape` fits `legend`. The letters met are entered into `known`, and must agree with its values.
 
     A term is a letter or word (`C`, `NH`), with a factor (`3C`), or a number. A leading `...` takes any dimensions; it
     is one thing too, the same wherever it stands.
@@ -49,7 +49,7 @@ def mismatch(legends: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) ->
 
 
 def letters_of(legends: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> Known:
-    """The letters that `shapes`, which fit their legends, tell."""
+    """Return the values of the letters in `shapes`, which fit their legends."""
     known: Known = {}
     for name, shape in shapes.items():
         match(legends[name], shape, known)

@@ -1,6 +1,6 @@
 """Byte-pair vocabularies: GPT-2's own from a local folder, or one trained from the text itself.
 
-Every byte has a token, so any text can be told in them. The end-of-text token stands before each document.
+Every byte has a token, so they can encode any text. The end-of-text token precedes each document.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SMALLEST = 257  # the bytes and the end-of-text token
 
 _OWN_FILE = "tokenizer.json"
 _GPT2_FILES = ("vocab.json", "merges.txt")
-# A vocabulary of one token to so many bytes of text keeps most tokens frequent enough to be learnt.
+# Bytes of text for each token of the vocabulary: this keeps most tokens frequent enough to be learnt.
 _BYTES_PER_ENTRY = 25
 
 
@@ -45,7 +45,7 @@ class Vocabulary:
         return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text that `tokens` stand for; tokens beyond the vocabulary are left out."""
+        """Return the text of `tokens`; tokens beyond the vocabulary are left out."""
         return str(self.tokenizer.decode([t for t in tokens if t < self.size], skip_special_tokens=False))
 
     def digest(self) -> str:
@@ -58,7 +58,7 @@ class Vocabulary:
 
 
 def folder_has_vocabulary(folder: Path) -> bool:
-    """Whether a vocabulary lies in `folder`: `tokenizer.json`, or `vocab.json` with `merges.txt`."""
+    """Return whether `folder` holds a vocabulary: `tokenizer.json`, or `vocab.json` with `merges.txt`."""
     return (folder / _OWN_FILE).is_file() or all((folder / name).is_file() for name in _GPT2_FILES)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def open_checkpoint(path: str | Path, kind: str = "gpt2") -> Checkpoint:
     """Open the weights at `path` of a model of `kind` (`gpt2`, `llama`).
 
-    Raises `InputError` when it is no form that such models have, and what the readers raise.
+    Raises `InputError` when it does not have a form of such models, and what the readers raise.
     """
     path = Path(path).expanduser()
     if path.is_dir():
@@ -29,7 +29,7 @@ def open_checkpoint(path: str | Path, kind: str = "gpt2") -> Checkpoint:
         return huggingface.open_folder(path, kind)
     if not path.exists():
         raise InputError(
-            f"--weights {path}: there is no such file or folder.",
+            f"--weights {path}: no such file or folder.",
             "Give random, a Hugging Face folder, or an llm.c checkpoint (.bin).",
         )
     if kind != "gpt2":

@@ -9,18 +9,18 @@ from perfkit.errors import UsageError
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for `name`, which is none of `known`: it names the nearest of them, and all.
+    """Return the error for a `name` that is not in `known`: it names the nearest choice, and all of them.
 
     `what` is the thing's name in the sentence, such as "preset of gpt2".
     """
     choices = list(known)
     question = f" {_nearest(name, choices)}".rstrip()
-    listing = f"Known: {', '.join(choices)}." if choices else "There are none to choose from."
+    listing = f"Known: {', '.join(choices)}." if choices else "There is nothing to choose from."
     return UsageError(f"There is no {what} called {name!r}.{question}", listing)
 
 
 def not_one_of(option: str, value: str, known: Iterable[str]) -> UsageError:
-    """The error for an option's `value` that is none of `known`: it names all, and the nearest of them."""
+    """Return the error for an option's `value` that is not in `known`: it names all choices, and the nearest."""
     choices = list(known)
     return UsageError(f"{option} is one of {', '.join(choices)}; not {value!r}.", _nearest(value, choices))
 

@@ -1,8 +1,8 @@
 """Criteo-like click data: 13 counts, 26 hashed categories and a click a row; from a parquet file, or synthetic.
 
 The schema: columns `labels`, `DENSE_0` … `DENSE_12` and `SPARSE_0` … `SPARSE_25`, int64, the categories holding
-unsigned 32-bit hashes; beside the file a JSON of the same stem that gives for each `SPARSE_i` its `cardinality` and the
-`tokenizer_values`, the hashes that are known.
+unsigned 32-bit hashes; a JSON of the same stem next to the file gives the `cardinality` of each `SPARSE_i` and its
+`tokenizer_values`, the known hashes.
 
 Synthetic rows have the skew of real ones: within a feature the value of rank r comes up as 1 / (r + 1)^1.1, the counts
 are log-normal, and the click depends on both, so that there is something to learn. Legend: B rows of a batch.
@@ -102,7 +102,7 @@ def _zipf(count: int) -> np.ndarray:
 
 
 class StoredClicks(ClickSource):
-    """A parquet file, read row group by row group: of the file only what a batch lies in is held."""
+    """A parquet file, read row group by row group: only the group of the current batch is held."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -150,10 +150,10 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
     except FileNotFoundError:
-        raise InputError(f"There is no file {path}.", "Write one with `perfkit data criteo`.") from None
+        raise InputError(f"File {path} is missing.", "Write one with `perfkit data criteo`.") from None
     except (OSError, pa.ArrowException) as error:
         raise InputError(
-            f"{path} is no parquet file: {_first_line(error)}.", "Give a file of Criteo's schema."
+            f"{path} is not a parquet file: {_first_line(error)}.", "Give a file of Criteo's schema."
         ) from None
     lacking = [n for n in ("labels", *DENSE_NAMES, *SPARSE_NAMES) if n not in file.schema_arrow.names]
     if lacking:
@@ -166,7 +166,7 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def metadata_path(path: Path) -> Path:
-    """Where the JSON of a parquet file lies."""
+    """Return the path of the JSON of a parquet file."""
     return path.with_suffix(".json")
 
 
@@ -174,13 +174,13 @@ def _read_metadata(path: Path) -> tuple[np.ndarray, ...]:
     """The known hashes of each feature. Raises `InputError` where the JSON is missing or says less than it must."""
     file = metadata_path(path)
     if not path.exists():
-        raise InputError(f"There is no file {path}.", "Write one with `perfkit data criteo`.")
+        raise InputError(f"File {path} is missing.", "Write one with `perfkit data criteo`.")
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         values = tuple(np.asarray(found[name]["tokenizer_values"], np.int64) for name in SPARSE_NAMES)
         counts = [int(found[name]["cardinality"]) for name in SPARSE_NAMES]
     except FileNotFoundError:
-        raise InputError(f"{path} lies without its metadata {file.name}.", "Put the JSON beside it.") from None
+        raise InputError(f"{path} has no metadata {file.name}.", "Put the JSON next to it.") from None
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise InputError(
             f"{file} is not the metadata of click data: {type(error).__name__} {_first_line(error)}.",
@@ -201,7 +201,8 @@ def _first_line(error: Exception) -> str:
 def write_clicks(
     path: Path, rows: int, largest: int, seed: int, progress: Callable[[int], object] | None = None
 ) -> None:
-    """Write `rows` synthetic rows as parquet, and their metadata beside it; `progress` gets the rows written so far."""
+    """Write `rows` synthetic rows as parquet, and their metadata next to it; `progress` gets the rows written so
+    far."""
     source = SyntheticClicks(largest, seed)
     names = ("labels", *DENSE_NAMES, *SPARSE_NAMES)
     schema = pa.schema([(name, pa.int64()) for name in names])

@@ -22,9 +22,9 @@ LOSS = "loss"
 
 
 def placed(batch: Any, device: str, dtype: torch.dtype) -> Batch:
-    """`batch` with its tensors on `device`, floating-point ones in `dtype`; what else lies in it stays as it is.
+    """Return `batch` with its tensors on `device`, floating-point ones in `dtype`; everything else is unchanged.
 
-    Raises `InputError` for a batch that is no tensor, tuple, list or mapping.
+    Raises `InputError` for a batch that is not a tensor, tuple, list or mapping.
     """
     import torch
 
@@ -37,7 +37,7 @@ def placed(batch: Any, device: str, dtype: torch.dtype) -> Batch:
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """`value` with what `change` gives in the place of each tensor in it; what else lies in it stays as it is."""
+    """Return `value` with each tensor replaced by what `change` returns for it; everything else is unchanged."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -53,7 +53,7 @@ def mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
 def share(batch: Any, rank: int, ranks: int, samples: int) -> Any:
     """The part of a batch that one of several ranks works on: of each tensor with `samples` rows its share of them.
 
-    Raises `InputError` where the ranks do not divide the samples, or no tensor has so many rows.
+    Raises `InputError` where the ranks do not divide the samples, or no tensor has that number of rows.
     """
     each, rest = divmod(samples, ranks)
     divided = 0
@@ -75,16 +75,16 @@ def share(batch: Any, rank: int, ranks: int, samples: int) -> Any:
 
 
 def called(model: Callable[..., Any], batch: Batch) -> Any:
-    """What `model` returns for `batch`."""
+    """Call `model` with `batch`."""
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
 def parted(result: Any) -> tuple[Any, torch.Tensor | None]:
-    """What a model returned beside its loss, and the loss: what is called so, or the only single number in a tuple.
+    """Return a model's outputs and its loss, which is named so, or is the only single number in a tuple.
 
-    Of `(outputs, loss)` the second is the loss. None where there is no loss. Raises `InputError` for a tuple of several
+    Of `(outputs, loss)` the second is the loss. The loss may be None. Raises `InputError` for a tuple of several
     numbers, of which nothing says which is the loss.
     """
     import torch

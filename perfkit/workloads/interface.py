@@ -24,7 +24,7 @@ class Workload(ABC):
 
     The model that `build` returns is called with the batch: `model(*batch)` of a tuple, `model(**batch)` of a mapping,
     `model(batch)` of a tensor. It returns `(outputs, loss)`, or a mapping or an object with a `loss`, as those of
-    transformers do; with a method `loss` or `step` here whatever it likes. All tensors beside the loss are outputs,
+    transformers do; with a method `loss` or `step` it may return anything. All tensors except the loss are outputs,
     which the correctness check compares. Without targets in the batch (inference) there need be no loss.
     """
 
@@ -45,9 +45,9 @@ class Workload(ABC):
     # Which of the options weights, config, data, recompute, optimizer and generate the workload honours; the others are
     # refused.
     takes: ClassVar[frozenset[str]] = frozenset()
-    # A file beside the workload's own that writes its step by hand (a `perfkit.raw.RawStep`), for the backend llmc.
+    # A file next to the workload's own that writes its step by hand (a `perfkit.raw.RawStep`), for the backend llmc.
     by_hand: ClassVar[str] = ""
-    # What `--parallel` calls the workload's own way to share its model among ranks (`shard`), the default with --ranks.
+    # Name that `--parallel` gives the workload's own way to share its model (`shard`), the default with --ranks.
     parallel: ClassVar[str] = ""
 
     def dimensions(self, settings: Settings) -> dict[str, Any]:
@@ -73,7 +73,8 @@ class Workload(ABC):
         """Optional: a whole training step, in the place of perfkit's forward, backward and optimizer step.
 
         `model` is called as the backend has it; `optimizer` is what `optimizer` returned. What is returned counts as
-        what a model returns: `(outputs, loss)`, a loss alone, a mapping. With it there is no accumulation.
+        what a model returns: `(outputs, loss)`, a loss alone, a mapping. A step of its own does not accumulate
+        gradients.
         """
         raise NotImplementedError
 
@@ -87,14 +88,14 @@ class Workload(ABC):
         raise NotImplementedError
 
     def has(self, method: str) -> bool:
-        """Whether this workload defines the optional method `loss` or `step`."""
+        """Return whether this workload defines the optional method `loss` or `step`."""
         return getattr(type(self), method) is not getattr(Workload, method)
 
     def check(self, settings: Settings) -> None:  # noqa: B027 - most workloads have nothing to look at
         """Look at `settings` before anything runs. Raises `PerfkitError` for those that cannot be run."""
 
     def title(self, settings: Settings) -> str:
-        """What reports call a run of this workload."""
+        """Return the name of a run of this workload in reports."""
         return self.name if settings.preset == self.name else f"{self.name} {settings.preset}"
 
     def optimizer(self, model: torch.nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -108,21 +109,21 @@ class Workload(ABC):
         return {}
 
     def samples_per_step(self, settings: Settings) -> int:
-        """How many samples (tokens, for a language model) one step processes."""
+        """Return the number of samples (tokens, for a language model) of one step."""
         return settings.batch_size * (settings.sequence_length or 1) * settings.grad_accumulation
 
     def describe_data(self, settings: Settings) -> str:
-        """What the batches are made of, in a few words for the report; "" for nothing to say."""
+        """Return the source of the batches in a few words for the report; "" for nothing to say."""
         return ""
 
     def cache(self, model: torch.nn.Module, settings: Settings) -> Any:
-        """What the model keeps of the tokens that it has seen, empty: its argument `cache` where a step generates."""
+        """Return an empty cache of the tokens seen: the model's argument `cache` where a step generates."""
         raise NotImplementedError
 
     def phases(self, model: torch.nn.Module, settings: Settings) -> list[Phase]:
-        """What the phases of a step that generates have to do, worked out by hand; none of another step."""
+        """Return the work of each phase of a step that generates, derived by hand; [] for another step."""
         return []
 
     def demonstrate(self, model: torch.nn.Module, settings: Settings) -> str:
-        """What goes on after "The trained reference …" to show that it works, as what it generates; "" for nothing."""
+        """Return the rest of the sentence "The trained reference …" that shows that it works; "" for nothing."""
         return ""

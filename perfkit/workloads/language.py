@@ -1,4 +1,4 @@
-"""What decoder-only language models have in common: their loss, their batches of tokens, their optimizer, generation.
+"""Shared parts of decoder-only language models: loss, batches of tokens, optimizer, generation.
 
 Legend: B batch, T time (sequence length), V vocabulary.
 """
@@ -125,7 +125,7 @@ class LanguageModel(Workload):
         return {part: times * flop for part, flop in forward_flop(self.shape(settings)).items()}
 
     def samples_per_step(self, settings: Settings) -> int:
-        """How many tokens a step processes; where it generates, how many it makes."""
+        """Return the number of tokens that a step processes, or that it makes where it generates."""
         if settings.generate:
             return settings.batch_size * settings.generate
         return super().samples_per_step(settings)
@@ -138,7 +138,7 @@ class LanguageModel(Workload):
         return [(parameter.new_zeros(shape), parameter.new_zeros(shape)) for _ in range(layers)]
 
     def phases(self, model: nn.Module, settings: Settings) -> list[Phase]:
-        """What generating takes: a pass over the prompt, and one for each token after the first.
+        """Return the phases of generation: a pass over the prompt, and one for each token after the first.
 
         Every pass reads all weights once, but of an embedding only the tokens' rows, and the cache of the positions up
         to its own. Elements have the size of the run's precision, whatever that of `model`: a reference's is higher.
@@ -162,7 +162,7 @@ class LanguageModel(Workload):
         return [prefill, decode]
 
     def describe_data(self, settings: Settings) -> str:
-        """What the tokens come from."""
+        """Return the source of the tokens."""
         return self.tokens(settings).description
 
     def demonstrate(self, model: nn.Module, settings: Settings) -> str:
@@ -177,12 +177,12 @@ class LanguageModel(Workload):
         return f"continues {text(everything[:SHOWN])!r} → {text(everything[SHOWN:])!r}"
 
     def tokens(self, settings: Settings) -> TokenSource:
-        """What batches are cut from."""
+        """Return the tokens that batches are cut from."""
         return open_tokens(settings.data, self.dimensions(settings)["vocabulary"], settings.seed, settings.weights)
 
 
 def weights_read(model: nn.Module) -> float:
-    """Elements of the parameters that a pass reads whole: all but embeddings that are no linear layer's weight too."""
+    """Count the parameters that a pass reads whole: all but embeddings that are not also a linear layer's weight."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     embeddings -= {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear)}
     return float(sum(p.numel() for p in model.parameters() if id(p) not in embeddings))
@@ -195,7 +195,7 @@ def length_of(settings: Settings) -> int:
 
 
 def divided(what: str, number: int, into: str, parts: int) -> int:
-    """`number` / `parts`. Raises `UsageError` where that is no whole number: "64 channels … into 3 heads"."""
+    """`number` / `parts`. Raises `UsageError` where that is not a whole number: "64 channels … into 3 heads"."""
     if number % parts:
         raise UsageError(f"{number} {what} do not divide into {parts} {into}.", "Change one of them.")
     return number // parts

@@ -54,7 +54,8 @@ def names() -> list[Listing]:
 
 
 def source_of(workload: Workload) -> str:
-    """What `find` takes to find `workload` again, in any process: its name, or the absolute path of its file."""
+    """Return the argument for `find` to find `workload` again in any process: its name, or the absolute path of its
+    file."""
     path = Path(inspect.getfile(type(workload))).resolve()
     return path.stem if path in [p.resolve() for p in _built_in().values()] else str(path)
 
@@ -126,7 +127,7 @@ def _listing(name: str, path: Path) -> Listing:
 
 
 def _docstring_line(path: Path) -> str:
-    """The first line of a file's docstring, without running it; "" when there is none."""
+    """The first line of a file's docstring, without running it; "" without one."""
     try:
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     except (OSError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""What ranks are asked to do, several or a group of one, checked before anything starts."""
+"""Options for ranks, several or a group of one, checked before anything starts."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ class Text:
 def read(path: Path) -> Text:
     """The text of a file, or of all text files below a folder, in the order of their paths.
 
-    Hidden files and folders are left out. Raises `InputError` when there is no such file, no text file in the folder,
+    Hidden files and folders are left out. Raises `InputError` when the file is missing, the folder has no text file,
     or a file is not text in UTF-8.
     """
     if not path.exists():
         raise InputError(
-            f"--data {path}: there is no such file or folder.",
+            f"--data {path}: no such file or folder.",
             "Give synthetic, a text file, a folder of text files, or an llm.c token file (.bin).",
         )
     if path.is_file():

@@ -75,9 +75,9 @@ class StoredTokens(TokenSource):
 def open_tokens(data: str, vocabulary: int, seed: int, weights: str = "random") -> TokenSource:
     """The source that `--data` names, for a model with `vocabulary` entries.
 
-    `data` is "synthetic", a text file, a folder of text files, or an llm.c token file. Text is told in the vocabulary
-    that lies beside the `weights`, else in one trained from the text. Raises `InputError` when the file is not what it
-    should be, `Unavailable` when the package is missing that makes tokens from text.
+    `data` is "synthetic", a text file, a folder of text files, or an llm.c token file. Text is encoded by the
+    vocabulary next to the `weights`, else by one trained from the text. Raises `InputError` when the file is not what
+    it should be, `Unavailable` when the package is missing that makes tokens from text.
     """
     if data == SYNTHETIC:
         return ZipfTokens(vocabulary, seed)

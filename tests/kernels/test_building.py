@@ -38,7 +38,7 @@ def test_without_a_compiler_one_sentence_says_how_to_get_one(cache: Path, monkey
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(Unavailable) as caught:
         build.library(find("gelu_forward").folder / "gelu.c", "fp32")
-    assert caught.value.message == "There is no C compiler on this machine (looked for cc, gcc and clang)."
+    assert caught.value.message == "No C compiler was found on this machine (looked for cc, gcc and clang)."
     for system in ("apt install gcc", "dnf install gcc", "xcode-select --install"):
         assert system in caught.value.hint
     assert str(caught.value) == perfkit.kernels.unavailable("cpu")
@@ -49,7 +49,7 @@ def test_loading_without_a_compiler_is_refused() -> None:
     environment = {**os.environ, "PATH": ""}
     environment.pop("CC", None)
     done = forks.run([sys.executable, "-c", program], env=environment)
-    assert done.stdout.startswith("Unavailable There is no C compiler on this machine"), done.stderr
+    assert done.stdout.startswith("Unavailable No C compiler was found on this machine"), done.stderr
 
 
 def test_a_wrong_cc_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -321,7 +321,7 @@ def test_directories_and_files_that_are_no_families_are_named(tmp_path: Path) ->
     (tmp_path / "empty" / "empty.py").unlink()
     write_family(tmp_path, "bare")
     (tmp_path / "bare" / "bare.c").unlink()
-    with pytest.raises(InputError, match=r"bare_op names bare.c, which is not there"):
+    with pytest.raises(InputError, match=r"bare_op names bare.c, which is missing"):
         catalog([tmp_path])
 
 

@@ -180,7 +180,7 @@ def says(error, kind=InputError):
 
 
 def test_weights_that_are_not_there(gpt2, settings):
-    with says(r"--weights /nowhere/gpt2: there is no such file or folder\. Give random, a Hugging Face folder"):
+    with says(r"--weights /nowhere/gpt2: no such file or folder\. Give random, a Hugging Face folder"):
         gpt2.build(settings(weights="/nowhere/gpt2"))
 
 
@@ -197,7 +197,7 @@ def test_another_size_names_both_and_the_preset_that_fits(gpt2, settings, kept, 
 
 
 def test_a_folder_without_config(gpt2, settings, tmp_path):
-    with says("is no Hugging Face folder: it has no config.json"):
+    with says("is not a Hugging Face folder: it has no config.json"):
         gpt2.build(settings(weights=str(tmp_path)))
 
 

@@ -64,7 +64,7 @@ def test_it_infers(workload):
         ({"recompute": True}, "my_model does not take --recompute"),
         ({"optimizer": "fused"}, "my_model does not take --optimizer"),
         ({"sequence_length": 8}, "my_model has no sequence length"),
-        ({"variant": "other"}, r"no variant of my_model called 'other'\. There are none to choose from"),
+        ({"variant": "other"}, r"no variant of my_model called 'other'\. There is nothing to choose from"),
     ],
     ids=str,
 )

@@ -104,7 +104,7 @@ def test_files_that_are_there_are_replaced_only_when_asked(small, settings, expo
     export(small, settings(preset="small", seed=2), folder, overwrite=True)
     assert (folder / WEIGHTS).read_bytes() != before
     (folder / TOKENS).write_text("my own notes")
-    with pytest.raises(UsageError, match=r"no file of llm.c, so it is not overwritten"):
+    with pytest.raises(UsageError, match=r"not a file of llm.c, so it is not overwritten"):
         export(small, settings(preset="small"), folder, overwrite=True)
     assert (folder / TOKENS).read_text() == "my own notes"
 
@@ -144,7 +144,7 @@ def test_the_tokenizer_of_the_text_and_its_tokens(small, settings, tmp_path):
 def test_vocabularies_that_do_not_fit(small, settings, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     s = settings(preset="small")
-    with pytest.raises(InputError, match="there is no vocabulary in that folder"):
+    with pytest.raises(InputError, match="that folder has no vocabulary"):
         export(small, s, tmp_path / "a", tokenizer=tmp_path)
     with pytest.raises(InputError, match=r"has no token <\|endoftext\|>"):
         export(small, s, tmp_path / "b", tokenizer=byte_vocabulary(tmp_path / "endless", end="end"))
@@ -161,7 +161,7 @@ def test_only_gpt2_can_be_exported(tmp_path):
     other = find(str(Path(__file__).resolve().parents[2] / "examples" / "my_model.py"))
     from perfkit.workloads import resolve_settings
 
-    with pytest.raises(UsageError, match=r"is no GPT-2, and llm.c's files hold nothing else"):
+    with pytest.raises(UsageError, match=r"is not a GPT-2, and llm.c's files hold nothing else"):
         export(other, resolve_settings(other), tmp_path)
 
 

@@ -211,7 +211,7 @@ def test_an_unwritable_token_file(tmp_path):
 
 
 def test_data_that_is_not_there(gpt2, settings):
-    with says(r"--data /nowhere: there is no such file or folder\. Give synthetic, a text file"):
+    with says(r"--data /nowhere: no such file or folder\. Give synthetic, a text file"):
         gpt2.describe_data(settings(data="/nowhere"))
 
 
@@ -244,8 +244,11 @@ def test_too_little_text(gpt2, settings, tmp_path):
         (lambda raw: raw[:500], "is not llm.c token data: it is shorter than the header"),
         (lambda raw: raw[:4] + b"\7" + raw[5:], "version 7 of llm.c's token data is unknown"),
         (lambda raw: np.array([20240326], "<i4").tobytes() + raw[4:], "is an llm.c checkpoint, not token data"),
-        (lambda raw: b"GGUF" + raw[4:], r"is no token file: it has neither llm.c's header \(20240520\) nor raw int32"),
-        (lambda raw: raw[3:], "is no token file"),
+        (
+            lambda raw: b"GGUF" + raw[4:],
+            r"is not a token file: it has neither llm.c's header \(20240520\) nor raw int32",
+        ),
+        (lambda raw: raw[3:], "is not a token file"),
         (lambda raw: raw[:-2] + b"\0\2", "holds the token 512, but the model's vocabulary has 512"),
         (lambda raw: b"", r"has 0 tokens; one batch needs 257"),
     ],

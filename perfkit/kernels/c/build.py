@@ -26,7 +26,7 @@ _TIMEOUT_S = 300
 
 
 def kernel_cache() -> Path:
-    """Where built libraries are kept."""
+    """Return the folder of built libraries."""
     return cache_dir() / "kernels"
 
 
@@ -100,7 +100,7 @@ def _alternatives(isa: str) -> list[list[str]]:
 
 
 def _accepts(compiler: Compiler, extra: list[str]) -> bool:
-    """Whether the compiler builds an empty library with these options."""
+    """Return whether the compiler builds an empty library with these options."""
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty.c"
         empty.write_text("#include <stdint.h>\nint perfkit_empty(void) { return 0; }\n")

@@ -30,5 +30,5 @@ def keep_freed() -> bool:
 
 
 def keeps_freed() -> bool:
-    """Whether `keep_freed` was called and could."""
+    """Return whether `keep_freed` was called and had an effect."""
     return _kept

@@ -11,7 +11,7 @@ from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.compiler import HOW_TO_GET, Compiler, find_compiler
 from perfkit.hardware.cpu import read_cpu
 
-# What each instruction set needs of the processor (names as in /proc/cpuinfo); the same names are the options for it.
+# Features that each instruction set needs (names as in /proc/cpuinfo); the compiler's options have the same names.
 ISA_FEATURES = {
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"),
     "avx2": ("avx2", "fma"),
@@ -29,14 +29,14 @@ def unavailable() -> str | None:
 
 
 def compiler() -> Compiler:
-    """The compiler that $CC names, else cc, gcc or clang. Raises `Unavailable` when there is none that starts."""
+    """The compiler that $CC names, else cc, gcc or clang. Raises `Unavailable` when none of them starts."""
     found = find_compiler()
     if found is not None:
         return found
     named = os.environ.get("CC")
     if named:
         raise Unavailable(f"CC names {named}, which does not start on this machine.", "Correct or unset CC.")
-    raise Unavailable("There is no C compiler on this machine (looked for cc, gcc and clang).", HOW_TO_GET)
+    raise Unavailable("No C compiler was found on this machine (looked for cc, gcc and clang).", HOW_TO_GET)
 
 
 def isa() -> str:
@@ -62,14 +62,14 @@ def isa_options(name: str) -> list[list[str]]:
 
 
 def cpu_identity() -> str:
-    """What a library built for "this processor" depends on: a home folder may serve several machines."""
+    """Text that identifies this processor: a home folder may be shared by several machines."""
     cpu = read_cpu()
     return "\n".join([platform.machine(), cpu.model, cpu.stepping or "", _cpu_features()])
 
 
 @functools.cache
 def _cpu_features() -> str:
-    """The features of the first processor in /proc/cpuinfo, separated by spaces; "" where there is no such file."""
+    """The features of the first processor in /proc/cpuinfo, separated by spaces; "" without such a file."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether CUDA C++ kernels can run here."""
+"""Check whether CUDA C++ kernels can run here."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class _Program:
 
         self.device = device
         self.scratches = host.scratches
-        # What Inductor's generated code calls: a tenth of the time of the public functions.
+        # The functions that Inductor's generated code calls; they take a tenth of the public functions' time.
         self._current_device = torch._C._cuda_getDevice
         self._current_stream = torch._C._cuda_getCurrentRawStream
         guards: Any = torch._C._dynamo.guards  # its memory is the current GPU's: `run` sees to it that it is this one
@@ -173,7 +173,7 @@ def device_facts(index: int) -> Device:
 
 
 def host_function(source: Path, symbol: str) -> HostFunction:
-    """The function `symbol` of the Python file beside `source`. Raises `RunFailed` when there is none."""
+    """The function `symbol` of the Python file next to `source`. Raises `RunFailed` when it is missing."""
     file = host_file(source)
     function = getattr(load_content_module("kernels", file), symbol, None) if file.is_file() else None
     if not callable(function):
@@ -185,7 +185,7 @@ def host_function(source: Path, symbol: str) -> HostFunction:
 
 
 def host_file(source: Path) -> Path:
-    """`x_cuda.py` beside `x.cu`."""
+    """Return `x_cuda.py` in the folder of `x.cu`."""
     return source.with_name(f"{source.stem}_cuda.py")
 
 

@@ -19,7 +19,7 @@ from perfkit.kernels.cuda.resources import Resources, read_resources
 # Types of `T`, which a kernel's tensors are of, by precision.
 TYPES = {"fp32": "float", "bf16": "bf16"}
 
-# -lineinfo lets a profiler show the source; the assembler's report is kept beside the cubin.
+# -lineinfo lets a profiler show the source; the assembler's report is kept next to the cubin.
 OPTIONS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
 
 
@@ -58,7 +58,7 @@ def compiled(source: Path, dtype: str, arch: str, kernels: Sequence[str]) -> nvr
 
 
 def _headers(source: Path) -> dict[str, str]:
-    """The texts of `<perfkit/….cuh>` and of the headers beside the source, by the name to include them by."""
+    """The texts of `<perfkit/….cuh>` and of the headers next to the source, by the name to include them by."""
     ours = {str(file.relative_to(INCLUDE)): file.read_text() for file in sorted(INCLUDE.rglob("*.cuh"))}
     return ours | {file.name: file.read_text() for file in sorted(source.parent.glob("*.cuh"))}
 

@@ -33,7 +33,7 @@ def overlapping(allowed: bool = True) -> Iterator[None]:
 
 
 def allowed() -> bool:
-    """Whether kernels may begin early now."""
+    """Return whether kernels may begin early now."""
     return _allowed
 
 

@@ -1,4 +1,4 @@
-"""How the Python file beside a CUDA source says grid, block and shared memory of each launch.
+"""Grid, block and shared memory of each launch, as the Python file next to a CUDA source declares them.
 
     def gelu_forward_v3(host: Host, x: Argument, y: Argument, n: int, *, block: int = 256) -> None:
         width = host.width(n, x, y)
@@ -38,7 +38,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Device:
-    """What a host function may ask of the GPU; `shared` is the most bytes of shared memory that a block may have."""
+    """Properties of the GPU that a host function may read; `shared` is the most bytes of shared memory of a block."""
 
     arch: str
     multiprocessors: int
@@ -100,7 +100,7 @@ class Tile:
 
     @property
     def parameters(self) -> str:
-        """Of the kernel's template."""
+        """The arguments of the kernel's template."""
         return f"{self.tiles}, {self.packs}, {self.warps}"
 
     @property
@@ -145,7 +145,7 @@ class Host:
 
     def shared_rows(self, columns: int, rows: int = 1, resident: int = 2) -> SharedRow | None:
         """The fewest blocks of a cluster, each with its part of `rows` rows, of which `resident` fit a multiprocessor:
-        one reads while another writes. One block where there are no clusters (before sm_90); None for longer rows."""
+        one reads while another writes. One block without clusters (before sm_90); None for longer rows."""
         clusters = (1, 2, 4, 8) if int(self.device.arch.removeprefix("sm_")) >= 90 else (1,)
         for room in (self.device.shared // resident, self.device.shared):
             for blocks in clusters:

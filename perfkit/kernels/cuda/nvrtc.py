@@ -32,7 +32,7 @@ class Compiled:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """libnvrtc: of NVIDIA's Python package, else of the system. Raises `Unavailable` when there is none that loads."""
+    """libnvrtc: of NVIDIA's Python package, else of the system. Raises `Unavailable` when none of them loads."""
     for candidate in _candidates():
         try:
             # It opens its builtins by their bare name, which is found when they are open already.
@@ -47,7 +47,8 @@ def library() -> ctypes.CDLL:
 
 
 def _candidates() -> Iterator[str]:
-    """Where libnvrtc may lie, best first: packages (the release of PyTorch's CUDA before others), then the system's."""
+    """Possible paths of libnvrtc, best first: packages (the release of PyTorch's CUDA before others), then the
+    system's."""
     spec = importlib.util.find_spec("nvidia")
     folders = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
     packaged = [file for folder in folders for file in folder.glob("*/lib/libnvrtc.so.*")]

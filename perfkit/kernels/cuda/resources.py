@@ -1,4 +1,4 @@
-"""What a kernel takes of the machine, read from the assembler's log (`--ptxas-options=-v`)."""
+"""Registers and memory that a kernel takes, read from the assembler's log (`--ptxas-options=-v`)."""
 
 from __future__ import annotations
 

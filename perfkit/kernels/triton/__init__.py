@@ -1,6 +1,6 @@
 """Triton kernels: launched on an NVIDIA GPU, or run by Triton's interpreter on the CPU, for tests.
 
-A source is a Python file beside the family's, with `@triton.jit` kernels and, for each implementation, one function
+A source is a Python file next to the family's, with `@triton.jit` kernels and, for each implementation, one function
 marked `@launch` that says grid and meta-parameters. The interpreter needs TRITON_INTERPRET=1 from the start of the
 process; its device is the CPU, and it is used only where the language "triton" is asked for by name.
 """

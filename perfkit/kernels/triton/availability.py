@@ -1,4 +1,4 @@
-"""Whether Triton kernels can run here, and on which device."""
+"""Check whether Triton kernels can run here, and on which device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TRUE = ("1", "true", "on", "yes", "y")
 
 
 def interpreted() -> bool:
-    """Whether TRITON_INTERPRET asks for Triton's interpreter instead of its compiler."""
+    """Return whether TRITON_INTERPRET asks for Triton's interpreter instead of its compiler."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in _TRUE
 
 
@@ -32,5 +32,5 @@ def unavailable() -> str | None:
 
 
 def installed() -> bool:
-    """Whether there is a Triton to import."""
+    """Return whether Triton can be imported."""
     return importlib.util.find_spec("triton") is not None

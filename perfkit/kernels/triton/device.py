@@ -1,4 +1,4 @@
-"""What a launch needs to know of the device."""
+"""Properties of the device that a launch needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTERPRETED = (
 
 
 def multiprocessors(tensor: Tensor) -> int:
-    """How many multiprocessors the tensor's GPU has; 4 under the interpreter."""
+    """Return the number of multiprocessors of the tensor's GPU; 4 under the interpreter."""
     return _count(tensor.device) if tensor.is_cuda else _INTERPRETED
 
 

@@ -1,4 +1,4 @@
-"""What Triton's compiler makes of an implementation, for any NVIDIA architecture and without a GPU.
+"""Compile an implementation by Triton for any NVIDIA architecture, without a GPU.
 
 A launch function is called on tensors without memory; its kernels are compiled, recorded and not run.
 """

@@ -20,7 +20,8 @@ def sum_parts_kernel(parts, out, count, columns, ROWS: tl.constexpr, COLUMNS: tl
 
 
 def parts_of_rows(like, rows, per_part, across, per_processor):
-    """How many parts of `rows` rows, each of `per_part` at least and `across` programs, fill the GPU of `like`."""
+    """Return the number of parts of `rows` rows, of at least `per_part` each and `across` programs, that fill the
+    GPU."""
     return max(1, min(cdiv(rows, per_part), cdiv(per_processor * multiprocessors(like), max(across, 1))))
 
 

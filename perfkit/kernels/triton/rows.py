@@ -2,7 +2,7 @@
 
 Blocks are laid from the last multiple of 64 elements before the row on, `origin`; within them the row is [lead, end).
 Whole groups of 16 are read, a few elements of the neighbouring rows included, which are then replaced. A tensor whose
-number of elements is no multiple of 16 must not be read to the end of a group: WIDE is false there.
+number of elements is not a multiple of 16 must not be read to the end of a group: WIDE is false there.
 The first block is masked (a row begins in it), and so is the last; those between are wholly of the row.
 """
 
@@ -15,7 +15,7 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def place_row(row, stride, length, WIDE: tl.constexpr):
-    """Of row `row`, `length` elements every `stride`: its origin, lead and end, and the limit of what may be read."""
+    """Return origin, lead, end and read limit of row `row`, which has `length` elements every `stride`."""
     start = row.to(tl.int64) * stride
     origin = (start // 64) * 64
     lead = (start - origin).to(tl.int32)
@@ -28,7 +28,7 @@ def place_row(row, stride, length, WIDE: tl.constexpr):
 
 @triton.jit
 def last_block(end, BLOCK: tl.constexpr):
-    """Where the last block begins; the same as the first, 0, in a row of one block."""
+    """Return the start of the last block: 0, that of the first, in a row of one block."""
     return ((end - 1) // BLOCK) * BLOCK
 
 

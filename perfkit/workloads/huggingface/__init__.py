@@ -1,4 +1,4 @@
-"""Weights in local Hugging Face folders, read and written: `config.json` beside `model.safetensors`.
+"""Weights in local Hugging Face folders, read and written: `config.json` and `model.safetensors`.
 
     files.py            the files of a folder
     gpt2.py, llama.py   what a kind of model is called there, and how its weights lie

@@ -18,12 +18,12 @@ _PICKLED = "pytorch_model.bin"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json says. Raises `InputError` when there is none, or it is damaged."""
+    """Return the content of config.json. Raises `InputError` when it is missing or damaged."""
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"{folder} is no Hugging Face folder: it has no config.json.") from error
+        raise InputError(f"{folder} is not a Hugging Face folder: it has no config.json.") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is damaged: it is not JSON.") from error
     if not isinstance(config, dict):
@@ -47,7 +47,7 @@ def positive(config: Mapping[str, Any], fields: Mapping[str, str], path: Path) -
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The weight files, one, or several that an index lists. Raises `InputError` when there are none."""
+    """The weight files, one, or several that an index lists. Raises `InputError` when they are missing."""
     for name in (SAFETENSORS, _PICKLED):
         if (folder / name).is_file():
             return [folder / name]
@@ -81,7 +81,7 @@ def _safe(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
         ) from error
     try:
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - the file is no mapping
+            for name in file.keys():  # noqa: SIM118 - the file is not a mapping
                 yield name, file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is damaged or no safetensors file: {error}.") from error

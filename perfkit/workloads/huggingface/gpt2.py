@@ -23,7 +23,7 @@ _FIELDS = {
     "vocabulary": "vocab_size",
     "context": "n_positions",
 }
-# What `workloads/gpt2.py` computes; a folder that asks for something else is another model. Absent means the first.
+# Values that `workloads/gpt2.py` computes; a folder with another value is another model. Absent means the first.
 _COMPUTED: dict[str, tuple[Any, ...]] = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
     "layer_norm_epsilon": (1e-5,),
@@ -54,7 +54,7 @@ def read(name: str, tensor: torch.Tensor, dimensions: Mapping[str, Any]) -> tupl
 
 
 def config(dimensions: Mapping[str, Any]) -> dict[str, Any]:
-    """What config.json says of a model with these dimensions."""
+    """Return the content of config.json for a model with these dimensions."""
     computed = {name: values[0] for name, values in _COMPUTED.items()}
     sizes = {field: dimensions[name] for name, field in _FIELDS.items()}
     return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", **sizes, **computed}

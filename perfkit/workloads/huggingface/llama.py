@@ -20,13 +20,13 @@ _FIELDS = {
     "vocabulary": "vocab_size",
     "context": "max_position_embeddings",
 }
-# What `workloads/llama.py` computes. Absent means the first.
+# Values that `workloads/llama.py` computes. Absent means the first.
 _COMPUTED: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
 }
-# Llama 3.1's frequencies, beside their factor.
+# Llama 3.1's frequencies, except their factor.
 _STRETCHED = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _PLAIN_THETA = 10000.0  # transformers' own where a config says nothing
 _HEAD, _FREQUENCIES = "lm_head.weight", "rotary_emb.inv_freq"
@@ -75,7 +75,7 @@ def read(name: str, tensor: torch.Tensor, dimensions: Mapping[str, Any]) -> tupl
 
 
 def config(dimensions: Mapping[str, Any]) -> dict[str, Any]:
-    """What config.json says of a model with these dimensions."""
+    """Return the content of config.json for a model with these dimensions."""
     frequencies: dict[str, Any] = {"rope_type": "default"}
     if dimensions["rope_factor"] != 1.0:
         frequencies = {"rope_type": "llama3", "factor": dimensions["rope_factor"], **_STRETCHED}

@@ -23,7 +23,7 @@ from perfkit.workloads.weights import Checkpoint
 
 FP32, BF16, UNPADDED = 3, 5, 1
 _VERSIONS = {UNPADDED: "fp32, unpadded", FP32: "fp32", BF16: "bf16"}
-# What makes two GPT-2 models interchangeable, as presets name it; and the order that the header has it in.
+# Dimensions that two interchangeable GPT-2 models share, as presets name them; then their order in the header.
 DIMENSIONS = ("layers", "heads", "channels", "vocabulary", "context")
 _FIELDS = ("context", "vocabulary", "layers", "heads", "channels")
 _PADDING = 128
@@ -71,7 +71,7 @@ def padded(vocabulary: int) -> int:
 
 
 def count(arrays: list[tuple[tuple[str, ...], tuple[int, ...]]]) -> int:
-    """How many numbers the arrays of a `layout` hold together."""
+    """Return the number of elements of all arrays of a `layout`."""
     return sum(len(names) * math.prod(shape) for names, shape in arrays)
 
 

@@ -34,7 +34,7 @@ _SIZES = {"gpt2": "124M", "medium": "355M", "large": "774M", "xl": "1558M"}
 
 
 class Exported(msgspec.Struct):
-    """What was written: the files in order, the loss of the batch, and sentences about what was left out."""
+    """Result of an export: the files in order, the loss of the batch, and sentences about what was left out."""
 
     files: list[Path]
     loss: float
@@ -52,8 +52,8 @@ def export(
     """Write checkpoint (fp32 and bf16), debug state, tokenizer and token data of `workload` into `folder`.
 
     The model runs once, forward and backward, in fp32 on the batch of step 0. `tokenizer` is a folder with a
-    vocabulary; without one the data's own is taken, if it has one. Raises `UsageError` when the workload is no GPT-2 or
-    files are in the way, `InputError` for a vocabulary that does not fit, `RunFailed` when a file cannot be written.
+    vocabulary; without one the data's own is taken, if it has one. Raises `UsageError` when the workload is not a GPT-2
+    or files are in the way, `InputError` for a vocabulary that does not fit, `RunFailed` when a file cannot be written.
     """
     from perfkit.workloads.tokens import open_tokens
 
@@ -100,7 +100,7 @@ def debug_state(model: torch.nn.Module, workload: Workload, settings: Settings) 
 def _dimensions(workload: Workload, settings: Settings) -> dict[str, int]:
     preset = workload.presets[settings.preset]
     if any(name not in preset for name in DIMENSIONS):
-        raise UsageError(f"{workload.name} is no GPT-2, and llm.c's files hold nothing else.", "Export gpt2.")
+        raise UsageError(f"{workload.name} is not a GPT-2, and llm.c's files hold nothing else.", "Export gpt2.")
     return {name: int(preset[name]) for name in DIMENSIONS}
 
 
@@ -108,7 +108,7 @@ def _check_names(workload: Workload, dimensions: Mapping[str, int], weights: Map
     wanted = {name for names, _ in layout(dimensions, dimensions["vocabulary"]) for name in names}
     if wanted != set(weights):
         odd = sorted(wanted ^ set(weights))[0]
-        raise UsageError(f"{workload.name} is no GPT-2 as llm.c has it: {odd} is not in both.", "Export gpt2.")
+        raise UsageError(f"{workload.name} is not a GPT-2 as llm.c has it: {odd} is not in both.", "Export gpt2.")
     assert WTE in weights
 
 
@@ -133,16 +133,16 @@ def _make_room(folder: Path, paths: Mapping[str, Path], overwrite: bool) -> None
         raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another folder.") from error
     for path in existing:
         if not header.kind_of(path):
-            raise UsageError(f"{path} is no file of llm.c, so it is not overwritten.", "Choose another folder.")
+            raise UsageError(f"{path} is not a file of llm.c, so it is not overwritten.", "Choose another folder.")
 
 
 def _tokenizer(folder: Path | None, source: TokenSource, limit: int) -> tuple[Tokenizer | None, str]:
-    """The tokenizer to write, and the sentence that says why there is none."""
+    """Return the tokenizer to write, or the sentence that says why it is missing."""
     vocabulary: Vocabulary | None = source.vocabulary
     if folder is not None:
         if not bytepairs.folder_has_vocabulary(folder):
             raise InputError(
-                f"--tokenizer {folder}: there is no vocabulary in that folder.",
+                f"--tokenizer {folder}: that folder has no vocabulary.",
                 "It holds tokenizer.json, or vocab.json and merges.txt.",
             )
         vocabulary = bytepairs.open_folder(folder)

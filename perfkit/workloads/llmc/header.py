@@ -1,4 +1,4 @@
-"""What llm.c's files share: a header of 256 int32, little endian, whose first word says what the file is."""
+"""The header of llm.c's files: 256 int32, little endian, whose first word says what the file is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BYTES = 4 * WORDS
 
 
 def kind_of(path: Path) -> str:
-    """What the header's magic number says that `path` is, such as "llm.c token data"; "" for anything else."""
+    """Return the kind of file by the header's magic number, such as "llm.c token data"; "" for anything else."""
     with path.open("rb") as file:
         head = file.read(4)
     return KINDS.get(int.from_bytes(head, "little"), "") if len(head) == 4 else ""

@@ -26,7 +26,7 @@ class Tokenizer:
     end_of_text: int
 
     def decode(self, tokens: Sequence[int]) -> bytes:
-        """The bytes that `tokens` stand for; those beyond the vocabulary are left out."""
+        """Return the bytes of `tokens`; those beyond the vocabulary are left out."""
         return b"".join(self.tokens[t] for t in tokens if 0 <= t < len(self.tokens))
 
 

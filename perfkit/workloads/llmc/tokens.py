@@ -52,7 +52,7 @@ def read_tokens(path: Path, vocabulary: int) -> np.ndarray:
 def write_tokens(path: Path, tokens: np.ndarray) -> None:
     """Write `tokens` as token data of version 1.
 
-    Raises `InputError` for a token that is no uint16, `RunFailed` when the file cannot be written.
+    Raises `InputError` for a token that does not fit a uint16, `RunFailed` when the file cannot be written.
     """
     values = np.asarray(tokens)
     if values.size and not 0 <= values.min() <= values.max() < LIMIT:
@@ -63,6 +63,6 @@ def write_tokens(path: Path, tokens: np.ndarray) -> None:
 
 def _no_token_file(path: Path) -> InputError:
     return InputError(
-        f"{path} is no token file: it has neither llm.c's header ({files.TOKENS}) nor raw int32 tokens.",
+        f"{path} is not a token file: it has neither llm.c's header ({files.TOKENS}) nor raw int32 tokens.",
         "Give an llm.c token file, a text file, or synthetic.",
     )

@@ -11,9 +11,9 @@ from perfkit.workloads.llmc.tokenizer import Tokenizer
 
 @functools.cache
 def byte_of() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for.
+    """Return the byte of each character of a byte-level vocabulary.
 
-    Bytes that print stand for themselves, the others for the characters from U+0100 on, in order (GPT-2's table).
+    Printing bytes have their own character, the others the characters from U+0100 on, in order (GPT-2's table).
     """
     printing = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printing]
