@@ -3,11 +3,7 @@
 A mark costs a flag test when nobody listens. Somebody listens while a torch profiler records, when a tool injected
 itself into the process (Nsight Systems and Nsight Compute do), or when PERFKIT_NVTX=1 is set.
 
-The names are the contract with the readers: `perfkit:step:3`, `perfkit:pass:backward`,
-`perfkit:module:transformer.h.0.attn`, and for a line of a program that a backend made
-`perfkit:line:backward:132:symbol:transformer.h.0.mlp|gelu|1` (`line_name`, `line_of`). A replay is in
-`perfkit:graph:0`.
-A name that PyTorch would not export as it is has another form in the profile (`to_trace`, `from_trace`).
+The names of ranges are those of `perfkit.profile_names`, the contract with the readers.
 """
 
 from __future__ import annotations
@@ -15,42 +11,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfkit.profile_names import MODULE, PASS, PREFIX, STEP, to_trace
 
 if TYPE_CHECKING:
     import torch
-
-PREFIX = "perfkit:"
-STEP, PASS, MODULE = f"{PREFIX}step:", f"{PREFIX}pass:", f"{PREFIX}module:"
-LINE = f"{PREFIX}line:"
-APART = f"{PREFIX}apart"  # work next to a step: a request that another thread answers at the time
-GRAPH = f"{PREFIX}graph:"  # the replay of a CUDA graph whose capture was recorded, by its number
-ROOT = "(root)"  # the module path of what the model does itself, outside its modules
-
-_QUOTED = f"{PREFIX}quoted:"
-_KEPT = "".join(c for c in map(chr, range(ord(" "), 127)) if c not in '"\\%')  # as PyTorch writes them
-_WITHOUT_SEPARATORS = str.maketrans("", "", "|;")  # of the members of a line
-_LINE_NAME = re.compile(rf"{LINE}(\w+):(\d{{1,9}}):(\w+):(.*)", re.DOTALL)
-
-
-def to_trace(name: str) -> str:
-    """`name` as it survives the export of a trace; nearly every name is that already.
-
-    PyTorch escapes nothing: a double quote makes the file invalid, a backslash becomes a slash, and a name with any
-    character outside printable ASCII becomes "unknown".
-    """
-    plain = name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
-    return name if plain else _QUOTED + quote(name, safe=_KEPT, errors="replace")
-
-
-def from_trace(name: str) -> str:
-    """The name that `to_trace` was given; any other as it is."""
-    return unquote(name.removeprefix(_QUOTED)) if name.startswith(_QUOTED) else name
-
 
 # Set in the environment of a process by Nsight Systems, Nsight Compute, or any tool that implements NVTX.
 _INJECTION = (
@@ -128,45 +96,6 @@ def step(index: int) -> contextlib.AbstractContextManager[None]:
 def in_pass(name: str) -> contextlib.AbstractContextManager[None]:
     """Mark one pass of a step: forward, backward, optimizer or zero_grad; prefill or decode where it generates."""
     return mark(f"{PASS}{name}")
-
-
-def line_name(program: str, line: int, evidence: str, members: Sequence[tuple[str, str, float]]) -> str:
-    """The range of one line of a generated program, such as a Thunder trace: what is launched in it serves `members`.
-
-    `program` is "forward" or "backward", `line` counts from 1 in the text of all programs that a backend made (the run
-    folder's generated.txt; 0: a step by hand, which has none), `evidence` says how the place was found (column
-    `placed_by`). A member is a module path, an operator, and its share; none says that the place is unknown.
-    """
-    served = ";".join(f"{_member(module)}|{_member(operator)}|{share:.6g}" for module, operator, share in members)
-    return f"{LINE}{program}:{line}:{evidence}:{served}"
-
-
-def _member(name: str) -> str:
-    return name if not any(c in name for c in "%|;") else quote(name, safe=_KEPT.translate(_WITHOUT_SEPARATORS))
-
-
-class Line(NamedTuple):
-    """A line of a program: forward or backward, its number in generated.txt, evidence, what it serves with shares."""
-
-    program: str
-    number: int
-    evidence: str
-    served: tuple[tuple[str, str, float], ...]
-
-
-def line_of(name: str) -> Line | None:
-    """The line that a range called `name` is; None for any other name, and for a damaged one."""
-    found = _LINE_NAME.fullmatch(name)
-    if found is None:
-        return None
-    served = []
-    for part in found[4].split(";") if found[4] else ():
-        words = part.split("|")
-        try:
-            served.append((unquote(words[0]), unquote(words[1]), float(words[2])))
-        except (IndexError, ValueError):
-            return None
-    return Line(found[1], int(found[2]), found[3], tuple(served))
 
 
 def line_marker() -> tuple[Callable[[str], None], Callable[[str], None], Callable[[], None]]:

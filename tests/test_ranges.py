@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfkit import ranges
+from perfkit import profile_names, ranges
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_step_pass_and_modules_are_seen_by_the_profiler(tmp_path):
             model(torch.ones(1, 2))
 
     found = profiled(tmp_path, work)
-    assert [n for n in found if n.startswith(ranges.PREFIX)] == [
+    assert [n for n in found if n.startswith(profile_names.PREFIX)] == [
         "perfkit:step:3",
         "perfkit:pass:forward",
         "perfkit:module:0",

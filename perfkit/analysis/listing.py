@@ -1,8 +1,8 @@
 """What each line of a generated program costs: a Thunder trace, or Inductor's code, with the kernels of its lines.
 
-The table's `range` of a row ends in `generated:LINE` where the line that it ran in is known (`perfkit.ranges.line_name`
-for Thunder, the compiler's call sites for Inductor). A row without a line is never given one by guessing: it stands
-among `others`, so that lines and others add up to the step's kernel time.
+The table's `range` of a row ends in `generated:LINE` where the line that it ran in is known (for Thunder
+`perfkit.profile_names.line_name`, for Inductor the compiler's call sites). A row without a line never gets one by
+guessing: it stands among `others`, so that lines and others add up to the step's kernel time.
 """
 
 from __future__ import annotations

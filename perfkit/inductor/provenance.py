@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.inductor.names import operator_name
 from perfkit.inductor.work import work_of_node
+from perfkit.profile_names import ROOT
 from perfkit.tree import shares
 
 if TYPE_CHECKING:
     import torch
 
-ROOT = "(root)"
 _TELLS = "set_kernel_post_grad_provenance_tracing"
 _WHERE = ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")

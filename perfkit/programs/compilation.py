@@ -61,7 +61,7 @@ class Compilation:
         known = self._models.paths()
         for module in _traced(graph, known):
             self._models.add(module)
-        from perfkit.inductor.provenance import ROOT
+        from perfkit.profile_names import ROOT
 
         self._recording.sites.paths = {key: path or ROOT for key, path in self._models.paths().items()}
         self._models.wrappers_are_models = True

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from perfkit import ranges
+from perfkit import profile_names, ranges
 from perfkit.programs import profiler as profilers
 from perfkit.programs.order import GRAPH
 from perfkit.programs.patches import Patches
@@ -50,7 +50,7 @@ class Graphs:
     def replaying(self, graph: Any) -> contextlib.AbstractContextManager[None]:
         """The range of a replay of `graph`, where its capture was recorded."""
         number = self._numbers.get(graph) if self._numbers else None
-        return contextlib.nullcontext() if number is None else ranges.mark(f"{ranges.GRAPH}{number}")
+        return contextlib.nullcontext() if number is None else ranges.mark(f"{profile_names.GRAPH}{number}")
 
     def close(self) -> None:
         """Record nothing more."""

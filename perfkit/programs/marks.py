@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from perfkit import ranges
+from perfkit import profile_names, ranges
 
 BETWEEN, EVALUATION, LOADING = "between", "evaluation", "loading"
 
@@ -37,7 +37,7 @@ class Marks:
     def module(self, module: Any, outermost: bool = False) -> contextlib.AbstractContextManager[None]:
         """The range of a call of `module`; the model itself has none."""
         path = self._path_of(module)
-        own = ranges.mark(f"{ranges.MODULE}{path}") if path else contextlib.nullcontext()
+        own = ranges.mark(f"{profile_names.MODULE}{path}") if path else contextlib.nullcontext()
         return _both(ranges.in_pass("forward"), own) if outermost and self.calls_are_forward else own
 
     def outermost_call(self, with_gradients: bool) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit import ranges
+from perfkit import profile_names, ranges
 from perfkit.programs import profiler as profilers
 from perfkit.programs.order import TRACE, Order, Result
 from perfkit.programs.paging import paging
@@ -165,7 +165,7 @@ class Recorder:
             if not profilers.export(profiler, self.folder / TRACE):
                 self._lost("torch.profiler wrote no trace")
             elif len(self.result.step_ns) < self.order.steps:
-                profilers.rename(self.folder / TRACE, f"{ranges.STEP}{len(self.result.step_ns)}", "perfkit:cut")
+                profilers.rename(self.folder / TRACE, f"{profile_names.STEP}{len(self.result.step_ns)}", "perfkit:cut")
         except (OSError, RuntimeError) as error:
             self._lost(getattr(error, "strerror", None) or str(error))
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from perfkit import ranges
+from perfkit import profile_names, ranges
 from perfkit.programs.graphs import Graphs
 from perfkit.programs.patches import Patches, Steps, Wrapper
 from perfkit.programs.recorder import DONE, WARMING, Recorder
@@ -183,7 +183,7 @@ class Wrappers:
         if self._quiet():
             return _NOTHING
         if outermost and self._watcher.is_apart(thread):
-            return ranges.mark(ranges.APART)
+            return ranges.mark(profile_names.APART)
         return thread.marks.module(module, outermost)
 
     def _compile(self, args: Any, kwargs: Any) -> End:

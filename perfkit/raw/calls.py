@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from perfkit import kernels, ranges
+from perfkit import kernels, profile_names, ranges
 from perfkit.kernels.bound import Bound
 
 
@@ -40,7 +40,7 @@ def at(module: str, serves: Sequence[tuple[str, str, float]] = ()) -> AbstractCo
     A kernel that serves several operators `serves` them: module path, operator, and a weight that its share follows,
     such as how many large tensors the operator would read and write as a kernel of its own.
     """
-    own = ranges.mark(f"{ranges.MODULE}{module}")
+    own = ranges.mark(f"{profile_names.MODULE}{module}")
     return _serving(own, serves) if serves and ranges.listening() else own
 
 
@@ -48,5 +48,5 @@ def at(module: str, serves: Sequence[tuple[str, str, float]] = ()) -> AbstractCo
 def _serving(own: AbstractContextManager[None], serves: Sequence[tuple[str, str, float]]) -> Iterator[None]:
     whole = sum(weight for *_, weight in serves)
     shares = [(module, operator, weight / whole) for module, operator, weight in serves]
-    with own, ranges.mark(ranges.line_name("by_hand", 0, "declared", shares)):
+    with own, ranges.mark(profile_names.line_name("by_hand", 0, "declared", shares)):
         yield

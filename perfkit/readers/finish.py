@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.cost import NOT_RECORDED, CostModel
+from perfkit.profile_names import OPTIMIZER, ROOT, ZERO_GRAD
 from perfkit.readers.columns import Coded, integers
 from perfkit.readers.kernel_names import short_name
-from perfkit.readers.own_ranges import ROOT
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import CATEGORY, COLUMNS, TEXT
 from perfkit.tree import shares
@@ -109,7 +109,7 @@ def _cropped(name: str, width: int = 60) -> str:
 
 def _split_forward(passes: Coded, modules: Coded, patterns: Mapping[str, tuple[str, ...]]) -> Coded:
     """Forward work in a module that matches a pass's patterns, or in a module below one, belongs to that pass."""
-    passes = passes.mapped(lambda word: {"zero_grad": "optimizer"}.get(word, word) or None)
+    passes = passes.mapped(lambda word: {ZERO_GRAD: OPTIMIZER}.get(word, word) or None)
     if not patterns or "forward" not in passes.words:
         return passes
     of_module = Coded.of([*(_pass_of(m, patterns) for m in modules.words), _pass_of(None, patterns)])

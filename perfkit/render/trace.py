@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 import perfkit
+from perfkit import profile_names
 from perfkit.analysis.timeline.lanes import COPY, FILL, OPERATOR, PASS, STEP, Slice, Timeline
 from perfkit.errors import RunFailed
 from perfkit.render.cells import NOTE_LIMIT, clean
@@ -25,7 +26,7 @@ NAME_LIMIT = 4000  # characters of a name or an argument; names of templates hav
 _CATEGORIES = {
     STEP: "user_annotation", PASS: "user_annotation", OPERATOR: "cpu_op", COPY: "gpu_memcpy", FILL: "gpu_memset",
 }  # fmt: skip
-_PREFIXES = {STEP: "ProfilerStep#", PASS: "perfkit:pass:"}
+_PREFIXES = {STEP: profile_names.PROFILER_STEP, PASS: profile_names.PASS}
 _COMPRESSION = 5
 
 

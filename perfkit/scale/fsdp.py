@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from perfkit.profile_names import BACKWARD, FORWARD, OPTIMIZER
 from perfkit.scale.lane import Lane, Step
 from perfkit.scale.links import Network
-from perfkit.scale.one_rank import BACKWARD, FORWARD, OPTIMIZER, ROOT, OneRank, unit_of
+from perfkit.scale.one_rank import ROOT, OneRank, unit_of
 from perfkit.scale.work import Work, work
 
 # What the host does more in a step for hooks of a unit, and for a parameter that is a DTensor in the optimizer. With

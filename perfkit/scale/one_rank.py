@@ -12,11 +12,11 @@ import numpy as np
 
 from perfkit.errors import InputError
 from perfkit.hardware import Ceilings, from_json
+from perfkit.profile_names import BACKWARD, FORWARD, OPTIMIZER, ZERO_GRAD
 from perfkit.run_folder import CEILINGS, KERNELS, BackendRun, Manifest, read_manifest
 from perfkit.scale.parameters import Parameter, parameters_of
 from perfkit.table import KernelTable
 
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ROOT = -1  # the unit of what lies in no repeated block
 _FIRST_NUMBER = re.compile(r"\.(\d+)(?:\.|$)")
 
@@ -152,7 +152,7 @@ def _rows(table: KernelTable, step_ns: float, folder: Path) -> list[Row]:
 
 
 def _phase(name: str) -> str:
-    return {"backward": BACKWARD, "optimizer": OPTIMIZER, "zero_grad": OPTIMIZER, "": ""}.get(name, FORWARD)
+    return {BACKWARD: BACKWARD, OPTIMIZER: OPTIMIZER, ZERO_GRAD: OPTIMIZER, "": ""}.get(name, FORWARD)
 
 
 def _filled(phases: Sequence[str]) -> list[str]:

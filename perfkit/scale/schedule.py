@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from perfkit.profile_names import BACKWARD
 from perfkit.scale.fsdp import GATHER_HOST_NS, PARAMETER_HOST_NS, UNIT_HOST_NS, fsdp
 from perfkit.scale.lane import Lane, Step
 from perfkit.scale.links import Network
-from perfkit.scale.one_rank import BACKWARD, OneRank
+from perfkit.scale.one_rank import OneRank
 from perfkit.scale.parameters import Parameter
 from perfkit.scale.work import Work, ready, work
 

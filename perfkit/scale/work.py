@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perfkit.scale.one_rank import BACKWARD, OPTIMIZER, OneRank, Row
+from perfkit.profile_names import BACKWARD, OPTIMIZER
+from perfkit.scale.one_rank import OneRank, Row
 from perfkit.scale.parameters import Parameter
 
 SHORTEST_NS = 3e3  # a kernel of a GPU gets no shorter, however little it has to do

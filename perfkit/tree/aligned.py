@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from perfkit.profile_names import FORWARD, FORWARD_PARTS
 from perfkit.table import COLUMNS, INTEGER
 from perfkit.tree import shares
 from perfkit.tree.names import logical_name
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ANCHORS = ("matmul", "attention", "embedding")
-_FORWARD = ("encoder", "forward", "classifier")
 _LOOKED_AT = ("family", "shapes", "name", "operator", "pass", "layer", "module")  # of a row that is placed
 _FILLED = ("pass", "layer", "module", "operator", "serves", "placed_by")
 _TENSOR = re.compile(r"\b\w+\[([\d×]*)\]")
@@ -223,7 +223,7 @@ def _same(a: _Row, b: _Row) -> bool:
 
 
 def _pass(name: str) -> str:
-    return "forward" if name in _FORWARD else name
+    return FORWARD if name in FORWARD_PARTS else name
 
 
 def _between(rows: Sequence[_Row], model: Sequence[_Row]) -> dict[int, _Served]:

@@ -13,22 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfkit.profile_names import BACKWARD, OPTIMIZER, PASSES, ROOT
 from perfkit.tree.places import NOT_PLACED, Integers, Reals
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_MODEL = ("encoder", "forward", "classifier", "evaluation", "prefill", "decode")  # passes in which it runs
-PASSES = ("between", "loading", *_MODEL, "backward", "optimizer")
 NO_OPERATOR = "no operator"
 NO_MODULE = "no module"
 NO_LAYER = -1
-OPTIMIZER = "optimizer"
-OWN_ROOT = "(root)"  # work of the model itself, outside its submodules
 _LAST = {
     name: rank for rank, name in enumerate(("loading", "between", OPTIMIZER, NO_MODULE), 1)
 }  # what is no module of the model
-_LATE = ("backward", "optimizer")  # passes that come to the modules in another order
+_LATE = (BACKWARD, OPTIMIZER)  # passes that come to the modules in another order
 
 Key = tuple[str | int, ...]
 Order = Callable[[list["Node"]], list["Node"]]
@@ -117,7 +114,7 @@ def _way(path: str) -> Key:
     """The key of a module's path, "" where it is unknown."""
     if not path:
         return (NO_MODULE,)
-    return tuple(path.split(".")) if path != OWN_ROOT else (path,)
+    return tuple(path.split(".")) if path != ROOT else (path,)
 
 
 def _in_order(siblings: list[Node], first: Mapping[Key, int]) -> list[Node]:

@@ -17,7 +17,7 @@ if missing := support.unavailable(None):
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from perfkit import functional, ranges  # noqa: E402
+from perfkit import functional, profile_names, ranges  # noqa: E402
 from perfkit.analysis.listing import listing  # noqa: E402
 from perfkit.backends.thunder import origins  # noqa: E402
 from perfkit.backends.thunder.backend import ThunderProgram  # noqa: E402
@@ -244,7 +244,7 @@ def test_marks_cost_nothing_to_speak_of_while_nobody_listens():
         begin("perfkit:line:forward:4:none:")
         go_to("perfkit:line:forward:5:none:")
         end()
-    names = [e.name for e in profiler.events() if e.name.startswith(ranges.PREFIX)]
+    names = [e.name for e in profiler.events() if e.name.startswith(profile_names.PREFIX)]
     assert names == ["perfkit:line:forward:4:none:", "perfkit:line:forward:5:none:"]
 
 

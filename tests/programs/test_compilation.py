@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfkit.inductor.provenance import ROOT
+from perfkit.profile_names import ROOT
 from perfkit.programs.compilation import GENERATED, Compilation
 from perfkit.programs.models import Models
 from perfkit.programs.patches import Patches

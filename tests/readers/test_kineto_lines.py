@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit import ranges
-from perfkit.readers import range_names
+from perfkit import profile_names
+from perfkit.profile_names import line_of
 from perfkit.readers.kineto.trace import read_trace
-from perfkit.readers.own_ranges import line_of
 from tests.support.readers.traces import event, mark, node, op, write
 
 WORD = st.text(st.characters(codec="ascii", exclude_characters="|;", exclude_categories=["Cc"]), min_size=1)
@@ -18,7 +17,7 @@ WORD = st.text(st.characters(codec="ascii", exclude_characters="|;", exclude_cat
 @given(st.sampled_from(["forward", "backward"]), st.integers(1, 10**8), st.lists(st.tuples(WORD, WORD), max_size=4))
 def test_a_line_reads_as_it_was_written(program, number, places):
     members = [(module, operator, 1 / len(places)) for module, operator in places]
-    line = line_of(ranges.line_name(program, number, "symbol", members))
+    line = line_of(profile_names.line_name(program, number, "symbol", members))
     assert line is not None
     assert (line.program, line.number, line.evidence) == (program, number, "symbol")
     assert [part[:2] for part in line.served] == places
@@ -96,5 +95,5 @@ def test_what_autograd_sums_behind_the_last_line_belongs_to_it(tmp_path):
 
 
 def test_nvtx_readers_know_the_module_of_a_line():
-    assert range_names.module_of("perfkit:line:forward:8:symbol:h.0|add|0.25;h.1|linear|0.75") == "h.1"
-    assert range_names.module_of("perfkit:line:forward:8:none:") is None
+    assert profile_names.module_of("perfkit:line:forward:8:symbol:h.0|add|0.25;h.1|linear|0.75") == "h.1"
+    assert profile_names.module_of("perfkit:line:forward:8:none:") is None

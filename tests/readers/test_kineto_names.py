@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from perfkit import ranges
+from perfkit import profile_names, ranges
 from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.kineto.decode.read import read_events
@@ -22,22 +22,22 @@ ODD = ['say "hi"', "C:\\data", "слой", "tab\there", "two\nlines", "100 %41",
 
 @pytest.mark.parametrize("name", [*ODD, "perfkit:module:ключ", "plain.0.layer"])
 def test_a_name_survives_the_trace(name: str) -> None:
-    written = ranges.to_trace(name)
+    written = profile_names.to_trace(name)
     assert written.isascii()
     assert written.isprintable()
     assert not set('"\\') & set(written)
-    assert ranges.from_trace(written) == name.encode(errors="replace").decode()
+    assert profile_names.from_trace(written) == name.encode(errors="replace").decode()
 
 
 def test_plain_names_stay_as_they_are() -> None:
     for name in ("perfkit:step:3", "perfkit:module:h.0.attn", "100 %41", "a b|c;d"):
-        assert ranges.to_trace(name) == name == ranges.from_trace(name)
+        assert profile_names.to_trace(name) == name == profile_names.from_trace(name)
 
 
 @pytest.mark.parametrize("module", [name for name in ODD if name not in ("\ud800", "")])
 def test_members_of_a_line_keep_their_names(module: str) -> None:
-    name = ranges.line_name("forward", 3, "symbol", [(module, "a|b", 0.5), ("h.0", "gelu", 0.5)])
-    line = ranges.line_of(ranges.from_trace(ranges.to_trace(name)))
+    name = profile_names.line_name("forward", 3, "symbol", [(module, "a|b", 0.5), ("h.0", "gelu", 0.5)])
+    line = profile_names.line_of(profile_names.from_trace(profile_names.to_trace(name)))
     assert line is not None
     assert line.served == ((module, "a|b", 0.5), ("h.0", "gelu", 0.5))
 

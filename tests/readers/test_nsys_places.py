@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.readers import range_names
+from perfkit import profile_names
 from perfkit.readers.nsys.occupancy import _of_gpu
 from tests.support.readers.nsys_exports import (
     CALL,
@@ -51,7 +51,7 @@ HOPPER, AMPERE, GA106 = (
     ],
 )  # fmt: skip
 def test_what_a_name_says(name: str, step: str | None, name_of_pass: str | None) -> None:
-    assert (range_names.step_of(name), range_names.pass_of(name)) == (step, name_of_pass)
+    assert (profile_names.step_of(name), profile_names.pass_of(name)) == (step, name_of_pass)
 
 
 def plain() -> Tables:

@@ -10,6 +10,7 @@ import numpy as np
 from perfkit.analysis import tensors
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules import Case
+from perfkit.profile_names import ROOT
 from perfkit.table import FLOP_COLUMNS
 from perfkit.tree.names import logical_name
 from perfkit.tree.places import places
@@ -34,7 +35,6 @@ _GELU_FROM = 16_384  # above that many elements, gelu is divided among all threa
 NEXT_TO_NOTHING = 1024.0  # bytes
 WHOLE = 1024.0  # elements: smaller work no compiler divides
 
-ROOT = "(root)"
 _COLUMNS = ("pass", "module", "operator")
 Place = tuple[bool, str, str]  # whether in the backward pass, module, operator
 

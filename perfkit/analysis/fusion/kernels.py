@@ -32,7 +32,6 @@ import numpy as np
 
 from perfkit.analysis.fusion import gpu
 from perfkit.analysis.fusion.eager import (
-    ROOT,
     SIMPLE,
     WHOLE,
     Machine,
@@ -45,6 +44,7 @@ from perfkit.analysis.fusion.eager import (
 from perfkit.analysis.fusion_results import FusedKernel
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules import Case
+from perfkit.profile_names import ROOT
 
 NEAR = 0.25  # of the measured time: a prediction as near as that holds
 _MORE = 1.3  # times the work of eager's operators

@@ -17,7 +17,8 @@ import numpy as np
 from perfkit.analysis.results import Group, Withheld
 from perfkit.analysis.roofline.roof import BOUNDS, DATASHEET, Booleans, Integers, Judged, Reals
 from perfkit.analysis.roofline.withheld import WITHHELD
-from perfkit.tree.nodes import NO_OPERATOR, PASSES
+from perfkit.profile_names import PASSES
+from perfkit.tree.nodes import NO_OPERATOR
 from perfkit.tree.places import NOT_PLACED, Places
 
 _QUANTITIES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfkit.analysis.report.aggregate import Rows, group_of
 from perfkit.analysis.results import Node
+from perfkit.profile_names import OPTIMIZER
 from perfkit.tree import nodes
 
 STEP = "step"
@@ -19,7 +20,7 @@ def module_tree(rows: Rows) -> Node | None:
     root = nodes.by_module(places.lines, rows.lines, seen)
     if root is None:
         return None
-    if {child.key[0] for child in root.children} <= {nodes.NO_MODULE, nodes.OPTIMIZER}:
+    if {child.key[0] for child in root.children} <= {nodes.NO_MODULE, OPTIMIZER}:
         root.children = []
     return _of_node(root, rows)
 

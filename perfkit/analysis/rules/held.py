@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,15 +9,11 @@ from perfkit import units
 from perfkit.analysis.results import Finding
 from perfkit.analysis.rules.base import ON_A_GPU, Case, Rule
 from perfkit.analysis.words import number
+from perfkit.profile_names import NO_EFFECT, effect_of_call
 
 _MUCH = 0.02  # of the step
 _USUAL_NS = 50_000.0  # without a kernel for each launch: more is not launching alone
 _SEVERAL = 20  # launches a call: with fewer it is not launching that takes LONG_CALL_NS
-# Calls whose time has a cause of its own among the gaps (`perfkit.readers.cuda_calls`): what is left is "driver".
-_OTHER_CAUSES = re.compile(
-    "Synchronize|EventQuery|StreamQuery|Malloc|Free|MemAlloc|MemCreate|MemMap|MemHost|HostAlloc|HostRegister|MemPool|"
-    "Launch|Memcpy|Memset"
-)
 _ON_THE_HOST = "Make the data on the GPU (device='cuda'), or ahead, in the workers of a DataLoader."
 _LATER = "Profile later steps: leave the first one out (perfkit capture --warmup, or wait= of torch.profiler.schedule)."
 _ONCE = "Make these calls once, before the steps: what they load or create can be kept."
@@ -37,7 +32,7 @@ def held_long(case: Case) -> list[dict[str, Any]]:
 def call_inside(case: Case) -> dict[str, Any] | None:
     """The CUDA call, as `facts["api"]` has it, in which operators that the rule tells of surely spend most of their
     time: the longest that neither launches, waits nor allocates. None where no operator does."""
-    calls = [call for call in case.facts.get("api") or [] if not _OTHER_CAUSES.search(call["name"])]
+    calls = [call for call in case.facts.get("api") or [] if effect_of_call(call["name"]) == NO_EFFECT]
     inside = any(_in_calls(case, one) for one in held_long(case))
     return max(calls, key=lambda call: float(call["ns"]), default=None) if inside else None
 

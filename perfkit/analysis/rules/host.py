@@ -10,6 +10,7 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.rules.idle import waiting
 from perfkit.analysis.words import listed, number, percent
+from perfkit.profile_names import ROOT
 
 _NAMED = 3
 _SELDOM = 0.5  # waits a step, below which they are none of the step's
@@ -55,7 +56,7 @@ def _stops(rule: Rule, case: Case, waits: list[dict[str, Any]], why: str, remedy
 
 
 def _place(operator: str, module: str) -> str:
-    return f"{operator} in {module}" if module and module != "(root)" else operator
+    return f"{operator} in {module}" if module and module != ROOT else operator
 
 
 SYNC = Rule(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterator
 
 import msgspec
@@ -12,6 +11,7 @@ from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.held import call_inside, held_long
 from perfkit.analysis.words import cropped, listed, percent
+from perfkit.profile_names import ALLOCATION, COPY, WAIT, effect_of_call
 
 # Causes of gaps (`perfkit.analysis.report.accounting`) in which the host has not got as far as the next launch.
 _HOST = ("Python", "dispatch", "autograd", "host code", "launch", "driver", "allocation", "latency")
@@ -30,7 +30,7 @@ _AROUND_GRAPHS = (
     "Most of the kernels are replayed by CUDA graphs. Take more of the step into one graph, and prepare what it needs "
     "(copies, random numbers) on another stream while it runs; a larger batch lengthens what a launch brings."
 )
-_ELSEWHERE = re.compile("Synchronize|Memcpy|Malloc|Free|Alloc")  # calls whose time other findings tell of
+_ELSEWHERE = (WAIT, COPY, ALLOCATION)  # calls whose time other findings are about
 _LONG_CALL = 10e6  # ns: no call that only launches or allocates takes as long in a step that repeats
 _MUCH = 0.1  # of the step
 _RULED = 0.5  # of the timed step without a kernel, and of that by the host: it sets the pace
@@ -120,7 +120,7 @@ def _replayed(rule: Rule, case: Case, step: float, left: float) -> Finding:
 
 def _initialising(case: Case) -> str:
     """A sentence about the call that shows that a process began, rather than repeated, its work; "" without one."""
-    calls = [c for c in case.facts.get("api") or [] if c["count"] and not _ELSEWHERE.search(c["name"])]
+    calls = [c for c in case.facts.get("api") or [] if c["count"] and effect_of_call(c["name"]) not in _ELSEWHERE]
     calls = [c for c in calls if c != call_inside(case)]  # which is told with the operator that makes it
     longest = max(calls, key=lambda call: call["ns"], default=None)
     if longest is None or longest["ns"] / longest["count"] < _LONG_CALL or longest["ns"] < _MUCH * case.step_ns:

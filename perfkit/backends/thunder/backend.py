@@ -25,7 +25,7 @@ from perfkit.backends.thunder import support
 from perfkit.backends.thunder.distributed import TRACED
 from perfkit.backends.thunder.origins import Modules, recording
 from perfkit.errors import PerfkitError, RunFailed
-from perfkit.ranges import ROOT
+from perfkit.profile_names import ROOT
 from perfkit.run_folder import Settings, Symbol
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.trace import TraceTag, from_trace
 from thunder.core.transforms import Transform
 
-from perfkit import ranges
+from perfkit import profile_names, ranges
 from perfkit.backends.thunder.origins import PARAMETER, Modules, Origin, origins_of, settle
 
 BEGIN, LINE, END = "perfkit_begin", "perfkit_line", "perfkit_end"
@@ -59,7 +59,7 @@ class Marks(Transform):
             if bound.sym.name == _RETURN:
                 marked.bound_symbols += self._at_return(trace, line, bind) if begun else []
             elif bound.sym.executor is not None and bound.sym.name not in _PYTHON:
-                name = ranges.line_name(direction(trace), line, evidence or "none", _members(found))
+                name = profile_names.line_name(direction(trace), line, evidence or "none", _members(found))
                 marked.bound_symbols.append(bind(LINE if begun else BEGIN, name))
                 begun = True
             marked.bound_symbols.append(bound)
@@ -82,7 +82,7 @@ class Marks(Transform):
         used = [self._first_use[name] for name in self._modules.shared if name in self._first_use]
         if direction(trace) == "forward" or not used:
             return [bind(END)]
-        name = ranges.line_name(direction(trace), line, PARAMETER, [(used[0].module, used[0].operator, 1.0)])
+        name = profile_names.line_name(direction(trace), line, PARAMETER, [(used[0].module, used[0].operator, 1.0)])
         return [bind(LINE, name), bind(END)]
 
 

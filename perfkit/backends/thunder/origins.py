@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfkit import ranges
+from perfkit import profile_names
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ PARAMETER, SYMBOL = "parameter", "symbol"
 
 @dataclass(frozen=True)
 class Origin:
-    """A logical operator of the model: the path of the module that called it (`ranges.ROOT`: the model), its name."""
+    """A logical operator of the model: its name, and the path of the module that called it (`ROOT`: the model)."""
 
     module: str
     operator: str
@@ -44,11 +44,11 @@ class Modules:
     """The paths of a model's modules, and of the modules that own its parameters by Thunder's name of them."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.path = {id(module): path or ranges.ROOT for path, module in model.named_modules()}
+        self.path = {id(module): path or profile_names.ROOT for path, module in model.named_modules()}
         owners: dict[str, set[str]] = {}
         uses: dict[int, int] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            owners.setdefault("t_" + name.replace(".", "_"), set()).add(name.rpartition(".")[0] or ranges.ROOT)
+            owners.setdefault("t_" + name.replace(".", "_"), set()).add(name.rpartition(".")[0] or profile_names.ROOT)
             uses[id(parameter)] = uses.get(id(parameter), 0) + 1
         # Two paths may read the same with "_" for ".": then the name tells nothing.
         self.owner = {name: next(iter(paths)) for name, paths in owners.items() if len(paths) == 1}

@@ -6,14 +6,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from perfkit import table
+from perfkit import profile_names, table
 from perfkit.cost.names import family_of_kernel_name
 from perfkit.hardware.ceilings import MEMORY
-from perfkit.readers import kernel_names, range_names
+from perfkit.profile_names import from_trace
+from perfkit.readers import kernel_names
 from perfkit.readers.ncu import metrics, missing, plausible, roofs, rules, traffic, work
 from perfkit.readers.ncu.results import GRAPH, WORKLOADS, Result
 from perfkit.readers.ncu.roofs import AT_CAPTURED, AT_MAXIMUM
-from perfkit.readers.own_ranges import from_trace
 
 EXACT_READER = "ncu-report"  # gives values as stored; pages are printed with a few digits
 
@@ -89,10 +89,10 @@ def _place(result: Result) -> dict[str, Any]:
     ranges = [from_trace(name) for name in result.ranges]
     found: dict[str, Any] = {"range": "/".join(ranges) or None}
     for name in ranges:
-        for column, of in (("pass", range_names.pass_of), ("module", range_names.module_of)):
+        for column, of in (("pass", profile_names.pass_of), ("module", profile_names.module_of)):
             if (said := of(name)) is not None:
                 found[column], found["placed_by"] = said, "range"
-    step = next((s for name in reversed(ranges) if (s := range_names.step_of(name)) is not None), "")
+    step = next((s for name in reversed(ranges) if (s := profile_names.step_of(name)) is not None), "")
     if not (step.isascii() and step.isdecimal() and len(step) < 10):
         return found
     return {**found, "step": int(step), "placed_by": "range"}

@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import PASS, PREFIX, STEP, from_trace, module_of, pass_of, step_of
 from perfkit.readers.intervals import Steps
 from perfkit.readers.nsys.activity import Calls, process_of, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
-from perfkit.readers.own_ranges import PASS, STEP, from_trace
-from perfkit.readers.range_names import module_of, pass_of, step_of
 
 RANGES = "NVTX_EVENTS"
 _PUSH_POP, _START_END = 59, 60
-_PERFKIT = "perfkit:"
 _OPERATOR = re.compile(r"^(\w+::\w+)")  # torch.autograd.profiler.emit_nvtx: "aten::addmm, seq = 4, op_id = 10"
 _LONGEST = 200  # characters of a range's name in paths and facts
 _NOTHING_OPEN = ()
@@ -148,7 +146,7 @@ def places(ranges: Ranges, projection: Projection) -> Places:
     found = Places([], [], [], [], [])
     for open_ in projection.open_ranges:
         names = [ranges.name[r] for r in open_]
-        shown = [_cropped(n) for n in names if not n.startswith(_PERFKIT)]
+        shown = [_cropped(n) for n in names if not n.startswith(PREFIX)]
         found.path.append("/".join(shown) or None)
         found.step.append(_innermost(names, step_of))
         found.pass_.append(_innermost(names, pass_of))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.readers.cuda_calls import ALLOCATION, DRIVER, LAUNCH, SYNC, cause_of_call
+from perfkit.profile_names import CUDA_ALLOCATION, DRIVER, LAUNCH, STREAM_WAIT, SYNC, cause_of_call, effect_of_call
 from perfkit.readers.intervals import Cover, Steps, stretches
 from perfkit.readers.nsys.activity import COPY, DIRECTIONS, GRAPH, KERNEL, Activity, Calls, calls_behind, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
@@ -21,10 +21,11 @@ from perfkit.readers.nsys.ranges import Marks
 SYNCHRONISATIONS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 # ENUM_CUPTI_SYNC_TYPE, for waits whose call is not in the capture. Where it is, its name tells better: exports give
 # waits of cudaStreamSynchronize the number of "stream waits for an event".
-_WAITS = {1: "wait for an event", 2: "stream waits for an event", 3: "wait for a stream", 4: "wait for a context"}
+_OF_A_STREAM = "stream waits for an event"
+_WAITS = {1: "wait for an event", 2: _OF_A_STREAM, 3: "wait for a stream", 4: "wait for a context"}
 
 HOST, LATENCY, QUEUED, OTHER = "host code", "latency", "queued", "other"
-CAUSES = (SYNC, ALLOCATION, LAUNCH, DRIVER, HOST, LATENCY, QUEUED, OTHER)
+CAUSES = (SYNC, CUDA_ALLOCATION, LAUNCH, DRIVER, HOST, LATENCY, QUEUED, OTHER)
 
 
 def steps_of(marked: Steps, activity: Activity) -> Steps:
@@ -145,12 +146,14 @@ def copies(activity: Activity) -> list[dict[str, Any]]:
 
 
 def synchronisations(database: Database, calls: Calls) -> list[dict[str, Any]]:
-    """Waits for the GPU by the CUDA call that waited: count and time, the longest first."""
+    """Return the waits of the host for the GPU by the CUDA call that waited: count and time, the longest first."""
     raw = database.integers(SYNCHRONISATIONS, ("start", "end", "syncType", "globalPid", "correlationId"))
     call = calls_behind(raw["globalPid"], raw["correlationId"], calls)
     found: dict[str, dict[str, Any]] = {}
     for i in np.flatnonzero(usable(raw["start"], raw["end"])).tolist():
         kind = calls.name[call[i]] if call[i] >= 0 else _WAITS.get(int(raw["syncType"][i]), "wait of unknown kind")
+        if kind == _OF_A_STREAM or effect_of_call(kind) == STREAM_WAIT:  # the host goes on
+            continue
         entry = found.setdefault(kind, {"kind": kind, "count": 0, "ns": 0})
         entry["count"] += 1
         entry["ns"] += int(raw["end"][i] - raw["start"][i])

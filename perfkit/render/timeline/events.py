@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfkit import profile_names
 from perfkit.analysis.timeline.facts import Column
 from perfkit.analysis.timeline.lanes import OPERATOR, PASS, STEP, Rows, Slice, Timeline
 from perfkit.render.cells import clean
@@ -22,7 +23,6 @@ CATEGORIES = (*_HOST, STEP, PASS, "gpu_kernel", "memcpy", "memset", "other")
 _CODE = {name: code for code, name in enumerate(CATEGORIES)}
 _MOST_CODES = 2**15 - 1  # that an int16 counts
 _FARTHEST = 2.0**52  # ns; beyond lies damage, and sums that are not exact
-_PASS_RANGE = "perfkit:pass:"
 NONE = -1
 
 
@@ -174,12 +174,13 @@ def _threads(host: HostTrace, order: np.ndarray, events: Events) -> Part:
 
 def _host_passes(host: HostTrace, events: Events) -> np.ndarray:
     """The pass during which an event began, by perfkit's ranges on whichever thread: backward runs on another one."""
-    marks = np.array([name.startswith(_PASS_RANGE) for name in host.names] or [False])
+    marks = np.array([name.startswith(profile_names.PASS) for name in host.names] or [False])
     ranges = np.flatnonzero(marks[host.name])
     ranges = ranges[np.argsort(host.start[ranges], kind="stable")]
     if not len(ranges):
         return np.full(len(host), NONE, np.int16)
-    codes = np.array([events.passes(host.names[host.name[i]].removeprefix(_PASS_RANGE)) for i in ranges], np.int16)
+    words = [host.names[code].removeprefix(profile_names.PASS) for code in host.name[ranges].tolist()]
+    codes = np.array([events.passes(word) for word in words], np.int16)
     at = np.searchsorted(host.start[ranges], host.start, side="right") - 1
     inside = (at >= 0) & (host.start < host.end[ranges][np.maximum(at, 0)])
     return np.where(inside, codes[np.maximum(at, 0)], NONE).astype(np.int16)

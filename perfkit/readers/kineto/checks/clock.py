@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfkit import units
+from perfkit.profile_names import waits_for_device
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
@@ -26,7 +27,6 @@ _ALIKE = 200_000  # ns: so far apart may be waits that are the difference of two
 _AFTER_WAIT = 100_000  # ns
 _WITNESSES = 3  # as many activities must end after the wait, or all where they are fewer
 _FAR, _FAR_IN_STEP = 10_000_000, 0.1  # ns; and share of a step from which `LATE` is too far already
-_WAITS = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _far(found: Skew, step_ns: float) -> bool:
 def _after_waits(host: HostEvents, device: DeviceEvents, known: Integers, call: Integers) -> Integers:
     """By how much activities end after the end of the next wait for the whole device, the latest first; none with
     several devices, for a wait is for one of them."""
-    waits = np.flatnonzero((host.category == RUNTIME) & host.named([n.startswith(_WAITS) for n in host.names]))
+    waits = np.flatnonzero((host.category == RUNTIME) & host.named([waits_for_device(n) for n in host.names]))
     if not len(waits) or device.device.min() != device.device.max():
         return np.empty(0, np.int64)
     waits = waits[np.argsort(host.start[waits], kind="stable")]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit import units
+from perfkit.profile_names import PASS, PROFILER_STEP, STEP
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, ROUNDING, Evidence, Found
-from perfkit.readers.own_ranges import PASS, STEP
 
 _OWN_OUTSIDE = 0.01  # of it, where each step ended with a wait for the GPU
-_PROFILER_STEP = "ProfilerStep#"
-_AROUND_ALL = f"{_PROFILER_STEP}1"  # in a trace that perfkit captured this mark is around all of its own
-_MARKED = (STEP, _PROFILER_STEP)
+_AROUND_ALL = f"{PROFILER_STEP}1"  # in a trace that perfkit captured this mark is around all of its own
+_MARKED = (STEP, PROFILER_STEP)
 MARK_STEPS = "Capture it again, and end each step with the profiler's step()."
 
 
@@ -53,7 +52,7 @@ def _missing(e: Evidence) -> Found | None:
 
 
 def _profiler_steps(e: Evidence) -> list[str]:
-    return [name for name in e.host.names if name.startswith(_PROFILER_STEP)]
+    return [name for name in e.host.names if name.startswith(PROFILER_STEP)]
 
 
 def _not_as_recorded(found: int, recorded: int) -> Found:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.profile_names import STEP
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, HostEvents
-from perfkit.readers.own_ranges import STEP
 
 _NEVER = 1 << 62  # ns
 _MESSAGES = tuple(f"{library}:{way}" for library in ("gloo", "mpi", "ucc") for way in ("send", "recv"))

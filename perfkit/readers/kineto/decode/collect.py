@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import LOADER, NCCL, OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD, PREFIX, PROFILER_STEP, from_trace
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.arguments import SEPARATOR, decoded, key_of, recorded
 from perfkit.readers.kineto.decode.arrange import arrange
@@ -34,12 +35,11 @@ from perfkit.readers.kineto.decode.events import (
     Message,
 )
 from perfkit.readers.kineto.decode.typed import NOTHING, Args, Complete, Event, FlowStart
-from perfkit.readers.own_ranges import from_trace
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
 _CODES = {"name": np.int32, "kind": np.int8, "device": np.int32, "stream": np.int32}
-_RANGES = ("perfkit:", "ProfilerStep#", "Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#", "nccl:")
+_RANGES = (PREFIX, PROFILER_STEP, OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD, f"{LOADER}#", NCCL)
 _SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 

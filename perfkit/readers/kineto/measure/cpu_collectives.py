@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import CPU_COLLECTIVES
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.collectives import message_bytes, message_of_range
-from perfkit.readers.kineto.measure.rows import COLLECTIVE_ON_CPU
 
 
 def facts(host: HostEvents, steps: Steps, group: dict[str, Any] | None) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def facts(host: HostEvents, steps: Steps, group: dict[str, Any] | None) -> dict[
     range. `step` is −1 outside the steps, `message_bytes` absent where the trace has no shapes. `group` is the only one
     that they can be of (None: not known).
     """
-    found = np.flatnonzero(host.named([n.startswith(COLLECTIVE_ON_CPU) for n in host.names]))
+    found = np.flatnonzero(host.named([n.startswith(CPU_COLLECTIVES) for n in host.names]))
     if not len(found):
         return {}
     found = found[np.argsort(host.start[found], kind="stable")]

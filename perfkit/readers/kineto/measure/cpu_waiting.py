@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from perfkit.cost.operators.structure import SYNC_COLLECTIVES
+from perfkit.profile_names import CPU_COLLECTIVES
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.decode.events import HostEvents
-from perfkit.readers.kineto.measure.rows import AUTOGRAD, COLLECTIVE_ON_CPU, OTHER, PYTHON_CODE, RANK
+from perfkit.readers.kineto.measure.rows import AUTOGRAD, OTHER, PYTHON_CODE, RANK
 
 _WAITING = tuple(SYNC_COLLECTIVES.split())
 _STILL = (AUTOGRAD, PYTHON_CODE, OTHER, RANK)  # what a thread is in that waits, by the cause of its innermost event
@@ -33,7 +34,7 @@ def waits(host: HostEvents, cause: Integers, lane: int) -> Cover:
     range. Where Python code, which leaves no events either, may run, one that goes on much later ran that.
     """
     low, high = (int(i) for i in np.searchsorted(host.lane, [lane, lane + 1]))
-    found = np.flatnonzero(host.named([n.startswith(COLLECTIVE_ON_CPU) for n in host.names]) & (host.lane != lane))
+    found = np.flatnonzero(host.named([n.startswith(CPU_COLLECTIVES) for n in host.names]) & (host.lane != lane))
     marks = np.sort(np.concatenate([host.start[low:high], host.end[low:high]]))
     if not len(found) or not len(marks):
         return Cover(host.start[:0], host.end[:0])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import blocks_host
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.intervals import Cover, Steps, by_cause_alone
 from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message, distinct
@@ -28,7 +29,7 @@ from perfkit.readers.kineto.measure.gpu_traffic import (
     length_of,
     ranges,
 )
-from perfkit.readers.kineto.measure.rows import PROFILERS_OWN, SYNC_CALL
+from perfkit.readers.kineto.measure.rows import PROFILERS_OWN
 from perfkit.readers.kineto.place.gpu_steps import GpuSteps
 from perfkit.readers.kineto.place.launches import Launches
 
@@ -63,7 +64,7 @@ def facts(
         "devices": _devices(device, names),
         "ranges": ranges(host, device, launches.call),
         "copies": copies(device, covered),
-        "synchronisation": entries("kind", [call for call in calls if SYNC_CALL.search(call[0])]),
+        "synchronisation": entries("kind", [call for call in calls if blocks_host(call[0])]),
         "api": entries("name", calls[:20]),
         "communication": communication(device, messages, covered),
         "streams": _streams(device, names),

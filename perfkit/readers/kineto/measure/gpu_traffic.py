@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import GRAPH, LINE, MODULE, PASS, PROFILER_STEP, STEP
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover
 from perfkit.readers.kineto.decode.events import (
@@ -23,11 +24,9 @@ from perfkit.readers.kineto.decode.events import (
     distinct,
 )
 from perfkit.readers.kineto.measure.collectives import message_bytes
-from perfkit.readers.own_ranges import GRAPH, LINE, MODULE, PASS, STEP
 
 MOST = 500  # names of ranges, calls, messages
 LONGEST_NAME = 200
-_PROFILERS = "ProfilerStep#"  # the steps of the profiler itself, which rows have as their step
 _DIRECTIONS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 
 
@@ -53,7 +52,7 @@ def ranges(host: HostEvents, device: DeviceEvents, launch: Integers) -> list[dic
     """
     if not len(host):
         return []
-    shown = [not n.startswith((STEP, _PROFILERS, PASS, MODULE, LINE, GRAPH)) for n in host.names]
+    shown = [not n.startswith((STEP, PROFILER_STEP, PASS, MODULE, LINE, GRAPH)) for n in host.names]
     own = (host.category == ANNOTATION) & host.named(shown)
     nearest = host.nearest(own)
     index = np.flatnonzero(own)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import LOADER
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover, Steps, stretches
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
@@ -29,7 +30,6 @@ from perfkit.readers.kineto.measure.rows import (
     EARLIER,
     LATENCY,
     LAUNCH,
-    LOADER,
     OTHER,
     PROFILER,
     PYTHON_CODE,

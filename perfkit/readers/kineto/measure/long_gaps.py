@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import HostEvents
 from perfkit.readers.kineto.measure.rows import CAUSES
-from perfkit.readers.own_ranges import MODULE, PREFIX
 
 _LONG = 0.1  # of all steps
 _MOST = 3
@@ -40,4 +40,4 @@ def _covering(host: HostEvents, event: int, ns: float) -> str:
     name = host.names[host.name[event]] if event >= 0 else ""
     if name.startswith(MODULE):
         return f"the module {name.removeprefix(MODULE)}"
-    return "" if name.startswith(("ProfilerStep#", PREFIX)) else name
+    return "" if name.startswith((PROFILER_STEP, PREFIX)) else name

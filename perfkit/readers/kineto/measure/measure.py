@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.cost import CostModel, TensorSpec
+from perfkit.profile_names import LOADER
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.read import Events
 from perfkit.readers.kineto.measure import cpu, cpu_collectives, gaps, gpu, gpu_facts, idle, stalls
@@ -17,7 +18,7 @@ from perfkit.readers.kineto.measure.collectives import messages_of
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
 from perfkit.readers.kineto.measure.process_group import about, only_group
-from perfkit.readers.kineto.measure.rows import LOADER, launching_only, on_device
+from perfkit.readers.kineto.measure.rows import launching_only, on_device
 from perfkit.readers.kineto.measure.settle import choose
 from perfkit.readers.kineto.measure.untold import captured, foreach, generated
 from perfkit.readers.kineto.place.call_sites import find_call_sites

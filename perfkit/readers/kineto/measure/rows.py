@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit import profile_names
 from perfkit.cost import Cost, CostModel
-from perfkit.readers import cuda_calls
+from perfkit.profile_names import CPU_COLLECTIVES, LOADER, NCCL, PASS, PROFILER_STEP, STEP, pass_of
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
@@ -28,13 +29,13 @@ from perfkit.readers.kineto.decode.events import (
 from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, usual_dtype
 from perfkit.readers.kineto.measure.untold import packed, picked, sparse
 from perfkit.readers.kineto.measure.untold.triton import is_triton, triton_cost
-from perfkit.readers.own_ranges import PASS, STEP
 from perfkit.run_folder import DeclaredKernel
 
 # What an event's self time is, when it is not a row's; the last four are a GPU's, of work that was launched already.
 CAUSES = (
-    "dispatch", "allocation", "sync", "autograd", "Python", "profiler", "data", "other", cuda_calls.LAUNCH,
-    cuda_calls.ALLOCATION, cuda_calls.DRIVER, "another rank", "latency", "queued", "stream wait", "earlier work",
+    "dispatch", "allocation", profile_names.SYNC, "autograd", "Python", "profiler", "data", "other",
+    profile_names.LAUNCH, profile_names.CUDA_ALLOCATION, profile_names.DRIVER, "another rank", "latency", "queued",
+    profile_names.STREAM_WAIT, "earlier work",
 )  # fmt: skip
 (
     DISPATCH, ALLOCATION, SYNC, AUTOGRAD, PYTHON_CODE, PROFILER, DATA, OTHER, LAUNCH, CUDA_ALLOCATION, DRIVER, RANK,
@@ -44,14 +45,9 @@ WORK = -1
 
 _KINDS = {"work": WORK, "view": DISPATCH, "dispatch": DISPATCH, "allocation": ALLOCATION, "sync": SYNC}
 _GENERATED = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
-SYNC_CALL = re.compile(r"Synchronize|^(cuda|hip)Memcpy(?!.*Async)|WaitEvent|EventQuery|StreamQuery")
-LOADER = "enumerate(DataLoader)"
-# PyTorch's ranges of collectives: on GPUs, where they end with the launch, and on CPUs, where they last until the end.
 _COLLECTIVE_OPERATOR = "record_param_comms"
-COLLECTIVE, COLLECTIVE_ON_CPU = "nccl:", ("gloo:", "mpi:", "ucc:")
 # What CUPTI says of its own work; other overheads are the driver's.
 PROFILERS_OWN = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request", "UVM Activity Init")
-_BACKWARD = ("backward", "bwd", "backward_pass")  # what people call the range of their own backward pass
 _MODE, _SUBCLASS = "PythonDispatchMode", "PythonSubclass"  # PyTorch's marks of what a mode or a subclass handles
 _ENGINE = "run_backward"  # the Python function that runs autograd's engine
 
@@ -96,7 +92,7 @@ def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable
         _operator_cause(name, costs, declared) == WORK
         or costs.is_composite(name)
         or name in (*picked.TELLING, *sparse.TELLING, *packed.TELLING)
-        or name.startswith((COLLECTIVE, *COLLECTIVE_ON_CPU))
+        or name.startswith((NCCL, *CPU_COLLECTIVES))
         or name.endswith("AccumulateGrad")
     )
 
@@ -162,20 +158,19 @@ def _range_causes(names: list[str]) -> list[int]:
     def cause(name: str) -> int:
         if name.startswith(LOADER):
             return DATA
-        if name.startswith(COLLECTIVE):
+        if name.startswith(NCCL):
             return DISPATCH
-        if name.startswith(COLLECTIVE_ON_CPU):
+        if name.startswith(CPU_COLLECTIVES):
             return RANK
-        if name.startswith((STEP, "ProfilerStep#")):
+        if name.startswith((STEP, PROFILER_STEP)):
             return PYTHON_CODE if passes_marked else OTHER
-        backward = name == f"{PASS}backward" or name.strip("# ").lower() in _BACKWARD
-        return AUTOGRAD if backward or _ENGINE in name else PYTHON_CODE
+        return AUTOGRAD if pass_of(name) == profile_names.BACKWARD or _ENGINE in name else PYTHON_CODE
 
     return [cause(name) for name in names]
 
 
 def _runtime_cause(name: str) -> int:
-    return CAUSES.index(cuda_calls.cause_of_call(name))
+    return CAUSES.index(profile_names.cause_of_call(name))
 
 
 def kinds_of_calls(

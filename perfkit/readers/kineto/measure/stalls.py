@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import blocks_host
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import OPERATOR, RUNTIME, DeviceEvents, HostEvents
@@ -17,8 +18,6 @@ from perfkit.readers.kineto.measure.at_work import at_work
 from perfkit.readers.kineto.place.places import Place
 
 _MOST = 100  # kinds of waits, places of lists
-# Calls in which the host stands still; those that make a stream wait, or only ask, do not stop it.
-_BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "Memcpy", "MemcpyWithStream")
 _UPLOAD = "HtoD"
 _EMPTY, _ITEM, _TO, _LIFT = "aten::empty", "aten::item", "aten::to", "aten::lift_fresh"
 _REGION, _COMPILE = "Torch-Compiled Region", "_compile.compile_inner (dynamo_timed)"
@@ -73,9 +72,7 @@ def _device_waits(
     it, ending the wait saves no more than the call itself took: by so much earlier the host would go on. The
     synchronisation that ends a step, outside any operator and with no launch after it, belongs to who measures.
     """
-    blocks = (
-        (host.category == RUNTIME) & inside & (host.lane == steps.lane) & _named(host, lambda n: n.endswith(_BLOCKING))
-    )
+    blocks = (host.category == RUNTIME) & inside & (host.lane == steps.lane) & _named(host, blocks_host)
     calls = np.flatnonzero(blocks)
     closing = (places.operator[calls] < 0) & (_next_call(host, steps, calls) != places.step[calls])
     calls = calls[~closing]
@@ -162,7 +159,7 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
     kept = np.flatnonzero(np.isin(host.parent, np.unique(host.parent[lifts])) & inside)
     order = kept[np.lexsort((host.start[kept], host.parent[kept], host.lane[kept]))].tolist()
     at = {event: i for i, event in enumerate(order)}
-    blocks = np.flatnonzero((host.category == RUNTIME) & _named(host, lambda n: n.endswith(_BLOCKING)))
+    blocks = np.flatnonzero((host.category == RUNTIME) & _named(host, blocks_host))
     found, ns = [], []
     for lift in lifts.tolist():
         spent = _conversion(host, order, at[lift], blocks)

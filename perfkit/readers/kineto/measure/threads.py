@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
+from perfkit.profile_names import CPU_COLLECTIVES
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover, Steps
 from perfkit.readers.kineto.decode.events import OPERATOR, OVERHEAD, RUNTIME, HostEvents
-from perfkit.readers.kineto.measure.rows import COLLECTIVE_ON_CPU, PROFILERS_OWN
+from perfkit.readers.kineto.measure.rows import PROFILERS_OWN
 from perfkit.readers.kineto.place.places import Place
 
 _NEVER = np.iinfo(np.int64).min
@@ -142,7 +143,7 @@ class Threads:
         """When a thread waited for a collective that other threads carry out on CPUs: it has no event of its own until
         after the collective's end. From the thread's last event, or the collective's start, to that end."""
         host = self._host
-        names = host.named([n.startswith(COLLECTIVE_ON_CPU) for n in host.names])
+        names = host.named([n.startswith(CPU_COLLECTIVES) for n in host.names])
         found = np.flatnonzero(names & (host.lane != thread.lane))
         begin, end = host.start[found], host.end[found]
         begin = np.maximum(begin, thread.last_end(end))

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.profile_names import FORWARD_PASSES, PASS, ROOT
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
 from perfkit.readers.kineto.place.launches import Launches
 from perfkit.readers.kineto.place.places import Place
 from perfkit.readers.kineto.place.replays import Replays, find_replays
-from perfkit.readers.own_ranges import FORWARD_PASSES, PASS, ROOT
 from perfkit.tree import shares
 from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, distinct_pairs
 from perfkit.tree.sequences import MOST_CELLS, align

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import NCCL, PREFIX, PROFILER_STEP
 from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents, values_at
@@ -117,7 +118,7 @@ def of_events(host: HostEvents, places: Place, chosen: Integers) -> dict[str, Co
 
 def _range_paths(host: HostEvents, chosen: Integers) -> Coded:
     """Paths of the annotations around the chosen events, perfkit's own and the profiler's steps left out."""
-    shown = [not n.startswith(("perfkit:", "ProfilerStep#")) for n in host.names]
+    shown = [not n.startswith((PREFIX, PROFILER_STEP)) for n in host.names]
     own = (host.category == ANNOTATION) & host.named(shown)
     nearest = host.nearest(own)
     paths: dict[str, int] = {}
@@ -139,7 +140,7 @@ def _operator_names(host: HostEvents, device: DeviceEvents, places: Place, found
     if not len(host):
         return Coded([], np.full(len(device), -1))
     logical = np.where(found.operator >= 0, places.operator[np.maximum(found.operator, 0)], -1)
-    range_ = host.nearest((host.category == ANNOTATION) & host.named([n.startswith("nccl:") for n in host.names]))
+    range_ = host.nearest((host.category == ANNOTATION) & host.named([n.startswith(NCCL) for n in host.names]))
     collective = np.where(found.call >= 0, range_[np.maximum(found.call, 0)], -1)
     chosen = np.where(collective >= 0, collective, logical)
     return Coded(host.names, np.where(chosen >= 0, host.name[np.maximum(chosen, 0)], -1))

@@ -15,12 +15,12 @@ import re
 
 import numpy as np
 
+from perfkit.profile_names import LOADER, OPTIMIZER_STEP
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, PYTHON, RUNTIME, HostEvents
 
-_LOADER = re.compile(r"^enumerate\(DataLoader\)#.*__next__$")
-_STEP = "Optimizer.step#"
+_NEXT_BATCH = re.compile(re.escape(LOADER) + r"#.*__next__$")
 _NUMBER = re.compile(r"\d+")
 _FEWEST = 2
 
@@ -28,8 +28,8 @@ _FEWEST = 2
 def evident_steps(host: HostEvents) -> Steps | None:
     """The steps that the ranges show; None where they show none."""
     ranges = host.category == ANNOTATION
-    optimizer = _outermost(host, ranges & host.named([n.startswith(_STEP) for n in host.names]))
-    loader = _outermost(host, ranges & host.named([bool(_LOADER.match(n)) for n in host.names]))
+    optimizer = _outermost(host, ranges & host.named([n.startswith(OPTIMIZER_STEP) for n in host.names]))
+    loader = _outermost(host, ranges & host.named([bool(_NEXT_BATCH.match(n)) for n in host.names]))
     either = optimizer if len(optimizer) else loader
     if len(either) < _FEWEST:
         return None
@@ -109,7 +109,7 @@ def _accumulated(lane: int, stepped: Integers, done: Integers, fetched: Integers
 def _works(host: HostEvents, lane: int, fetched: Integers, last: int) -> Booleans:
     """Whether an operator or a call of the GPU's runtime begins behind each call of the loader, before the next."""
     busy = np.isin(host.category, (OPERATOR, RUNTIME)) & (host.lane == lane)
-    loading = host.nearest((host.category == ANNOTATION) & host.named([bool(_LOADER.match(n)) for n in host.names]))
+    loading = host.nearest((host.category == ANNOTATION) & host.named([bool(_NEXT_BATCH.match(n)) for n in host.names]))
     moments = host.start[busy & (loading < 0)]
     return np.diff(np.searchsorted(moments, np.append(fetched, last + 1))) > 0
 

@@ -2,7 +2,7 @@
 
     perfkit:line:backward:132:symbol:transformer.h.0.mlp|gelu|1
 
-`perfkit.ranges.line_name` writes them. What autograd does right behind a program, in the same node of its graph,
+`perfkit.profile_names.line_name` writes them. What autograd does right behind a program, in the same node of its graph,
 belongs to the program's last line, its return: sums of the gradients of a parameter that is used twice.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import LINE, Line, line_of
 from perfkit.readers.columns import Coded, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.place.places import OPTIMIZER, Place
-from perfkit.readers.own_ranges import LINE, Line, line_of
 from perfkit.tree import shares
 from perfkit.tree.placement import LINE as BY_LINE
 from perfkit.tree.placement import SUFFIX, Placement, Words, distinct_pairs

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.profile_names import MODULE, ROOT
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.decode.events import PYTHON, HostEvents
-from perfkit.readers.own_ranges import MODULE, ROOT
 
 _STACK = "nn.Module: "
 _LEVEL = re.compile(r"(?:^|\.)([^.()]+)\([^()]*\)::[^.()]*")

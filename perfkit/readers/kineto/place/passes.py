@@ -10,19 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.profile_names import BACKWARD, FORWARD, LOADER, OPTIMIZER, PASS, pass_of
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents
-from perfkit.readers.own_ranges import PASS
 
 _THUNDER = "ThunderFunction"  # the operator by which Thunder connects a forward pass to autograd
-_LOADER = "enumerate(DataLoader)"
-# What people call the ranges of their own training loops, bare or as `## forward ##`.
-_PASS_WORDS = {
-    "forward": 0, "fwd": 0, "forward_pass": 0, "model_forward": 0,
-    "backward": 1, "bwd": 1, "backward_pass": 1,
-    "optimizer": 2, "optimizer_step": 2, "optim": 2, "opt": 2, "zero_grad": 2,
-}  # fmt: skip
+_PASSES = [FORWARD, BACKWARD, OPTIMIZER]
 
 
 def passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str], Integers]:
@@ -39,24 +33,24 @@ def passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str],
 
 def _passes_without_ranges(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str], Integers]:
     """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event."""
-    names = ["forward", "backward", "optimizer"]
     own = np.where(events.sequence >= 0, np.int32(0), np.int32(-1))
     own[events.named([n.startswith("Optimizer.") for n in events.names])] = 2
     code = events.inherit(own)
-    words = np.array([_PASS_WORDS.get(n.strip("# ").lower(), -1) for n in events.names], dtype=np.int64)
+    known: list[str | None] = [*_PASSES]
+    words = np.array([known.index(word) if (word := pass_of(n)) in known else -1 for n in events.names], dtype=np.int64)
     said = np.where(events.category == ANNOTATION, words[events.name], -1) if len(events) else code
     code = np.where(code < 0, events.inherit(said), code)
     code = np.where(node >= 0, 1, code)
     for call in np.flatnonzero(events.named([n == _THUNDER for n in events.names]) & (events.sequence >= 0)).tolist():
         code[_before(events, steps, code, call)] = 0
-    return names, code
+    return _PASSES, code
 
 
 def _before(events: HostEvents, steps: Steps, code: Integers, call: int) -> Integers:
     """The events without a pass on the thread of `call` that ran before it, in its step, since any with a pass or a
     batch was fetched."""
     mine = np.arange(np.searchsorted(events.lane, events.lane[call]), call)
-    loading = events.named([n.startswith(_LOADER) for n in events.names])[mine]
+    loading = events.named([n.startswith(LOADER) for n in events.names])[mine]
     since = events.end[mine[(code[mine] >= 0) | loading]].max(initial=-1)
     at = int(steps.at(events.start[call : call + 1])[0])
     if at >= 0:

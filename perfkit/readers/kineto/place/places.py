@@ -14,15 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.profile_names import APART, APART_PASSES, FORWARD_PASSES, OPTIMIZER, ROOT, ZERO_GRAD
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, HostEvents, climb
 from perfkit.readers.kineto.place.autograd import forward_of, nodes_around
 from perfkit.readers.kineto.place.modules import find_modules
 from perfkit.readers.kineto.place.passes import passes
-from perfkit.readers.own_ranges import APART, APART_PASSES, FORWARD_PASSES, ROOT
 
-OPTIMIZER = "optimizer"
 EVIDENCE = ("none", "range", "autograd")
 NONE, BY_RANGE, BY_AUTOGRAD = range(3)
 
@@ -107,7 +106,7 @@ def _modules(
     linked = (evidence == NONE) & (forward >= 0) & (code[origin] >= 0)
     code = np.where(linked, code[origin], np.where(evidence == NONE, -1, code))
     evidence = np.where(linked, BY_AUTOGRAD, evidence)
-    optimizing = np.isin(pass_, _indices(pass_names, (OPTIMIZER, "zero_grad")))
+    optimizing = np.isin(pass_, _indices(pass_names, (OPTIMIZER, ZERO_GRAD)))
     code, evidence = np.where(optimizing, optimizer, code), np.where(optimizing, BY_RANGE, evidence)
     for number, name in enumerate(APART_PASSES, optimizer + 1):
         there = (code < 0) & np.isin(pass_, _indices(pass_names, (name,)))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.profile_names import PREFIX, PROFILER_STEP, STEP, step_of
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, DeviceEvents, HostEvents
 from perfkit.readers.kineto.place.evident import evident_steps
-from perfkit.readers.own_ranges import STEP
-from perfkit.readers.range_names import step_of
-
-PROFILERS = "ProfilerStep#"
 
 
 def find_steps(host: HostEvents, device: DeviceEvents, call: Integers) -> Steps:
@@ -19,11 +16,11 @@ def find_steps(host: HostEvents, device: DeviceEvents, call: Integers) -> Steps:
 
     `call` is the host event that launched each activity, −1 for none.
     """
-    for prefix in (STEP, PROFILERS):
+    for prefix in (STEP, PROFILER_STEP):
         found = np.flatnonzero(host.named([n.startswith(prefix) for n in host.names]))
         if len(found):
             return _ranges(host, found)
-    if any(n.startswith("perfkit:") for n in (*host.names, *device.names)):  # a trace of perfkit's own that lacks them
+    if any(n.startswith(PREFIX) for n in (*host.names, *device.names)):  # a trace of perfkit's own that lacks them
         return _whole(host, device)
     return _launching(host, device, call) or _named(host) or evident_steps(host) or _whole(host, device)
 
@@ -49,7 +46,7 @@ def marked_on_gpu(device: DeviceEvents, lane: int) -> Steps | None:
     """The steps from the profiler's marks on the GPU: each goes to the begin of the next, on the stream that they are
     open on for longest."""
     marks = device.marks
-    mine = np.flatnonzero(np.array([*(n.startswith(PROFILERS) for n in device.names), False])[marks.name])
+    mine = np.flatnonzero(np.array([*(n.startswith(PROFILER_STEP) for n in device.names), False])[marks.name])
     if not len(mine):
         return None
     stream = np.unique(np.column_stack([marks.device[mine], marks.stream[mine]]), axis=0, return_inverse=True)[1]

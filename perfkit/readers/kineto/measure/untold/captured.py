@@ -17,6 +17,7 @@ import numpy as np
 
 from perfkit.cost import CostModel
 from perfkit.errors import InputError
+from perfkit.profile_names import GRAPH, STREAM_WAIT, effect_of_call
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
@@ -37,12 +38,10 @@ from perfkit.readers.kineto.measure.work import owners
 from perfkit.readers.kineto.place.columns import of_events, place
 from perfkit.readers.kineto.place.launches import Launches
 from perfkit.readers.kineto.place.places import Place
-from perfkit.readers.own_ranges import GRAPH
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import CAPTURE, Placement
 
 _BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
-_FORKS = ("StreamWaitEvent",)  # in a capture: nodes beside each other
 # Families whose kernels have names of their own: those of the kernels that such operators may have.
 _TELLING = {"matmul": ("matmul",), "attention": ("attention",), "convolution": ("convolution", "matmul", "fft")}
 _COLUMNS = ("pass", "module", "operator", "placed_by")
@@ -140,7 +139,7 @@ def _launches(host: HostEvents) -> Integers | None:
     if not len(begin) or not len(end):
         return None
     inside = runtime & (host.start >= host.end[begin].min()) & (host.end <= host.start[end].max())
-    if (inside & host.named([name.endswith(_FORKS) for name in host.names])).any():
+    if (inside & host.named([effect_of_call(name) == STREAM_WAIT for name in host.names])).any():  # it forks
         return None
     found = np.flatnonzero(inside & host.named([_kind_of(name) >= 0 for name in host.names]))
     return found[np.argsort(host.start[found], kind="stable")]
