@@ -50,18 +50,20 @@ class Patches:
 
 
 def disguised(wrapper: Any, function: Callable[..., Any]) -> Any:
-    """`wrapper` with the name, signature and attributes of `function`.
+    """`wrapper` with the name, signature and attributes of `function`, skipped by Dynamo."""
+    skipped_by_dynamo(wrapper)
+    _kept.append(functools.wraps(function)(wrapper))
+    return _kept[-1]
 
-    Dynamo leaves its frames to Python, and compiles what it calls, as it would without the wrapper.
-    """
+
+def skipped_by_dynamo(function: Any) -> None:
+    """Have Dynamo leave the frames of `function` to Python, and compile what it calls, as it would without it."""
     frames = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
-        frames.set_code_exec_strategy(wrapper.__code__, skip)
+        frames.set_code_exec_strategy(function.__code__, skip)
     elif hasattr(frames, "skip_code"):  # before torch 2.8
-        frames.skip_code(wrapper.__code__)
-    _kept.append(functools.wraps(function)(wrapper))
-    return _kept[-1]
+        frames.skip_code(function.__code__)
 
 
 class Steps:

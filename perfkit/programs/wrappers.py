@@ -16,7 +16,7 @@ import torch
 
 from perfkit import profile_names, ranges
 from perfkit.programs.graphs import Graphs
-from perfkit.programs.patches import Patches, Steps, Wrapper
+from perfkit.programs.patches import Patches, Steps, Wrapper, skipped_by_dynamo
 from perfkit.programs.recorder import DONE, WARMING, Recorder
 from perfkit.programs.steps import CALL, COMPILED, MARK, OPTIMIZER, REPLAY
 from perfkit.programs.threads import Thread, Threads
@@ -52,29 +52,33 @@ class Watcher(Protocol):
         """A moment in which a step may end that had to wait for one."""
 
 
+def _apart(function: Callable[..., Any], *args: Any) -> Any:
+    """Call what is perfkit's own while Dynamo looks away."""
+    active = _set_eval_frame(None)
+    try:
+        return function(*args)
+    finally:
+        _set_eval_frame(active)
+
+
+skipped_by_dynamo(_apart)
+
+
 def around(watcher: Watcher, begin: Callable[[Any, Any], End]) -> Wrapper:
     """A wrapper that calls `begin` with the arguments before the function, and what that returns after it."""
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        # All in one frame, which Dynamo leaves to Python: it would compile those of further functions.
         def around(*args: Any, **kwargs: Any) -> Any:
+            """Stand in the place of `original`: Dynamo leaves this frame to Python."""
             if _compiling() or watcher.idle:
                 return original(*args, **kwargs)
-            active = _set_eval_frame(None)
-            try:
-                end = begin(args, kwargs)
-            finally:
-                _set_eval_frame(active)
+            end = _apart(begin, args, kwargs)
             if end is None:
                 return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
             finally:
-                active = _set_eval_frame(None)
-                try:
-                    end()
-                finally:
-                    _set_eval_frame(active)
+                _apart(end)
 
         return around
 
@@ -133,9 +137,13 @@ class Wrappers:
         """As `around`, with `self` in the frame: there PyTorch's tracer of Python, which a program's own profiler may
         use, reads the module of a call."""
         watcher, begin = self._watcher, self._call_of_module
+        recorder, graphs, threads = watcher.recorder, watcher.graphs, watcher.threads
 
         def __call__(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if _compiling() or watcher.idle:
+                return original(self, *args, **kwargs)
+            # Nearly all calls: of modules in modules, while nothing is recorded.
+            if recorder.state == WARMING and not graphs.capturing and threads.own.depth:
                 return original(self, *args, **kwargs)
             active = _set_eval_frame(None)
             try:
@@ -145,11 +153,7 @@ class Wrappers:
             try:
                 return original(self, *args, **kwargs)
             finally:
-                active = _set_eval_frame(None)
-                try:
-                    end()
-                finally:
-                    _set_eval_frame(active)
+                _apart(end)
 
         return __call__
 
