@@ -63,7 +63,6 @@ def _metrics(side: Side) -> dict[str, float]:
 @app.command("list")
 def list_() -> None:
     """List the saved baselines: name, records, and age and sides of the newest record."""
-    from perfkit.cli.parts import pages
     from perfkit.compare import baselines
     from perfkit.render import page
     from perfkit.render.cells import figures, table, words
@@ -81,7 +80,7 @@ def list_() -> None:
         words("sides", [", ".join(r[-1].record.metrics) for r in found]),
         words("from", [r[-1].record.source for r in found], least=16, priority=1),
     )
-    page.show(page.Page(title="", sections=[page.Section(table=made)]), pages.console())
+    page.show(page.Page(title="", sections=[page.Section(table=made)]))
 
 
 @app.command("rm")

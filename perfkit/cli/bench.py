@@ -114,10 +114,9 @@ def _show(found: list[Bench], out: Path | None, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.render(found if len(found) > 1 else found[0]))
         return
-    console = pages.console()
     for its in made:
-        page.show(its, console)
-        console.print()
+        page.show(its)
+        print()
     for path in written:
         if path.suffix == ".html":
-            console.print(f"Report: {path}", soft_wrap=True)
+            print(f"Report: {path}")

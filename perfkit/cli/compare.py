@@ -237,10 +237,7 @@ def _show(found: Comparison, limit: int | None, as_json: bool, as_markdown: bool
     elif as_markdown:
         sys.stdout.write(rendered.render_markdown(found, rows))
     else:
-        from rich.console import Console
-
-        width = None if sys.stdout.isatty() else page.WIDTH
-        page.show(rendered.page_of(found, rows), Console(highlight=False, markup=False, emoji=False, width=width))
+        page.show(rendered.page_of(found, rows))
 
 
 def _write(found: Comparison, folder: Path) -> list[Path]:

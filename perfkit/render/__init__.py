@@ -6,8 +6,6 @@ loads no other's libraries.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -105,11 +103,8 @@ def safe_name(text: str) -> str:
 
 def print_terminal(report: Report, limit: int | None = None, on_stderr: bool = False) -> None:
     """Print the report on stdout or stderr, coloured on a terminal only; `limit` rows a table, 0 for all."""
-    from rich.console import Console
+    from perfkit.render import page, terminal
+    from perfkit.render.report import on_terminal, report_page
 
-    from perfkit.render import terminal
-
-    # Into a file or pipe the width is the one of the reports; rich would take 80.
-    stream = sys.stderr if on_stderr else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else terminal.WIDTH
-    terminal.show(report, Console(highlight=False, markup=False, emoji=False, width=width, stderr=on_stderr), limit)
+    form = on_terminal(limit)
+    page.show(report_page(report, form), terminal.console(on_stderr), form.fold)

@@ -27,6 +27,7 @@ from perfkit.render.cells import clean
 from perfkit.render.views import Answers, encoded
 
 TEMPLATE = "report"
+ROWS = 200  # of a table that the page draws as it is
 _INCLUDE = re.compile(r"\{\{include ([\w./-]+)\}\}\n")
 _PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
 
@@ -95,21 +96,33 @@ class _Parts:
 # The files of a template's script share one scope of their own, and start with the report and the scales.
 _SCRIPT = """(() => {
 "use strict";
-const { report: REPORT, ladders: LADDERS } = JSON.parse(document.getElementById("data").textContent);
+const { report: REPORT, page: PAGE, ladders: LADDERS } = JSON.parse(document.getElementById("data").textContent);
 BODY})();
 """
 
 
 def data(report: Report) -> str:
     """The report and the scales as JSON that is safe inside a script element: no < of it can end the element."""
-    # The page sorts for itself: the same kernels once more, by headroom, would only make it larger.
-    lean = [msgspec.structs.replace(b, headroom=[]) for b in report.backends]
-    return embedded(msgspec.structs.replace(report, backends=lean))
+    return embedded(lean(report), report_data(report))
 
 
-def embedded(report: object) -> str:
-    """What a template's script gets: `report`, its texts no longer than anyone reads, and the scales, without a <."""
-    return _safe(encoded({"report": report, "ladders": units.LADDERS}))
+def embedded(report: object, page: object = None) -> str:
+    """What a template's script gets: `report` and its page, no text longer than anyone reads, and the scales; no <."""
+    return _safe(encoded({"report": report, "page": page, "ladders": units.LADDERS}))
+
+
+def lean(report: Report) -> Report:
+    """The report without what its page makes for itself: it sorts the kernels by headroom when asked to."""
+    backends = [msgspec.structs.replace(b, headroom=[]) for b in report.backends]
+    return msgspec.structs.replace(report, backends=backends)
+
+
+def report_data(report: Report) -> dict[str, object]:
+    """The sections of the report in their order, as what its page's script draws."""
+    from perfkit.render.page import page_data
+    from perfkit.render.report import Form, report_page
+
+    return page_data(report_page(report, Form(rows=ROWS)), views=True)
 
 
 def _safe(content: bytes) -> str:

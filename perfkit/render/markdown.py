@@ -1,16 +1,16 @@
-"""The report as Markdown, for a pull request, an issue or a wiki."""
+"""A page as Markdown, for a pull request, an issue or a wiki."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table
-from perfkit.render.phases import phases_tables
-from perfkit.render.ranks import ranks_tables
-from perfkit.render.tables.fusion import fusion_tables
+
+if TYPE_CHECKING:
+    from perfkit.analysis.results import Report
+    from perfkit.render.page import Item, Page, Section
 
 LIMIT = 15  # rows of a table
 # What both GitHub and Python-Markdown (TensorBoard) take for markup; an underscore inside a word is none.
@@ -20,7 +20,48 @@ _ENTITIES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|~$"})
 
 def render(report: Report, limit: int | None = LIMIT) -> str:
     """The report as GitHub-flavoured Markdown; `limit` rows a table, None for all."""
-    return "\n\n".join(part for part in _parts(report, limit) if part) + "\n"
+    from perfkit.render.page import WHOLE
+    from perfkit.render.report import Form, report_page
+
+    return page(report_page(report, Form(rows=limit, findings=limit)), WHOLE)
+
+
+def page(shown: Page, fold: int) -> str:
+    """What a form of this `fold` shows of a page."""
+    return "\n\n".join(part for part in _blocks(shown, fold) if part) + "\n"
+
+
+def _blocks(shown: Page, fold: int) -> Iterator[str]:
+    level = 3 if shown.parts else 2
+    yield f"# {escape(shown.title)}"
+    yield escape(" · ".join(shown.settings))
+    yield from map(escape, shown.about)
+    yield _bullets(shown.verdict)
+    for part, sections in shown.shown(fold):
+        yield f"## {escape(part.title)}" if part and part.title and part.fold <= fold else ""
+        for one in sections:
+            yield from section(one, level)
+    if shown.warnings:
+        yield f"{'#' * level} Warnings\n\n{_bullets(shown.warnings)}"
+
+
+def section(shown: Section, level: int = 3) -> Iterator[str]:
+    """The blocks of one section; figures are left out."""
+    yield f"{'#' * level} {escape(shown.title)}" if shown.title else ""
+    yield from map(escape, shown.text)
+    yield "\n".join(_item(item, number if shown.numbered else 0) for number, item in enumerate(shown.items, start=1))
+    yield f"```\n{shown.code.replace('```', '` ` `')}\n```" if shown.code else ""
+    yield table(shown.table, level) if shown.table else ""
+    yield from (f"*{escape(note)}*" for note in shown.notes)
+
+
+def _item(item: Item, number: int) -> str:
+    lines = "".join(f"\n   {escape(line)}" for line in item.lines)
+    return f"{number}. **{escape(item.head)}**{lines}" if number else f"- {escape(item.head)}{lines}"
+
+
+def _bullets(lines: list[str]) -> str:
+    return "\n".join(f"- {escape(line)}" for line in lines)
 
 
 def escape(text: str) -> str:
@@ -38,110 +79,10 @@ def table(source: Table, level: int = 3) -> str:
     return "\n".join(lines)
 
 
-def summary(report: Report) -> str:
-    """Verdict, and the table of backends: what fits in one view."""
-    verdict = "\n".join(f"- {escape(s)}" for s in sentences.verdict(report))
-    backends = table(tables.backends(report)) if report.kind == "run" else ""
-    parts = map(table, (*phases_tables(report), *ranks_tables(report)))
-    return "\n\n".join(part for part in (verdict, backends, *parts, escape(sentences.mfu(report))) if part)
-
-
-def details(backend: BackendReport, limit: int | None) -> Iterator[str]:
-    """The tables of one backend."""
-    total = backend.tree.total if backend.tree else None
-    if backend.findings or backend.unjudged:
-        yield findings(backend, limit)
-    accounting = tables.accounting([backend])
-    if accounting:
-        yield table(accounting)
-    yield from map(table, fusion_tables(backend))
-    if backend.passes:
-        yield table(tables.groups("Passes", "pass", backend.passes, total))
-    if tables.worth_grouping(backend):
-        yield table(tables.groups("Kernel types", "type", backend.families))
-    if backend.kernels:
-        yield table(tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), limit))
-    if backend.headroom and limit is not None and len(backend.kernels) > limit:
-        yield table(tables.kernels("Kernels by headroom", backend.headroom, None, limit=limit))
-    if backend.tree and backend.tree.children:
-        yield table(tables.tree(backend.tree, 2 if limit else 99, limit))
-    yield from map(table, tables.timeline(backend, limit))
-    if backend.symbols:
-        yield table(tables.symbols(backend, limit))
-    checks = tables.checks(backend, limit)
-    if checks:
-        yield table(checks)
-    if backend.advice:
-        yield advice(backend)
-    yield escape(sentences.coverage(backend))
-    yield escape(sentences.trace_checks(backend))
-    if backend.missing:
-        yield missing(backend)
-
-
-def missing(backend: BackendReport) -> str:
-    """What the profile does not hold, with the option that supplies it."""
-    lines = "\n".join(f"- {escape(sentences.missing(one))}" for one in backend.missing)
-    return f"### {sentences.MISSING}\n\nWith the option of ncu that supplies it:\n\n{lines}"
-
-
-def findings(backend: BackendReport, limit: int | None) -> str:
-    """What to do next, as a numbered list."""
-    lines = []
-    for number, found in enumerate(backend.findings[:limit], start=1):
-        head, evidence, remedy = (escape(part) for part in sentences.finding(found, backend.per))
-        lines.append(f"{number}. **{head}**\n   {evidence}\n   → {remedy}")
-    note = [f"*{sentences.FINDINGS_NOTE}*"] if lines else []
-    rest = [f"*{escape(sentences.unjudged(backend))}*"] if backend.unjudged else []
-    return "\n\n".join([f"### {sentences.FINDINGS}", *note, *(["\n".join(lines)] if lines else []), *rest])
-
-
-def advice(backend: BackendReport) -> str:
-    """What NVIDIA's rules say, under its name."""
-    lines = [f"- {escape(sentences.advice(said, whole=True))}" for said in backend.advice]
-    return f"### {escape(sentences.ADVICE)}\n\n*{escape(sentences.ADVICE_NOTE)}*\n\n" + "\n".join(lines)
-
-
-def footer(report: Report) -> Iterator[str]:
-    """Ceilings, environment, warnings, and the command that made the run."""
-    if report.roofs:
-        yield table(tables.roofs(report))
-    environment = sentences.environment(report)
-    if environment:
-        yield "### Environment\n\n" + "\n".join(f"- {escape(name)}: {escape(value)}" for name, value in environment)
-    notes = sentences.footnotes(report)
-    if notes:
-        yield "### Warnings\n\n" + "\n".join(f"- {escape(note)}" for note in notes)
-    if report.command:
-        yield f"Made by {code(sentences.command(report))} with perfkit {escape(report.perfkit)}."
-
-
 def code(text: str) -> str:
     """`text` as inline code, whatever backticks are in it."""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
-
-
-def _parts(report: Report, limit: int | None) -> Iterator[str]:
-    yield f"# {escape(sentences.heading(report))}"
-    yield escape(sentences.settings(report))
-    yield from (escape(line) for line in sentences.data(report))
-    yield summary(report)
-    shown = [b for b in report.backends if b.kernels]
-    if len(shown) > 1:
-        if any(b.passes for b in shown):
-            yield table(tables.side_by_side("Passes", "pass", shown, lambda b: b.passes))
-        yield table(tables.side_by_side("Kernel types", "type", shown, lambda b: b.families))
-    for backend in shown:
-        if report.kind == "run":
-            yield f"## {escape(sentences.clean(backend.name))}"
-        yield from details(backend, limit)
-    for backend in report.backends:
-        checks = "" if backend.kernels else sentences.trace_checks(backend)
-        yield escape(f"{sentences.clean(backend.name)}: {checks}" if checks else "")
-        yield missing(backend) if backend.missing and not backend.kernels else ""
-    yield "## How it was made"
-    yield from footer(report)
 
 
 def _row(cells: list[str]) -> str:

@@ -1,12 +1,16 @@
-"""What results show of themselves in a notebook: a few lines of HTML, every text escaped, no script."""
+"""A page in a notebook: a few lines of HTML, every text escaped, no script."""
 
 from __future__ import annotations
 
 import html
+from typing import TYPE_CHECKING
 
-from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import sentences, tables
+from perfkit.render import sentences
 from perfkit.render.cells import Cell, Table
+
+if TYPE_CHECKING:
+    from perfkit.analysis.results import Report
+    from perfkit.render.page import Item, Page, Section
 
 KERNELS = 10  # kernels that a summary shows
 FINDINGS = 3
@@ -14,27 +18,43 @@ FINDINGS = 3
 # A notebook may be light or dark: text keeps the page's own colour, and only what stands out gets one that suits both.
 _COLORS = {"good": "#2a9d63", "fair": "#b9831f", "poor": "#d2653a", "bad": "#d8434e"}
 _CELL = "padding:2px 10px;text-align:{align};white-space:nowrap"
+_DIM, _TITLE = "opacity:.75", "font-weight:600"
 
 
 def render(report: Report) -> str:
-    """Verdict, backends, and the kernels with the largest headroom of the first backend that has any."""
-    parts = [f"<p><strong>{_safe(sentences.heading(report))}</strong><br>{_safe(sentences.settings(report))}</p>"]
-    parts += [f"<p style='margin:2px 0'>{_safe(sentence)}</p>" for sentence in sentences.verdict(report)]
-    if report.kind == "run":
-        parts.append(_table(tables.backends(report)))
-    known = next((b for b in report.backends if b.kernels), None)
-    if known:
-        parts += [f"<p style='margin:2px 0'>{_safe(head)}. {_safe(remedy)}</p>" for head, _, remedy in _findings(known)]
-        total = known.tree.total if known.tree else None
-        title = f"Kernels of {known.name} by time"
-        parts.append(_table(tables.kernels(title, known.kernels, total, len(known.kernels), KERNELS)))
-        told = f"{sentences.coverage(known)} {sentences.trace_checks(known)}".strip()
-        parts.append(f"<p style='opacity:.75'>{_safe(told)}</p>")
+    """Verdict, backends, and the kernels that take longest of the first backend that has any."""
+    from perfkit.render.page import SUMMARY
+    from perfkit.render.report import Form, report_page
+
+    return page(report_page(report, Form(rows=KERNELS, findings=FINDINGS, fold=SUMMARY, backends=1)), SUMMARY)
+
+
+def page(shown: Page, fold: int) -> str:
+    """What a form of this `fold` shows of a page."""
+    parts = [f"<p><strong>{_safe(shown.title)}</strong><br>{_safe(' · '.join(shown.settings))}</p>"]
+    parts += [_paragraph(sentence) for sentence in shown.verdict]
+    for part, sections in shown.shown(fold):
+        parts += [_paragraph(part.title, _TITLE)] if part and part.title else []
+        parts += [block for one in sections for block in _section(one)]
     return f"<div class='perfkit'>{''.join(parts)}</div>"
 
 
-def _findings(backend: BackendReport) -> list[tuple[str, str, str]]:
-    return [sentences.finding(found, backend.per) for found in backend.findings[:FINDINGS]]
+def _section(shown: Section) -> list[str]:
+    parts = [_paragraph(shown.title, _TITLE)] if shown.title else []
+    parts += [_paragraph(line, _DIM) for line in shown.text]
+    parts += [_item(item) for item in shown.items]
+    parts += [f"<pre>{html.escape(shown.code)}</pre>"] if shown.code else []
+    parts += [_table(shown.table)] if shown.table else []
+    return parts + [_paragraph(note, _DIM) for note in shown.notes]
+
+
+def _item(item: Item) -> str:
+    lines = "".join(f"<br>{_safe(line)}" for line in item.lines)
+    return f"<p style='margin:2px 0'>{_safe(item.head)}{lines}</p>"
+
+
+def _paragraph(text: str, style: str = "margin:2px 0") -> str:
+    return f"<p style='{style}'>{_safe(text)}</p>"
 
 
 def _table(table: Table) -> str:
@@ -44,7 +64,7 @@ def _table(table: Table) -> str:
     rows = "".join(
         f"<tr>{''.join(_cell(cell, a) for cell, a in zip(row, align, strict=True))}</tr>" for row in table.rows
     )
-    notes = "".join(f"<div style='opacity:.75'>{_safe(note)}</div>" for note in table.notes)
+    notes = "".join(f"<div style='{_DIM}'>{_safe(note)}</div>" for note in table.notes)
     caption = f"<caption style='text-align:left;font-weight:600'>{_safe(table.title)}</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 

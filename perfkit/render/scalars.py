@@ -14,14 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import markdown, sentences, tables
+from perfkit.render import markdown
+from perfkit.render.page import SUMMARY, WHOLE, Section
+from perfkit.render.report import Form, report_page
 from perfkit.run_folder import write_whole
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
-LIMIT = 25  # rows of a table shown as text
+_FORM = Form(rows=25, findings=25)  # what is shown as text
 MEBI = 2.0**20
 
 Scalar = tuple[str, int, float]  # tag, step, value
@@ -42,7 +46,7 @@ def write_events(report: Report, folder: Path) -> list[Path]:
         place = folder / backend.name
         # A manifest may come from anywhere: a backend's name is only ever a folder directly in the run.
         if place.is_dir() and place.resolve().parent == folder.resolve():
-            contents[place] = _events(start, scalars(report, backend), dict(texts(backend)))
+            contents[place] = _events(start, scalars(report, backend), dict(texts(report, backend)))
     written = []
     for place, events in contents.items():
         write_whole(place / name, b"".join(_record(event.SerializeToString()) for event in events))
@@ -84,23 +88,27 @@ def scalars(report: Report, backend: BackendReport) -> Iterator[Scalar]:
 
 def overview(report: Report) -> Iterator[tuple[str, str]]:
     """Tag and Markdown of what concerns all backends."""
-    title = f"## {markdown.escape(sentences.heading(report))}\n\n{markdown.escape(sentences.settings(report))}"
-    yield "report/1_verdict", f"{title}\n\n{markdown.summary(report)}"
-    shown = [b for b in report.backends if b.kernels]
-    if len(shown) > 1:
-        if any(b.passes for b in shown):
-            yield "report/2_passes", markdown.table(tables.side_by_side("Passes", "pass", shown, lambda b: b.passes))
-        types = tables.side_by_side("Kernel types", "type", shown, lambda b: b.families)
-        yield "report/3_kernel_types", markdown.table(types)
-    yield "report/4_how_it_was_made", "\n\n".join(markdown.footer(report))
+    made = report_page(report, _FORM)
+    named = {part.backend for part in made.parts if part.backend}
+    others = [section for part in made.parts if part.backend not in named for section in part.sections]
+    first = [section for section in made.sections if section.fold == SUMMARY]
+    yield "report/1_verdict", markdown.page(replace(made, sections=first, parts=[], warnings=[]), WHOLE)
+    for number, section in enumerate((s for s in made.sections if s.fold > SUMMARY), 2):
+        yield _tagged("report", number, section)
+    last = replace(made, title="How it was made", settings=[], about=[], verdict=[], sections=others, parts=[])
+    yield "report/9_how_it_was_made", markdown.page(last, WHOLE)
 
 
-def texts(backend: BackendReport) -> Iterator[tuple[str, str]]:
-    """Tag and Markdown of one backend's tables."""
-    for number, part in enumerate(markdown.details(backend, LIMIT), 1):
-        if part:
-            title = part.partition("\n")[0].strip("# ").partition(" (")[0] if part.startswith("#") else "Coverage"
-            yield f"tables/{number}_{title.replace(' ', '_').lower()[:40]}", part
+def texts(report: Report, backend: BackendReport) -> Iterator[tuple[str, str]]:
+    """Tag and Markdown of one backend's sections."""
+    part = next(p for p in report_page(report, _FORM).parts if p.backend == backend.name)
+    for number, section in enumerate((s for s in part.sections if not s.empty), 1):
+        yield _tagged("tables", number, section)
+
+
+def _tagged(kind: str, number: int, section: Section) -> tuple[str, str]:
+    name = (section.name or "Coverage").partition(" (")[0].replace(" ", "_").lower()[:40]
+    return f"{kind}/{number}_{name}", "\n\n".join(block for block in markdown.section(section) if block)
 
 
 def _started(report: Report) -> float:

@@ -113,6 +113,7 @@ def unjudged(backend: BackendReport) -> str:
 ADVICE = "What NVIDIA's rules say"
 ADVICE_NOTE = "NVIDIA's own estimates, stored in the report. They are about the same time: they do not add up."
 MISSING = "Not in this report"
+MISSING_NOTE = "With the option of ncu that supplies it:"
 
 
 def advice(said: Advice, whole: bool = False) -> str:

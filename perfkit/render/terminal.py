@@ -1,31 +1,28 @@
-"""The report in a terminal: verdict, speed beside correctness, accounting, passes, kernels, ceilings, footnotes."""
+"""A page in a terminal: paragraphs, lists, tables that fit the width, figures drawn with characters."""
 
 from __future__ import annotations
 
-import io
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perfkit.analysis.results import BackendReport, Group, Report
 from perfkit.analysis.words import apart
-from perfkit.render import sentences, tables
 from perfkit.render.cells import Cell, Column, Table, crop
-from perfkit.render.phases import phases_tables
-from perfkit.render.ranks import ranks_tables
-from perfkit.render.tables.fusion import fusion_tables
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-WIDTH = 110
-LIMIT = 8  # rows of a table in the short form, which is about two screens
+    from perfkit.analysis.results import Report
+    from perfkit.render.page import Page, Section
+
+WIDTH, WIDEST = 110, 120  # of what is no terminal; of any
 NAME_WIDTH = 36  # the least that a column of names keeps
 LEAST_WIDTH = 8  # what any column of text keeps
-FINDINGS = 5  # of one backend in the short form
-FEW = 3  # findings of each of several backends in the short form
+_FIGURE_WIDTH = 100
 _GAP = 2
 
 STYLES = {
@@ -41,23 +38,28 @@ STYLES = {
 
 def render(report: Report, width: int = WIDTH, color: bool = False, limit: int | None = None) -> str:
     """The report as text `width` columns wide; `limit` rows a table: 0 for all, None for the short form."""
+    from perfkit.render import page
+    from perfkit.render.report import on_terminal, report_page
+
+    form = on_terminal(limit)
+    return page.render_text(report_page(report, form), width, form.fold, color)
+
+
+def console(on_stderr: bool = False) -> Console:
+    """Stdout or stderr; in a file or pipe as wide as a page is, where rich would take 80."""
     from rich.console import Console
 
-    out = io.StringIO()
-    console = Console(
-        file=out, width=width, force_terminal=color, color_system="standard" if color else None, no_color=not color,
-        legacy_windows=False, emoji=False, highlight=False, markup=False, _environ={},
-    )  # fmt: skip
-    show(report, console, limit)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    stream = sys.stderr if on_stderr else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width, stderr=on_stderr)
 
 
-def show(report: Report, console: Console, limit: int | None = None) -> None:
-    """Print the report on `console`, as wide as that is but at most 120, in colour where it has colour."""
+def show(page: Page, console: Console, fold: int) -> None:
+    """Print on `console` what a form of this `fold` shows of the page."""
     from rich.text import Text
 
-    width = min(console.width, 120)
-    for part in _parts(report, LIMIT if limit is None else limit or None):
+    width = min(console.width, WIDEST)
+    for part in _paragraphs(page, fold, width):
         indent, hang = 0, 0
         if isinstance(part, Table):
             lines = list(table_lines(part, width))
@@ -75,139 +77,52 @@ _MARKER = re.compile(r" *((\d+\.|·|→) )?")
 
 
 def _indents(text: str) -> tuple[int, int]:
-    """The spaces that a paragraph begins with, and how much farther in its next lines stand: beside a list's marker."""
+    """The spaces that a paragraph begins with, and how much farther in its next lines stand: after a list's marker."""
     found = _MARKER.match(text)
     assert found is not None  # it matches nothing too
     marker = found[1] or ""
     return found.end() - len(marker), len(marker)
 
 
-def _parts(report: Report, limit: int | None) -> Iterator[Cell | Table]:
+def _paragraphs(page: Page, fold: int, width: int) -> Iterator[Cell | Table]:
     """Paragraphs and tables in the order of reading."""
-    yield Cell(sentences.heading(report), "strong")
-    yield Cell(sentences.settings(report), "dim")
-    for line in sentences.data(report):
+    yield Cell(page.title, "strong")
+    if page.settings:
+        yield Cell(" · ".join(page.settings), "dim")
+    for line in page.about:
         yield Cell(line, "dim")
-    yield Cell("")
-    for sentence in sentences.verdict(report):
-        yield Cell(f"▸ {sentence}")
-    shown = [b for b in report.backends if b.kernels]
-    if report.settings is not None or report.kind == "run":
-        yield tables.backends(report)
-        yield from phases_tables(report)
-        yield from ranks_tables(report)
-    if sentences.mfu(report):
-        yield Cell(sentences.mfu(report), "dim")
-    if len(shown) > 1:
-        yield from _compared(shown)
-    for backend in shown:
-        yield from _backend(backend, len(shown), limit)
-    for backend in report.backends:
-        if not backend.kernels:
-            yield from _missing(backend)
-    if any(roof.maximum for roof in report.roofs):
-        yield tables.roofs(report)
-    else:
+    if page.verdict:
         yield Cell("")
-        yield Cell(sentences.ceilings(report), "dim")
-    for note in sentences.footnotes(report):
+    for sentence in page.verdict:
+        yield Cell(f"▸ {sentence}", "bad" if page.bad else "")
+    for part, sections in page.shown(fold):
+        if part and part.title and part.fold <= fold:
+            yield Cell("")
+            yield Cell(f"━━ {part.title} ━━", "bad" if part.bad else "strong")
+        for section in sections:
+            yield from _section(section, min(width, _FIGURE_WIDTH))
+    for note in page.warnings:
         yield Cell(f"! {note}", "fair")
 
 
-def _compared(shown: list[BackendReport]) -> Iterator[Cell | Table]:
-    """What every backend does, in the same rows."""
-    accounting = tables.accounting(shown)
-    if accounting:
-        yield accounting
-    if any(b.passes for b in shown):
-        yield tables.side_by_side("Passes", "pass", shown, lambda b: b.passes)
-    yield tables.side_by_side("Kernel types", "type", shown, lambda b: b.families)
-    for backend in shown:
-        yield from fusion_tables(backend)
+def _section(section: Section, width: int) -> Iterator[Cell | Table]:
+    from perfkit.render import textplot
 
-
-def _backend(backend: BackendReport, of: int, limit: int | None) -> Iterator[Cell | Table]:
-    """One backend alone. Where several are shown, the short form leaves out what stands side by side already."""
-    total = backend.tree.total if backend.tree else None
-    if of > 1:
+    if section.title or section.text or section.code:
         yield Cell("")
-        yield Cell(f"━━ {sentences.clean(backend.name)} ━━", "bad" if backend.status in tables.FAULTY else "strong")
-    whole = of == 1 or limit is None
-    yield from _findings(backend, limit and min(limit, FINDINGS if whole else FEW))
-    if whole:
-        yield from _parts_of(backend, total, alone=of == 1)
-    if whole or backend.status not in tables.FAULTY:
-        few = limit if limit is None or whole else max(3, limit // 2)
-        yield tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), few)
-        if backend.headroom and few is not None and len(backend.kernels) > few:
-            yield tables.kernels("Kernels by headroom", backend.headroom, None, limit=few)
-    if backend.tree and backend.tree.children and whole:
-        yield tables.tree(backend.tree, 2 if limit else 99, limit and limit + 6)
-    if whole:
-        yield from tables.timeline(backend, limit)
-    if backend.symbols and (whole or backend.status not in tables.FAULTY):
-        yield tables.symbols(backend, limit and max(limit, sum(s.expected for s in backend.symbols)))
-    checks = tables.checks(backend, limit) if limit is None or backend.status == "wrong" else None
-    if checks:
-        yield checks
-    if whole:
-        yield from _advice(backend, limit)
-    if backend.coverage:
+    if section.title:
+        yield Cell(section.title, "title")
+    yield from (Cell(line, "dim") for line in section.text)
+    for number, item in enumerate(section.items, start=1):
+        yield Cell(f"{number}. {item.head}", "strong") if section.numbered else Cell(f"  · {item.head}")
+        yield from (Cell(f"   {line}") for line in item.lines)
+    yield from (Cell(f"  {line}") for line in section.code.splitlines())
+    if section.table:
+        yield section.table.of_text
+    for figure in section.figures:
         yield Cell("")
-        yield Cell(sentences.coverage(backend), "dim")
-    yield from _missing(backend)
-
-
-def _missing(backend: BackendReport) -> Iterator[Cell]:
-    """What the checks of the profile found, and what it does not hold."""
-    checks = sentences.trace_checks(backend)
-    if checks:
-        yield Cell(checks if backend.kernels else f"{sentences.clean(backend.name)}: {checks}", "dim")
-    if backend.missing:
-        yield Cell(f"{sentences.MISSING}, with the option of ncu that supplies it:", "dim")
-        for one in backend.missing:
-            yield Cell(f"  · {sentences.missing(one)}", "dim")
-
-
-def _findings(backend: BackendReport, limit: int | None) -> Iterator[Cell]:
-    """What to do next, the first `limit` findings."""
-    if not backend.findings and not backend.unjudged:
-        return
-    shown = backend.findings[:limit]
-    of = f" ({len(shown)} of {len(backend.findings)})" if len(shown) < len(backend.findings) else ""
-    yield Cell("")
-    yield Cell(f"{sentences.FINDINGS}{of}", "title")
-    for number, found in enumerate(shown, start=1):
-        head, evidence, remedy = sentences.finding(found, backend.per)
-        yield Cell(f"{number}. {head}", "strong")
-        yield Cell(f"   {evidence}")
-        yield Cell(f"   → {remedy}")
-    if shown:
-        yield Cell(sentences.FINDINGS_NOTE, "dim")
-    if backend.unjudged:
-        yield Cell(sentences.unjudged(backend), "dim")
-
-
-def _advice(backend: BackendReport, limit: int | None) -> Iterator[Cell]:
-    """NVIDIA's advice, under its name."""
-    if not backend.advice:
-        return
-    yield Cell("")
-    yield Cell(sentences.ADVICE, "title")
-    for said in backend.advice[:limit]:
-        yield Cell(f"  · {sentences.advice(said)}")
-    yield Cell(sentences.ADVICE_NOTE, "dim")
-
-
-def _parts_of(backend: BackendReport, total: Group | None, alone: bool) -> Iterator[Table]:
-    """Accounting, passes and kernel types of one backend, with every measure."""
-    accounting = tables.accounting([backend]) if alone else None
-    if accounting:
-        yield accounting
-    if backend.passes:
-        yield tables.groups("Passes", "pass", backend.passes, total)
-    if tables.worth_grouping(backend):
-        yield tables.groups("Kernel types", "type", backend.families)
+        yield from map(Cell, textplot.lines(figure, width))
+    yield from (Cell(note, "dim") for note in section.notes)
 
 
 def table_lines(table: Table, width: int) -> Iterator[Text]:

@@ -48,7 +48,7 @@ class Answers(msgspec.Struct, kw_only=True):
 
     `timelines` by backend, as `perfkit.render.timeline.embedded` makes them; `memory` is the JSON of the allocations by
     backend, "" where none could be read; `differences` the JSON of a `Difference` by first and second backend; `job` of
-    one rank of a job the page of all ranks, its tables, and the heading (`detail`) of what is about the one.
+    one rank of a job the page of all ranks, and the heading (`detail`) of what is about the one.
     """
 
     timelines: Mapping[str, str] = {}

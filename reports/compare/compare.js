@@ -1,6 +1,6 @@
 // What a comparison has beyond a page of tables: a waterfall for each pair, and a tree that opens and closes.
 
-const FOUND = REPORT.comparison;
+const FOUND = REPORT;
 const SHARE_OF_AXIS = 0.15; // what is left under the lowest point of a waterfall whose axis does not begin at 0
 
 // The steps of a waterfall: the first side, a bar for each part, the second side.
@@ -43,8 +43,8 @@ function waterfallChart(pair) {
 }
 
 function cardTitled(start, number) {
-  const places = REPORT.tables.flatMap((table, i) => (table && table.title.startsWith(start) ? [i] : []));
-  return places.length > number ? built[places[number]].card : null;
+  const places = PAGE.sections.flatMap(({ table }, i) => (table && table.title.startsWith(start) ? [i] : []));
+  return places.length > number ? built[places[number]].node : null;
 }
 
 function addWaterfalls() {

@@ -52,10 +52,18 @@ function figureNode(figure) {
   return { nodes: [el("h2", {}, clean(figure.title)), node], draw: () => chart(node, make) };
 }
 
-function sectionCard(part, table) {
-  const figures = part.figures.map(figureNode);
-  const title = table ? el("h2", {}, clean(table.title)) : null;
+// A list: entries with lines that explain them.
+function listNode(part) {
+  const items = part.items.map((item) => el("li", {}, clean(item.head, 600), item.lines.map((line) => el("p", { class: "minor" }, clean(line, 1200)))));
+  return items.length ? el(part.numbered ? "ol" : "ul", { class: part.numbered ? "" : "plain" }, items) : null;
+}
+
+function sectionCard(part) {
+  const { table } = part, figures = part.figures.map(figureNode);
+  const title = part.title || (table && table.title);
   const notes = [...(table ? table.notes : []), ...part.notes].map((text) => el("p", { class: "note" }, clean(text, 700)));
-  const card = el("section", { class: "card" }, title, table ? tableNode(table) : null, figures.map((f) => f.nodes), notes);
-  return { card, draw: () => Promise.all(figures.map((f) => f.draw())) };
+  const node = el("section", { class: "card span-12" }, title ? el("h2", {}, clean(title)) : null,
+    part.text.map((text) => el("p", {}, clean(text, 1500))), listNode(part), part.code ? el("pre", {}, clean(part.code, 20000)) : null,
+    table ? tableNode(table) : null, figures.map((f) => f.nodes), notes);
+  return { node, draw: () => Promise.all(figures.map((f) => f.draw())) };
 }

@@ -110,10 +110,10 @@ async function showRanks(box, entry, wanted) {
   const { mount } = await import(at("timeline/timeline.js"));
   if (!wanted()) return;
   const [first, ...rest] = found.page.verdict.map((text) => el("p", {}, clean(text, 500)));
-  const cards = found.page.sections.map((part, i) => sectionCard(part, found.tables[i]));
+  const cards = found.page.sections.map(sectionCard);
   const line = el("div", { class: "note" }, "The timeline is too large for this page: `perfkit trace` writes it as a file.");
   box.replaceChildren(el("h1", {}, clean(found.page.title)), el("div", { class: "verdict" }, el("div", { class: "lead" }, first), rest),
-    ...cards.map((one) => one.card), el("section", { class: "card" }, el("h2", {}, "Timeline of the ranks"), line));
+    ...cards.map((one) => one.node), el("section", { class: "card" }, el("h2", {}, "Timeline of the ranks"), line));
   await Promise.all(cards.map((one) => one.draw()));
   if (found.timeline) {
     const shown = await mount(line, found.timeline, { name: "ranks", hash: false });

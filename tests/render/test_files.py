@@ -95,7 +95,7 @@ def test_notebook_summary_is_escaped_and_names_what_matters() -> None:
     assert "<img" not in page
     assert "<script" not in page
     assert "✗ wrong" in page
-    assert "Kernels of eager by time" in page
+    assert "Kernels by time" in page
 
 
 def test_rendering_loads_neither_torch_nor_pandas_nor_plotly(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from perfkit.analysis.results import BackendReport, Report
-from perfkit.render import csv, json, markdown, sentences, tables, terminal
+from perfkit.render import csv, json, markdown, page, sentences, tables, terminal
 from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table, words
+from perfkit.render.page import SCREEN
+from perfkit.render.report import on_terminal, report_page
 from perfkit.units import Scale
 from tests.support.render import sample
 
@@ -126,7 +128,7 @@ def test_colour_only_when_asked() -> None:
 
 def test_show_prints_on_a_console_without_colour_into_a_pipe() -> None:
     out = io.StringIO()
-    terminal.show(sample.report(), Console(file=out, width=110))
+    page.show(report_page(sample.report(), on_terminal(None)), Console(file=out, width=110), SCREEN)
     assert "\x1b" not in out.getvalue()
     assert "Kernels by headroom" in out.getvalue()
 

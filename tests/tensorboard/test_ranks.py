@@ -44,7 +44,7 @@ def test_the_page_is_that_of_the_report(logs: Path) -> None:
     files = [logs / "job" / f"rank{rank}.123.pt.trace.json.gz" for rank in (0, 1)]
     report = analyse([members.of_table(readers.read(file)) for file in files])
     assert found["page"]["verdict"] == report.headline and found["page"]["title"] == "2 ranks of one job"
-    titles = [table["title"] for table in found["tables"] if table]
+    titles = [s["table"]["title"] for s in found["page"]["sections"] if s["table"]]
     assert titles[0] == "Ranks: where a step goes" and "What to do next" in titles
     assert len(found["timeline"]) > 1000
 

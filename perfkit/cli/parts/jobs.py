@@ -151,12 +151,13 @@ def show(job: Job, as_json: bool = False, limit: int | None = None, on_stderr: b
     """Print the report: the ranks, then one in detail, and where the others are."""
     from perfkit import render
     from perfkit.cli.parts import pages
+    from perfkit.render import terminal
     from perfkit.render.pages import ranks as ranks_page
 
     if as_json:
         pages.show(ranks_page.page(job.report), job.report, True)
         return
-    console = pages.console(on_stderr)
+    console = terminal.console(on_stderr)
     pages.page.show(ranks_page.page(job.report), console)
     console.print(f"\n━━ {detail.heading(job.report)} ━━\n", style="bold")
     render.print_terminal(job.detail, limit, on_stderr)

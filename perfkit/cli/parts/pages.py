@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from perfkit.cli.parts.shown import make_folder
 from perfkit.render import json, page
 from perfkit.run_folder import write_whole
@@ -15,22 +13,15 @@ from perfkit.run_folder import write_whole
 NO_FILES = "No files were written: --out FOLDER writes the report as HTML and more."
 
 
-def console(on_stderr: bool = False) -> Console:
-    """Stdout or stderr, for pages: in a file or pipe as wide as `page.WIDTH`."""
-    width = None if (sys.stderr if on_stderr else sys.stdout).isatty() else page.WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width, stderr=on_stderr)
-
-
 def show(made: page.Page, record: object, as_json: bool, written: Sequence[Path] = ()) -> None:
     """Print `record` as JSON, or its page and where the HTML among `written` lies."""
     if as_json:
         sys.stdout.write(json.render(record))
         return
-    out = console()
-    page.show(made, out)
+    page.show(made)
     for path in written:
         if path.suffix == ".html":
-            out.print(f"Report: {path}", soft_wrap=True)
+            print(f"Report: {path}")
 
 
 def write(

@@ -55,15 +55,14 @@ def _report(log: TrainingLog, out: Path | None, formats: tuple[str, ...], as_jso
     if as_json:
         sys.stdout.write(json.render(found))
         return
-    console = pages.console()
-    page.show(training.page(found), console)
+    page.show(training.page(found))
     for path in written:
         if path.suffix == ".html":
-            console.print(f"Report:      {path}", soft_wrap=True)
+            print(f"Report:      {path}")
         elif path.is_dir():
-            console.print(f"TensorBoard: perfkit tensorboard {path}", soft_wrap=True)
+            print(f"TensorBoard: perfkit tensorboard {path}")
     if not written:
-        console.print(pages.NO_FILES, soft_wrap=True)
+        print(pages.NO_FILES)
 
 
 def _warnings(log: TrainingLog) -> Iterable[str]:

@@ -88,7 +88,7 @@ def render_text(found: Comparison, limit: int | None = LIMIT) -> str:
 def render_html(found: Comparison, template: Path | None = None) -> str:
     """One HTML file that needs nothing else. Raises what `perfkit.render.html.page` raises."""
     whole = page_of(found, None)
-    content = html.embedded({**page.page_data(whole), "comparison": found})
+    content = html.embedded(found, page.page_data(whole))
     return html.page(template or content_dir("reports") / TEMPLATE, found.title, content)
 
 

@@ -72,16 +72,16 @@ def render_job(made: Page, report: RanksReport, drawing: Drawing, answers: Answe
     whole = msgspec.structs.replace(
         answers,
         timelines={ranks.NAME: ranks.embedded(drawing), **answers.timelines},
-        job={**page_data(made), "detail": detail.heading(report)},
+        job={"page": page_data(made), "detail": detail.heading(report)},
     )
     return render_report(report.detail, answers=whole)
 
 
 def encoded(made: Page, drawing: Drawing) -> bytes:
-    """The page as JSON for TensorBoard: page, tables, and the timeline as text, "" where it is too large."""
+    """The page as JSON for TensorBoard: its sections, and the timeline as text, "" where it is too large."""
     from perfkit.render.timeline import ranks
 
-    content = {**page_data(made), "timeline": ranks.embedded(drawing)}
+    content = {"page": page_data(made), "timeline": ranks.embedded(drawing)}
     return msgspec.json.encode(content)
 
 

@@ -1,0 +1,266 @@
+"""The report as a page. What is shown of it, and in which order, is said here and nowhere else.
+
+A new section is a function here or in a module of its own (results in, `Section`s out) and its name in `OF_RUN`,
+`OF_BACKEND` or `OF_MAKING`. Terminal, Markdown, notebook and HTML show it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from perfkit.analysis.results import BackendReport, Report
+from perfkit.render import sentences, tables
+from perfkit.render.cells import Table
+from perfkit.render.page import SCREEN, SUMMARY, WHOLE, Item, Page, Part, Section
+from perfkit.render.phases import phases_tables
+from perfkit.render.ranks import ranks_tables
+from perfkit.render.tables.fusion import fusion_tables
+
+ROWS = 8  # of a table in the short form, which is about two screens
+FINDINGS = 5  # of one backend in the short form
+FEW = 3  # findings of each of several backends in the short form
+_DEPTH = 2  # levels of the module tree where not all is shown
+
+
+@dataclass(frozen=True)
+class Form:
+    """How long a report is: rows of a table and findings (None: all), how much is folded away, how many backends."""
+
+    rows: int | None = None
+    findings: int | None = None
+    fold: int = WHOLE
+    backends: int | None = None
+
+    @property
+    def short(self) -> bool:
+        """Whether several backends stand side by side, and what each has alone is left out."""
+        return self.fold < WHOLE
+
+
+def on_terminal(limit: int | None) -> Form:
+    """The form on a terminal: the short one, one with `limit` rows a table, or for 0 the whole report."""
+    rows = ROWS if limit is None else limit or None
+    return Form(rows=rows, findings=rows and min(rows, FINDINGS), fold=SCREEN if rows else WHOLE)
+
+
+def report_page(report: Report, form: Form) -> Page:
+    """The page of `report` in `form`."""
+    captured = [b for b in report.backends if b.kernels][: form.backends]
+    shown = report.backends if form.backends is None else captured
+    return Page(
+        title=sentences.heading(report),
+        settings=[sentences.settings(report)],
+        about=sentences.data(report),
+        verdict=sentences.verdict(report),
+        sections=[made for section in OF_RUN for made in section(report, captured)],
+        parts=[*(_part(report, backend, captured, form) for backend in shown), _making(report, form)],
+        warnings=sentences.footnotes(report),
+    )
+
+
+def _part(report: Report, backend: BackendReport, captured: list[BackendReport], form: Form) -> Part:
+    several = len(captured) > 1 or not backend.kernels
+    about = About(backend, form, several)
+    return Part(
+        title=sentences.clean(backend.name) if report.kind == "run" or several else "",
+        bad=backend.status in tables.FAULTY,
+        backend=backend.name,
+        fold=SUMMARY if several else WHOLE,
+        sections=[made for section in OF_BACKEND for made in section(about)],
+    )
+
+
+def _making(report: Report, form: Form) -> Part:
+    sections = [made for section in OF_MAKING for made in section(report, form)]
+    return Part(title="How it was made", fold=WHOLE, sections=sections)
+
+
+@dataclass(frozen=True)
+class About:
+    """A backend whose sections are made, the form they are for, and whether there are others."""
+
+    backend: BackendReport
+    form: Form
+    several: bool
+
+    @property
+    def alone(self) -> int:
+        """The fold of what stands side by side already where there are several backends."""
+        return WHOLE if self.several else SCREEN
+
+    @property
+    def doubtful(self) -> int:
+        """The fold of figures that mean little where the backend's results are wrong, and others are there."""
+        return WHOLE if self.several and self.backend.status in tables.FAULTY else SCREEN
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of a table; fewer where several backends are shown in short."""
+        rows = self.form.rows
+        return max(3, rows // 2) if rows is not None and self.several and self.form.short else rows
+
+
+def _of(*made: Table | None, fold: int = SUMMARY, view: str = "") -> Iterator[Section]:
+    """A section of each table that there is."""
+    return (Section(table=table, fold=fold, view=view) for table in made if table is not None)
+
+
+# All backends together.
+
+
+def _backends(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
+    if report.kind == "run":
+        note = sentences.mfu(report)
+        yield Section(table=tables.backends(report), notes=[note] if note else [], view="backends")
+
+
+def _phases(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
+    yield from _of(*phases_tables(report))
+
+
+def _ranks(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
+    yield from _of(*ranks_tables(report))
+
+
+def _side_by_side(report: Report, captured: list[BackendReport]) -> Iterator[Section]:
+    """What every backend does, in the same rows."""
+    if len(captured) < 2:
+        return
+    yield from _of(tables.accounting(captured), fold=SCREEN, view="where")
+    if any(b.passes for b in captured):
+        yield from _of(tables.side_by_side("Passes", "pass", captured, lambda b: b.passes), fold=SCREEN)
+    yield from _of(tables.side_by_side("Kernel types", "type", captured, lambda b: b.families), fold=SCREEN)
+
+
+# One backend.
+
+
+def _findings(about: About) -> Iterator[Section]:
+    """What to do next."""
+    backend, limit = about.backend, about.form.findings
+    if not backend.findings and not backend.unjudged:
+        return
+    limit = min(limit, FEW) if limit is not None and about.several and about.form.short else limit
+    shown = backend.findings[:limit]
+    of = f" ({len(shown)} of {len(backend.findings)})" if len(shown) < len(backend.findings) else ""
+    said = [sentences.finding(found, backend.per) for found in shown]
+    notes = [sentences.FINDINGS_NOTE] if shown else []
+    yield Section(
+        title=f"{sentences.FINDINGS}{of}",
+        items=[Item(head, [evidence, f"→ {remedy}"]) for head, evidence, remedy in said],
+        numbered=True,
+        notes=[*notes, *([sentences.unjudged(backend)] if backend.unjudged else [])],
+        view="findings",
+    )
+
+
+def _roofline(about: About) -> Iterator[Section]:
+    yield Section(view="roofline")
+
+
+def _time(about: About) -> Iterator[Section]:
+    """Accounting, passes and kinds of kernel, with every measure."""
+    backend = about.backend
+    yield from _of(tables.accounting([backend]), fold=about.alone, view="accounting")
+    yield from _of(*fusion_tables(backend), fold=SCREEN, view="fusion")
+    if backend.passes:
+        total = backend.tree.total if backend.tree else None
+        yield from _of(tables.groups("Passes", "pass", backend.passes, total), fold=about.alone, view="groups")
+    if tables.worth_grouping(backend):
+        yield from _of(tables.groups("Kernel types", "type", backend.families), fold=about.alone, view="groups")
+
+
+def _kernels(about: About) -> Iterator[Section]:
+    backend, rows, fold = about.backend, about.rows, about.doubtful
+    if not backend.kernels:
+        return
+    total = backend.tree.total if backend.tree else None
+    by_time = tables.kernels("Kernels by time", backend.kernels, total, len(backend.kernels), rows)
+    yield Section(table=by_time, fold=SUMMARY if about.form.backends else fold, view="kernels")
+    if backend.headroom and rows is not None and len(backend.kernels) > rows:
+        yield from _of(tables.kernels("Kernels by headroom", backend.headroom, None, limit=rows), fold=fold)
+
+
+def _modules(about: About) -> Iterator[Section]:
+    tree, rows = about.backend.tree, about.form.rows
+    if tree and tree.children:
+        shown = tables.tree(tree, _DEPTH, rows + 6) if rows else tables.tree(tree, 99)
+        yield from _of(shown, fold=about.alone, view="modules")
+
+
+def _operators(about: About) -> Iterator[Section]:
+    yield Section(view="operators")
+
+
+def _timeline(about: About) -> Iterator[Section]:
+    yield Section(view="trace")
+    yield from _of(*tables.timeline(about.backend, about.form.rows), fold=about.alone, view="timeline")
+
+
+def _symbols(about: About) -> Iterator[Section]:
+    symbols, rows = about.backend.symbols, about.form.rows
+    if symbols:
+        shown = rows and max(rows, sum(s.expected for s in symbols))
+        yield from _of(tables.symbols(about.backend, shown), fold=about.doubtful, view="symbols")
+
+
+def _correctness(about: About) -> Iterator[Section]:
+    fold = SCREEN if about.backend.status == "wrong" else WHOLE
+    yield from _of(tables.checks(about.backend, about.form.rows), fold=fold, view="correctness")
+
+
+def _advice(about: About) -> Iterator[Section]:
+    """NVIDIA's advice, under its name."""
+    backend, whole = about.backend, not about.form.short
+    items = [Item(sentences.advice(said, whole)) for said in backend.advice[: about.form.rows]]
+    if items:
+        yield Section(
+            title=sentences.ADVICE, items=items, notes=[sentences.ADVICE_NOTE], fold=about.alone, view="advice"
+        )
+
+
+def _coverage(about: About) -> Iterator[Section]:
+    said = [text for text in (sentences.coverage(about.backend), sentences.trace_checks(about.backend)) if text]
+    if said:
+        yield Section(text=said, view="accounting")
+
+
+def _missing(about: About) -> Iterator[Section]:
+    """What the profile does not hold, with the option that supplies it."""
+    if about.backend.missing:
+        items = [Item(sentences.missing(one)) for one in about.backend.missing]
+        yield Section(title=sentences.MISSING, text=[sentences.MISSING_NOTE], items=items, fold=SCREEN, view="missing")
+
+
+# How the report was made.
+
+
+def _ceilings(report: Report, form: Form) -> Iterator[Section]:
+    """The ceilings, on a terminal in a line where that says all."""
+    if (report.roofs and not form.short) or any(roof.maximum for roof in report.roofs):
+        yield from _of(tables.roofs(report), fold=SCREEN, view="ceilings")
+    else:
+        yield Section(text=[sentences.ceilings(report)], fold=SCREEN, view="ceilings")
+
+
+def _environment(report: Report, form: Form) -> Iterator[Section]:
+    items = [Item(f"{name}: {value}") for name, value in sentences.environment(report)]
+    if items:
+        yield Section(title="Environment", items=items, fold=WHOLE, view="environment")
+
+
+def _command(report: Report, form: Form) -> Iterator[Section]:
+    if report.command:
+        title = f"Command, with perfkit {report.perfkit}"
+        yield Section(title=title, code=sentences.command(report), fold=WHOLE, view="command")
+
+
+OF_RUN: tuple[Callable[[Report, list[BackendReport]], Iterator[Section]], ...] = (
+    _backends, _phases, _ranks, _side_by_side,
+)  # fmt: skip
+OF_BACKEND: tuple[Callable[[About], Iterator[Section]], ...] = (
+    _findings, _roofline, _time, _kernels, _operators, _modules, _timeline, _advice, _symbols, _correctness, _coverage,
+    _missing,
+)  # fmt: skip
+OF_MAKING: tuple[Callable[[Report, Form], Iterator[Section]], ...] = (_ceilings, _environment, _command)
