@@ -100,7 +100,7 @@ def test_notebook_summary_is_escaped_and_names_what_matters() -> None:
 
 def test_rendering_loads_neither_torch_nor_pandas_nor_plotly(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from perfkit import render; from tests.render import sample;"
+        "import sys; from pathlib import Path; from perfkit import render; from tests.support.render import sample;"
         "render.write_all(sample.report(), Path(sys.argv[1]));"
         "print([m for m in ('torch', 'pandas', 'plotly', 'tensorboard') if m in sys.modules])"
     )
