@@ -88,7 +88,7 @@ class CompiledProgram(AutogradProgram):
         return BETWEEN.join(self.recorded.code)
 
     def call_sites(self) -> list[list[CallSite]]:
-        return self.recorded.sites.graphs
+        return self.recorded.graphs()
 
     def warnings(self) -> list[str]:
         return [*self.recorded.said(), *self._compilations.warnings()]

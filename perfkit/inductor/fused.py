@@ -21,4 +21,6 @@ class FusedKernel:
     operators: tuple[str, ...] = field(compare=False)
     # On a GPU, of each of its loops, one after the other: bytes that it reads and writes, instructions that it issues.
     loops: tuple[tuple[float, float], ...] = ()
-    counted: bool = True  # False: a template computes what no call tells of (flex attention, a convolution)
+    counted: bool = (
+        True  # False: a template computes what no call shows (a convolution, flex attention with an unknown mask)
+    )

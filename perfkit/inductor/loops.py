@@ -197,14 +197,16 @@ def _template_calls(leaf: Any) -> list[Call]:
     it stands for; nothing where its work is not known."""
     nodes = leaf.node.get_origins() if leaf.node is not None else ()
     products = [node for node in nodes if operator_name(node).split("::")[-1] in ("mm", "addmm", "bmm", "baddbmm")]
-    flex = [Call(f"aten::{name}", tuple(map(_argument, node.args))) for node in nodes if (name := _flex(node))]
+    flex = [call for node in nodes if (call := call_of_flex(node)) is not None]
     known = [call for call in flex if (cost := CostModel().cost(call)) is not None and cost.flop]
     return [call_of(node) for node in products] + known
 
 
-def _flex(node: Any) -> str:
+def call_of_flex(node: Any) -> Call | None:
+    """The call of flex attention, or of its backward pass, that an FX node stands for; None of any other."""
     name = str(getattr(node.target, "_name", ""))  # a higher-order operator has no schema
-    return name if name in ("flex_attention", "flex_attention_backward") else ""
+    flex = name in ("flex_attention", "flex_attention_backward")
+    return Call(f"aten::{name}", tuple(map(_argument, node.args))) if flex else None
 
 
 def call_of(node: Any) -> Call:

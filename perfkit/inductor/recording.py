@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perfkit.inductor.block_masks import BlockMasks, Masked, of_leaves
 from perfkit.inductor.fused import FusedKernel
 from perfkit.inductor.instructions import instructions_of
 from perfkit.inductor.loops import another_output, calls_of, is_template, operators_of
@@ -16,6 +17,7 @@ from perfkit.inductor.names import ChangingSize
 from perfkit.inductor.provenance import CallSites, recording_sites
 from perfkit.inductor.traffic import Traffic
 from perfkit.inductor.work import work_of_kernel
+from perfkit.tree.shares import CallSite
 
 BETWEEN = "\n\n"  # the codes of two graphs, in the text of all
 # Options under which Inductor tells of its kernels: without its cache of graphs, and on a CPU with a profiler's record
@@ -34,20 +36,51 @@ class Recording:
     changing: set[str] = field(default_factory=set)  # kernels for any shape
     warnings: list[str] = field(default_factory=list)
     sites: CallSites = field(default_factory=CallSites)
+    masks: BlockMasks = field(default_factory=BlockMasks)
+    _open: dict[int, list[MaskedKernel]] = field(default_factory=dict)  # by graph, until its code is whole
+    _masked: list[tuple[int, MaskedKernel]] = field(default_factory=list)  # and the number of the graph
 
     def add(self, name: str, kernel: FusedKernel) -> None:
         """Keep `kernel`; a name that forward and backward use for different kernels tells nothing and is dropped."""
         if self.kernels.setdefault(name, kernel) != kernel:
             self.ambiguous.add(name)
 
-    def wrote(self, name: str, shown: str, kernel: FusedKernel, graph: Any) -> None:
+    def wrote(self, name: str, shown: str, kernel: FusedKernel, graph: Any, nodes: Any) -> None:
         """Keep a kernel of `graph` that is called `name` in its code and `shown` by a profiler."""
         self.add(shown, kernel)
         self.sites.written(graph, name, work_of_kernel(kernel))
+        for masked in of_leaves([leaf for node in nodes for leaf in node.get_nodes()], graph):
+            self._open.setdefault(id(graph), []).append(MaskedKernel(shown, kernel, masked))
+
+    def close(self, graph: Any, code: str) -> None:
+        """The code of `graph` is whole: the calls in it, and the block masks to note when it runs."""
+        first_line = 1 + sum(text.count("\n") + len(BETWEEN) for text in self.code)
+        self.code.append(code)
+        masked = self._open.pop(id(graph), [])
+        self.sites.close(graph, code, first_line)
+        number = len(self.sites.graphs) - 1
+        self._masked += [(number, kernel) for kernel in masked]
+        if masked:
+            self.masks.expect(number, code, [kernel.masked for kernel in masked])
 
     def known(self) -> dict[str, FusedKernel]:
         """The kernels that their names identify."""
-        return {name: kernel for name, kernel in self.kernels.items() if name not in self.ambiguous}
+        found = {name: kernel for name, kernel in self.kernels.items() if name not in self.ambiguous}
+        settled: dict[str, list[FusedKernel]] = {}
+        for number, kernel in self._masked:
+            settled.setdefault(kernel.shown, []).append(kernel.settled(self.masks, number))
+        same = {name: each[0] for name, each in settled.items() if all(one == each[0] for one in each)}
+        return {name: same.get(name, kernel) for name, kernel in found.items()}
+
+    def graphs(self) -> list[list[CallSite]]:
+        """The calls in each graph, and their work."""
+        graphs = [*self.sites.graphs]
+        for number, kernel in self._masked:
+            work = work_of_kernel(kernel.settled(self.masks, number))
+            graphs[number] = [
+                site._replace(work=work) if site.name == kernel.shown else site for site in graphs[number]
+            ]
+        return graphs
 
     def warn(self, text: str) -> None:
         """Add a warning once."""
@@ -57,6 +90,7 @@ class Recording:
     def said(self) -> list[str]:
         """Every warning, those of ambiguous names in one sentence, and those of changing sizes."""
         said = [*self.warnings]
+        said += dict.fromkeys(self.masks.text(number, one.masked, one.shown) for number, one in self._masked)
         if self.ambiguous:
             said.append(
                 f"Two different fused kernels are called {min(self.ambiguous)}{_others(self.ambiguous)}: where the "
@@ -68,6 +102,22 @@ class Recording:
                 "compiled for any shape, and its FLOP are left out."
             )
         return said
+
+
+@dataclass(frozen=True)
+class MaskedKernel:
+    """A kernel of flex attention with a block mask, by the name that a profiler shows."""
+
+    shown: str
+    kernel: FusedKernel
+    masked: Masked
+
+    def settled(self, masks: BlockMasks, number: int) -> FusedKernel:
+        """The kernel with the pairs that its mask keeps in the graph of this number, where they are known."""
+        kept = masks.kept(number, self.masked)
+        if kept is None:
+            return self.kernel
+        return replace(self.kernel, calls=(*self.kernel.calls, self.masked.with_pairs(kept.pairs)), counted=True)
 
 
 def _others(names: set[str]) -> str:
@@ -82,6 +132,7 @@ def recording(into: Recording) -> Iterator[None]:
         from torch._inductor.codegen.cpp import CppScheduling
         from torch._inductor.codegen.triton import TritonScheduling
         from torch._inductor.graph import GraphLowering
+        from torch._inductor.output_code import CompiledFxGraph
     except ImportError as error:
         into.warn(f"The fused kernels have no FLOP and bytes: this torch's Inductor differs ({error}).")
         yield
@@ -91,6 +142,7 @@ def recording(into: Recording) -> Iterator[None]:
         _replaced(TritonScheduling, "define_kernel", functools.partial(_recording_triton, into), into),
         _replaced(TritonScheduling, "codegen_comment", functools.partial(_recording_comment, into), into),
         _replaced(GraphLowering, "save_output_code", functools.partial(_recording_code, into), into),
+        _replaced(CompiledFxGraph, "__call__", functools.partial(_noting_masks, into), into),
         recording_sites(into.sites, into.warn),
     ):
         yield
@@ -119,7 +171,7 @@ def _recording_kernels(into: Recording, original: Any) -> Any:
         try:
             args = self.kernel_group.args if kernel_args is None else kernel_args
             into.sites.shown[name] = profiled_name(src_code, name)
-            into.wrote(name, into.sites.shown[name], describe(nodes, args, V.graph), V.graph)
+            into.wrote(name, into.sites.shown[name], describe(nodes, args, V.graph), V.graph, nodes)
         except ChangingSize:
             into.changing.add(name)
         except Exception as error:  # a private structure that changed must never break the user's compilation
@@ -142,7 +194,7 @@ def _recording_triton(into: Recording, original: Any) -> Any:
             nodes = [node for node in node_schedule if hasattr(node, "get_nodes")]
             if nodes:
                 found = describe(nodes, kernel.args, V.graph)
-                into.wrote(name, name, replace(found, loops=_loops(node_schedule, kernel, V.graph)), V.graph)
+                into.wrote(name, name, replace(found, loops=_loops(node_schedule, kernel, V.graph)), V.graph, nodes)
         except ChangingSize:
             into.changing.add(name)
         except Exception as error:  # a private structure that changed must never break the user's compilation
@@ -191,16 +243,25 @@ def _recording_code(into: Recording, original: Any) -> Any:
     def save_output_code(code: str) -> None:
         from torch._inductor.virtualized import V
 
-        first_line = 1 + sum(text.count("\n") + len(BETWEEN) for text in into.code)
-        into.code.append(code)
         try:
-            into.sites.close(V.graph, code, first_line)
+            into.close(V.graph, code)
         except Exception as error:  # a private structure that changed must never break the user's compilation
             into.warn(f"Some compiled kernels are placed by alignment only: {type(error).__name__}: {error}.")
         if before is not None:
             before(code)
 
     return staticmethod(save_output_code)
+
+
+def _noting_masks(into: Recording, original: Any) -> Any:
+    def __call__(self: Any, inputs: Any) -> Any:
+        try:
+            into.masks.called(self.source_code, inputs)
+        except Exception as error:  # a private structure that changed must never break the user's step
+            into.warn(f"Block masks of flex attention were not seen: {type(error).__name__}: {error}.")
+        return original(self, inputs)
+
+    return __call__
 
 
 def profiled_name(source: str, name: str) -> str:

@@ -31,8 +31,13 @@ def work_of(kernel: FusedKernel) -> dict[str, Any]:
         "bytes_written": kernel.bytes_written,
         "operators": tuple(name for name in kernel.operators if model.kind(name) == "work"),
         "loops": kernel.loops,
-        "family": "matmul" if any(unit.startswith("matrix") for unit in flop) else "fused",
+        "family": _family({model.family(call.name) for call in kernel.calls}),
     }
+
+
+def _family(families: set[str]) -> str:
+    """The kind of kernel that computes calls of these families."""
+    return next((family for family in ("attention", "matmul") if family in families), "fused")
 
 
 def work_of_kernel(kernel: FusedKernel) -> Work:

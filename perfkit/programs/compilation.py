@@ -84,7 +84,7 @@ class Compilation:
         from perfkit.inductor.work import work_of
 
         return {
-            "call_sites": self._recording.sites.graphs,
+            "call_sites": self._recording.graphs(),
             "kernels": {name: work_of(kernel) for name, kernel in self._recording.known().items()},
             "warnings": [*self._recording.said(), *self._compilations.warnings()],
             "compiler": self._compilations.facts(),

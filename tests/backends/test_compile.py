@@ -145,6 +145,54 @@ def test_flex_attention_without_a_block_mask_has_its_products_and_a_move_has_non
 
 @needs_linux
 @pytest.mark.slow
+def test_flex_attention_has_the_flop_of_the_blocks_that_its_mask_keeps():
+    """320 positions are blocks of 128, 128 and 64: a causal mask keeps 6 of 9. Which blocks is known when it runs."""
+    from torch._inductor.output_code import CompiledFxGraph
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    into, queries = inductor.Recording(), torch.ones(1, 2, 320, 16)
+    mask, other, wider = (
+        create_block_mask(lambda b, h, q, k, more=more: q + more >= k, None, None, 320, 320, device="cpu")
+        for more in (torch.tensor(0), torch.tensor(0), torch.tensor(150))
+    )
+    attend = torch.compile(flex_attention, dynamic=False, options=CPU_OPTIONS)
+    original = CompiledFxGraph.__call__
+    with inductor.recording(into), torch.no_grad():
+        attend(queries, queries, queries, block_mask=mask)
+        attend(queries, queries, queries, block_mask=other)  # another mask that keeps as much
+    pairs = 128 * 128 + 128 * 256 + 64 * 320
+    hand = 2 * 2 * 2 * 16 * pairs  # two products of two heads
+    assert work_of(into.known()["graph_0_kernel"])["flop"]["matrix_fp32"] == hand
+    assert work_of(into.known()["graph_0_kernel"])["family"] == "attention"
+    assert [s.work.flop["matrix_fp32"] for s in into.graphs()[0] if s.name == "graph_0_kernel"] == [hand]
+    assert any("(6 of 9, of 128 × 128 scores each)" in said for said in into.said())
+    assert CompiledFxGraph.__call__ is original
+
+    with inductor.recording(into), torch.no_grad():
+        attend(queries, queries, queries, block_mask=wider)
+    assert work_of(into.known()["graph_0_kernel"])["flop"] == {}
+    assert "The FLOP of graph_0_kernel are unknown: its block mask differs from call to call." in into.said()
+
+
+@needs_linux
+@pytest.mark.slow
+def test_a_block_mask_made_inside_the_compiled_graph_leaves_the_flop_unknown():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def attend(q):
+        mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 256, 256, device="cpu")
+        return flex_attention(q, q, q, block_mask=mask)
+
+    into = inductor.Recording()
+    with inductor.recording(into), torch.no_grad():
+        torch.compile(attend, dynamic=False, options=CPU_OPTIONS)(torch.ones(1, 2, 256, 16))
+    unknown = [said for said in into.said() if said.endswith("is made inside the compiled graph.")]
+    assert len(unknown) == 1
+    assert work_of(into.known()[unknown[0].split()[3]])["flop"] == {}
+
+
+@needs_linux
+@pytest.mark.slow
 def test_a_training_step_agrees_with_fp64_and_declares_what_the_profiler_shows(bench):
     b = bench(**ONE_LAYER, grad_accumulation=2)
     program = b.program("compile")

@@ -162,6 +162,8 @@ def test_flex_attention_counts_where_no_block_mask_hides_keys() -> None:
 
     assert found("flex_attention", q, q, q, None, none)["matrix_bf16"] == 2 * 2 * D * B * H * 64
     assert found("flex_attention", q, q, q, None, given) == {}
+    assert found("flex_attention", q, q, q, None, 36.0)["matrix_bf16"] == 2 * 2 * D * B * H * 36  # read from a mask
     behind = (q, q, q, q, sums, q, sums, None, None)
     assert found("flex_attention_backward", *behind, none)["matrix_bf16"] == 5 * 2 * D * B * H * 64
     assert found("flex_attention_backward", *behind, given) == {}
+    assert found("flex_attention_backward", *behind, 36.0)["matrix_bf16"] == 5 * 2 * D * B * H * 36

@@ -12,7 +12,7 @@ multiply, scale).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from perfkit.cost.model import Call, Cost, TensorSpec
@@ -87,17 +87,14 @@ def backward(places: Places) -> Callable[[Call], Cost]:
 
 def flex(call: Call) -> Cost:
     """flex_attention(query, key, value, score function, block mask, …): FLOP of the score function are not counted."""
-    flag = False if masks.is_dense(call.arguments[4]) else None
-    return forward(Places(3))(Call(call.name, (*call.arguments[:3], flag), call.matmul_precision))
+    return forward(Places(3, block_mask=3))(replace(call, arguments=(*call.arguments[:3], call.arguments[4])))
 
 
 def flex_backward(call: Call) -> Cost:
     """flex_attention_backward(query, key, value, output, log-sums, gradient, …, block mask at 9, …)."""
     query, key, value, out, sums, grad = (call.tensor(i) for i in range(6))
-    flag = masks.is_dense(call.arguments[9])
-    return backward(Places(6, query=1, output=4, sums=5))(
-        Call(call.name, (grad, query, key, value, out, sums, False if flag else None), call.matmul_precision)
-    )
+    arguments = (grad, query, key, value, out, sums, call.arguments[9])
+    return backward(Places(6, query=1, output=4, sums=5, block_mask=6))(replace(call, arguments=arguments))
 
 
 def _bias(call: Call, places: Places) -> TensorSpec | None:
@@ -158,6 +155,12 @@ def operators() -> list[Operator]:
             delegates=(inner,) if inner in _FORWARDS or inner in _BACKWARDS else (),
             variant=partial(masks.text, places=places),
         )
-    found += same("flex_attention", "attention", flex, f"{_FORWARD} where no block mask is given", _READ)
-    found += same("flex_attention_backward", "attention", flex_backward, f"{_BACKWARD}, likewise", _READ_BACKWARD)
+    found += same("flex_attention", "attention", flex, f"{_FORWARD}; of a block mask whole blocks", _READ)
+    found += same(
+        "flex_attention_backward",
+        "attention",
+        flex_backward,
+        f"{_BACKWARD}; of a block mask whole blocks",
+        _READ_BACKWARD,
+    )
     return found

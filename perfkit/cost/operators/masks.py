@@ -23,7 +23,8 @@ class Places:
 
     `query` is followed by key and value, `sequences` (ends of the queries' packed sequences) by those of the keys and
     by the longest of both, a window's `left` side by its right one; `given` are tensors of lengths or pages that hide
-    keys. `kinds`: a number says which mask it is, in place of a flag.
+    keys. `kinds`: a number says which mask it is, in place of a flag. `block_mask` is that of flex attention, which has
+    no other.
     """
 
     causal: int | Callable[[Call], int]
@@ -35,6 +36,7 @@ class Places:
     left: int | None = None
     width: int | None = None  # of a window that ends at the query's own key
     given: tuple[int, ...] = ()
+    block_mask: int | None = None
     kinds: bool = False
     lower_right: bool = False
     time_first: bool = False
@@ -93,11 +95,14 @@ def is_packed(call: Call, places: Places) -> bool:
     return _sequences(call, places) > 0
 
 
-def pairs(call: Call, places: Places, batch: int, queries: int, keys: int) -> int | None:
+def pairs(call: Call, places: Places, batch: int, queries: int, keys: int) -> float | None:
     """Pairs of all batches of one head; None where the mask, or the lengths of sequences, are not recorded.
 
     Of packed sequences they are known where all are as long as the longest.
     """
+    if places.block_mask is not None:
+        kept = _kept_by(_at(call, places.block_mask), queries * keys)
+        return None if kept is None else batch * kept
     mask, count = mask_of(call, places), _sequences(call, places)
     if mask is None or any(tensor_at(call, at) is not None for at in places.given):
         return None
@@ -130,10 +135,17 @@ def _at(call: Call, place: int) -> Argument | str:
     return call.arguments[place] if place < len(call.arguments) else None
 
 
+def _kept_by(block_mask: object, dense: int) -> float | None:
+    """Pairs of one head that a block mask keeps: a number where somebody read it from the mask's tensors."""
+    if isinstance(block_mask, float):
+        return block_mask
+    return dense if is_dense(block_mask) else None
+
+
 def is_dense(block_mask: object) -> bool:
     """Whether a block mask of flex attention hides nothing: one huge block, as PyTorch makes where none is given.
 
-    What another hides stands in its tensors, which no call records.
+    What another hides stands in its tensors, which no call records; `perfkit.inductor.block_masks` reads them.
     """
     return isinstance(block_mask, tuple) and any(isinstance(size, int) and size >= 1 << 30 for size in block_mask)
 
