@@ -104,10 +104,10 @@ def _masked(node: Any, inputs: dict[Any, int]) -> Masked | None:
     if call is None:
         return None
     place = 9 if call.name.endswith("_backward") else 4
-    mask = node.args[place]
-    if not isinstance(mask, tuple) or masks.is_dense(call.arguments[place]):
+    mask, specs = node.args[place], call.arguments[place]
+    if not isinstance(specs, tuple) or masks.is_dense(specs):
         return None
-    first = next(i for i, part in enumerate(call.arguments[place]) if isinstance(part, TensorSpec))
+    first = next(i for i, part in enumerate(specs) if isinstance(part, TensorSpec))
     tensors = mask[first:]  # lengths stand before them, the sizes of a block behind
     sizes = [part for part in tensors if isinstance(part, int)]
     return Masked(call, place, tuple(inputs.get(one) for one in tensors[:4]), (sizes[0], sizes[1]))
@@ -131,15 +131,15 @@ def _kept(masked: Masked, mask: tuple[Any, ...]) -> Kept | None:
     with torch.no_grad(), _disable_current_modes():
         here = [None if tensor is None else tensor.detach().cpu().long() for tensor in tensors]
         rows, columns = (_sizes(length, block) for length, block in zip(lengths, masked.block, strict=True))
-        pairs, blocks = 0.0, 0
+        pairs, blocks, heads = 0.0, 0, 1
         for counts, indices in (here[:2], here[2:]):
             if counts is None or indices is None:
                 continue
+            heads = counts.numel() // counts.shape[-1]
             used = torch.arange(indices.shape[-1]) < counts[..., None]
             widths = columns[indices.clamp(0, len(columns) - 1)] * used
             pairs += float((widths.sum(-1) * rows[: counts.shape[-1]]).sum())
             blocks += int(used.sum())
-    heads = here[0].numel() // here[0].shape[-1]
     return Kept(pairs / heads, blocks, heads * len(rows) * len(columns))
 
 
