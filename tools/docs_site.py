@@ -2,9 +2,9 @@
 
     python tools/docs_site.py [OUT]      site/ by default; `make docs` runs this
 
-The pages are laid out in a temporary folder as they lie in the repository, so that the same relative links work in both
-places. A broken link, a link to a section that is not there, or a page that stands in no menu fails the build (exit
-code 1), as does a public module whose docstrings cannot be read.
+The pages are laid out in a temporary folder as in the repository, so that the same relative links work in both places.
+A broken link, a link to a missing section, or a page that is in no menu fails the build (exit code 1), as does a public
+module whose docstrings cannot be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mkdocs.exceptions import Abort
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "docs", "examples", "benchmarks/README.md")
-# What content files and a user's own code may import, in the order of the menu.
+# Modules that content files and a user's own code may import, in the order of the menu.
 MODULES = ("perfkit", "perfkit.api", "perfkit.profiling", "perfkit.table", "perfkit.workloads", "perfkit.backends",
            "perfkit.kernels", "perfkit.functional", "perfkit.raw", "perfkit.timing", "perfkit.ranges",
            "perfkit.integrations", "perfkit.errors", "perfkit.units")  # fmt: skip

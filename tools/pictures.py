@@ -1,4 +1,4 @@
-"""Make the pictures of the documentation (docs/images) anew, from a run and the profiles in tests/fixtures.
+"""Make the pictures of the documentation (docs/images) again, from a run and the profiles in tests/fixtures.
 
     perfkit run gpt2 --backend eager,compile,thunder-llmc --steps 5 --profile-memory --out runs/pictures
     python tools/pictures.py runs/pictures
@@ -38,7 +38,7 @@ _DRAWN_MS = 600  # for a chart to settle
 
 @dataclass(frozen=True)
 class Shown:
-    """What the pictures show: the address of TensorBoard, names of entries there, and the HTML report of the run."""
+    """Subjects of the pictures: the address of TensorBoard, names of entries there, and the HTML report of the run."""
 
     address: str
     run: str

@@ -1,4 +1,4 @@
-"""Plants each fault of the table in CONTRIBUTING.md, and sees that the tests named beside it find it.
+"""Plant each fault of the table in CONTRIBUTING.md, and check that the tests named there find it.
 
     python tools/plant_faults.py              all of them, in a copy of the tree: one to five minutes
     python tools/plant_faults.py gap launch   those whose words hold one of these
@@ -63,7 +63,7 @@ FAULTS = (
         "tests/readers/test_kineto.py",
     ),
     Fault(
-        "readers", "a GPU's clock that is behind is called ahead", "perfkit/readers/kineto/checks/clock.py",
+        "readers", "a GPU's late clock is called early", "perfkit/readers/kineto/checks/clock.py",
         '"behind" if found.ns < 0', '"behind" if found.ns > 0',
         "tests/readers/test_kineto_checks.py",
     ),
@@ -172,7 +172,8 @@ def found(folder: Path, fault: Fault) -> str:
 
 
 def main(wanted: list[str]) -> int:
-    """Plant each fault, or those whose words hold one of `wanted`; 1 when the tests miss one, 2 where there is none."""
+    """Plant each fault, or those whose words hold one of `wanted`; 1 when the tests miss one, 2 for an unknown
+    fault."""
     faults = [f for f in FAULTS if not wanted or any(word in f.words for word in wanted)]
     if not faults:
         print(

@@ -1,6 +1,6 @@
 """An import-linter contract that reads like the design's table: each room, and the rooms that it may import.
 
-Rooms are the direct children of the root package. A listed room that does not exist is no error; a room that exists
+Rooms are the direct children of the root package. A listed room that does not exist is ignored; a room that exists
 and is not listed is one, so that the table stays whole.
 """
 
@@ -23,7 +23,7 @@ def parse_room(line: str) -> tuple[str, frozenset[str]]:
 def forbidden_imports(
     imports: set[tuple[str, str]], table: dict[str, frozenset[str]], shared: frozenset[str]
 ) -> list[tuple[str, str]]:
-    """Those of `imports`, pairs of rooms (importer, imported), that the table does not allow, sorted."""
+    """Return the `imports`, pairs of rooms (importer, imported), that the table does not allow, sorted."""
     return sorted(
         (importer, imported)
         for importer, imported in imports

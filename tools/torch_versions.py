@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     only = given.only.split(",")
     if unknown := [name for name in only if name not in GROUPS]:
-        parser.error(f"there is no group {unknown[0]}: {', '.join(GROUPS)}")
+        parser.error(f"unknown group {unknown[0]}: {', '.join(GROUPS)}")
     with tempfile.TemporaryDirectory(prefix="torch-") as temporary:
         python = install((given.keep or Path(temporary) / "env").absolute(), given.torch, given.python, given.latest)
         version = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout.split()[1]

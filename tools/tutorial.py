@@ -34,7 +34,7 @@ PICTURES = {
 
 
 def name_of(command: str) -> str:
-    """What the output of a command is called: the last part of its --out, else the command's own name."""
+    """Return the name of a command's output: the last part of its --out, else the command's own name."""
     out = re.search(r"--out (?:\S*/)?(\w+)", command)
     return out[1] if out else command.split()[1]
 
@@ -54,7 +54,7 @@ def run(markdown: str, folder: Path) -> None:
 
 
 def filled(markdown: str, folder: Path) -> str:
-    """The page with every block of output made anew from the files in `folder`.
+    """Return the page with every block of output rewritten from the files in `folder`.
 
     Raises `SystemExit` where a command has left no output, or no line of it is as the comment says.
     """
@@ -69,7 +69,7 @@ def filled(markdown: str, folder: Path) -> str:
 def part(file: Path, start: str, end: str) -> list[str]:
     """The lines of `file` from the first where `start` is found to the next that begins with `end` ("": to the end)."""
     if not file.is_file():
-        raise SystemExit(f"There is no {file}: run with --run.")
+        raise SystemExit(f"{file} is missing: run with --run.")
     lines = file.read_text(encoding="utf-8").splitlines()
     first = next((i for i, line in enumerate(lines) if re.search(start, line)), None)
     if first is None:

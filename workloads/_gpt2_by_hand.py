@@ -24,7 +24,7 @@ from perfkit.raw.products import fastest_gelu
 from perfkit.run_folder import Settings
 
 WTE, WPE = "transformer.wte", "transformer.wpe"
-# What the encoder's kernel serves: of each embedding rows are read and written.
+# Embeddings that the encoder's kernel computes: it reads and writes rows of each.
 EMBEDDINGS = [(WTE, "embedding", 2), (WPE, "embedding", 2)]
 
 

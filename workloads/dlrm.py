@@ -29,7 +29,7 @@ from perfkit.workloads.exchange import all_to_all, mean_of_ranks
 
 
 class ListIndex(nn.Module):
-    """The place of each hash among the known ones, which lie in a Python list: hashes (B, H) → indices (B, H)."""
+    """The place of each hash among the known ones, which are in a Python list: hashes (B, H) → indices (B, H)."""
 
     def __init__(self, values: Sequence[int]) -> None:
         super().__init__()
@@ -291,12 +291,12 @@ class DLRMWorkload(Workload):
         model.sparse_arch = SharedSparseArch(tables, shared_out(rows, ranks), rank)
 
     def describe_data(self, settings: Settings) -> str:
-        """What the clicks come from."""
+        """Return the source of the clicks."""
         return self._clicks(settings).description
 
     @torch.no_grad()
     def demonstrate(self, model: nn.Module, settings: Settings) -> str:
-        """How many clicks of rows that it has not seen the model tells right."""
+        """Say how many clicks of unseen rows the model predicts correctly."""
         dense, sparse, clicks = self._clicks(settings).rows(10_000, 2048)
         parameter = next(model.parameters())
         counts = torch.from_numpy(dense).to(parameter)

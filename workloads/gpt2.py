@@ -5,7 +5,7 @@ Legend: B batch, T time (sequence length), C channels, NH heads, HS = C / NH hea
     idx (B, T) → wte, wpe → x (B, T, C) → blocks → ln_f → lm_head → logits (B, T, V) → loss ()
 
 A block adds two branches to x: attention, which mixes positions, and an MLP of width 4C, which works on each alone.
-Modules and parameters are named as in OpenAI's checkpoints; lm_head shares its weight with wte. There is no dropout.
+Modules and parameters are named as in OpenAI's checkpoints; lm_head shares its weight with wte. It has no dropout.
 """
 
 from __future__ import annotations

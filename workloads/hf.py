@@ -50,7 +50,7 @@ class HuggingFace(Workload):
     _forward_flop = 0.0  # of one batch, known when the model is built
 
     def check(self, settings: Settings) -> None:
-        """Raises `UsageError` for no model, `InputError` for what is none, `Unavailable` without transformers."""
+        """Raises `UsageError` without a model, `InputError` for an invalid one, `Unavailable` without transformers."""
         described(folder_of(settings))
         if importlib.util.find_spec("transformers") is None:
             raise Unavailable(
@@ -102,7 +102,7 @@ class HuggingFace(Workload):
         return {"forward": forward, "backward": 2 * forward} if settings.training else {"forward": forward}
 
     def describe_data(self, settings: Settings) -> str:
-        """What the tokens come from."""
+        """Return the source of the tokens."""
         return self._tokens(settings).description
 
     def _config(self, settings: Settings) -> Any:
@@ -127,12 +127,12 @@ def folder_of(settings: Settings) -> Path:
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """What config.json says. Raises `InputError` when it is missing, damaged, or no model's."""
+    """Return the content of config.json. Raises `InputError` when it is missing, damaged, or not a model's."""
     path = folder / "config.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"There is no {path}.", "Give the folder of a model of transformers.") from error
+        raise InputError(f"{path} is missing.", "Give the folder of a model of transformers.") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is damaged: it is not JSON.") from error
     if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
@@ -147,7 +147,7 @@ def _opened(folder: str) -> Any:
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each kind of model checks its own entries in its own way
-        raise InputError(f"{folder}/config.json is none that transformers takes: {_first_line(error)}") from error
+        raise InputError(f"transformers does not accept {folder}/config.json: {_first_line(error)}") from error
     if not getattr(config, "vocab_size", None):
         raise InputError(f"{folder} describes a {config.model_type}, which has no vocabulary: no language model.")
     for name, value in config.to_dict().items():
@@ -166,7 +166,7 @@ def _made(config: Any, settings: Settings) -> Any:
             return auto.from_config(config, **attention)
         folder = Path(settings.weights).expanduser()
         if not folder.is_dir():
-            raise InputError(f"--weights {settings.weights} is no folder.", "Give the folder of a saved model.")
+            raise InputError(f"--weights {settings.weights} is not a folder.", "Give the folder of a saved model.")
         return auto.from_pretrained(str(folder), config=config, local_files_only=True, **attention)
     except (ValueError, OSError, ImportError) as error:
         raise InputError(f"transformers cannot make this model: {_first_line(error)}") from error

@@ -8,7 +8,7 @@ F width of the MLP, V vocabulary.
 
 A layer adds two branches to x: attention, whose NH heads share NKV heads of keys and values, and an MLP with a gate.
 Positions turn queries and keys (rotary embedding). Modules and parameters are named as in Hugging Face's checkpoints.
-There are no biases and no dropout.
+It has no biases and no dropout.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ATTENTION = {"explicit": explicit_attention, "sdpa": grouped_attention}
 class Sizes:
     """The dimensions of a Llama: layers, NH, NKV, C, F, V, the longest T, and what its parts are computed with.
 
-    `rope_factor` is Llama 3.1's factor of the rotary frequencies, 1 for none; `head` tells whether lm_head shares its
+    `rope_factor` is Llama 3.1's factor of the rotary frequencies, 1 for none; `head` says whether lm_head shares its
     weight with embed_tokens; `logits` whether a training step returns them, or keeps them inside the loss.
     """
 
@@ -230,7 +230,7 @@ class Llama(nn.Module):
     longest T that it is called with, or the length of the cache.
     """
 
-    # Of DistributedDataParallel: buffers that are the same on all ranks already, and need not be sent at every step.
+    # Buffers that are the same on all ranks already: DistributedDataParallel need not send them at every step.
     _ddp_params_and_buffers_to_ignore = ("model.rotary.cos", "model.rotary.sin")
 
     def __init__(self, sizes: Sizes, variant: str, recompute: bool, positions: int) -> None:

@@ -1,4 +1,4 @@
-"""LoRA, low-rank adaptation: an MLP whose frozen weights learn through two narrow matrices beside each of them.
+"""LoRA, low-rank adaptation: an MLP with frozen weights, each with two narrow trained matrices next to it.
 
 Legend: B batch, W width, R rank, L layers.
 
@@ -58,7 +58,7 @@ class LoRAWorkload(Workload):
     """LoRA on an MLP, with Adam over the narrow matrices alone."""
 
     name = "lora"
-    summary = "LoRA: narrow matrices that learn beside frozen ones"
+    summary = "LoRA: narrow matrices that learn, next to frozen ones"
     presets = {
         "small": {"batch_size": 64, "layers": 2, "width": 256, "rank": 5, "alpha": 0.5},
         "main": {"batch_size": 512, "layers": 4, "width": 2048, "rank": 16, "alpha": 0.5},

@@ -98,7 +98,7 @@ def forward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
 
 
 def backward_inputs(name: str) -> Callable[..., tuple[Any, ...]]:
-    """What the gradient of `name` takes: dy (N, M), then y, or x, z and bias; alpha last."""
+    """Return the arguments of the gradient of `name`: dy (N, M), then y, or x, z and bias; alpha last."""
 
     def inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
         x, z, alpha, bias = forward_inputs(make, N, M)
@@ -164,7 +164,7 @@ def backward(name: str) -> Operation:
     )
 
 
-# One number, widths beside a multiple of the vector width, more rows than columns, a wide layer.
+# One number, widths that are not a multiple of the vector width, more rows than columns, a wide layer.
 CASES = ({"N": 1, "M": 1}, {"N": 7, "M": 33}, {"N": 1000, "M": 100}, {"N": 64, "M": 768})
 
 FAMILY = Family(

@@ -31,7 +31,7 @@ def blocks(n, *numbers, itemsize):
 
 @launch(blocks, SWEEP)
 def adamw_step(param, grad, m, v, n, lr, beta1, beta2, eps, decay, correction1, correction2, grad_scale, BLOCK, **meta):
-    """What is the same for every element is worked out here, in fp64: 1 - beta2 loses digits in fp32."""
+    """Compute the numbers that are the same for every element here, in fp64: 1 - beta2 loses digits in fp32."""
     moments = beta1, 1.0 - beta1, beta2, 1.0 - beta2
     change = eps, decay, lr / correction1, 1.0 / correction2, grad_scale
     adamw_step_kernel[(cdiv(n, BLOCK),)](param, grad, m, v, n, *moments, *change, BLOCK, **meta)

@@ -63,7 +63,7 @@ def backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
     return make.normal(N, M), make.normal(N, M).relu()
 
 
-# One number, widths beside a multiple of the vector width, many rows, GPT-2's width.
+# One number, widths that are not a multiple of the vector width, many rows, GPT-2's width.
 CASES = ({"N": 1, "M": 1}, {"N": 7, "M": 33}, {"N": 1000, "M": 100}, {"N": 64, "M": 768})
 
 FAMILY = Family(

@@ -23,7 +23,7 @@ def softmax_reference(scores: Tensor, scale: float) -> Tensor:
 
 
 def softmax_backward_reference(datt: Tensor, att: Tensor, scale: float) -> Tensor:
-    """What lies above the diagonal of datt (…, T, S) does not count."""
+    """The part of datt (…, T, S) above the diagonal does not count."""
     queries, keys = datt.shape[-2:]
     past = datt.tril(keys - queries)
     return scale * att * (past - (past * att).sum(dim=-1, keepdim=True))

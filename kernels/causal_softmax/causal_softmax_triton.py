@@ -15,7 +15,7 @@ SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
 
 @triton.jit
 def _block(matrices, time, keys, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Of one block: its offsets, which elements are inside, which are to be read, and which are past.
+    """Return the offsets of one block, and masks: which elements are inside, which are to be read, which are past.
 
     Whole groups of 16 are read, some elements beyond the diagonal included, so that loads are wide.
     """

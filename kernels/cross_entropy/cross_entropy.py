@@ -1,7 +1,7 @@
 """Cross entropy of logits against integer targets: the mean over the rows that are not ignored.
 
 Rows of logits may be longer than the vocabulary, `Vp` columns for `V` words, as the matrix units of a GPU like them.
-What lies in the padding is never read, and its gradient is 0. Losses are fp32 in every precision.
+The padding is never read, and its gradient is 0. Losses are fp32 in every precision.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def backward_cost(call: Call) -> Cost:
 
 def _padded_logits(make: Inputs, N: int, V: int, Vp: int) -> Tensor:
     logits = make.normal(N, Vp or V, scale=2.0)
-    logits[:, V:] = float("nan")  # what lies in the padding must not matter
+    logits[:, V:] = float("nan")  # the padding must not matter
     return logits
 
 
@@ -90,7 +90,7 @@ def _targets(make: Inputs, N: int, V: int) -> Tensor:
 
 
 def forward_inputs(make: Inputs, N: int, V: int, Vp: int = 0) -> tuple[Any, ...]:
-    """Without `Vp` there is no padding."""
+    """Without `Vp`, logits have no padding."""
     targets = _targets(make, N, V)
     return _padded_logits(make, N, V, Vp), targets, V, IGNORE
 
@@ -140,7 +140,7 @@ def classifier_inputs(make: Inputs, N: int, V: int, Vp: int) -> tuple[Any, ...]:
     return _padded_logits(make, N, V, Vp), targets, 1.0 / N, V, IGNORE
 
 
-# V below and beside a multiple of the vector width, several blocks, GPT-2's vocabulary; padded and not.
+# V below the vector width and not a multiple of it, several blocks, GPT-2's vocabulary; padded and not.
 CASES = (
     {"N": 4, "V": 3, "Vp": 3},
     {"N": 5, "V": 33, "Vp": 40},

@@ -43,7 +43,7 @@ def cross_entropy_forward_v3(
 def _backward(
     host: Host, kernel: str, grid: int, block: int, tensors: tuple[Argument, ...], sizes: tuple[int, ...]
 ) -> None:
-    """What every gradient is multiplied by, then the gradients."""
+    """Compute the factor of all gradients, then the gradients."""
     dloss, logits, targets, logsumexp, dlogits = tensors
     N, V, Vp, ignore = sizes
     factor = host.scratch(1)

@@ -72,7 +72,7 @@ def cross_entropy_share_kernel(dloss, targets, share, rows, ignore_index, BLOCK:
 
 @triton.jit
 def _row_facts(row, rows, targets, lse, share, vocabulary, ignore_index):
-    """Of one row: its target, its logsumexp, and the factor of its gradient."""
+    """Return target, logsumexp and gradient factor of one row."""
     target = tl.load(targets + row, mask=row < rows, other=ignore_index)
     counted = _counted(target, vocabulary, ignore_index)
     factor = tl.where(counted == 0.0, 0.0, counted * tl.load(share))
@@ -90,7 +90,7 @@ def _slope(value, lse, hit, factor):
 def cross_entropy_gradient_kernel(
     logits, targets, lse, share, dlogits, rows, vocabulary, padded, ignore_index, elements, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """A block of the flat logits. Since BLOCK ≤ Vp, it lies in one row, or in two."""
+    """A block of the flat logits. Since BLOCK ≤ Vp, it covers one row, or parts of two."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
     row = first // padded
     column = (first - row * padded).to(tl.int32)
@@ -182,7 +182,7 @@ def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, padded, 
 def cross_entropy_backward(
     dloss, logits, targets, lse, dlogits, rows, vocabulary, padded, ignore_index, BLOCK, **meta
 ):  # fmt: skip
-    BLOCK = min(BLOCK, fitting(padded))  # a block lies in two rows at most
+    BLOCK = min(BLOCK, fitting(padded))  # a block covers two rows at most
     share = lse.new_empty(())
     elements = rows * padded
     cross_entropy_share_kernel[(1,)](dloss, targets, share, rows, ignore_index, 1024, num_warps=8)

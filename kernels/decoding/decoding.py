@@ -115,12 +115,12 @@ def head_cost(call: Call) -> Cost:
 
 
 def swiglu_cost(call: Call) -> Cost:
-    """5 FLOP an output beside the products: exp, sum, division, two products."""
+    """5 FLOP an output besides the products: exp, sum, division, two products."""
     return product(call, range(2, 4), normed=True, vector=5.0)
 
 
 def sum_cost(call: Call) -> Cost:
-    """1 FLOP an output beside the product, and the residual is read."""
+    """1 FLOP an output besides the product, and the residual is read."""
     found = product(call, range(1, 2), normed=False, vector=1.0)
     return Cost(found.flop, found.bytes_read + call.tensor(2).nbytes, found.bytes_written)
 
@@ -140,7 +140,7 @@ def qkv_cost(call: Call) -> Cost:
 def attention_cost(call: Call) -> Cost:
     """Two products with the keys and values that count, a softmax of 6 FLOP a score.
 
-    Unknown in a profile: how many of the S positions count stands in the GPU's memory, and no shape tells.
+    Unknown in a profile: only the GPU's memory holds how many of the S positions count; shapes do not show it.
     """
     q, keys, position = call.tensor(0), call.tensor(1), call.tensor(3)
     if position.value is None:
@@ -230,7 +230,7 @@ def attention_sizes(q: Tensor, keys: Tensor, values: Tensor, position: Tensor, s
     return *q.shape[:2], keys.shape[1], q.shape[2], keys.shape[2], scale
 
 
-# One of each, sizes beside a multiple of the vector width, more rows than are taken together, Llama's sizes.
+# One of each, sizes that are not a multiple of the vector width, more rows than are taken together, Llama's sizes.
 PRODUCTS = ((1, 1, 1), (3, 33, 7), (11, 72, 15), (1, 2048, 96), (1, 8192, 34), (2, 20000, 5), (35, 512, 18))
 QKV = ((1, 1, 1, 1, 1, 1), (2, 33, 4, 2, 3, 5), (3, 64, 3, 1, 4, 9), (1, 2048, 8, 2, 32, 20), (34, 264, 4, 2, 6, 7))
 ATTENTION = ((1, 1, 1, 1, 1), (2, 6, 2, 12, 7), (2, 4, 4, 8, 70), (1, 32, 8, 64, 300), (1, 3, 1, 128, 150))
@@ -246,7 +246,7 @@ PRODUCT_VERSIONS = versions(
 
 # fp32: version 1 adds up to 20,000 products one after another. bf16: version 3 rounds x·norm, as PyTorch does.
 PRODUCT_TOLERANCE = {"fp32": 5e-5, "bf16": 2e-2}
-# Of two such products multiplied: by the formula with x·norm rounded, 150 draws reach 1.4e-2 (median) to 2.9e-2.
+# Error of two such products multiplied: by the formula with x·norm rounded, 150 draws reach 1.4e-2 (median) to 2.9e-2.
 GATED_TOLERANCE = PRODUCT_TOLERANCE | {"bf16": 4e-2}
 
 FAMILY = Family(

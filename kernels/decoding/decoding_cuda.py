@@ -144,7 +144,7 @@ def decode_attention_v2(
 ) -> None:  # fmt: skip
     """The same, a block some positions of a head of keys for all heads of q that share it; a second kernel joins them.
 
-    Version 1 where a head is no 1 to 32 accesses of 16 bytes, or too many heads of q share one of keys.
+    Version 1 where a head is not 1 to 32 accesses of 16 bytes, or too many heads of q share one of keys.
     """
     width, group = VECTOR_BYTES // host.item, NH // NKV
     lanes = HS // width
@@ -181,7 +181,7 @@ def _one_each(host: Host, name: str, threads: int, block: int, *arguments: Argum
 def _staged(
     host: Host, name: str, pairs: int, read: Tensors, arguments: Sizes, B: int, C: int, of_one_row: int = OF_ONE_ROW
 ) -> None:
-    """A block a pair of outputs, of as many threads as make so many accesses of a row, if it is so long."""
+    """Launch one block for each pair of outputs, with as many threads as a row has accesses, up to a limit."""
     width, most = VECTOR_BYTES // host.item, of_one_row if B == 1 else PACKS
     if host.width(C, *read) < width:
         return _one_each(host, name, B * pairs, 64, *arguments)

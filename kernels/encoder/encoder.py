@@ -105,7 +105,7 @@ def embedding_backward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> t
     return make.normal(B, T, C), make.integers(0, V, B, T), V
 
 
-# One token, a width beside a multiple of the vector width, more tokens than words and fewer, words of hundreds of
+# One token, a width that is not a multiple of the vector width, more tokens than words and fewer, words of hundreds of
 # tokens, words whose numbers take two bytes, GPT-2's width.
 CASES = (
     {"B": 1, "T": 1, "C": 1, "V": 1},

@@ -16,7 +16,7 @@ def _sorted(host: Host, idx: Argument, N: int, V: int) -> Argument:
     blocks = ceil(N, TILE)
     counts = host.scratch(blocks << DIGIT_BITS)
     source, target, other = idx, host.scratch(N, 8), host.scratch(N, 8)
-    for low in range(0, V.bit_length(), DIGIT_BITS):  # V stands for what is no word
+    for low in range(0, V.bit_length(), DIGIT_BITS):  # V marks a token that is not a word
         first, shift = str(low == 0).lower(), 32 + low
         host.launch(f"encoder_backward_count_v3<{first}>", blocks, THREADS, source, counts, N, V, shift)
         host.launch(f"encoder_backward_sort_v3<{first}>", blocks, THREADS, source, counts, target, N, V, shift)

@@ -1,6 +1,6 @@
 """The encoder's backward over sorted tokens in pieces, in Triton, as encoder_sorted.cu does it.
 
-Legend: B batch, T time, C channels, V words. A token that is no index below V counts for nothing.
+Legend: B batch, T time, C channels, V words. A token that is not an index below V is ignored.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The encoder's forward in Triton. A token that is no index below V, the number of words, gives a row of NaN."""
+"""The encoder's forward in Triton. A token that is not an index below V, the number of words, gives a row of NaN."""
 
 import triton
 import triton.language as tl
@@ -13,7 +13,7 @@ FORWARD_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
 def encoder_forward_kernel(
     idx, wte, wpe, x, rows, time, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """x of ROWS tokens and COLUMNS channels; NaN where a token is no word."""
+    """x of ROWS tokens and COLUMNS channels; NaN where a token is not a word."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < channels)[None, :]
@@ -27,7 +27,7 @@ def encoder_forward_kernel(
 
 @triton.jit
 def embedding_forward_kernel(idx, weight, x, rows, channels, vocabulary, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """x of ROWS tokens and COLUMNS channels; NaN where a token is no word."""
+    """x of ROWS tokens and COLUMNS channels; NaN where a token is not a word."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < channels)[None, :]

@@ -43,8 +43,8 @@ def sizes(x: Tensor, weight: Tensor, *_: Any) -> tuple[int, int, int]:
     return x.numel() // max(k, 1), k, m
 
 
-# One of each, sizes beside a multiple of the vector width, rows beside those taken together, a long row, as many rows
-# as tensor cores take and more, many outputs.
+# One of each, sizes that are not a multiple of the vector width, rows that are not a multiple of those taken together,
+# a long row, as many rows as tensor cores take and more, many outputs.
 CASES = (
     {"N": 1, "K": 1, "M": 1},
     {"N": 3, "K": 33, "M": 7},

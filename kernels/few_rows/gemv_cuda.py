@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfkit.kernels.cuda import Argument, Host, ceil
 
-WARPS = 16  # of a multiprocessor, at least: so many loads under way hide memory's latency
+WARPS = 16  # of a multiprocessor, at least: their loads under way hide memory's latency
 PACKS = 4  # loads of a thread of each row of the weight, under way at once
 BLOCK = 128  # threads, where a group is not larger
 TILE_ROWS = 3  # from which on tensor cores are faster

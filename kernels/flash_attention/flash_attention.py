@@ -30,7 +30,7 @@ def flash_backward_reference(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk and dv by the formula, from y and lse as they are given.
 
-    What y lost when it was rounded is no error of the kernel: in bf16 the gradients of a query with few keys differ by
+    The rounding of y is not an error of the kernel: in bf16 the gradients of a query with few keys differ by
     more than the kernel's own rounding does.
     """
     group = q.shape[1] // k.shape[1]
@@ -80,7 +80,7 @@ def flash_backward_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: i
 
 
 def flash_growth(sizes: Mapping[str, int]) -> float:
-    """Means over T values are as small as 1/√T, and what rounding leaves of them errs by as much more beside them."""
+    """Means over T values are as small as 1/√T, so rounding errors are larger relative to them by the same factor."""
     return max(1.0, (sizes.get("T", 0) / 1024) ** 0.5)
 
 
@@ -126,7 +126,8 @@ FAMILY = Family(
             cases=FLASH_CASES,
             cost=flash_cost,
             gradient=Gradient("flash_attention_backward"),
-            # In bf16, p is rounded on its way to the tensor cores; PyTorch's own attention errs by 1.4e-2 at T = 1024.
+            # In bf16, p is rounded on its way to the tensor cores; PyTorch's own attention is off by 1.4e-2 at T =
+            # 1024.
             tolerance={"fp32": 1e-5, "bf16": 3e-2},
             growth=flash_growth,
             implementations=versions(
@@ -149,13 +150,13 @@ FAMILY = Family(
             inputs=flash_backward_inputs,
             cases=FLASH_CASES,
             cost=flash_backward_cost,
-            # Of the seven products that both kernels make (each makes q·k and dy·v anew).
+            # Parts of the seven products that both kernels make (each makes q·k and dy·v again).
             parts={
                 "flash_attention_backward_keys_kernel": 4 / 7,
                 "flash_attention_backward_queries_kernel": 3 / 7,
             },
             # dy·vᵀ − Σ dy·y is a difference of like numbers, and lse arrives in fp32. In bf16, p and ds are rounded on
-            # their way to the tensor cores: the formula itself errs by 2.3e-2 to 7.8e-2 in thirty draws at T = 1024.
+            # their way to the tensor cores: the formula itself is off by 2.3e-2 to 7.8e-2 in thirty draws at T = 1024.
             tolerance={"fp32": 5e-5, "bf16": 1.5e-1},
             growth=flash_growth,
             implementations=versions(c=("pair by pair",), triton="one kernel for dk and dv, one for dq"),

@@ -242,7 +242,8 @@ def forward_blocks(matrices, group, time, size, scale, itemsize):
 
 
 def backward_blocks(matrices, group, time, size, scale, itemsize):
-    """Two results of OWN × D stay in registers beside the scores; wider heads leave room for fewer blocks in flight."""
+    """Two results of OWN × D stay in registers along with the scores; wider heads leave room for fewer blocks in
+    flight."""
     if itemsize == 4:
         return {"OWN": 64, "OTHER": 32, "num_warps": 4, "num_stages": 2}
     narrow = padded(size) <= 64

@@ -99,7 +99,7 @@ def merge_backward_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tup
     return make.normal(B, T, NH * HS), NH
 
 
-# One token, sizes beside a multiple of the vector width, GPT-2's head.
+# One token, sizes that are not a multiple of the vector width, GPT-2's head.
 HEAD_CASES = (
     {"B": 1, "T": 1, "NH": 1, "HS": 1},
     {"B": 2, "T": 5, "NH": 3, "HS": 7},

@@ -17,7 +17,7 @@ SWEEP = {"TOKENS": (16, 32, 64, 128), "num_warps": (4, 8)}
 
 @triton.jit
 def _places(time, heads, size, PARTS: tl.constexpr, TOKENS: tl.constexpr, SIZE: tl.constexpr):
-    """Of one block: where it lies in (B, T, PARTS·C) and in (B, NH, T, HS), and its mask."""
+    """Return the offsets of one block in (B, T, PARTS·C) and in (B, NH, T, HS), and its mask."""
     token = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)
     pair = tl.program_id(0).to(tl.int64)  # batch·NH + head
     batch, head = pair // heads, pair % heads

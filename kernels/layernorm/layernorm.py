@@ -62,7 +62,7 @@ def backward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
     return make.normal(B, T, C), x, weight, mean.float(), rstd.float()
 
 
-# C below and beside a multiple of the vector width, fewer rows than a part, many parts, GPT-2's width.
+# C below the vector width and not a multiple of it, fewer rows than a part, many parts, GPT-2's width.
 CASES = (
     {"B": 1, "T": 6, "C": 5},
     {"B": 2, "T": 3, "C": 33},

@@ -106,7 +106,7 @@ FAMILY = Family(
                 {"N": 70, "C": 16, "V": 515, "Vp": 515},
             ),
             # Two rows with one target may cancel in its slope: of inputs of 5 the roundings of p − 1, of products and
-            # of their sum leave up to 1e-6, beside a root mean square of 0.08 where most words are no target.
+            # of their sum leave up to 1e-6, with a root mean square of 0.08 where most words are not targets.
             # Logits are rounded to bf16, as those of a head alone; on a CPU the products of chunks too.
             tolerance={"fp32": 3e-5, "bf16": 6e-2},
             cost=forward_cost,

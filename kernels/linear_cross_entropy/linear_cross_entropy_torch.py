@@ -51,7 +51,7 @@ def backward(
 
 
 def chunk_rows(rows: int, columns: int, item_bytes: int) -> int:
-    """How many rows of logits are in memory at a time: at most `CHUNK_BYTES`, and not fewer than `ROWS`."""
+    """Return the number of rows of logits in memory at a time: at most `CHUNK_BYTES`, and not fewer than `ROWS`."""
     most = CHUNK_BYTES // (columns * item_bytes) // ROWS * ROWS
     return max(1, min(rows, max(ROWS, most)))
 

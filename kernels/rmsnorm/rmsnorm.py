@@ -87,7 +87,7 @@ def sizes(x: Tensor, *others: Any) -> tuple[int | float, ...]:
     return x.numel() // max(weight.numel(), 1), weight.numel(), float(eps)
 
 
-# C below and beside a multiple of the vector width, fewer rows than a part, many parts, a wide row.
+# C below the vector width and not a multiple of it, fewer rows than a part, many parts, a wide row.
 CASES = (
     {"B": 1, "T": 6, "C": 5},
     {"B": 2, "T": 3, "C": 33},

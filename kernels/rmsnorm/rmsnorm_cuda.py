@@ -7,7 +7,7 @@ from perfkit.kernels.cuda import VECTOR_BYTES, Argument, Host, ceil
 Float = Argument
 # Threads of a multiprocessor in the fastest backward: 128 registers for each.
 REGISTER_THREADS = 512
-# Of version 4: elements of a thread, most threads of a block, rows that are under way to a block, and the shortest row.
+# Version 4: elements of a thread, most threads of a block, rows under way to a block, and the shortest row.
 VALUES, MOST_THREADS, STAGES, LEAST = 32, 256, 3, 1536
 CLUSTERS = (1, 2, 4, 8)  # blocks that may share a row
 FEW_PARTS = 128  # whose sums a quarter of the threads takes

@@ -53,7 +53,7 @@ def inputs(make: Inputs, B: int, T: int, NH: int, NKV: int, P: int) -> tuple[Any
     return make.normal(B, T, NH, 2 * P), make.normal(B, T, NKV, 2 * P), angles.cos(), angles.sin()
 
 
-# One pair, P beside a multiple of the vector width, as many heads of keys as of queries, Llama's heads.
+# One pair, P not a multiple of the vector width, as many heads of keys as of queries, Llama's heads.
 CASES = (
     {"B": 1, "T": 1, "NH": 1, "NKV": 1, "P": 1},
     {"B": 2, "T": 5, "NH": 4, "NKV": 2, "P": 3},
@@ -62,7 +62,7 @@ CASES = (
 )
 
 
-# Of both directions.
+# For both directions.
 IMPLEMENTATIONS = versions(
     c=("a loop", "threads over positions, vectors within a head"),
     cuda=(

@@ -42,7 +42,7 @@ def backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
     return make.normal(N, M), y.to(make.dtype)
 
 
-# One column, rows beside a multiple of the vector width, a row of several blocks, GPT-2's vocabulary.
+# One column, rows that are not a multiple of the vector width, a row of several blocks, GPT-2's vocabulary.
 CASES = ({"N": 3, "M": 1}, {"N": 5, "M": 33}, {"N": 64, "M": 1024}, {"N": 2, "M": 50257})
 
 FAMILY = Family(

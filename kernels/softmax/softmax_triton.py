@@ -117,7 +117,7 @@ def backward_blocks(rows, columns, itemsize):
 
 
 def hints(asked):
-    """What the cache is to keep: a row until it is read again, and not what is written."""
+    """Return cache hints: keep a row until it is read again, but not written data."""
     return ("evict_last", "evict_first") if asked else ("", "")
 
 

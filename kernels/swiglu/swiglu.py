@@ -44,7 +44,7 @@ def backward_inputs(make: Inputs, B: int, T: int, F: int) -> tuple[Any, ...]:
     return (make.normal(B, T, F), *forward_inputs(make, B, T, F))
 
 
-# One number, beside a multiple of the vector width, several blocks.
+# One number, not a multiple of the vector width, several blocks.
 CASES = ({"B": 1, "T": 1, "F": 1}, {"B": 1, "T": 7, "F": 33}, {"B": 2, "T": 16, "F": 2048})
 
 FAMILY = Family(

@@ -1,4 +1,4 @@
-"""The catalog's operations as models write them in eager PyTorch: the way "naive", beside PyTorch's own operator.
+"""The catalog's operations as models write them in eager PyTorch: the way "naive", next to PyTorch's own operator.
 
 transformers' models round, convert and concatenate where a fused operator does not: a kernel replaces these calls, so
 they are what it saves. `NAIVE[name](*arguments)` prepares what a model has ready (views, angles of all channels, the

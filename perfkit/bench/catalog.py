@@ -64,7 +64,7 @@ def cost_of(operation: Operation, arguments: Sequence[Any]) -> Cost:
 
 
 def spec(argument: Any) -> Any:
-    """What the cost model takes for an argument."""
+    """Return an argument in the form that the cost model takes."""
     if not isinstance(argument, Tensor):
         return argument
     single = argument.numel() == 1 and not argument.is_floating_point()

@@ -112,7 +112,7 @@ def clock_for(device: str, cache_bytes: float) -> Clock:
 
 
 def repetitions(clock: Clock, call: Call) -> int:
-    """How many calls one warm sample holds, so that it lasts long enough for the clock."""
+    """Return the number of calls in one warm sample, so that it lasts long enough for the clock."""
     once = min(clock.warm(call, 1) for _ in range(2))
     return max(1, min(MOST_CALLS, int(LEAST_NS / max(once, 1.0))))
 

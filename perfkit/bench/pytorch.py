@@ -194,7 +194,7 @@ def cross_entropy_forward(logits: Tensor, targets: Tensor, vocabulary: int, igno
 
 
 def _masked(logits: Tensor, vocabulary: int) -> Tensor:
-    """Logits whose padding is no word for PyTorch either, which knows of none; it reads a padded row all the same."""
+    """Logits without their padding, which PyTorch does not know; it reads a padded row all the same."""
     return logits.masked_fill(torch.arange(logits.shape[1], device=logits.device) >= vocabulary, float("-inf"))
 
 
@@ -214,7 +214,7 @@ def cross_entropy_backward(
 
 
 def classifier(logits: Tensor, targets: Tensor, dloss: float, vocabulary: int, ignore_index: int) -> Call:
-    """log_softmax + nll_loss, and their backward; over all columns when there is no padding, as a model would."""
+    """log_softmax + nll_loss, and their backward; over all columns when they have no padding, as a model would."""
     real = logits[:, :vocabulary].contiguous()
     upstream = torch.full((len(real),), dloss, dtype=real.dtype, device=real.device)
     none = torch.zeros((), dtype=real.dtype, device=real.device)
@@ -272,7 +272,7 @@ OWN: dict[str, Callable[..., Call]] = {
     )
 }  # fmt: skip
 
-# What the calls return, where it is not the operation's own results in order.
+# Results of the calls that do not return the operation's own results in order.
 RESULTS: dict[str, tuple[str, ...]] = {
     "rmsnorm_forward": ("y",),
     "residual_rmsnorm_forward": ("x", "y"),

@@ -1,4 +1,4 @@
-"""What a benchmark found: one record, from which terminal, HTML and JSON are rendered. Base units throughout."""
+"""Result of a benchmark: one record, from which terminal, HTML and JSON are rendered. Base units throughout."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ class Bench(msgspec.Struct, kw_only=True):
 
     @property
     def wrong(self) -> list[tuple[Point, Row]]:
-        """What was checked and is wrong, or failed."""
+        """Ways that were checked and are wrong, or failed."""
         return [(p, r) for p in self.points for r in p.rows if r.status in (WRONG, FAILED)]

@@ -73,7 +73,7 @@ def bench(
 ) -> Bench:
     """Check and time `ways` of `subject` at all `sizes` in all `dtypes`.
 
-    A way that cannot run, or is wrong, is a row that says so. Without `ceilings` there are no efficiencies.
+    A way that cannot run, or is wrong, is a row that says so. Without `ceilings`, efficiencies are unknown.
     """
     mkl.choose_vector_functions()
     clock = measure.clock_for(options.device, _last_cache(ceilings))
@@ -132,7 +132,7 @@ def _precision(dtype: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sentence(subject: Subject, point: Point) -> Iterator[None]:
-    """What PyTorch says of sizes that do not fit, in memory or together, as a sentence."""
+    """Return PyTorch's complaint about sizes that do not fit, in memory or together, as a sentence."""
     try:
         yield
     except PerfkitError:
@@ -206,7 +206,7 @@ def checked(
 
 
 def _judge(rows: Sequence[Row]) -> None:
-    """Mark wrong ways. One may err as much as PyTorch's own operator beside it does, where that one is right."""
+    """Mark wrong ways. One may be as far off as PyTorch's own operator, where that one is right."""
     beside = {
         e.output: e.error
         for row in rows

@@ -38,7 +38,7 @@ def names(text: str) -> list[str]:
 
 
 def options(device: str, seconds: float, cache: str, seed: int | None) -> Options:
-    """Checked options. Raises `UsageError` for a value that is none, `Unavailable` where there is no such device."""
+    """Checked options. Raises `UsageError` for an invalid value, `Unavailable` for a missing device."""
     if cache not in CACHES:
         raise UsageError(f"--cache {cache}: the cache states are {', '.join(CACHES)}.")
     if not 0 < seconds <= 600:
@@ -50,7 +50,7 @@ def options(device: str, seconds: float, cache: str, seed: int | None) -> Option
         if not torch.cuda.is_available():
             raise no_gpu(f"--device {device}")
         if int(full.split(":")[1]) >= torch.cuda.device_count():
-            raise Unavailable(f"--device {device}: there is no such GPU.", "`perfkit doctor` says more.")
+            raise Unavailable(f"--device {device}: no such GPU.", "`perfkit doctor` says more.")
         torch.cuda.set_device(full)
     return Options(full, seconds, CACHES[cache], secrets.randbits(31) if seed is None else seed)
 
@@ -58,7 +58,7 @@ def options(device: str, seconds: float, cache: str, seed: int | None) -> Option
 def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) -> list[Subject]:
     """The plain operation, the catalog's operation, or all operations of the family called `name`.
 
-    Raises `UsageError` when there is none.
+    Raises `UsageError` for an unknown name.
     """
     if name in NAMES:
         return [plain(name, device, blocks, extra_dirs)]
@@ -75,7 +75,8 @@ def subjects(name: str, device: str, blocks: bool, extra_dirs: Sequence[str]) ->
 def plan(
     chosen: Subject, sizes: str, sweep: str, implementations: Sequence[str], languages: Sequence[str], device: str
 ) -> Plan:
-    """What to run of `chosen`. Raises `UsageError` for a size or an implementation that it does not have."""
+    """Return the parts of `chosen` to run. Raises `UsageError` for a size or an implementation that it does not
+    have."""
     given = {**chosen.defaults(device), **size_texts.parse(sizes, chosen.sizes)}
     ways = chosen_ways(chosen, implementations, languages)
     if not sweep:

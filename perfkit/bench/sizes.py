@@ -42,7 +42,7 @@ def gpt2(
 
 
 def parse(text: str, names: Sequence[str]) -> dict[str, int]:
-    """`B=4,T=1024` as sizes. Raises `UsageError` for what is no size, or not one of `names`."""
+    """`B=4,T=1024` as sizes. Raises `UsageError` for an invalid size, or one that is not in `names`."""
     sizes = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, sign, value = (s.strip() for s in part.partition("="))
@@ -52,7 +52,7 @@ def parse(text: str, names: Sequence[str]) -> dict[str, int]:
 
 
 def parse_sweep(text: str, names: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
-    """What a sweep changes, and the values, rising.
+    """Return the sizes that a sweep changes, and their rising values.
 
     `C=64..4096` gives nine sizes evenly on a logarithmic scale, `C=64,100,256` these, `M,N,K=64..4096` changes three
     together. Raises `UsageError` for anything else.
@@ -83,5 +83,5 @@ def _check_name(name: str, names: Sequence[str]) -> None:
 def _number(where: str, text: str) -> int:
     cleaned = text.strip().replace("_", "")
     if not cleaned.isdigit() or int(cleaned) < 1:
-        raise UsageError(f"{where}: {text.strip()!r} is no size.", "Write a whole number from 1 on, as in C=768.")
+        raise UsageError(f"{where}: {text.strip()!r} is not a size.", "Write a whole number from 1 on, as in C=768.")
     return int(cleaned)

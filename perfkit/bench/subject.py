@@ -1,4 +1,4 @@
-"""What is benchmarked: an operation with its inputs, its reference, its cost, and the ways to compute it."""
+"""Subject of a benchmark: an operation with its inputs, its reference, its cost, and the ways to compute it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Way:
     text: str
     prepare: Callable[[Sequence[Any], str], list[Prepared]]
     optional: bool = False  # runs only when it is asked for by name
-    tolerance_factor: float = 1.0  # what it may err, in tolerances of the operation
+    tolerance_factor: float = 1.0  # its limit of error, in tolerances of the operation
 
 
 PYTORCH = "pytorch"  # the way that is PyTorch's own operator

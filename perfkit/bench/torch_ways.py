@@ -15,8 +15,8 @@ from perfkit.bench.subject import Outputs, Prepared, Way
 from perfkit.errors import Unavailable
 from perfkit.kernels.checking import as_tuple
 
-# What PyTorch writes between two operators is rounded to the working precision; a kernel that computes the whole in
-# fp32 is held to the operation's tolerance, PyTorch's ways to this many times it.
+# Results that PyTorch writes between two operators are rounded to the working precision; a kernel that computes the
+# whole in fp32 is held to the operation's tolerance, PyTorch's ways to this many times it.
 ROUNDING = 4.0
 
 
@@ -42,7 +42,7 @@ def _compiled(function: Callable[..., Any], arguments: Sequence[Any]) -> Callabl
     if not any(isinstance(a, Tensor) and a.is_cuda for a in arguments):
         compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
         if shutil.which(compiler[0]) is None:
-            raise Unavailable(f"torch.compile needs a C++ compiler, and there is no {compiler[0]} here.", "Set CXX.")
+            raise Unavailable(f"torch.compile needs a C++ compiler, and {compiler[0]} is missing here.", "Set CXX.")
     torch._dynamo.reset()
     made: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
     made(*arguments)

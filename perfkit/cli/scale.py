@@ -1,4 +1,4 @@
-"""`perfkit scale`: a step on more ranks, foretold from a run of one."""
+"""`perfkit scale`: predict a step on more ranks from a run of one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def scale(
     scaling: Annotated[
         str, typer.Option(help="weak (the batch of each rank stays), strong (of all), or both.")
     ] = "both",
-    backend: Annotated[str, typer.Option(help="The run's backend to foretell of; default: its first.")] = "",
+    backend: Annotated[str, typer.Option(help="The run's backend to predict from; default: its first.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for scale.html, scale.md and scale.json.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> int:
@@ -46,16 +46,16 @@ def scale(
     from perfkit.cli.parts import options, pages
     from perfkit.errors import UsageError
     from perfkit.render.pages import scale as rendered
-    from perfkit.scale import foretell, links, one_rank
+    from perfkit.scale import links, one_rank, predict
 
-    if scaling not in (*foretell.SCALINGS, "both"):
+    if scaling not in (*predict.SCALINGS, "both"):
         raise UsageError(f"--scaling {scaling} is not known.", "Choose weak, strong or both.")
     wanted = [_number(text) for text in options.names(ranks)]
     one = one_rank.read_one_rank(*_chosen(run, backend))
     device = one.manifest.settings.device
     network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
-    scalings = foretell.SCALINGS if scaling == "both" else (scaling,)
-    found = foretell.foretell(one, network, wanted, options.names(parallel or one.way or "ddp,fsdp"), scalings)
+    scalings = predict.SCALINGS if scaling == "both" else (scaling,)
+    found = predict.predict(one, network, wanted, options.names(parallel or one.way or "ddp,fsdp"), scalings)
     made = rendered.page(found)
     pages.show(made, found, as_json, pages.write(made, found, out, NAME) if out else [])
     return 0

@@ -1,4 +1,4 @@
-"""What a backend made of a workload: the code that Inductor generates, the trace that Thunder executes."""
+"""Programs that a backend made of a workload: the code that Inductor generates, the trace that Thunder executes."""
 
 from __future__ import annotations
 

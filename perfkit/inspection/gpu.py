@@ -33,7 +33,7 @@ _TIMEOUT_S = 120
 def check_arch(arch: str) -> str:
     """`arch` as it is. Raises `UsageError` for one that perfkit does not know."""
     if arch not in ARCHITECTURES:
-        raise UsageError(f"--arch {arch} is no architecture known here.", f"Known: {', '.join(ARCHITECTURES)}.")
+        raise UsageError(f"--arch {arch} is not an architecture known here.", f"Known: {', '.join(ARCHITECTURES)}.")
     return arch
 
 
@@ -186,7 +186,8 @@ def _grid(grid: Sequence[int]) -> str:
 
 
 def tool(name: str) -> str | None:
-    """Where a tool of the CUDA toolkit lies: on the PATH, in the toolkit's folder, or beside Triton; None: nowhere."""
+    """Return the path of a tool of the CUDA toolkit: on the PATH, in the toolkit's folder, or in Triton's; None:
+    nowhere."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     spec = importlib.util.find_spec("triton")
     beside = [Path(p) / "backends/nvidia/bin" / name for p in (spec.submodule_search_locations or [])] if spec else []
@@ -195,7 +196,7 @@ def tool(name: str) -> str | None:
 
 
 def _assembled(ptx: str, arch: str) -> str:
-    """What the assembler reports of PTX; "" where there is none that knows the architecture."""
+    """Return the assembler's report on PTX; "" where no assembler knows the architecture."""
     suffix = "a" if re.search(rf"\.target {arch}a", ptx) else ""
     for name in ("ptxas", "ptxas-blackwell"):
         found = tool(name)
@@ -248,4 +249,4 @@ def _counted(counts: Counter[str], most: int) -> str:
 
 
 def _no_sass(sass: Mapping[str, str] | None) -> list[str]:
-    return [] if sass else ["No SASS: there is no cuobjdump here that reads this architecture."]
+    return [] if sass else ["No SASS: no cuobjdump here reads this architecture."]

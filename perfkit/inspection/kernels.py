@@ -24,7 +24,7 @@ _GPU: dict[str, Callable[[Operation, Implementation, str, str, Sequence[Any]], l
 def inspect_operation(
     name: str, implementations: Sequence[str], dtype: str, arch: str, sizes: str, extra_dirs: Sequence[str] = ()
 ) -> Iterator[Inspected]:
-    """What compilers made of each implementation of `name` (all, or those like `c:2` or `triton`).
+    """Return the compilers' output for each implementation of `name` (all, or those like `c:2` or `triton`).
 
     Of several, one that cannot be inspected here is a note; a single one raises what is wrong. Raises `UsageError` for
     an unknown operation, implementation, precision, size or architecture.

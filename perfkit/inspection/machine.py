@@ -103,7 +103,8 @@ def parse(text: str) -> dict[str, Code]:
 
 
 def reached(functions: Mapping[str, Code], symbol: str) -> list[Code]:
-    """What `symbol` runs: itself, its parallel regions, and the library's functions that these call or pass on."""
+    """Return the functions that `symbol` runs: itself, its parallel regions, and functions that these call or pass
+    on."""
     todo, seen = [symbol], []
     while todo:
         name = todo.pop(0)
@@ -144,7 +145,7 @@ def disassembled(library: Path) -> str:
     """objdump's listing of a library."""
     tool = shutil.which("objdump")
     if tool is None:
-        raise Unavailable("There is no objdump here, which shows machine code.", "Install it: apt install binutils.")
+        raise Unavailable("objdump, which shows machine code, is missing here.", "Install it: apt install binutils.")
     command = [tool, "-d", "--no-show-raw-insn", str(library)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)

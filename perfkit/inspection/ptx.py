@@ -1,4 +1,4 @@
-"""What a kernel's PTX says: how wide it accesses memory, and what it computes with."""
+"""Facts from a kernel's PTX: the widths of its memory accesses, and the instructions it computes with."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def summary(ptx: str) -> list[tuple[str, str]]:
 
 
 def entry(ptx: str, symbol: str) -> str:
-    """The part of a module's PTX that is the kernel `symbol`; all of it when there is no such entry."""
+    """Return the part of a module's PTX that is the kernel `symbol`; all of it without such an entry."""
     start = ptx.find(f".entry {symbol}")
     if start < 0:
         return ptx

@@ -1,4 +1,4 @@
-"""What an inspection found: facts in order, and the text that they were read from."""
+"""Result of an inspection: facts in order, and the text that they were read from."""
 
 from __future__ import annotations
 

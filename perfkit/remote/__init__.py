@@ -8,5 +8,5 @@
     files     what is sent: the working folder's files, and perfkit's own
     session   the whole way: connect, send, run, bring back
 
-There is no daemon: when the connection ends, so does what runs there. Rendering is done here.
+No daemon runs there: when the connection ends, so does the program. Rendering is done here.
 """

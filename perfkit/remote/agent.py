@@ -1,4 +1,4 @@
-"""What happens there once perfkit has been received: preparing, running, stopping, bringing back; standard library.
+"""Actions on the other machine once perfkit is there: prepare, run, stop, bring back; standard library only.
 
     ROOT ACTION RUN     as `bootstrap` starts it: do an action of a run and answer
 
@@ -39,7 +39,7 @@ def main(root: Path, action: str, run: str) -> int:
     """Do one action of a run and answer, also when it cannot be done; the exit code."""
     try:
         return _do(root, action, json.loads((root / "runs" / run / "order.json").read_text()))
-    except Exception as error:  # whatever it is, the user sits at another machine and has to be told
+    except Exception as error:  # any error must reach the user, who sits at another machine
         bootstrap.answer(bootstrap.failure(error, root))
         return 1
 
@@ -70,7 +70,7 @@ def _do(root: Path, action: str, order: Order) -> int:
 def _kept(root: Path, folder: Path, order: Order) -> int:
     try:
         ended: dict[str, Any] = {"code": _run(root, folder, order)}
-    except Exception as error:  # told by `fetch`
+    except Exception as error:  # `fetch` reports it
         ended = {"code": 1, **bootstrap.failure(error, root)}
     bootstrap.write(folder / "ended.json", ended)
     return int(ended["code"])
@@ -118,7 +118,7 @@ def _attend(process: subprocess.Popen[bytes], folder: Path) -> int:
         if silent.is_set() or _hung_up():
             _end(process, folder)
         time.sleep(0.05)
-    for pump in pumps:  # a child that the program left behind may hold its streams open
+    for pump in pumps:  # a child that outlived the program may hold its streams open
         pump.join(timeout=2)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 

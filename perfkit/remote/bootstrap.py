@@ -1,4 +1,4 @@
-"""What stands on the other machine: one file, with the standard library of a Python from 3.11.
+"""The file that is sent to the other machine first. It needs only the standard library of Python 3.11 or newer.
 
     python bootstrap.py ACTION [ARGUMENT]
 
@@ -29,7 +29,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Refusal(Exception):
-    """What cannot be done here: `message`, a sentence, and `hint`, what to do."""
+    """An action that is impossible here: `message` is a sentence, `hint` the next step."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Refusal(Exception):
 
 
 def fingerprint(path: Path) -> str:
-    """What a file is: "l:TARGET" of a link, else its SHA-256 and whether it can be executed; "" where it is neither."""
+    """Return a file's identity: "l:TARGET" of a link, else its SHA-256 and whether it is executable; "" for neither."""
     if path.is_symlink():
         return f"l:{os.readlink(path)}"
     if not path.is_file():
@@ -48,7 +48,7 @@ def fingerprint(path: Path) -> str:
 
 
 def need(root: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Of what is to be here, that which is not: whether the engine is, and which files are not as they should be."""
+    """Return whether the engine is here, and which of the wanted files are missing or differ."""
     base = root / "work" / wanted["work"]
     files = [path for path, is_ in wanted["files"].items() if fingerprint(base / path) != is_]
     return {"engine": (root / "engine" / wanted["engine"]).is_dir(), "files": files}
@@ -106,7 +106,7 @@ def _unpack(packed: tarfile.TarFile, members: Iterator[tarfile.TarInfo], base: P
 
 
 def _below(base: Path, name: str) -> Path:
-    """The path of a member, with folders to hold it; what stands in their way was sent before, or is a link."""
+    """The path of a member, with folders to hold it; whatever is in the way was sent before, or is a link."""
     *folders, last = PurePosixPath(name).parts
     if ".." in (*folders, last) or name.startswith("/"):
         raise Refusal(f"{name} lies outside the folder that is sent.")
@@ -124,7 +124,7 @@ def _below(base: Path, name: str) -> Path:
 def _content(packed: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     found = packed.extractfile(member)
     if found is None:
-        raise Refusal(f"{member.name} is no file.")
+        raise Refusal(f"{member.name} is not a file.")
     return found
 
 
@@ -163,14 +163,14 @@ def answer(content: Any) -> None:
     sys.stdout.flush()
 
 
-# What was received, as a program: its folder is looked through first, and no program that it starts looks there.
+# Run the received perfkit: its folder is searched first, but not by the programs that it starts.
 _AGENT = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('perfkit.remote.agent', None, '__main__')"
 )
 
 
 def failure(error: Exception, root: Path) -> dict[str, str]:
-    """The answer that tells of an error."""
+    """Return the answer that reports an error."""
     if isinstance(error, OSError) and error.errno in _FULL:
         return {"error": f"The disk that holds {root} is full.", "hint": "Free space there."}
     if isinstance(error, OSError):
@@ -191,7 +191,7 @@ def main(action: str, argument: str = "") -> int:
             order = json.loads((root / "runs" / argument / "order.json").read_text())
             engine = root / "engine" / order["engine"]
             os.execv(sys.executable, [sys.executable, "-P", "-c", _AGENT, str(engine), str(root), action, argument])
-    except Exception as error:  # whatever it is, the user sits at another machine and has to be told
+    except Exception as error:  # any error must reach the user, who sits at another machine
         answer(failure(error, root))
         return 1
     return 0

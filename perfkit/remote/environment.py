@@ -52,7 +52,7 @@ def variables(place: Path, engine: Path) -> dict[str, str]:
 
 
 def lacking(place: Path, requirements: Sequence[str]) -> list[str]:
-    """Those of `requirements`, each "NAME>=VERSION", that the environment does not hold."""
+    """Return the `requirements`, each "NAME>=VERSION", that the environment does not meet."""
     places = [str(_packages(place)), *sys.path]
     found = []
     for text in requirements:

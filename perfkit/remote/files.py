@@ -1,4 +1,4 @@
-"""What is sent: the files of the working folder, and perfkit's own."""
+"""Files to send: those of the working folder, and perfkit's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfkit.errors import UsageError
 from perfkit.remote.bootstrap import fingerprint
 from perfkit.run_folder import MANIFEST
 
-# What a program leaves, or can be made again: never sent unless git tracks it.
+# Files that a program leaves or that can be made again: never sent unless git tracks them.
 JUNK = (
     ".git", ".hg", ".venv", "venv", "__pycache__", "node_modules", "runs", ".mypy_cache", ".pytest_cache",
     ".ruff_cache", ".tox", ".ipynb_checkpoints", ".DS_Store",
@@ -29,7 +29,7 @@ _BESIDES = ("nvtx", "psutil", "nvidia-ml-py")
 
 def working(folder: Path) -> dict[str, str]:
     """Path → fingerprint of each file to send: what git tracks, and what it neither tracks nor ignores; of a folder
-    that is no checkout everything but `JUNK`. Run folders stay here. Raises `UsageError` for more than `LARGEST`."""
+    that is not a checkout everything but `JUNK`. Run folders stay here. Raises `UsageError` for more than `LARGEST`."""
     found = [path for path in _of_git(folder) or _of_folder(folder) if _is_sent(folder / path)]
     size = sum((folder / path).lstat().st_size for path in found)
     if size > LARGEST:
@@ -45,7 +45,7 @@ def _is_sent(path: Path) -> bool:
 
 
 def _of_git(folder: Path, within: str = "") -> list[str]:
-    """Paths that git knows below `folder`, those of checkouts inside it too; [] where it is no checkout."""
+    """Return the paths that git knows below `folder`, in inner checkouts too; [] where it is not a checkout."""
     tracked = _git(folder, "--cached")
     others = _git(folder, "--others", "--exclude-standard")
     runs = {path.rpartition("/")[0] for path in others if path.endswith(f"/{MANIFEST}")}
@@ -68,7 +68,7 @@ def _git(folder: Path, *which: str) -> list[str]:
         done = subprocess.run(
             ["git", "ls-files", "-z", *which], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
-    except OSError:  # there is no git
+    except OSError:  # git is missing
         return []
     return [os.fsdecode(path) for path in done.stdout.split(b"\0") if path]
 
@@ -110,7 +110,7 @@ def digest(files: Mapping[str, Path]) -> str:
 
 
 def requirements() -> list[str]:
-    """What perfkit needs there besides torch, each "NAME>=VERSION", as its own installation says."""
+    """Return perfkit's requirements there besides torch, each "NAME>=VERSION", as its own installation lists them."""
     try:
         said = metadata.requires("perfkit") or []
     except metadata.PackageNotFoundError:

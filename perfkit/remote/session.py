@@ -21,13 +21,13 @@ from perfkit.remote.ssh import FAILED, Host, Lost
 from perfkit.run_folder import MANIFEST, read_manifest, write_manifest
 
 Say = Callable[[str, str], None]
-_AGAIN, _TRIES = 1.0, 40  # a program whose connection was lost is given so many seconds to end
+_AGAIN, _TRIES = 1.0, 40  # seconds between tries, and tries, while a program ends whose connection was lost
 _ENDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What to do on another machine: perfkit's `arguments` there, among which `agent.OUT` is the run folder.
+    """Work for another machine: perfkit's `arguments` there, among which `agent.OUT` is the run folder.
 
     `python` is the Python to use there ("": the first of its PATH that fits); with `heard` the program has our input.
     """
@@ -106,7 +106,7 @@ def _bring(place: there.There, run: str, work: Work, code: int, say: Say) -> tup
         ) from error
     except OSError as error:
         raise RunFailed(
-            f"{work.out} cannot be written: {error.strerror}. The run lies in {where}/run.",
+            f"{work.out} cannot be written: {error.strerror}. The run is in {where}/run.",
             f"Free space, then `scp -r {where}/run {work.out}`.",
         ) from error
     with contextlib.suppress(PerfkitError):  # all that matters is here
@@ -117,7 +117,7 @@ def _bring(place: there.There, run: str, work: Work, code: int, say: Say) -> tup
 
 
 class _Nothing(Exception):
-    """There is no run folder; perfkit there said why."""
+    """The run folder is missing; perfkit there said why."""
 
 
 def _fetched(place: there.There, run: str, folder: Path, code: int) -> there.Ended:
@@ -135,7 +135,7 @@ def _fetched(place: there.There, run: str, folder: Path, code: int) -> there.End
 
 
 def _sign(folder: Path) -> None:
-    """Let the manifest tell the command that was typed here."""
+    """Write the command that was typed here into the manifest."""
     manifest = read_manifest(folder)
     manifest.command = ["perfkit", *sys.argv[1:]]
     write_manifest(folder, manifest)
@@ -149,7 +149,7 @@ def _name_of(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """Requests to end leave the block as Ctrl-C does: what runs there has to be told."""
+    """Let requests to end leave the block as Ctrl-C does, so that the program there is ended too."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -21,7 +21,7 @@ from typing import IO, Any
 from perfkit.errors import PerfkitError, RunFailed, Unavailable, UsageError
 
 FAILED = 255  # ssh's own exit code for its own failures; a command may have it too
-# Where the user's configuration says nothing. A connection that is silent for a minute is lost.
+# Defaults for options that the user's configuration does not set. A connection silent for a minute is lost.
 _USUAL = {"connecttimeout": "20", "serveraliveinterval": "15"}
 _PATIENCE = 10.0  # seconds
 _UNSET = ("none", "0", "")
@@ -39,7 +39,7 @@ class Host:
 
     def __init__(self, name: str) -> None:
         if not name or name.startswith("-") or any(c.isspace() for c in name):
-            raise UsageError(f"{name!r} is no host.", "Write --on user@host, as for ssh.")
+            raise UsageError(f"{name!r} is not a host.", "Write --on user@host, as for ssh.")
         self.name = name
         self._ssh: list[str] = []
         self._master: subprocess.Popen[bytes] | None = None
@@ -48,7 +48,7 @@ class Host:
     def __enter__(self) -> Host:
         program = shutil.which("ssh")
         if program is None:
-            raise Unavailable("There is no ssh on this machine.", "Install OpenSSH's client.")
+            raise Unavailable("ssh is missing on this machine.", "Install OpenSSH's client.")
         with contextlib.ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-")))
             self._said = stack.enter_context((scratch / "said").open("w+b"))
@@ -67,14 +67,14 @@ class Host:
         self._stack.close()
 
     def ask(self, command: str, given: IO[bytes] | None = None) -> bytes:
-        """What `command` prints; `given` is its input. Raises `Lost`."""
+        """Return the output of `command`; `given` is its input. Raises `Lost`."""
         with self.reading(command, given) as stream:
             return stream.read()
 
     @contextlib.contextmanager
     def reading(self, command: str, given: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-        """What `command` prints, as a stream that ends with the block. Raises `Lost` where ssh fails, whatever came of
-        the block, and `RunFailed` where that met an `EOFError`: the command did not do what it should."""
+        """Give the output of `command` as a stream that ends with the block. Raises `Lost` where ssh fails, whatever
+        the block raised, and `RunFailed` where the block met an `EOFError`: the command did not do what it should."""
         process = self._start(
             True, command, stdin=given or subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._said
         )
@@ -82,7 +82,7 @@ class Host:
         broken = None
         try:
             yield process.stdout
-        except (PerfkitError, EOFError) as error:  # perhaps of what ssh then tells
+        except (PerfkitError, EOFError) as error:  # ssh may report the cause below
             broken = error
         except BaseException:
             process.terminate()
@@ -117,7 +117,7 @@ class Host:
                 raise
 
     def _configuration(self, program: str) -> dict[str, str]:
-        """What the user's configuration says of this host, by option; {} where ssh does not tell."""
+        """Return the user's configuration of this host by option; {} where ssh does not print it."""
         done = subprocess.run(
             [program, "-G", "--", self.name], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )

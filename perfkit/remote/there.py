@@ -48,7 +48,7 @@ class There:
         return shlex.join([self.python, f"{self.folder}/{self.file}"])
 
     def need(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Whether perfkit is there, and which files are not."""
+        """Return whether perfkit is there, and which files are missing."""
         with _file(json.dumps(wanted).encode()) as given:
             return self._ask("need", "", given)
 
@@ -130,9 +130,9 @@ def _chosen(host: str, told: list[str], given: str) -> str:
              (text.split(" ", 2) for text in told)]  # fmt: skip
     fitting = [(torch, path) for version, torch, path in found if version >= OLDEST]
     if not found and given:
-        raise Unavailable(f"{given} on {host} is no Python that runs.", "Give its path there.")
+        raise Unavailable(f"{given} on {host} is not a Python that runs.", "Give its path there.")
     if not found:
-        raise Unavailable(f"There is no Python on {host} that `ssh {host}` finds.", NAME_ONE)
+        raise Unavailable(f"`ssh {host}` finds no Python on {host}.", NAME_ONE)
     if not fitting:
         version = ".".join(map(str, found[0][0]))
         raise Unavailable(
@@ -156,7 +156,7 @@ def _file(data: bytes) -> Iterator[IO[bytes]]:
 
 
 def _answer(stream: IO[bytes], host: str) -> dict[str, Any]:
-    """The answer in what a command prints. Raises `RunFailed` for one that tells of a failure, `EOFError` for none."""
+    """Return the answer in a command's output. Raises `RunFailed` for a failure, `EOFError` without an answer."""
     for line in stream:
         if line.strip() == bootstrap.MARK.encode():
             told: dict[str, Any] = json.loads(stream.readline())
@@ -170,7 +170,7 @@ def _unpack(packed: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> int
     """Write a file of the run folder; 1."""
     path, content = into / member.name, packed.extractfile(member)
     if content is None or ".." in path.parts or not path.is_relative_to(into):
-        raise RunFailed(f"{member.name} is no file of a run folder.")
+        raise RunFailed(f"{member.name} is not a file of a run folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         while data := content.read(1 << 20):

@@ -2,7 +2,7 @@
 
 Forward: the unit after the next is not gathered before the next one was copied out of its gathered buffer. Backward: at
 a unit's beginning the one before it is gathered, at its end its gradients are reduced; the end of the unit before waits
-until that is done. The root, which holds what lies in no block, is gathered once and reduced last.
+until that is done. The root, which holds everything outside the blocks, is gathered once and reduced last.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from perfkit.scale.links import Network
 from perfkit.scale.one_rank import ROOT, OneRank, unit_of
 from perfkit.scale.work import Work, work
 
-# What the host does more in a step for hooks of a unit, and for a parameter that is a DTensor in the optimizer. With
+# Extra time of the host in a step for the hooks of a unit, and for a DTensor parameter in the optimizer. With
 # torch 2.11 hosts of two H200 took 3 ms and 0.1 ms, those of two H100 4 ms and 0.06 ms.
 UNIT_HOST_NS, PARAMETER_HOST_NS = 3e6, 0.1e6
 
-# What the host does more for each gathering than a group of one, which since torch 2.9 gathers nothing
+# Extra time of the host for each gathering compared with a group of one, which since torch 2.9 gathers nothing
 # (pytorch#160135): 97 events and 1.2 ms more a unit, gathered twice, on two H100 with torch 2.11.
 GATHER_HOST_NS = 0.6e6
 

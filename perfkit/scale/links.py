@@ -1,4 +1,4 @@
-"""What carries messages between ranks, and how long a collective takes over it.
+"""Links that carry messages between ranks, and the time of a collective over them.
 
 A ring sends n − 1 parts (of an all-reduce twice as many) one after the other, each of S / n bytes; a tree reaches all
 hosts in log2 steps. Each step costs a latency, and the bytes pass the slowest link at its rate. As NCCL does, a message
@@ -79,7 +79,7 @@ def link(text_: str) -> Link:
         return Link(text_, float(own[1]) * 1e9, 1.0, latency, latency, latency)
     if text_ not in KINDS:
         raise UsageError(
-            f"{text_!r} is no kind of link.", f"Choose {', '.join(KINDS)}, or write a rate as in 50GB/s:5us."
+            f"{text_!r} is not a kind of link.", f"Choose {', '.join(KINDS)}, or write a rate as in 50GB/s:5us."
         )
     return KINDS[text_]
 
@@ -94,7 +94,7 @@ class Network:
     sweeps: Sequence[Sweep] = ()
 
     def hosts(self, ranks: int) -> int:
-        """Hosts that so many ranks take."""
+        """Return the number of hosts of `ranks` ranks."""
         return math.ceil(ranks / self.per_host)
 
     def seconds(self, operation: str, ranks: int, message_bytes: float) -> float:
@@ -128,7 +128,7 @@ class Network:
         return base + near_steps * near_s + far_steps * far_s + self._bytes(operation, ranks, message_bytes) / rate
 
     def _bytes(self, operation: str, ranks: int, message_bytes: float) -> float:
-        """What passes the slowest link."""
+        """Return the bytes that pass the slowest link."""
         factor = bus_factor(operation, ranks) or 1.0
         if operation == "all_to_all" and self.hosts(ranks) > 1:  # no ring: each rank's own port carries its own part
             factor *= min(ranks, self.per_host)
@@ -137,7 +137,7 @@ class Network:
     def _near(
         self, operation: str, message_bytes: float, sweep: Sweep | None, quick: bool
     ) -> tuple[float, float, float]:
-        """Of a link inside a host: s of a step, bytes/s, and s of a call at least."""
+        """Return seconds of a step, bytes/s and least seconds of a call for a link inside a host."""
         if sweep is None:
             assert self.inside is not None
             step = self.inside.quick_s if quick else self.inside.simple_s
@@ -171,11 +171,11 @@ class Network:
 def network(given: str, per_host: int, device: str, device_name: str, sweeps: Sequence[Sweep]) -> Network:
     """The network that --link means: `inside,between`, one of the two left out, or nothing.
 
-    Inside a host it is what was measured, else the kind that the GPU's name tells. Raises `UsageError` where that is
+    Inside a host it is the measured link, else the kind known for the GPU's name. Raises `UsageError` where that is
     not known.
     """
     if per_host < 1:
-        raise UsageError(f"--per-host {per_host} is no number of ranks.", "Give --per-host 8.")
+        raise UsageError(f"--per-host {per_host} is not a number of ranks.", "Give --per-host 8.")
     inside, _, between = given.partition(",")
     beyond = link(between or "ndr")
     if inside and inside != MEASURED:

@@ -1,4 +1,4 @@
-"""What a rank holds, from what the measured one held."""
+"""Predict the memory of a rank from that of the measured one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _STATES = 2  # tensors of the optimizer a parameter: Adam's moments
 
 ASSUMED = (
     "Memory: the optimizer holds two states a parameter in the model's precision (Adam); gradients of ddp stay in "
-    "their buckets; fsdp holds two gathered units beside its parts; the rest grows with a rank's batch."
+    "their buckets; fsdp holds two gathered units and its parts; the rest grows with a rank's batch."
 )
 
 

@@ -17,7 +17,7 @@ from perfkit.run_folder import CEILINGS, KERNELS, BackendRun, Manifest, read_man
 from perfkit.scale.parameters import Parameter, parameters_of
 from perfkit.table import KernelTable
 
-ROOT = -1  # the unit of what lies in no repeated block
+ROOT = -1  # the unit of everything outside repeated blocks
 _FIRST_NUMBER = re.compile(r"\.(\d+)(?:\.|$)")
 
 
@@ -54,36 +54,37 @@ class OneRank:
 
     @property
     def gathered(self) -> bool:
-        """Whether a group of one by fsdp gathered its parameters, as before torch 2.9, or took them as they are."""
+        """Return whether a group of one by fsdp gathered its parameters, as before torch 2.9, or took them as they
+        are."""
         torch = self.manifest.environment.get("versions", {}).get("torch", "")
         version = [int(part) for part in re.findall(r"\d+", torch)[:2]]
         return bool(version) and version < [2, 9]
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the run was on a GPU."""
+        """Return whether the run was on a GPU."""
         return self.manifest.settings.device != "cpu"
 
     @property
     def bandwidth(self) -> float:
-        """Of main memory, bytes/s, as measured."""
+        """Measured bandwidth of main memory, bytes/s."""
         return self.ceilings.dram_bandwidth
 
     @property
     def parameter_bytes(self) -> float:
-        """Of all parameters."""
+        """Bytes of all parameters."""
         return float(sum(p.bytes for p in self.parameters))
 
     @property
     def gradient_bytes(self) -> float:
-        """Of the parameters that are trained."""
+        """Bytes of the gradients of all trained parameters."""
         return float(sum(p.bytes for p in self.parameters if p.trained))
 
 
 def read_one_rank(folder: Path, backend: str = "") -> OneRank:
     """The step of `backend`, or of the first one that ran, in a run folder.
 
-    Raises `InputError` for a folder that cannot tell it.
+    Raises `InputError` for a folder that does not contain it.
     """
     manifest = read_manifest(folder)
     if manifest.settings.ranks > 1:

@@ -20,7 +20,7 @@ class Parameter:
 
 
 def parameters_of(manifest: Manifest) -> list[Parameter]:
-    """All of them. A run that was made before run folders named them is told by building its model without memory.
+    """Return all parameters of a run. Where an older run folder does not name them, the model is built without memory.
 
     Raises `InputError` where that is not possible.
     """
@@ -41,6 +41,6 @@ def _built(manifest: Manifest) -> dict[str, int]:
         workload = loader.find(settings.workload)
         with torch.device("meta"):
             model = workload.build(settings)
-    except Exception as error:  # whatever a user's model throws, or that there is no torch
+    except Exception as error:  # any error of a user's model, or a missing torch
         raise again from error
     return {name: parameter.numel() for name, parameter in model.named_parameters()}

@@ -1,12 +1,13 @@
-"""The records of a step foretold. Times in ns, amounts in bytes; None is unknown."""
+"""Records of a predicted step. Times in ns, amounts in bytes; None is unknown."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class Foretold(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of so many ranks. `scaling` is weak (each rank has the measured batch) or strong (all together have it).
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to share work among `ranks` ranks. `scaling` is weak (each rank has the measured batch) or strong (all
+    together have it).
 
     A step is computation, `added_ns` of copies and host work (`host_ns`) that the way needs, and `exposed_ns` of the
     `communication_ns`, which computation does not cover. Efficiency is throughput over that of as many single ranks.
@@ -30,7 +31,7 @@ class Foretold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of one rank foretells. `assumptions` and `problems` are sentences."""
+    """Predictions from a run of one rank. `assumptions` and `problems` are sentences."""
 
     title: str
     backend: str
@@ -41,7 +42,7 @@ class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float | None
     parameters: int
     links: list[str]
-    points: list[Foretold]
+    points: list[Prediction]
     assumptions: list[str]
     problems: list[str]
     schema: int = 1

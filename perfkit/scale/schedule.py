@@ -40,8 +40,8 @@ def ddp(one: OneRank, network: Network, ranks: int, share: float) -> Step:
 
 
 def _ddp_buckets(made: Work, parameters: Sequence[Parameter]) -> tuple[float, list[Bucket]]:
-    """What all copies take, and the buckets: in the order in which gradients came in the first step, closed when
-    full."""
+    """Return the time of all copies, and the buckets, in the order in which gradients came in the first step, closed
+    when full."""
     times = ready(made, parameters)
     order = sorted((p for p in reversed(parameters) if p.trained), key=lambda p: times[p.name])
     copies, found, limit = 0.0, [Bucket(0.0, 0.0)], FIRST_BUCKET
@@ -97,7 +97,7 @@ WAYS: dict[str, Callable[[OneRank, Network, int, float], Step]] = {"ddp": ddp, "
 
 
 def assumptions(ways: Sequence[str], one: OneRank) -> list[str]:
-    """What the schedules take for granted, in sentences."""
+    """Return the assumptions of the schedules as sentences."""
     said = {
         "ddp": "ddp: buckets of 1 MiB, then of 25 MiB, in the order of the gradients; a bucket is reduced when its "
         "last gradient is there, while backward goes on; the optimizer waits for all of them.",
@@ -115,7 +115,7 @@ def assumptions(ways: Sequence[str], one: OneRank) -> list[str]:
 
 
 def _costs(ways: Sequence[str], one: OneRank) -> list[str]:
-    """What sharing costs the rank itself: copies, hooks, other kernels."""
+    """Return sentences about the costs of sharing on the rank itself: copies, hooks, other kernels."""
     if one.way:
         said = [f"What {one.way} costs a rank itself is as in the run: copies, hooks, and the kernels that it led to."]
         if one.way == "fsdp" and not one.gathered:
@@ -129,11 +129,11 @@ def _costs(ways: Sequence[str], one: OneRank) -> list[str]:
         found.append(
             f"The hooks of fsdp take the host {UNIT_HOST_NS / 1e6:.0f} ms a unit, and its optimizer "
             f"{PARAMETER_HOST_NS / 1e6} ms a parameter more, which on a GPU shows where the host is the slower one; "
-            "foretold from a run with --parallel fsdp and --ranks 1 it is measured."
+            "predicted from a run with --parallel fsdp and --ranks 1 it is measured."
         )
     if "ddp" in ways and one.backend.name == "compile":
         found.append(
             "The compiled kernels stay as they are; Dynamo divides the graph at the buckets of ddp, and may choose "
-            "others: foretold from a run with --parallel ddp and --ranks 1 they are measured."
+            "others: predicted from a run with --parallel ddp and --ranks 1 they are measured."
         )
     return found

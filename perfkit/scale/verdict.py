@@ -1,11 +1,11 @@
-"""What becomes of the efficiency at the most ranks, in sentences: what costs most, then the communication."""
+"""Sentences about the efficiency at the most ranks: the largest cost first, then the communication."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.scale.results import Foretold, ScaleReport
+from perfkit.scale.results import Prediction, ScaleReport
 
 
 def sentences(report: ScaleReport) -> Iterator[str]:
@@ -17,7 +17,7 @@ def sentences(report: ScaleReport) -> Iterator[str]:
                 yield _sentence(max(mine, key=lambda point: point.ranks), report.step_ns)
 
 
-def _sentence(point: Foretold, alone_ns: float) -> str:
+def _sentence(point: Prediction, alone_ns: float) -> str:
     said = f"{point.parallel} on {point.ranks} ranks, {point.scaling} scaling: {point.efficiency:.0%} efficient."
     step = f" of a step of {units.text(point.step_ns, 'ns')}"
     what, most = max(_costs(point, alone_ns).items(), key=lambda cost: cost[1])
@@ -30,8 +30,8 @@ def _sentence(point: Foretold, alone_ns: float) -> str:
     )
 
 
-def _costs(point: Foretold, alone_ns: float) -> dict[str, float]:
-    """What keeps a rank from its part of the step of one, besides communication: ns by what it is."""
+def _costs(point: Prediction, alone_ns: float) -> dict[str, float]:
+    """Return the costs besides communication that a rank has on top of its part of the step of one: name → ns."""
     strong = point.scaling == "strong"
     return {
         f"host work that {point.parallel} is assumed to add": point.host_ns,

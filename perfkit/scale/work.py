@@ -26,7 +26,7 @@ class Work:
         return sum(row.ns + row.gap for row in self.rows)
 
     def until(self, phase: str) -> float:
-        """When the last row of a phase ends; 0 where there is none."""
+        """Return the end of a phase's last row; 0 for a phase without rows."""
         ends = self.ends()
         return max((end for row, end in zip(self.rows, ends, strict=True) if row.phase == phase), default=0.0)
 
@@ -39,7 +39,8 @@ class Work:
         return found
 
     def moved_ns(self, bytes_: float) -> float:
-        """What sharing takes to read and write so many bytes, a launch at least; nothing where it is among the rows."""
+        """Return the time that sharing takes to read and write `bytes_`, a launch at least; 0 where the rows include
+        it."""
         if self.one.way:
             return 0.0
         return max(bytes_ / self.one.bandwidth * 1e9, _LAUNCH_NS[self.one.on_gpu]) if bytes_ else 0.0
@@ -65,7 +66,7 @@ def work(one: OneRank, share: float = 1.0, part: float = 1.0) -> Work:
 def ready(made: Work, parameters: Sequence[Parameter]) -> dict[str, float]:
     """When the gradient of each trained parameter is complete: at the last row of its module's backward.
 
-    Where no row names its module, the module around it tells; else the end of the backward pass.
+    Where no row names its module, the module around it counts; else the end of the backward pass.
     """
     last: dict[str, float] = {}
     for row, end in zip(made.rows, made.ends(), strict=True):

@@ -20,10 +20,10 @@ def test_sizes():
     ("text", "error"),
     [
         ("X=3", r"There is no size called 'X' here\. The sizes are B, T\."),
-        ("B", "--sizes B: '' is no size"),
-        ("B=0", "'0' is no size"),
-        ("B=-3", "'-3' is no size"),
-        ("B=1.5", "'1.5' is no size"),
+        ("B", "--sizes B: '' is not a size"),
+        ("B=0", "'0' is not a size"),
+        ("B=-3", "'-3' is not a size"),
+        ("B=1.5", "'1.5' is not a size"),
     ],
 )
 def test_sizes_that_are_none(text, error):
@@ -42,7 +42,7 @@ def test_sweeps():
     [
         ("C=64", "a sweep needs several sizes"),
         ("C=64..64", "the second size must be larger"),
-        ("C=a..64", "'a' is no size"),
+        ("C=a..64", "'a' is not a size"),
         ("D=1..2", "no size called 'D'"),
         ("", "no size called ''"),
     ],

@@ -201,7 +201,7 @@ def test_shared_arenas_and_tables_are_right(tmp_path, options, run_cli):
     assert read_manifest(tmp_path / "run").backend(backend).status == "ok"
 
 
-def test_a_group_of_one_tells_what_sharing_costs_and_foretells_with_it(tmp_path, run_cli):
+def test_a_group_of_one_measures_what_sharing_costs_and_predicts_with_it(tmp_path, run_cli):
     given = ["--parallel", "ddp", "--backend", "eager", "--steps", "2", "--out", tmp_path / "run"]
     done = run_cli(["run", SMALL, *given], timeout=300)
     assert done.rc == 0 and "a group of one rank, ddp over gloo" in " ".join(done.stdout.split()), done.stdout

@@ -113,7 +113,7 @@ def test_a_log_without_kernels_tells_no_resources():
 def test_without_the_tools_the_rest_is_still_told(nvrtc, monkeypatch):
     monkeypatch.setattr(gpu, "tool", lambda name: None)
     ((one, found),) = facts("gelu_forward", "cuda:1")
-    assert "SASS" not in found and one.notes == ["No SASS: there is no cuobjdump here that reads this architecture."]
+    assert "SASS" not in found and one.notes == ["No SASS: no cuobjdump here reads this architecture."]
     assert "registers" in found
 
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_inspected(tmp_path, monkeypatch):
         facts("gelu_forward", dtype="fp8")
     with pytest.raises(UsageError, match="There is no size called 'Q'"):
         facts("gelu_forward", sizes="Q=1")
-    with pytest.raises(UsageError, match="--arch sm_1 is no architecture"):
+    with pytest.raises(UsageError, match="--arch sm_1 is not an architecture"):
         facts("gelu_forward", arch="sm_1")
     if shutil.which("objdump"):
         broken = tmp_path / "broken.so"
@@ -115,5 +115,5 @@ def test_what_cannot_be_inspected(tmp_path, monkeypatch):
         with pytest.raises(RunFailed, match="objdump cannot read"):
             machine.inspect_library(broken, "f", "f")
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    with pytest.raises(Unavailable, match="There is no objdump here"):
+    with pytest.raises(Unavailable, match="objdump, which shows machine code, is missing here"):
         machine.disassembled(tmp_path)

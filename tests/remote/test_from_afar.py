@@ -199,13 +199,13 @@ def test_a_machine_that_cannot_be_reached(machine, folder):
     assert code == 2 and err.startswith(f"perfkit: {machine.name}-off cannot be reached: ssh: connect to host")
     assert err.endswith(f"Connection refused. Try `ssh {machine.name}-off` by itself.")
     code, err = refused(machine, folder, "", host="-oProxyCommand=x")
-    assert code == 2 and "is no host" in err
+    assert code == 2 and "is not a host" in err
 
 
 @pytest.mark.parametrize(
     ("python", "said"),
     [
-        ("", "There is no Python on {} that `ssh {}` finds. Install one there, or name one by --remote-python."),
+        ("", "`ssh {}` finds no Python on {}. Install one there, or name one by --remote-python."),
         ("echo 3.9 1", "Python 3.9 on {} ({}) is too old: perfkit runs on 3.11 or newer."),
         (f'exec "{sys.executable}" -I -S "$@"', "{} on {} has no torch. Install torch there, or name a Python that"),
     ],
@@ -226,7 +226,7 @@ def test_a_machine_without_a_python_that_fits(machine, folder, tmp_path, python,
 
 def test_a_python_that_is_named(machine, folder):
     code, err = refused(machine, folder, "", "--remote-python", "/nowhere/python")
-    assert code == 2 and f"/nowhere/python on {machine.name} is no Python that runs" in err
+    assert code == 2 and f"/nowhere/python on {machine.name} is not a Python that runs" in err
     done = perfkit(machine, folder, "run", "mlp", "--remote-python", "python3")
     assert ended(done)[0] == 2
     folder_of_one = machine.folder / "venv"

@@ -72,7 +72,7 @@ def test_links_by_name_and_by_rate():
         and link("1GB/s").rate == 1e9
     )
     for wrong in ("nvlink", "50Gb/s", "GB/s", ""):
-        with pytest.raises(UsageError, match="is no kind of link"):
+        with pytest.raises(UsageError, match="is not a kind of link"):
             link(wrong)
 
 

@@ -1,4 +1,4 @@
-"""Steps foretold from a run whose times are round numbers, held against schedules worked out by hand."""
+"""Steps predicted from a run whose times are round numbers, held against schedules worked out by hand."""
 
 import json
 from collections import Counter
@@ -11,10 +11,10 @@ from perfkit.errors import InputError, UsageError
 from perfkit.hardware.collectives.results import OPERATIONS, Point, Sweep
 from perfkit.run_folder import MANIFEST
 from perfkit.scale import fsdp, lane, memory, schedule, verdict
-from perfkit.scale.foretell import foretell
 from perfkit.scale.links import Link, Network
 from perfkit.scale.one_rank import ROOT, Row, read_one_rank, unit_of
 from perfkit.scale.parameters import Parameter
+from perfkit.scale.predict import predict
 from perfkit.scale.work import ready, work
 from tests.support.scale.model import MB, SIZES, STEP_NS, run_folder
 
@@ -107,13 +107,13 @@ def test_a_group_of_one_has_the_costs_of_its_way_in_its_step(tmp_path, one):
     assert memory.held(in_way["ddp"], "ddp", 2, 1.0) == pytest.approx(1e9)
     assert memory.held(one, "ddp", 2, 1.0) == pytest.approx(1e9 + 76e6)
     assert memory.held(in_way["zero1"], "zero1", 2, 1.0) == pytest.approx(1e9 - 1.5 * 76e6)
-    report = foretell(in_way["ddp"], over(10e9), [2], ["ddp"], ["weak"])
+    report = predict(in_way["ddp"], over(10e9), [2], ["ddp"], ["weak"])
     assert any("What ddp costs a rank itself is as in the run" in said for said in report.assumptions)
     with pytest.raises(UsageError, match="made with --parallel ddp"):
-        foretell(in_way["ddp"], over(10e9), [2], ["fsdp"])
+        predict(in_way["ddp"], over(10e9), [2], ["fsdp"])
     tables = read_one_rank(run_folder(tmp_path / "tables", parallel="tables"))
-    with pytest.raises(UsageError, match="--parallel tables, which cannot be foretold"):
-        foretell(tables, over(10e9), [2], ["tables"])
+    with pytest.raises(UsageError, match="--parallel tables, which cannot be predicted"):
+        predict(tables, over(10e9), [2], ["tables"])
 
 
 def test_collectives_of_a_group_of_one_are_no_work(tmp_path):
@@ -191,7 +191,7 @@ def test_memory_of_a_rank(one):
 
 
 def test_weak_and_strong_scaling(one):
-    report = foretell(one, over(1e15), [2, 64], ["ddp"])
+    report = predict(one, over(1e15), [2, 64], ["ddp"])
     weak, far, strong = report.points
     assert [p.scaling for p in report.points] == ["weak", "weak", "strong"] and (far.ranks, far.hosts) == (64, 8)
     assert weak.efficiency == pytest.approx(1.0, abs=0.01) and weak.samples_per_second == pytest.approx(400, rel=0.01)
@@ -199,22 +199,22 @@ def test_weak_and_strong_scaling(one):
     assert "64 ranks, which do not divide the batch of 8" in report.problems[0]
     for wrong in ([], [1]):
         with pytest.raises(UsageError, match="of two or more"):
-            foretell(one, over(1e9), wrong, ["ddp"])
-    with pytest.raises(UsageError, match="--parallel tables cannot be foretold"):
-        foretell(one, over(1e9), [2], ["tables"])
+            predict(one, over(1e9), wrong, ["ddp"])
+    with pytest.raises(UsageError, match="--parallel tables cannot be predicted"):
+        predict(one, over(1e9), [2], ["tables"])
 
 
 def test_the_headline_names_what_costs_most(one):
     """Of host work of 9.4 ms all but the copies beside it lengthens the step; communication of 60 ns was named."""
     late = replace(one, host_ns=40e6)
-    [host] = verdict.sentences(foretell(late, over(1e15), [2], ["fsdp"], ["weak"]))
+    [host] = verdict.sentences(predict(late, over(1e15), [2], ["fsdp"], ["weak"]))
     assert "81% efficient. 9.06 ms are host work that fsdp is assumed to add, 18% of a step of 49.40 ms. Of " in host
     assert host.endswith("are not covered, 0%.")
-    [rest] = verdict.sentences(foretell(late, over(1e15), [2], ["ddp"], ["strong"]))
+    [rest] = verdict.sentences(predict(late, over(1e15), [2], ["ddp"], ["strong"]))
     assert "50% efficient. 20.00 ms are computation that does not shrink with the batch, 50% of a step of" in rest
-    [copies] = verdict.sentences(foretell(one, over(1e15), [2], ["zero1"], ["weak"]))
+    [copies] = verdict.sentences(predict(one, over(1e15), [2], ["zero1"], ["weak"]))
     assert "152.0 µs are copies that zero1 adds, 0% of a step of" in copies
-    [talk] = verdict.sentences(foretell(one, over(10e9), [2], ["ddp"], ["weak"]))
+    [talk] = verdict.sentences(predict(one, over(10e9), [2], ["ddp"], ["weak"]))
     assert "efficient. Of 7.60 ms of communication 5.60 ms are not covered, 12% of a step of 45.75 ms." in talk
 
 
@@ -226,7 +226,7 @@ def test_the_headline_names_what_costs_most(one):
         ({"backend": "thunder"}, "has no timed step and kernel table of thunder. It has: eager."),
     ],
 )
-def test_what_cannot_foretell_says_why(tmp_path, changes, said):
+def test_a_run_that_cannot_be_predicted_from_says_why(tmp_path, changes, said):
     backend = changes.pop("backend", "")
     with pytest.raises(InputError, match=said):
         read_one_rank(run_folder(tmp_path / "run", **changes), backend)
@@ -250,7 +250,7 @@ def test_the_command_prints_every_assumption_and_writes_a_page(tmp_path, run_cli
     shown = run_cli(["scale", folder, "--ranks", "2,8,64", "--parallel", "ddp,fsdp,zero1", "--out", tmp_path / "out"])
     assert shown.rc == 0, shown.stderr
     text = " ".join(shown.stdout.split())
-    assert "two blocks on more ranks, foretold from one" in text and "Weak scaling" in text and "Strong" in text
+    assert "two blocks on more ranks, predicted from one" in text and "Weak scaling" in text and "Strong" in text
     for assumed in ("measured: nccl between 2 ranks", "InfiniBand NDR", "buckets of 1 MiB", "in fp32", "no straggler",
                     "as fast as alone", "two states a parameter"):  # fmt: skip
         assert assumed in text, assumed
@@ -281,7 +281,7 @@ def test_mistakes_are_sentences(tmp_path, run_cli):
     for arguments, said in (
         (["--ranks", "2,x"], "'x' is not a whole number"),
         (["--scaling", "odd"], "--scaling odd is not known"),
-        (["--link", "wire"], "'wire' is no kind of link"),
+        (["--link", "wire"], "'wire' is not a kind of link"),
     ):
         done = run_cli(["scale", folder, *arguments])
         assert done.rc == 2 and said in " ".join(done.stderr.split())

@@ -1,6 +1,6 @@
 """Parts of docs/ that are made from the code, so that a page cannot say other than it.
 
-`python -m tools.pages` writes each anew, between the markers of its page.
+`python -m tools.pages` rewrites each, between the markers of its page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MADE = {
 
 
 def fresh(name: str) -> str:
-    """The text of docs/`name` with its part made anew. Raises `ValueError` where a marker is missing."""
+    """Return the text of docs/`name` with its generated part rewritten. Raises `ValueError` where a marker is
+    missing."""
     source, markdown = MADE[name]
     begin, end = (f"<!-- made from {source}: {place} -->" for place in ("begin", "end"))
     head, found, rest = (DOCS / name).read_text(encoding="utf-8").partition(begin)

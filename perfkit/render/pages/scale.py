@@ -1,4 +1,4 @@
-"""A step foretold on more ranks, as a page: a table for each scaling, efficiency by ranks, and what is assumed."""
+"""Page of a step predicted on more ranks: a table for each scaling, efficiency by ranks, and the assumptions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from perfkit.render.cells import Cell, Column, Table, clean, figures, table, wor
 from perfkit.render.page import Page, Section
 from perfkit.render.pages.figures import Figure, Series
 from perfkit.scale import verdict
-from perfkit.scale.results import Foretold, ScaleReport
+from perfkit.scale.results import Prediction, ScaleReport
 
 _SAID = {
     "weak": "Weak scaling: each rank has the measured batch",
@@ -27,7 +27,7 @@ def page(report: ScaleReport) -> Page:
     notes = [f"! {clean(problem, 600)}" for problem in report.problems]
     sections.append(Section(notes=["", "What is assumed", *(f"· {line}" for line in said), *notes]))
     return Page(
-        title=f"{clean(report.title)} on more ranks, foretold from one",
+        title=f"{clean(report.title)} on more ranks, predicted from one",
         settings=[
             f"{report.backend}, {report.dtype}",
             clean(report.device),
@@ -39,7 +39,7 @@ def page(report: ScaleReport) -> Page:
     )
 
 
-def _table(report: ScaleReport, rows: list[Foretold], title: str) -> Table:
+def _table(report: ScaleReport, rows: list[Prediction], title: str) -> Table:
     return table(
         title,
         words("way", [row.parallel for row in rows], ["strong"] * len(rows), name=True),
@@ -60,7 +60,7 @@ def _table(report: ScaleReport, rows: list[Foretold], title: str) -> Table:
     )
 
 
-def _efficiency(rows: list[Foretold]) -> Figure:
+def _efficiency(rows: list[Prediction]) -> Figure:
     series = []
     for way in dict.fromkeys(row.parallel for row in rows):
         mine = sorted((row for row in rows if row.parallel == way), key=lambda row: row.ranks)

@@ -8,30 +8,30 @@ from perfkit.errors import UsageError
 from perfkit.scale import memory, schedule
 from perfkit.scale.links import Network
 from perfkit.scale.one_rank import OneRank
-from perfkit.scale.results import Foretold, ScaleReport
+from perfkit.scale.results import Prediction, ScaleReport
 
 SCALINGS = ("weak", "strong")
 
 
-def foretell(
+def predict(
     one: OneRank, network: Network, ranks: Sequence[int], ways: Sequence[str], scalings: Sequence[str] = SCALINGS
 ) -> ScaleReport:
-    """What `one` foretells for each of `ranks` by each of `ways`.
+    """Predict the step of `one` on each number of `ranks` by each of `ways`.
 
     Raises `UsageError` for an unknown way, for another than `one` was run by, or no ranks.
     """
     if one.way and one.way not in schedule.WAYS:
         raise UsageError(
-            f"The run was made with --parallel {one.way}, which cannot be foretold.",
+            f"The run was made with --parallel {one.way}, which cannot be predicted.",
             f"Run it again without, or with one of {', '.join(schedule.WAYS)}.",
         )
     for way in ways:
         if way not in schedule.WAYS:
-            raise UsageError(f"--parallel {way} cannot be foretold.", f"Choose {', '.join(schedule.WAYS)}.")
+            raise UsageError(f"--parallel {way} cannot be predicted.", f"Choose {', '.join(schedule.WAYS)}.")
     if one.way and set(ways) != {one.way}:
         raise UsageError(
             f"The run was made with --parallel {one.way}, whose work is in its step.",
-            f"Foretell {one.way} from it, or run again with the way to be foretold, or without one.",
+            f"Predict {one.way} from it, or run again with the wanted way, or without one.",
         )
     if not ranks or not ways or min(ranks) < 2:
         raise UsageError("--ranks takes numbers of ranks, of two or more.", "Give --ranks 8,64 --parallel ddp,fsdp.")
@@ -46,7 +46,7 @@ def foretell(
     left = [n for n in ranks if one.manifest.settings.batch_size % n]
     if left and "strong" in scalings:
         problems.append(
-            f"Strong scaling is not foretold for {', '.join(map(str, left))} ranks, which do not divide the batch of "
+            f"Strong scaling is not predicted for {', '.join(map(str, left))} ranks, which do not divide the batch of "
             f"{one.manifest.settings.batch_size} samples."
         )
     settings = one.manifest.settings
@@ -66,12 +66,12 @@ def foretell(
     )
 
 
-def _point(one: OneRank, network: Network, way: str, ranks: int, scaling: str) -> Foretold:
+def _point(one: OneRank, network: Network, way: str, ranks: int, scaling: str) -> Prediction:
     share = 1.0 if scaling == "weak" else 1 / ranks
     step = schedule.WAYS[way](one, network, ranks, share)
     speedup = one.step_ns / step.ns * (ranks if scaling == "weak" else 1.0)
     samples = one.manifest.workload.samples_per_step
-    return Foretold(
+    return Prediction(
         parallel=way,
         ranks=ranks,
         hosts=network.hosts(ranks),
@@ -95,7 +95,7 @@ def _assumptions(one: OneRank, network: Network, ways: Sequence[str], ranks: Seq
         *schedule.assumptions(ways, one),
     ]
     if one.on_gpu:
-        said.append("Computation beside a collective is as fast as alone; collectives run one after the other.")
+        said.append("Computation that overlaps a collective is as fast as alone; collectives run one after the other.")
     else:
         said.append("On CPUs nothing overlaps: gloo's threads use the cores that compute. Each rank has as many cores.")
     said.append(
