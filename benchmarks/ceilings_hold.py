@@ -1,6 +1,6 @@
-"""Whether the measured bandwidth is a ceiling: PyTorch's own operators against it, by working set. About half a minute.
+"""Check that the measured bandwidth is a ceiling for PyTorch's own operators, by working set. About half a minute.
 
-Must be reached: no operator above 1.15 times its ceiling on a quiet machine. The ceilings are measured anew, then add,
+Must be reached: no operator above 1.15 times its ceiling on a quiet machine. The ceilings are measured first, then add,
 multiply, copy and an operator in place run over each working set, best of 30.
 """
 

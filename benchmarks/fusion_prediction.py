@@ -1,11 +1,11 @@
-"""Whether fusion is predicted: the kernels that Inductor fused, against what eager's operators predict of them.
+"""Check the prediction of fusion: the kernels that Inductor fused against the prediction from eager's operators.
 
 For each workload `perfkit run` profiles eager and compile; the prediction of every fused kernel, by
-`perfkit.analysis.fusion.kernels`, stands beside its measured time. Must be reached: |predicted − measured|, weighted by
-time, at most 25 % on four of the six workloads, for at least 80 % of the time of the fused kernels. `--device cuda`
-runs GPT-2 124M in bf16, sdpa and explicit: at most 15 % on both, for at least 90 %. Ceilings are measured anew first;
-each workload runs `--repeats` times (3), and the run with the median error counts. About 15 minutes on two idle cores.
-Name workloads to run only these; `--runs FOLDER …` reads run folders instead; `--json PATH` keeps the figures.
+`perfkit.analysis.fusion.kernels`, is compared with its measured time. Must be reached: |predicted − measured|, weighted
+by time, at most 25 % on four of the six workloads, for at least 80 % of the time of the fused kernels. `--device cuda`
+runs GPT-2 124M in bf16, sdpa and explicit: at most 15 % on both, for at least 90 %. Ceilings are measured first; each
+workload runs `--repeats` times (3), and the run with the median error counts. About 15 minutes on two idle cores. Name
+workloads to run only these; `--runs FOLDER …` reads run folders instead; `--json PATH` keeps the figures.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def run(arguments: list[str], folder: Path, number: int) -> dict[str, Any] | str
 
 
 def perfkit(*arguments: str) -> dict[str, Any] | str:
-    """What the command prints as JSON, or its last words."""
+    """Return the JSON that the command prints, or its last words."""
     command = [sys.executable, "-m", "perfkit", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()[-300:]
@@ -107,7 +107,7 @@ def show(name: str, fusion: dict[str, Any], limits: tuple[float, float, int]) ->
 
 
 def fusion_of(report: dict[str, Any] | str) -> dict[str, Any] | str:
-    """Eager's fusion in a report, or why there is none."""
+    """Eager's fusion in a report, or why it is missing."""
     if isinstance(report, str):
         return report
     eager: dict[str, Any] = next((b for b in report["backends"] if b["name"] == "eager"), {})
@@ -115,7 +115,7 @@ def fusion_of(report: dict[str, Any] | str) -> dict[str, Any] | str:
 
 
 def measured(arguments: list[str], folder: Path, repeats: int) -> dict[str, Any] | str:
-    """The fusion of the run with the median error, or why there is none."""
+    """The fusion of the run with the median error, or why it is missing."""
     found = []
     for number in range(repeats):
         one = fusion_of(run(arguments, folder, number))
@@ -132,7 +132,7 @@ def middle(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def results_of(given: argparse.Namespace, chosen: dict[str, list[str]]) -> dict[str, Any]:
-    """The fusion of each workload, or why there is none: of run folders, or of runs with ceilings measured anew."""
+    """The fusion of each workload, or why it is missing: of run folders, or of runs with new ceilings."""
     if given.runs:
         return {folder: fusion_of(perfkit("report", folder)) for folder in given.runs}
     from perfkit import hardware

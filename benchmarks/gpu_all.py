@@ -6,12 +6,12 @@
 Ceilings, every CUDA and Triton kernel against fp64 and against PyTorch's own, compute-sanitizer, GPT-2 and DLRM on
 every backend and in each precision, Llama, CUDA graphs, hardware counters, and what happens when memory runs out or a
 user lacks rights (this last job needs root). A job's output and report are kept in --out. What came of each job
-(commit, GPU, the rows of its table, its last lines) goes to `gpu-all.json` beside this file, which is committed: a job
+(commit, GPU, the rows of its table, its last lines) goes to `gpu-all.json` in this folder, which is committed: a job
 that ended as it should is not run again, on this machine or on the next. --budget starts no job that is expected to
 end later than that (a job knows roughly how long it takes on an H200). --show prints what is there as Markdown tables:
 they are those of docs/benchmarks.md. Exit code 1 when a job ended otherwise than it should.
 
---gpus 0,1,2,3 works on so many GPUs at once: a job has one GPU, its own ceilings and kernels, and an even share of the
+--gpus 0,1,2,3 works on these GPUs at once: a job has one GPU, its own ceilings and kernels, and an even share of the
 cores, as on a smaller machine; the longest begin first. Without it jobs run one by one, on whatever GPUs are visible.
 Jobs that measure no time may share one: `--gpus 0,0,0 --only doctor,sanitize,placement,permissions`.
 """
@@ -70,7 +70,7 @@ def gpt2(dtype: str, batch: int, *more: str, backends: str = GPT2, minutes: floa
 
 
 def llama(parts: str, minutes: float, *more: str) -> Job:
-    """Parts of `llama_gpu.py`: its goals are told with the figures, reached or not."""
+    """Parts of `llama_gpu.py`: its goals are printed with the figures, reached or not."""
     command = [sys.executable, str(HERE / "llama_gpu.py"), "--measure", "--only", parts, *more]
     return Job(f"llama-{parts.replace(',', '-')}", command, minutes)
 
@@ -123,7 +123,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-all"), help="where outputs and reports are kept")
     parser.add_argument("--work", type=Path, help="where whole run folders go; in --out by default")
     parser.add_argument("--state", type=Path, default=HERE / "gpu-all.json", help="what came of each job")
-    parser.add_argument("--commit", default="", help="the commit that is measured, where this is no checkout of git")
+    parser.add_argument("--commit", default="", help="the commit that is measured, where this is not a checkout of git")
     parser.add_argument("--only", default="", metavar="TEXT", help="jobs whose name holds this; several by commas")
     parser.add_argument("--again", default=None, metavar="TEXT", help="run these again although they are there")
     parser.add_argument("--gpus", default="", metavar="LIST", help="work on these at once: 0,1,2,3")
@@ -148,7 +148,7 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Lane:
-    """Where jobs run one after the other: the cores they may use and what is set for them; all of it when empty."""
+    """A place where jobs run one after the other: their cores and their environment; the whole machine when empty."""
 
     cores: frozenset[int] = frozenset()
     environment: dict[str, str] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Queue:
         """Why `job` cannot be run; "" where it can."""
         left = (self.ends - time.monotonic()) / 60
         if job.needs and shutil.which(job.needs) is None:
-            return f"left out, there is no {job.needs} here"
+            return f"left out, {job.needs} is missing here"
         if job.after and not (self.work / job.after).is_dir():
             return f"left out, it reads what {job.after} made (--again {job.after})"
         if job.minutes > left:
@@ -225,7 +225,7 @@ def work_through(lane: Lane, queue: Queue, out: Path, results: Results) -> bool:
 
 
 def named(job: Job, wanted: str | None, otherwise: bool = True) -> bool:
-    """Whether the job's name holds one of the texts in `wanted` (commas); `otherwise` when none is given."""
+    """Return whether the job's name holds one of the texts in `wanted` (commas); `otherwise` when none is given."""
     return any(text in job.name for text in wanted.split(",")) if wanted else otherwise
 
 
@@ -235,7 +235,8 @@ def say(line: str) -> None:
 
 
 def carry_out(job: Job, out: Path, work: Path, lane: Lane, results: Results) -> bool:
-    """Run one job, keep its output and files in `out`, and tell `results` how it ended; whether as it should."""
+    """Run one job, keep its output and files in `out`, and record in `results` how it ended; return whether as it
+    should."""
     out.mkdir(parents=True, exist_ok=True)
     work.mkdir(parents=True, exist_ok=True)
     say(f"{job.name} …")

@@ -1,4 +1,4 @@
-"""Whether perfkit tells the truth of this GPU: `make gpu-check`, at most six minutes with nothing cached.
+"""Check perfkit's numbers on this GPU: `make gpu-check`, at most six minutes with nothing cached.
 
     python benchmarks/gpu_check.py [--json FILE] [--commit HASH] [--work FOLDER] [--only TEXT]
 
@@ -141,7 +141,7 @@ class Session:
             print(f"[{time.monotonic() - self.began:4.0f} s] {check.line()}", flush=True)
 
     def perfkit(self, *arguments: str | Path, to: str = "") -> str:
-        """What a perfkit command prints. What it says on stderr is kept in `work`, and is shown where it fails."""
+        """Return the output of a perfkit command. Its stderr is kept in `work`, and is shown where it fails."""
         log = self.work / f"{to or arguments[0]}.log"
         with log.open("w") as errors:
             done = subprocess.run(
@@ -238,7 +238,7 @@ class Session:
         self.add(within("kernel time, a program's trace", found["kernel_ns"], witness, KERNEL_TIME))
 
     def graph(self) -> None:
-        """A training script that captures its whole step into a CUDA graph, beside the same without one: the graph's
+        """A training script that captures its whole step into a CUDA graph, and the same without one: the graph's
         kernels have the work of the launches that it was captured from."""
         import perfkit
 
@@ -261,14 +261,14 @@ class Session:
         self.add(trace_checks("a program's graph", found))
         known = min(found["coverage"]["module"], found["coverage"]["flop"])
         note = f"{known:.1%} of its kernel time has a module and FLOP"
-        self.add(Check("a program's graph is told by its capture", known >= TOLD, known, TOLD, note))
+        self.add(Check("a program's graph is known from its capture", known >= TOLD, known, TOLD, note))
         note = f"{flop['graph']:.6g} FLOP a step against {flop['plain']:.6g}"
         self.add(within("matrix FLOP of a program's graph", flop["graph"], flop["plain"], SAME_WORK, note))
 
     def ncu(self) -> None:
         """A run whose counters are joined, and durations of its trace against ncu's."""
         if shutil.which("ncu") is None:
-            raise RuntimeError("there is no ncu on the PATH")
+            raise RuntimeError("ncu is not on the PATH")
         import perfkit
 
         options = ["--profiler", "ncu", "--one-layer", "--cache-control", "none", "--backend", "eager"]
@@ -313,7 +313,7 @@ class Session:
             self.add(Check(f"errors planted in AdamW, {language}", not wrong, note=note))
 
     def result(self, commit: str) -> dict[str, Any]:
-        """What is written to `gpu-check.json`."""
+        """Return the content of `gpu-check.json`."""
         import torch
 
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -360,10 +360,8 @@ def commit_of_checkout() -> str:
 def main() -> int:
     """Check this machine's GPU; 1 when a check fails, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--json", type=Path, help="where the results go; without --only, gpu-check.json beside this file"
-    )
-    parser.add_argument("--commit", default="", help="the commit that is checked, where this is no checkout of git")
+    parser.add_argument("--json", type=Path, help="where the results go; without --only, gpu-check.json in this folder")
+    parser.add_argument("--commit", default="", help="the commit that is checked, where this is not a checkout of git")
     parser.add_argument("--work", type=Path, help="where the runs go; a temporary folder by default")
     parser.add_argument("--only", default="", metavar="TEXT", help="parts whose name holds this")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What `gpu_check.py` judges by: figures against their witnesses, within limits that stand here. Needs no GPU."""
+"""Judges of `gpu_check.py`: figures against their witnesses, within the limits of this file. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Check:
     note: str = ""
 
     def line(self) -> str:
-        """The check as a line: whether it holds, its figure beside the limit, and a note."""
+        """The check as a line: whether it holds, its figure and the limit, and a note."""
         figure = "" if self.figure is None else f"{self.figure:.4%} (limit {self.limit:.1%})  "
         return f"{'holds' if self.ok else 'FAILS':6} {self.name:42} {figure}{self.note}"
 
 
 def within(name: str, value: float | None, witness: float | None, limit: float, note: str = "") -> Check:
-    """Whether `value` is within `limit` (a share) of `witness`; a missing or zero value never is."""
+    """Return whether `value` is within `limit` (a share) of `witness`; a missing or zero value never is."""
     if not value or not witness or not math.isfinite(value) or not math.isfinite(witness):
         return Check(name, False, None, limit, f"{value} against {witness}")
     figure = abs(value / witness - 1)
@@ -41,7 +41,7 @@ def within(name: str, value: float | None, witness: float | None, limit: float, 
 
 
 def trace_checks(name: str, backend: Mapping[str, Any]) -> Check:
-    """Whether every check of the backend's profile that applies holds."""
+    """Return whether every check of the backend's profile that applies holds."""
     found = backend.get("trace_checks") or []
     failed = [f"{c['says']}: {c['sentence']}" for c in found if c["holds"] is False]
     applied = sum(c["holds"] is not None for c in found)
@@ -70,7 +70,8 @@ def step_times(
 
 
 def by_chance(name: str, ratios: Sequence[float], limit: float) -> Check:
-    """Whether the median ratio is within `limit` of 1, but for what chance explains (95 %), which must not be much."""
+    """Return whether the median ratio is within `limit` of 1, but for what chance explains (95 %), which must not be
+    much."""
     ranked, middle = sorted(ratios), statistics.median(ratios)
     reach = math.ceil(0.98 * math.sqrt(len(ranked)))
     low, high = ranked[max(0, len(ranked) // 2 - reach)], ranked[min(len(ranked) - 1, (len(ranked) - 1) // 2 + reach)]

@@ -1,4 +1,4 @@
-"""Every GPU kernel of the catalog, CUDA and Triton, checked and then timed beside PyTorch's own operators.
+"""Every GPU kernel of the catalog, CUDA and Triton, checked and then timed in turns with PyTorch's own operators.
 
     python benchmarks/gpu_kernels.py [--only TEXT] [--dtype fp32] [--batch 8] [--time 1024] [--json FILE]
     python benchmarks/gpu_kernels.py --show FILE
@@ -80,7 +80,7 @@ def label(implementation: Implementation) -> str:
 
 
 def implementations(operation: Operation, dtype: str) -> list[Implementation]:
-    """Of every language that runs on the GPU, naive first."""
+    """Return the implementations of every language that runs on the GPU, naive first."""
     return sorted(candidates(operation, DEVICE, dtype), key=lambda i: (i.language, i.version))
 
 
@@ -101,7 +101,7 @@ def check_all(name: str, dtype: str, family: str, batch: int, length: int) -> li
     operation = find(name)
     large = timed_sizes(operation, family, batch, length)
     if "N" in large and max(large.get("V", 0), large.get("M", 0)) > LONG_ROW:
-        large["N"] = ROWS_CHECKED  # in fp64, and beside other processes
+        large["N"] = ROWS_CHECKED  # in fp64, and along with other processes
     cases = [*map(dict, operation.cases), large]
     found = []
     for implementation in implementations(operation, dtype):
@@ -142,7 +142,7 @@ def tensor_names(operation: Operation) -> list[str]:
 def prepared(
     operation: Operation, arguments: Sequence[Any], implementation: Implementation, held: float = 0.0
 ) -> tuple[list[Tensor], tuple[int | float, ...]]:
-    """What a launch takes: copies of the tensors that it changes, the others, and outputs; its scalars.
+    """Return the arguments of a launch: copies of the tensors that it changes, the others, and outputs; its scalars.
 
     The outputs are poisoned; or they are `held`, which is not 0, and the launch adds to each.
     """
@@ -312,12 +312,12 @@ def show(file: Path) -> int:
 def check_everything(tasks: Sequence[tuple[str, str, str]], batch: int, length: int) -> list[Checked]:
     """Check (family, operation, precision) in `WORKERS` processes, so that compilers work side by side.
 
-    What found too little memory beside the others is checked again alone.
+    Operations that found too little memory along with others are checked again alone.
     """
     found = _checked(tasks, batch, length, WORKERS)
     short = [task for task, results in found.items() if any(out_of_memory(r.problem) for r in results)]
     if short:
-        print(f"# {len(short)} operations found too little memory beside the others: again, one by one", flush=True)
+        print(f"# {len(short)} operations found too little memory along with others: again, one by one", flush=True)
         found |= _checked(short, batch, length, 1)
     return [result for results in found.values() for result in results]
 
@@ -331,7 +331,7 @@ def _checked(
 
 
 def out_of_memory(problem: str) -> bool:
-    """Whether a check failed because memory was short: PyTorch's sentence, or cuBLAS's."""
+    """Return whether a check failed because memory was short: PyTorch's sentence, or cuBLAS's."""
     return "out of memory" in problem or "ALLOC_FAILED" in problem
 
 

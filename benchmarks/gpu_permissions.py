@@ -1,4 +1,4 @@
-"""What perfkit says to a user without rights on a machine with a GPU, each refusal a real one.
+"""Check perfkit's messages to a user without rights on a machine with a GPU, each refusal a real one.
 
     sudo python benchmarks/gpu_permissions.py [--only TEXT]
 

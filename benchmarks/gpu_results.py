@@ -1,4 +1,4 @@
-"""What came of the jobs of `gpu_all.py`, as the file that is committed and as the tables of docs/benchmarks.md."""
+"""Results of the jobs of `gpu_all.py`, as the file that is committed and as the tables of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Results:
         self.lock = threading.Lock()
 
     def due(self, name: str) -> bool:
-        """Whether the job has not run yet, or went wrong."""
+        """Return whether the job has not run yet, or went wrong."""
         return not self.done.get(name, {}).get("right")
 
     def told(self, name: str) -> str:

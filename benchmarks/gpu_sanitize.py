@@ -3,8 +3,8 @@
     python benchmarks/gpu_sanitize.py [--tool memcheck] [--tool racecheck] [--only TEXT]
 
 It needs a GPU and `compute-sanitizer` (part of the CUDA toolkit); some minutes. Each tool runs this file once more,
-which launches every version of every kernel on its odd cases (sizes beside a multiple of the vector width, one row, one
-column), small ones, since the sanitizer slows a kernel a hundredfold. Exit code 1 when a tool reports an error.
+which launches every version of every kernel on its odd cases (sizes off the vector width, one row, one column), small
+ones, since the sanitizer slows a kernel a hundredfold. Exit code 1 when a tool reports an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> int:
         return launch(arguments.only)
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
-        print("There is no compute-sanitizer on the PATH: it is part of the CUDA toolkit.", file=sys.stderr)
+        print("compute-sanitizer is not on the PATH: it is part of the CUDA toolkit.", file=sys.stderr)
         return 2
     results = [clean(sanitizer, tool, arguments.only) for tool in arguments.tool or TOOLS]
     return int(not all(results))

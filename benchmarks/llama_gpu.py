@@ -5,15 +5,15 @@
 
 Kernels: the fastest of ours at the sizes that Liger shows (RMSNorm with C = 16384, rotary with T = 8192, cross entropy
 with V = 131072), with a cold cache: over PyTorch as models write it, which the goals are about ("naive" in `perfkit
-bench`), over PyTorch's own operator beside it, and its bandwidth over that of a copy that moves as many bytes, half of
+bench`), over PyTorch's own operator, and its bandwidth over that of a copy that moves as many bytes, half of
 them read and half written, timed as the kernel is. (On an H100 a copy that moves 84 MB has 0.79 of the bandwidth of one
-that moves 2 GB, one of 201 MB 0.89: kernels of these sizes do not reach a large copy's. Its share stands beside.) Head:
+that moves 2 GB, one of 201 MB 0.89: kernels of these sizes do not reach a large copy's. Its share is shown too.) Head:
 the head with its cross entropy, forward and backward, at 32768 rows of Llama 3.2's sizes, by chunks against PyTorch
 with whole logits (which models convert to fp32): peak memory, and time against the faster of with and without the
 conversion. Train: a step of B = 8, T = 2048 with fused attention; of half the batch where memory runs out, and so on.
 Decode: one sequence, against reading weights and cache once a token. A line says what was found, what is asked, and
-whether it is reached. Exit code 1: something is not reached, wrong, or failed; with --measure a figure that does not
-reach its goal is no failure.
+whether it is reached. Exit code 1: something is not reached, wrong, or failed; with --measure a figure that misses its
+goal is not a failure.
 
 A session on a GPU is short. Train and decode run the backends that their goals name, and time them without a profile
 (--profile torch makes one); --backend chooses others, --out keeps the runs. Thunder needs minutes to trace a model for
@@ -55,7 +55,7 @@ SMALL = {"C": 256, "T": 64, "N": 16, "V": 1024, "Vp": 1024}  # where it is only 
 
 @dataclass(frozen=True)
 class Goal:
-    """What was found beside what is asked: `most` tells whether less is better."""
+    """A figure and its goal; `most` says whether less is better."""
 
     what: str
     found: float | None
@@ -64,7 +64,7 @@ class Goal:
 
     @property
     def reached(self) -> bool:
-        """Whether there is a figure and it is on the right side of what was asked."""
+        """Return whether the figure is known and on the right side of the goal."""
         return self.found is not None and (self.found <= self.asked if self.most else self.found >= self.asked)
 
     def __str__(self) -> str:
@@ -104,11 +104,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--backend", help=f"of train and decode; without it {TRAIN} and {DECODE}")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--generate", type=int, default=32, help="tokens of a step that decodes, behind a prompt of 64")
+    parser.add_argument("--generate", type=int, default=32, help="tokens of a step that decodes, after a prompt of 64")
     parser.add_argument("--steps", type=int, default=6, help="timed steps of train and decode")
     parser.add_argument("--profile", default="none", help="--profiler of train and decode")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing more runs")
-    parser.add_argument("--measure", action="store_true", help="a goal that is missed is no failure")
+    parser.add_argument("--measure", action="store_true", help="a missed goal is not a failure")
     parser.add_argument("--out", type=Path, help="keep the runs in this folder")
     parser.add_argument("--json", type=Path, help="write the figures here, as they come")
     options = parser.parse_args()
@@ -132,7 +132,7 @@ def write(path: Path | None, found: Sequence[tuple[str, Goal]]) -> None:
 
 
 def perfkit(options: Any, *arguments: str) -> str:
-    """Run perfkit; its output is shown, and what it said beside its report is returned. A wrong backend shows in what
+    """Run perfkit; its output is shown, and its messages besides the report are returned. A wrong backend shows in what
     it wrote. Raises `TimeoutError` at the limit."""
     say(f"$ perfkit {' '.join(arguments)}")
     end = options.began + options.limit
@@ -153,7 +153,7 @@ def perfkit(options: Any, *arguments: str) -> str:
 
 
 def kernels(options: Any, scratch: Path) -> Iterator[Goal]:
-    """The fastest right kernel of ours over PyTorch as models write it, and beside a copy, with a cold cache."""
+    """The fastest right kernel of ours over PyTorch as models write it, and against a copy, with a cold cache."""
     largest = copied(options.device, LARGE)
     if largest:
         say(
@@ -243,7 +243,7 @@ def gradients(loss: Callable[[], Any], leaves: Any) -> Any:
 
 
 def measured(call: Callable[[], Any], samples: int = 7) -> tuple[list[float], float | None]:
-    """Times in ms of `call`, and on a GPU the most bytes that it had at once beside what was there before."""
+    """Times in ms of `call`, and on a GPU the most bytes that it had at once on top of those before."""
     import torch
 
     gpu = torch.cuda.is_available()
@@ -279,7 +279,7 @@ def small(sizes: str) -> str:
 
 
 def train(options: Any, scratch: Path) -> Iterator[Goal]:
-    """Steps of the backends: right, and beside torch.compile's; of the largest batch that fits."""
+    """Check steps of the backends, and compare them with torch.compile's, at the largest batch that fits."""
     batch = options.batch
     while True:
         work = ["--variant", "sdpa", "-B", str(batch), "-T", str(options.length)]
@@ -310,7 +310,7 @@ def decode(options: Any, scratch: Path) -> Iterator[Goal]:
 
 
 def ran(options: Any, out: Path, backends: str, *work: str) -> tuple[list[dict[str, Any]], str]:
-    """A run of llama on `--backend`, or else on `backends`: what its report tells of each of them, and what it said."""
+    """A run of llama on `--backend`, or else on `backends`: its report of each of them, and its messages."""
     said = perfkit(options, "run", "llama", "--preset", options.preset, *work, "--backend", options.backend or backends,
             "--skip-unavailable", "--device", options.device, "--dtype", options.dtype, "--steps", str(options.steps),
             "--profiler", options.profile, "--out", str(out), "--overwrite")  # fmt: skip
@@ -318,7 +318,7 @@ def ran(options: Any, out: Path, backends: str, *work: str) -> tuple[list[dict[s
 
 
 def ran_out(backends: list[dict[str, Any]], said: str) -> bool:
-    """Whether memory ran out for a backend, or for the whole run, which then has no report."""
+    """Return whether memory ran out for a backend, or for the whole run, which then has no report."""
     return any("emory ran out" in text for text in (said, *(b["reason"] for b in backends)))
 
 

@@ -1,4 +1,4 @@
-"""perfkit's `llmc` and torch.compile beside llm.c itself: GPT-2 124M, bf16, on one GPU, in turns.
+"""Compare perfkit's `llmc` and torch.compile with llm.c itself: GPT-2 124M, bf16, on one GPU, in turns.
 
     git clone https://github.com/karpathy/llm.c
     git clone https://github.com/NVIDIA/cudnn-frontend
@@ -8,7 +8,7 @@ llm.c is built twice from a copy of its sources by its own Makefile, with cuDNN'
 must be on the PATH. cuDNN is the one that PyTorch runs with, and so is cuBLAS where the toolkit has none. It trains
 from random weights on random tokens, with AdamW and fp32 master weights, by its defaults, which compute GELU again in
 the backward (`-r 1`), and without that (`-r 0`). A turn is each of these, then `perfkit run` of both variants without
-a profiler. A figure is the median step of a turn. sdpa stands beside llm.c with cuDNN, explicit beside llm.c without.
+a profiler. A figure is the median step of a turn. sdpa is compared with llm.c with cuDNN, explicit with llm.c without.
 Exit code 1 where a backend is wrong or a side did not run.
 """
 
@@ -37,7 +37,7 @@ STEPS, WARM = 60, 20
 MAGIC, VERSION, VOCABULARY = 20240520, 1, 50257  # of llm.c's token files
 BESIDE = {"sdpa": "cuDNN", "explicit": "plain"}  # perfkit's variant and the build of llm.c it is held against
 
-# What CUDA 13 takes for the place of memory was a device's number, which llm.c passes (only where memory is short).
+# CUDA 13 takes a memory location where llm.c passes a device's number (only where memory is short).
 SINCE_CUDA_13 = """
 #include <cuda_runtime.h>
 #if CUDART_VERSION >= 13000
@@ -119,7 +119,7 @@ def llmc_ms(
 
 
 def perfkit_runs(batch: int, time: int, variant: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """What `perfkit run` says of compile and llmc, by backend; each must be correct."""
+    """Return the results of `perfkit run` for compile and llmc, by backend; each must be correct."""
     size = ["--dtype", "bf16", "-B", str(batch), "-T", str(time), "--variant", variant, "--device", "cuda"]
     options = [
         "--backend",

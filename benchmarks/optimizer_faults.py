@@ -1,4 +1,4 @@
-"""Whether an error of 0.1 % in any term of AdamW is found: planted in the catalog's kernel, in C, CUDA and Triton.
+"""Check that an error of 0.1 % in any term of AdamW is found: planted in the catalog's kernel, in C, CUDA and Triton.
 
     python3 benchmarks/optimizer_faults.py                      C on the CPU: 1 min
     python3 benchmarks/optimizer_faults.py --device cuda        CUDA and Triton on a GPU: 1 min
@@ -38,7 +38,7 @@ DTYPES = ("fp32", "bf16")
 NONE = "nothing"
 HIDDEN = ("epsilon", "weight decay")  # by rounding, from the check called update
 
-# What is planted, and in each language the text of the source and what it becomes.
+# Planted faults: in each language a text of the source and its replacement.
 FAULTS: dict[str, dict[str, tuple[str, str]]] = {
     "first moment": {
         "c": ("vec mean = v_load_float(m) * s.beta1 + g * s.one_less_beta1;",
@@ -94,7 +94,7 @@ FAULTS: dict[str, dict[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check made of a planted error: the error that was farthest beyond what is allowed, and both figures."""
+    """Result of a check on a planted error: the error farthest beyond its limit, and both figures."""
 
     fault: str
     language: str
@@ -115,7 +115,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether the check found what it must, and nothing in the kernel as it is."""
+        """Return whether the check found what it must, and nothing in the unchanged kernel."""
         if self.check == "update" and self.fault in HIDDEN:
             return True
         return self.found == (self.fault != NONE)

@@ -1,4 +1,5 @@
-"""How much of the kernel time is placed on the logical tree, backend by backend. About five minutes on two cores.
+"""Measure the share of kernel time that is placed on the logical tree, backend by backend. About five minutes on two
+cores.
 
 Must be reached: 97 % of all kernel time of a training step of GPT-2 124M has a pass, a module and an operator, on every
 backend that runs here. Each backend runs in a fresh process: one step to compile and settle, two under torch.profiler.

@@ -1,4 +1,4 @@
-"""Whether perfkit names the late rank of a real job, how late it is, and why: one straggler planted at a time.
+"""Check that perfkit names the late rank of a real job, its delay and the cause: one straggler planted at a time.
 
     python benchmarks/planted_stragglers.py                 all kinds over gloo on this machine's CPU, then healthy runs
     python benchmarks/planted_stragglers.py --device cuda   over NCCL, a GPU a rank
@@ -36,7 +36,7 @@ NEAR = 0.15
 
 @dataclass(frozen=True)
 class Kind:
-    """What is planted: in which ranks, in which steps, and the cause that should be named."""
+    """A planted delay: its ranks, its steps, and the cause that should be named."""
 
     cause: str
     late: tuple[int, ...] = (1,)  # none in a healthy job
@@ -92,7 +92,7 @@ def possible(device: str) -> dict[str, Kind]:
 
 
 def judged(name: str, kind: Kind, report: Any) -> dict[str, bool]:
-    """Whether rank, delay and cause are right, printed on one line."""
+    """Print on one line, and return, whether rank, delay and cause are right."""
     named = {s.rank: s for s in report.stragglers}
     delays = [named[rank].late_ns.value / 1e9 for rank in kind.late if rank in named]
     planted = [planted_seconds(report, rank) for rank in kind.late if rank in named]
@@ -122,7 +122,7 @@ def verdict(right: dict[str, bool]) -> str:
 
 
 def planted_seconds(report: Any, rank: int) -> float:
-    """What the rank's own clock measured of the planted delay: the median over its late steps."""
+    """Return the planted delay by the rank's own clock: the median over its late steps."""
     return float(json.loads((Path(report.paths[rank]).parent / f"planted.rank{rank}.json").read_text()))
 
 
@@ -261,7 +261,7 @@ def slow_operator(x: Any, late: bool) -> float:
 
 
 def planted(name: str, device: str) -> Callable[[int], float]:
-    """What delays a step and gives the seconds that it took; 0 for a kind whose work delays by itself."""
+    """Return the function that delays a step and returns its seconds; 0 for a kind whose work delays by itself."""
     import torch
 
     side, times = (1024, 40) if device == "cpu" else (8192, 350)  # on a GPU the launches end well before the kernels

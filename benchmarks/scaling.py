@@ -1,17 +1,17 @@
-"""Steps on several ranks beside what `perfkit scale` foretold from one that shares the work in the same way.
+"""Compare steps on several ranks with the prediction of `perfkit scale` from one that shares the work in the same way.
 
-GPT-2 and Llama by ddp, fsdp and zero1; what one rank alone takes stands beside them.
+GPT-2 and Llama by ddp, fsdp and zero1; the time of one rank alone is shown too.
 
     python benchmarks/scaling.py --device cuda --ranks 1,2,4,8     GPT-2 124M (B = 16 a rank, T = 1024), Llama 1b
     python benchmarks/scaling.py --ranks 1,2                       tiny models over gloo, on CPUs
 
 Each job is a run in a folder of its own below --out; those that are there are not repeated. No job begins that may not
 end within --limit seconds (by the longest so far), and none outlives it: call again until nothing is left. Exit code: 0
-all is measured and foretold within 10 % for ddp, 15 % for fsdp and zero1; 1 something is wrong or further off; 3 jobs
+all is measured and predicted within 10 % for ddp, 15 % for fsdp and zero1; 1 something is wrong or further off; 3 jobs
 are left.
 
 The batch grows with the ranks (weak scaling), so that each does what the one did. On a CPU every rank has one core, as
-the single one has; more ranks than cores are measured, and not held against what was foretold.
+the single one has; more ranks than cores are measured, and not held against the prediction.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a workload on so many ranks, shared in one way ("": one process alone)."""
+    """One run: a workload on `ranks` ranks, shared in one way ("": one process alone)."""
 
     workload: str
     ranks: int
@@ -69,7 +69,7 @@ class Row:
     high: float | None
     memory: float | None
     rate: float | None
-    foretold: float | None
+    predicted: float | None
     exposed: float | None = None
     waiting: float | None = None
     bus: float | None = None  # of the largest collective, bytes/s
@@ -77,8 +77,8 @@ class Row:
 
     @property
     def off(self) -> float | None:
-        """How far the foretold step is from the measured one, as a share of it."""
-        return self.foretold / self.step - 1 if self.foretold and self.step and self.status == "ok" else None
+        """Return the relative error of the predicted step."""
+        return self.predicted / self.step - 1 if self.predicted and self.step and self.status == "ok" else None
 
 
 def main() -> int:
@@ -140,7 +140,7 @@ def measured(wanted: Sequence[Job], options: Any) -> list[Job]:
 
 
 def done(job: Job, options: Any) -> bool:
-    """Whether its run folder is whole, from this or an earlier call."""
+    """Return whether its run folder is whole, from this or an earlier call."""
     return (options.out / job.name / "run.json").is_file()
 
 
@@ -159,7 +159,7 @@ def run(arguments: Sequence[str], ranks: int, options: Any) -> bool:
 
 def cores_of(ranks: int, options: Any) -> dict[str, Any]:
     """How a process is started that has a core a rank, on a CPU. What is kept of a machine, such as the sweeps of its
-    collectives, is kept for so many cores: who wants to read it must have as many."""
+    collectives, is kept for this number of cores: whoever reads it must have as many."""
     if options.device != "cpu":
         return {}
     cores = CORES[:ranks]
@@ -176,7 +176,7 @@ def rows_of(job: Job, options: Any) -> Iterator[Row]:
         if backend.status == "unavailable":
             continue
         step = backend.step
-        beside = told(["report", str(folder / backend.name)], job, options) if job.ranks > 1 else {}
+        beside = answer(["report", str(folder / backend.name)], job, options) if job.ranks > 1 else {}
         parts = beside.get("parts", [])
         talks: list[dict[str, Any]] = beside.get("collectives", [])
         largest = max(talks, key=lambda c: c["message_bytes"] or 0.0, default={})
@@ -184,26 +184,26 @@ def rows_of(job: Job, options: Any) -> Iterator[Row]:
             workload=job.workload, backend=backend.name, ranks=job.ranks, way=job.way, status=backend.status,
             step=step.value if step else None, low=step.low if step else None, high=step.high if step else None,
             memory=backend.peak_memory_bytes, rate=backend.samples_per_second,
-            foretold=foretold(job, backend.name, options),
+            predicted=predicted(job, backend.name, options),
             exposed=max((p["exposed_ns"] for p in parts), default=None),
             waiting=max((p["waiting_ns"] for p in parts), default=None),
             bus=largest.get("bus_bandwidth"), roof=largest.get("roof"),
         )  # fmt: skip
 
 
-def foretold(job: Job, backend: str, options: Any) -> float | None:
-    """The step that a run of one rank in the same way foretells; None where ranks share cores, or it lacks the
+def predicted(job: Job, backend: str, options: Any) -> float | None:
+    """Return the step predicted from a run of one rank in the same way; None where ranks share cores, or it lacks the
     backend."""
     one = options.out / Job(job.workload, 1, job.way).name
     if job.ranks == 1 or not (one / "run.json").is_file() or (options.device == "cpu" and job.ranks > len(CORES)):
         return None
-    found = told(["scale", str(one), "--ranks", str(job.ranks), "--parallel", job.way, "--scaling", "weak",
+    found = answer(["scale", str(one), "--ranks", str(job.ranks), "--parallel", job.way, "--scaling", "weak",
                   "--backend", backend], job, options)  # fmt: skip
     return found["points"][0]["step_ns"] if found.get("points") else None
 
 
-def told(arguments: Sequence[str], job: Job, options: Any) -> dict[str, Any]:
-    """What a command of perfkit tells as JSON; nothing, and the reason on stderr, where it cannot."""
+def answer(arguments: Sequence[str], job: Job, options: Any) -> dict[str, Any]:
+    """Return the JSON that a command of perfkit prints; {}, and the reason on stderr, where it fails."""
     command = [*PERFKIT, *arguments, "--json"]
     ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, **cores_of(job.ranks, options))
     return json.loads(ended.stdout) if ended.returncode == 0 else {}
@@ -230,7 +230,7 @@ def shown(rows: Sequence[Row]) -> Any:
     scale = units.scale_for([row.step for row in rows if row.step], "ns")
     of_time = {
         name: figures(name.replace("_", " "), [getattr(row, name) for row in rows], "ns", scale=scale)
-        for name in ("step", "low", "high", "foretold", "exposed", "waiting")
+        for name in ("step", "low", "high", "predicted", "exposed", "waiting")
     }
     return table(
         "Backends and devices",
@@ -249,7 +249,7 @@ def shown(rows: Sequence[Row]) -> Any:
 
 
 def plots(rows: Sequence[Row]) -> Iterator[Figure]:
-    """Of each workload throughput against as many single ranks."""
+    """Throughput of each workload against as many single ranks."""
     for workload in dict.fromkeys(row.workload for row in rows):
         mine = [row for row in rows if row.workload == workload and row.rate and row.status == "ok"]
         alone = {row.backend: row.rate for row in mine if not row.way}

@@ -1,4 +1,5 @@
-"""What perfkit's marks cost while nobody listens. A few seconds for tiny, half a minute a backend for 124M.
+"""Measure the cost of perfkit's marks while no profiler records. A few seconds for tiny, half a minute a backend for
+124M.
 
     python benchmarks/measuring/idle_marks.py [PRESET [BACKENDS]]      tiny by default, and eager,thunder-llmc
 
@@ -35,7 +36,7 @@ def mark() -> None:
 
 
 def lines_of(program: object) -> int:
-    """How many lines of the program are marked."""
+    """Return the number of marked lines of the program."""
     traces = getattr(program, "traces", None)
     if traces is None:
         return 0

@@ -1,4 +1,4 @@
-"""What torch.profiler adds to a step, and why: steps under it and steps right before, in fresh processes.
+"""Measure and explain what torch.profiler adds to a step: steps under it and right before, in fresh processes.
 
     python benchmarks/measuring/profiler_overhead.py [PRESET [BACKENDS]]   gpt2 by default, and eager,thunder-llmc
 
@@ -8,7 +8,7 @@ and says nothing of a first one. The overhead of a process is the median of its 
 plain ones, and that of a backend the centre of its processes' (`perfkit.statistics.ranks`): the machine's pace may
 change between two processes, which medians over all steps at once would attribute to the profiler.
 
-It also prints what explains an overhead: events a step, the time that recording so many events takes by itself, new
+It also prints what explains an overhead: events a step, the time to record them, new
 pages that a step touches (minor faults) with and without the profiler, and by how much the process grows.
 """
 
@@ -85,7 +85,7 @@ def in_fresh_process(*arguments: str) -> dict[str, Any]:
 
 
 def overhead(found: list[dict[str, Any]]) -> tuple[float, float, float]:
-    """By how much profiled steps are longer than plain ones, as a share, and the 95 % interval over the processes."""
+    """Return the relative overhead of profiled steps over plain ones, and its 95 % interval over the processes."""
     medians = [[statistics.median(one[name]).value for name in ("profiled_ns", "plain_ns")] for one in found]
     shift = ranks.paired([math.log(profiled / plain) for profiled, plain in medians])
     value, low, high = (math.exp(log) - 1 for log in (shift.value, shift.low, shift.high))

@@ -1,4 +1,4 @@
-"""What `perfkit capture` and `perfkit.profile` leave behind in a program: steps after the recording, and ranges.
+"""Measure what `perfkit capture` and `perfkit.profile` leave in a program: steps after the recording, and ranges.
 
     python benchmarks/measuring/program_overhead.py [--turns 30]
 
@@ -85,7 +85,7 @@ def left_behind(optimizer: Any) -> dict[str, Any]:
 
 
 def difference(more: Callable[[], Any], less: Callable[[], Any], calls: int = 2000, repeats: int = 15) -> float:
-    """What a call of `more` takes longer than one of `less`, in ns: of both the best of `repeats`, in turns."""
+    """Return how much longer a call of `more` takes than one of `less`, in ns: the best of `repeats` each, in turns."""
     pairs = [(timeit.timeit(more, number=calls), timeit.timeit(less, number=calls)) for _ in range(repeats)]
     return (min(one for one, _ in pairs) - min(other for _, other in pairs)) / calls * 1e9
 
@@ -112,7 +112,7 @@ class Trainer:
         return times
 
     def end(self) -> dict[str, Any]:
-        """End the process; what was left behind in it."""
+        """End the process and return what was left in it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         left: dict[str, Any] = self._answer()
@@ -148,7 +148,7 @@ def after_recording(turns: int) -> tuple[float, float, float, float, dict[str, A
 
 
 def idle_calls() -> dict[str, float]:
-    """What the library's own calls cost while nothing records, in ns a call, torch loaded."""
+    """Return the cost of the library's own calls while nothing records, in ns a call, torch loaded."""
     import torch  # noqa: F401
 
     profile = perfkit.profile()

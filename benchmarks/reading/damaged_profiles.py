@@ -1,4 +1,4 @@
-"""What becomes of damaged profiles: 2000 mutations of each format, read as a person would.
+"""Read damaged profiles: 2000 mutations of each format.
 
 For each format: how many are refused with a sentence, read with the right numbers, read with a warning that the
 original does not have, and read with numbers, kernels or names that differ without one. Must reach, or the exit code
@@ -65,12 +65,12 @@ def numbers(table: KernelTable) -> dict[str, list[float]]:
 
 
 def differs(one: list[float], other: list[float]) -> bool:
-    """Whether a number that is shown is another than the true one; one that is absent is not shown."""
+    """Return whether a shown number differs from the true one; an absent one is not shown."""
     return any(a != b and not math.isnan(a) for a, b in zip(one, other, strict=True))
 
 
 def judge(table: KernelTable, original: KernelTable) -> str:
-    """What a reader of the report would be told, against the truth."""
+    """Return how the report of a damaged file compares with the truth."""
     if set(table.warnings) - set(original.warnings):
         return "read, warned"
     if len(table) != len(original):
@@ -89,7 +89,8 @@ def judge(table: KernelTable, original: KernelTable) -> str:
 
 
 def outcome(path: Path, original: KernelTable) -> str:
-    """What reading the damaged file at `path` comes to; an error that is no sentence is printed and fails it."""
+    """Return the outcome of reading the damaged file at `path`; an error that is not a sentence is printed and fails
+    it."""
     try:
         if path.suffix == ".ncu-rep":
             container.check_results(path, container.check(path))  # what it refuses needs no process

@@ -41,7 +41,7 @@ def differs(path: Path, expected: KernelTable) -> str:
 
 
 def tried(path: Path, count: int, seed: int, folder: Path) -> int:
-    """How many of `count` layouts of the trace at `path` are not read as the file itself."""
+    """Return the number of `count` layouts of the trace at `path` that are not read as the file itself."""
     usual = stream.PIECE
     trace: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     expected, wrong, begun = read_trace(path), 0, time.monotonic()

@@ -1,4 +1,4 @@
-"""How fast, and in how much memory, perfkit reads torch.profiler traces, beside HolisticTraceAnalysis.
+"""Measure time and memory to read torch.profiler traces, compared with HolisticTraceAnalysis.
 
     python benchmarks/reading/kineto_speed.py TRACE.json.gz --hta-python /tmp/hta/bin/python
 
@@ -60,7 +60,7 @@ def repeated(trace: Path, folder: Path, events: int) -> Path:
     text = gzip.decompress(trace.read_bytes()).decode() if trace.suffix == ".gz" else trace.read_text()
     opening = re.search(r'"traceEvents"\s*:\s*\[', text)
     if opening is None:
-        raise SystemExit(f"{trace} is no trace with a list of events")
+        raise SystemExit(f"{trace} is not a trace with a list of events")
     head, body = text[: opening.end()], text[opening.end() : text.rindex("]")]
     count = body.count('"ph"')
     starts = [float(t) for t in re.findall(r'"ts": ([\d.]+)', body)]
@@ -113,7 +113,7 @@ def large(trace: Path, events: int, rounds: int) -> bool:
 
 
 def main() -> int:
-    """Time the reader, beside HTA's where asked for; 1 when a limit is missed."""
+    """Time the reader, and HTA's where asked for; 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument(

@@ -45,7 +45,7 @@ def results_of(data: bytes, count: int) -> bytes:
 
 
 def export(path: Path, kernels: int) -> None:
-    """Write an export of Nsight Systems with so many kernels, 1 µs apart."""
+    """Write an export of Nsight Systems with `kernels` kernels, 1 µs apart."""
     strings = nsys_exports.Strings()
     tables = nsys_exports.two_steps()
     tables[nsys_exports.KERNEL] = [

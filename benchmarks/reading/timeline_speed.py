@@ -2,11 +2,11 @@
 
 1 million generated events (goal: open in under 3 s, pan at 45 frames a second or more, on two cores): four threads
 with six nested levels and four streams of kernels. Opening is timed in the page, from the bytes in memory to the first
-frame; beside it from the request of the page on. Panning moves the window by 1 % a frame for two seconds at three
+frame; and also from the request of the page. Panning moves the window by 1 % a frame for two seconds at three
 zooms; printed are frames a second, and the script's share of a frame, which says more on a busy machine. Then a search,
 a click, and the sums over the whole capture, each until its result is known. Each figure is the median of `--runs` (3).
 Takes a minute on an idle machine. `--events N`; `--trace PATH` opens a trace or the first backend of a run folder
-instead, and times reading it too. `plugin_speed.py` beside it measures the way from a file through TensorBoard.
+instead, and times reading it too.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def of_trace(path: Path) -> dict[str, Any]:
 
 
 def _launched(events: list[dict[str, Any]], work: list[dict[str, Any]]) -> dict[str, Any]:
-    """How much of the work each marked step launched: by the call with its correlation, and the step that holds it."""
+    """Sum the work that each marked step launched, by the call with its correlation and the step that holds it."""
     marks = [
         e for e in events if re.match(r"ProfilerStep#\d|perfkit:step:\d", e["name"]) and e.get("cat") in ANNOTATIONS
     ]

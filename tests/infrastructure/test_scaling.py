@@ -57,7 +57,7 @@ def test_it_resumes_and_begins_nothing_that_may_not_end(script, tmp_path, monkey
 
 def test_how_far_off_a_step_is(script):
     given = {"workload": "gpt2", "backend": "eager", "ranks": 2, "way": "ddp", "low": None, "high": None}
-    row = script["Row"](**given, status="ok", step=10e6, memory=None, rate=None, foretold=12e6)
+    row = script["Row"](**given, status="ok", step=10e6, memory=None, rate=None, predicted=12e6)
     assert row.off == pytest.approx(0.2)
-    assert script["Row"](**given, status="wrong", step=1e6, memory=None, rate=None, foretold=12e6).off is None
-    assert script["Row"](**given, status="ok", step=1e6, memory=None, rate=None, foretold=None).off is None
+    assert script["Row"](**given, status="wrong", step=1e6, memory=None, rate=None, predicted=12e6).off is None
+    assert script["Row"](**given, status="ok", step=1e6, memory=None, rate=None, predicted=None).off is None

@@ -27,7 +27,7 @@ def counters() -> dict[str, dict[str, int]]:
 
 
 def left_behind() -> list[str]:
-    """Functions of perfkit's that stand in torch, in Python's threads or in hooks: all patches are gone, or not."""
+    """Return perfkit's functions that are left in torch, in Python's threads or in hooks."""
     found = [name for name in ("getprofile", "gettrace") if perfkits(getattr(sys, name)())]
     found += [name for name in ("excepthook", "displayhook") if perfkits(getattr(sys, name))]
     seen = set()
