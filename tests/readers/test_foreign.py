@@ -82,7 +82,6 @@ JSON = {
     "notebook": ({"cells": [{"cell_type": "code", "source": []}], "nbformat": 4}, "Jupyter notebook"),
     "Proton": ([FRAME, {"CUDA": {"0": {"arch": "90"}}}], "Proton"),
     "Execution Trace": ({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1}]}, "Execution Trace"),
-    "rocprofv3": ({"rocprofiler-sdk-tool": [{"buffer_records": {}}]}, "rocprofv3"),
     "HAR": ({"log": {"version": "1.2", "creator": {"name": "x"}, "entries": []}}, "HAR"),
     "speedscope": ({"$schema": "https://www.speedscope.app/file-format-schema.json", "shared": {}}, "speedscope"),
     "VizTracer": ({**_events(cat="FEE"), "viztracer_metadata": {"version": "1"}}, "VizTracer"),

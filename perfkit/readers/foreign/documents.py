@@ -78,11 +78,6 @@ KINDS = (
         _all("schema", "nodes"),
     ),
     Foreign(
-        "a result of AMD's rocprofv3",
-        "Record the program with torch.profiler, whose traces of AMD GPUs perfkit reads.",
-        _marked(b'"rocprofiler-sdk-tool"', b'"rocprofiler-sdk-json-tool"'),
-    ),
-    Foreign(
         "a recording of network requests (HAR)", f"Give a profile. {TORCH}", _all("log", inside=("entries", "creator"))
     ),
     Foreign(

@@ -83,21 +83,21 @@ def read_export(path: Path, *, source: Path | None = None) -> table.KernelTable:
         }
         if said := nsys_rank.distributed(database, shown):
             facts["distributed"] = said
-    columns = _measured(activity)
+    columns = measured(activity)
     columns.update(nsys_occupancy.columns(activity, limits))
-    return _assemble(activity, calls, ranges, columns, facts, warnings, shown)
+    return assemble(activity, calls, ranges, columns, facts, warnings, {"path": str(shown), "reader": READER})
 
 
-def _assemble(
+def assemble(
     activity: Activity,
     calls: Calls,
     ranges: Ranges,
     columns: dict[str, Any],
     facts: dict[str, Any],
     warnings: list[str],
-    path: Path,
+    source: dict[str, str],
 ) -> table.KernelTable:
-    """Join activity, calls and ranges to the table."""
+    """Join activity, calls and ranges to the table; `source` says which file it was read from and by which reader."""
     launch = calls_behind(activity.process, activity.correlation, calls)
     projection = project(ranges, calls, launch[launch >= 0])
     marks = find_marks(ranges)
@@ -121,10 +121,10 @@ def _assemble(
         **facts,
     }
     warnings += _join_warnings(activity, launch, calls, marks, columns, found)
-    return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
+    return table.build(columns, warnings, source, facts)
 
 
-def _measured(activity: Activity) -> dict[str, Any]:
+def measured(activity: Activity) -> dict[str, Any]:
     """Identity, launch and measures of the rows. Times count from the first activity."""
     kinds = np.array(list(TABLES), dtype=object)
     result: dict[str, Any] = {

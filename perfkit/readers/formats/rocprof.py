@@ -1,0 +1,31 @@
+"""What AMD's rocprofv3 writes: lists of kernels and copies (CSV), and its JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfkit.readers.formats import Format
+from perfkit.readers.sniff import Head, head_of
+from perfkit.table import KernelTable
+
+_BEGINNING = 1 << 14
+
+
+def knows(head: Head) -> bool:
+    from perfkit.readers.gpu_lists.rocprof import is_header, is_json
+
+    if head.is_json:
+        return head.packing in ("", "gzip") and is_json(head.text)
+    text = head.text[:_BEGINNING]
+    return (
+        not head.packing and b"_Timestamp" in text and any(map(is_header, text.decode("utf-8", "replace").split("\n")))
+    )
+
+
+def read(path: Path) -> KernelTable:
+    from perfkit.readers.gpu_lists import rocprof
+
+    return rocprof.read_json(path) if head_of(path).is_json else rocprof.read_csv(path)
+
+
+FORMAT = Format("kernel traces of rocprofv3 (CSV, JSON)", knows, read)
