@@ -142,13 +142,15 @@ class KernelTable:
     """A data frame with exactly `COLUMNS`, the warnings that travel with it, and where it came from.
 
     `source` says which file it was read from and by which reader; `facts` holds what a reader knows of the device and
-    the capture (name of the device, ceilings stored in the report, number of launches lost, …).
+    the capture (name of the device, ceilings stored in the report, number of launches lost, …). `recorded` is what a
+    reader of traces keeps of the file next to the table while both are in memory.
     """
 
     frame: pd.DataFrame
     warnings: list[str] = field(default_factory=list)
     source: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    recorded: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -65,7 +65,7 @@ def report(
     for number, path in enumerate(paths):
         if (number or given != len(paths)) and not as_json:
             print()  # each profile is a section of its own: what different profilers timed is never summed
-        source = readers.read(path)
+        source = readers.read(path, whole=bool(out) and "html" in wanted)
         from perfkit.analysis.report.analyse import (
             analyse_any,  # not before: what reads a report starts first, beside it
         )

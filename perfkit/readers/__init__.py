@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
 
-def read(path: str | os.PathLike[str]) -> KernelTable | Run:
+def read(path: str | os.PathLike[str], *, whole: bool = False) -> KernelTable | Run:
     """Read a run folder (→ `Run`), a profile of torch.profiler or Nsight, or a kernel table (→ `KernelTable`).
 
+    With `whole` a trace is kept with all that a page shows next to its kernels, so that it is not read again for it.
     Raises `InputError`, in a sentence, for what is missing, damaged or none of these; `Unavailable` for a format whose
     tool is not here.
     """
@@ -33,7 +34,8 @@ def read(path: str | os.PathLike[str]) -> KernelTable | Run:
         path = path.parent
     if path.is_dir():
         return _read_folder(path)
-    return format_of(head_of(path)).read(path)
+    known = format_of(head_of(path))
+    return (known.read_whole if whole and known.read_whole else known.read)(path)
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:

@@ -13,6 +13,7 @@ from perfkit.table import TEXT
 
 Integers = npt.NDArray[Any]
 Booleans = npt.NDArray[np.bool_]
+Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

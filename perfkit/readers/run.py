@@ -30,6 +30,7 @@ class Run:
     tables: dict[str, KernelTable] = field(default_factory=dict)
     ceilings: dict[str, Any] | None = None
     problems: dict[str, list[str]] = field(default_factory=dict)
+    recorded: dict[str, Any] = field(default_factory=dict, repr=False)  # of each trace, once it was read
 
     def __repr__(self) -> str:
         backends = ", ".join(f"{b.name} ({b.status})" for b in self.manifest.backends)

@@ -58,7 +58,7 @@ class Answers(msgspec.Struct, kw_only=True):
 
 
 def answers(report: Report, timelines: Mapping[str, str], memory: list[Any]) -> Answers:
-    """All that a page of `report` can ask; `memory` as `perfkit.readers.kineto.memory.memory_of` gives it."""
+    """All that a page of `report` can ask; `memory` as `perfkit.readers.kineto.recorded.memory_of` gives it."""
     made = Answers(timelines=timelines, memory=_packed(encoded(memory)) if memory else "")
     captured = [b.name for b in report.backends if b.kernels]
     for first, second in permutations(captured, 2):

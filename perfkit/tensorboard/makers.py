@@ -15,8 +15,7 @@ from perfkit.ranks.drawing import draw
 from perfkit.ranks.job import together
 from perfkit.ranks.members import of_table
 from perfkit.readers import read, tables_of
-from perfkit.readers.kineto.host import host_traces
-from perfkit.readers.kineto.memory import memory_of
+from perfkit.readers.kineto.recorded import host_traces, memory_of
 from perfkit.readers.run import Run
 from perfkit.render import timeline, views
 from perfkit.render.pages import ranks as ranks_page

@@ -17,7 +17,7 @@ import pytest
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto.decode import pieces, stream, typed
-from perfkit.readers.kineto.memory import read_memory
+from perfkit.readers.kineto.recorded import read_recorded
 from perfkit.readers.kineto.trace import read_trace
 from perfkit.table import KernelTable
 from tests.support.readers.layouts import NESTED, TRAPS, Layout, layout, trapped
@@ -164,12 +164,12 @@ def test_damage_is_told_wherever_a_piece_ends(monkeypatch, tmp_path, text):
         with pytest.raises(InputError, match=r"is not a torch\.profiler trace, or it is damaged"):
             read_trace(path)
         with pytest.raises(InputError, match=r"is not a torch\.profiler trace, or it is damaged"):
-            read_memory(path)
+            read_recorded(path)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"traceEvents": 3}', '{"a": [{"traceEvents": []}]}', '"traceEvents"', "17"])
 def test_json_without_a_list_of_events_is_told(tmp_path, text):
-    for read in (read_trace, read_memory):
+    for read in (read_trace, read_recorded):
         with pytest.raises(InputError, match="it has no list of events"):
             read(written(tmp_path / "t.json", text))
 

@@ -14,7 +14,7 @@ import pytest
 from perfkit.errors import InputError
 from perfkit.readers import read
 from perfkit.readers.kineto import checks
-from perfkit.readers.kineto.host import host_traces
+from perfkit.readers.kineto.recorded import host_traces
 from perfkit.render import modules, timeline
 from perfkit.table import KernelTable, build
 from tests.support.timeline.pages import FIXTURES, of_trace, opened, trace_of
@@ -109,6 +109,7 @@ def test_a_trace_that_is_gone_leaves_the_kernels(tmp_path: Path) -> None:
     header, _ = opened(timeline.packed(source, "x")["profile"])
     assert timeline.NO_HOST in header["notes"]
     path.write_bytes(b"\x1f\x8b damaged")
+    source.recorded.clear()
     assert host_traces(source) == {}
     path.unlink()
     assert host_traces(source) == {}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from perfkit.table import KernelTable
 
 FURTHER = " · "  # in what is being done, between the stage and how far it is: "timing · round 2 of 8"
-_LARGEST_TRACE = 16_000_000  # bytes, compressed; the timeline of a larger one does not fit into a report
 
 
 @contextlib.contextmanager
@@ -65,13 +64,12 @@ def write_reports(report: Report, source: Run | KernelTable, folder: Path) -> li
 
 def answers(report: Report, source: Run | KernelTable) -> Answers:
     """What the HTML page of `report` embeds beside it: timelines, allocations and differences of `source`."""
-    from perfkit.readers.kineto.host import host_traces
-    from perfkit.readers.kineto.memory import memory_of
+    from perfkit.readers.kineto.recorded import LARGEST, host_traces, memory_of
     from perfkit.render import timeline, views
     from perfkit.table import KernelTable
 
     name = report.backends[0].name if report.backends else ""
-    made = timeline.embedded(source, name, host_traces(source, largest=_LARGEST_TRACE))
+    made = timeline.embedded(source, name, host_traces(source, largest=LARGEST))
     timelines = made if not isinstance(source, KernelTable) else dict(zip([name], made.values(), strict=False))
     return views.answers(report, timelines, memory_of(source, name))
 

@@ -28,12 +28,14 @@ class Format:
     `knows(head)` recognises a file by the beginning of its content. `read(path)` gives its kernel table, or raises
     `InputError` for a damaged file and `Unavailable` where the format's tool is not here. One that is `general` takes
     all files of a kind, as any JSON: it is asked after the others, and only where the file is of no foreign kind.
+    `read_whole` keeps in the table what a page shows next to it, where the format holds such things.
     """
 
     files: str
     knows: Callable[[Head], bool]
     read: Callable[[Path], KernelTable]
     general: bool = False
+    read_whole: Callable[[Path], KernelTable] | None = None
 
 
 @functools.cache

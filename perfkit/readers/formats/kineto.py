@@ -20,4 +20,10 @@ def read(path: Path) -> KernelTable:
     return read_trace(path)
 
 
-FORMAT = Format("torch.profiler traces (JSON, plain or gzip)", knows, read, general=True)
+def read_whole(path: Path) -> KernelTable:
+    from perfkit.readers.kineto.trace import read_trace
+
+    return read_trace(path, whole=True)
+
+
+FORMAT = Format("torch.profiler traces (JSON, plain or gzip)", knows, read, general=True, read_whole=read_whole)

@@ -26,6 +26,7 @@ from perfkit.readers.kineto.measure.rows import wanted
 from perfkit.readers.kineto.place.call_sites import PROVENANCE
 from perfkit.readers.kineto.place.columns import Placed, place
 from perfkit.readers.kineto.place.launches import Launches
+from perfkit.readers.kineto.recorded import Recorded
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite
 
@@ -46,6 +47,7 @@ def read_trace(
     stepped: Sequence[Sequence[TensorSpec]] = (),
     captures: Mapping[int, Path] | None = None,
     expected: checks.Expected | None = None,
+    whole: bool = False,
 ) -> table.KernelTable:
     """Read the trace at `path` (JSON, plain or gzip) into a kernel table.
 
@@ -56,7 +58,7 @@ def read_trace(
     group of the optimizer steps, for a profiler leaves long lists out; `captures` are traces of the captures of CUDA
     graphs, by the number in the range around their replays (`perfkit:graph:0`).
     `facts` of the table hold steps, step_ns, busy_ns, gaps, events, trace_checks. `expected` is what a capture of
-    perfkit's own knows of its trace.
+    perfkit's own knows of its trace. With `whole` the table keeps what else the trace holds (`Recorded`).
     Raises `InputError` for a file that is missing, damaged or no trace, `UnusableProfile` for one that fails a check
     which its numbers need.
     """
@@ -65,7 +67,7 @@ def read_trace(
         costs or CostModel(), declared or {}, matmul_precision, event_cost_ns, call_sites, stepped, captures or {}
     )
     with collector_off():
-        columns, facts, warnings = _measured(path, known, expected)
+        columns, facts, warnings, recorded = _measured(path, known, expected, whole)
         names, shapes = columns["name"], columns["shapes"]
         # By now the events are gone: of a large trace they take as much memory as the table.
         if (rank := rank_of(facts)) is not None:
@@ -75,13 +77,15 @@ def read_trace(
         if facts.get("before_capture", {}).get("activities"):
             counted[columns["step"].isna()] = np.nan
         warnings += uncosted({**columns, "name": names, "duration_ns": counted}) + hidden(shapes, counted)
-        return table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
+        built = table.build(columns, warnings, {"path": str(path), "reader": READER}, facts)
+        built.recorded = recorded
+        return built
 
 
 def _measured(
-    path: Path, known: Known, expected: checks.Expected | None
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Columns, facts and warnings of the trace at `path`. Raises `UnusableProfile`."""
+    path: Path, known: Known, expected: checks.Expected | None, whole: bool
+) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Recorded]]:
+    """Return columns, facts, warnings, and with `whole` what else the trace holds. Raises `UnusableProfile`."""
     events = read_events(path, wanted(known.costs, known.declared))
     placed = place(events.host, events.device)
     found = measure(events, placed, known)
@@ -94,7 +98,8 @@ def _measured(
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
     said = [check.sentence for check, _ in checked if check.sentence]
     warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said
-    return found.columns, found.facts, warnings
+    recorded = {"profile": Recorded.of(events, placed.launch, path)} if whole else {}
+    return found.columns, found.facts, warnings, recorded
 
 
 def _warnings(events: Events, placed: Placed, measured: Measured) -> list[str]:

@@ -63,7 +63,7 @@ class Header(msgspec.Struct, kw_only=True):
 def packed(source: Run | KernelTable, name: str, hosts: Mapping[str, HostTrace] | None = None) -> dict[str, bytes]:
     """The timeline of each backend in what `perfkit.readers.read` gave, by its name; of a table alone under "profile".
 
-    `hosts` are the host's events, from `perfkit.readers.kineto.host.host_traces`. Tables without a row that can be
+    `hosts` are the host's events, from `perfkit.readers.kineto.recorded.host_traces`. Tables without a row that can be
     drawn have no timeline.
     """
     return {key: pack(made, (hosts or {}).get(key)) for key, made in _drawn(source, name, hosts or {})}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers import read
-from perfkit.readers.kineto.host import host_traces
+from perfkit.readers.kineto.recorded import host_traces
 from perfkit.render import html
 from perfkit.render.timeline import embedded, packed
 from perfkit.render.views import Answers

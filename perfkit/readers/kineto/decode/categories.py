@@ -24,7 +24,8 @@ from perfkit.readers.kineto.decode.events import (
 )
 
 ON_DEVICE = 5  # codes: first the kinds of host events, from here on the kinds of work on a device, …
-ARROW = 9  # … and an arrow from forward to backward
+ARROW = 9  # … an arrow from forward to backward …
+MOMENT = 10  # … and an instant
 NEITHER = -1
 UNREAD = "UNREAD"  # the name of a word that is no member
 _LONGEST = 60  # characters of such a word that are kept
@@ -76,6 +77,12 @@ class Category(_Word):
     INSTANT = "cpu_instant_event"  # common, and not read, like the next one
     WAIT = "cuda_sync"
     OTHER = ""
+
+
+class InstantCategory(_Word):
+    """The one category of instants, whatever their file calls it."""
+
+    ANY = "", MOMENT
 
 
 class ArrowCategory(_Word):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.columns import Booleans, Integers, Reals
 
 OPERATOR, ANNOTATION, RUNTIME, PYTHON, OVERHEAD = range(5)
 KERNEL, COPY, FILL, MARK = range(4)
@@ -153,6 +153,27 @@ class Marks:
     def none(cls) -> Marks:
         """No marks."""
         return cls(*(np.empty(0, np.int64) for _ in range(5)))
+
+
+@dataclass
+class MemoryEvents:
+    """Allocations and releases in the order of the file: when, in ns of the trace's own clock, on which thread, how
+    many bytes (negative: released), and what the allocator of a device holds from then on. NaN where it is not known.
+
+    `device` is an index into `devices`, pairs of PyTorch's device type and index; `thread` one into `threads`.
+    """
+
+    time_ns: Reals
+    thread: Integers
+    bytes: Reals
+    allocated: Reals
+    reserved: Reals
+    device: Integers
+    devices: list[tuple[int | None, int | None]]
+    threads: list[int | str]
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.collect import Collector
-from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
+from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, MemoryEvents
 from perfkit.readers.kineto.decode.repaired import read_text
 from perfkit.readers.kineto.decode.stream import RECORD
 from perfkit.readers.kineto.decode.typed import About, decode
@@ -18,7 +18,7 @@ _FEW = 0.01  # of the events
 
 @dataclass(frozen=True)
 class Events:
-    """What a trace holds: events of the `host` and of the `device`, and what else the file says, `about`.
+    """What a trace holds: events of the `host` and of the `device`, allocations, and what else the file says, `about`.
 
     All are of one process group's rank. A trace of several is to have a column of ranks in both; threads and devices
     of another rank are lanes and devices like others.
@@ -26,6 +26,7 @@ class Events:
 
     host: HostEvents
     device: DeviceEvents
+    memory: MemoryEvents
     about: About
 
 
@@ -46,11 +47,12 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
         collector.add(events)
         del events  # the next ones then take their memory, while it is in the cache
     host, device = collector.finish()
-    if not about.of_torch and not len(host) and not len(device):
+    memory = collector.memory()
+    if not (about.of_torch or len(host) or len(device) or len(memory)):
         raise _foreign(path, about)
     about.unread = {word: n for word, n in collector.unread.items() if n > _FEW * about.events}
     about.origin_ns += round(collector.origin_us * 1e3)
-    return Events(host, device, about)
+    return Events(host, device, memory, about)
 
 
 def _foreign(path: Path, about: About) -> InputError:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 
-from perfkit.readers.kineto.decode.categories import ArrowCategory, Category
+from perfkit.readers.kineto.decode.categories import ArrowCategory, Category, InstantCategory
 from perfkit.readers.kineto.decode.pieces import Pieces
 
 _RAW_NAMES = {
@@ -39,6 +39,7 @@ _RAW_NAMES = {
     "group_text": "Process Group Description",
     "group_ranks": "Process Group Ranks",
 }
+MEMORY = "[memory]"  # the name of an instant
 NOTHING = cast(msgspec.Raw, b"")  # a `bytes` of its own kind is joined faster than a `Raw`
 
 # Whole numbers beyond these are damage: numpy and the table hold 64 bits.
@@ -111,17 +112,40 @@ class FlowEnd(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="f"):
     cat: ArrowCategory = ArrowCategory.OTHER
 
 
+class MemoryArgs(msgspec.Struct, gc=False, frozen=True, rename={
+    "allocated": "Total Allocated", "reserved": "Total Reserved", "bytes": "Bytes", "device": "Device Type",
+    "index": "Device Id",
+}):  # fmt: skip
+    """What PyTorch writes of an allocation or release: the bytes that the allocator holds from then on."""
+
+    allocated: float | None = None
+    reserved: float | None = None
+    bytes: float | None = None
+    device: int | None = None
+    index: int | None = None
+
+
+class Instant(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="i"):
+    """A moment; of those only allocations and releases, called `MEMORY`, are read."""
+
+    cat: ClassVar[InstantCategory] = InstantCategory.ANY
+    name: str = ""
+    tid: int | str = 0
+    ts: float = 0.0
+    args: MemoryArgs = MemoryArgs()
+
+
 class _PassedOver(msgspec.Struct):
-    """Names of threads, instants, counters, begin and end pairs, …: nothing in them is read."""
+    """Names of threads, counters, begin and end pairs, …: nothing in them is read."""
 
     cat: ClassVar[Category] = Category.OTHER
 
 
 _OTHERS = tuple(
     msgspec.defstruct(f"Phase_{phase}", [], bases=(_PassedOver,), tag_field="ph", tag=phase, gc=False)
-    for phase in "MiICBEbentPNODRcvV()"
+    for phase in "MICBEbentPNODRcvV()"
 )
-Event = Complete | FlowStart | FlowEnd
+Event = Complete | FlowStart | FlowEnd | Instant
 _Any: Any = functools.reduce(operator.or_, _OTHERS, Event)
 
 
