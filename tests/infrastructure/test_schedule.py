@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.support.cpu import long_files
 from tests.support.schedule import APART, LONG, scope, turn
 
 ROOT = Path(__file__).parents[2]
@@ -17,3 +18,7 @@ def test_long_files_begin_first_and_a_file_stays_together():
     assert scope(f"{APART[0]}::test[x]") == f"{APART[0]}::test[x]"
     units = ["tests/a.py", f"{LONG[1]}::test", "tests/b.py", LONG[0]]
     assert sorted(units, key=turn) == [LONG[0], f"{LONG[1]}::test", "tests/a.py", "tests/b.py"]
+
+
+def test_the_longest_files_are_written_in_order():
+    assert long_files({"tests/a.py": 11.0, "tests/b.py": 9.0, "tests/c.py": 90.0}) == "tests/c.py\ntests/a.py\n"

@@ -1,20 +1,23 @@
 """A pytest plugin: `--cpu-durations=N` lists the files and tests that take most CPU time, child processes included.
 
 On a machine that others use, CPU time says what a test costs; `--durations` says how long it waited. A child counts
-when it was waited for, so a browser counts for the last test of the session.
+when it was waited for, so a browser counts for the last test of the session. A session of all tests writes the files
+that take long to tests/long.txt, which orders the next sessions (tests/support/schedule.py).
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from tests.support import forks
+from tests.support.schedule import LONG_FILES
 
 PROPERTY = "cpu_s"
+LONG_S = 10.0
 
 
 def cpu_s() -> float:
@@ -23,7 +26,7 @@ def cpu_s() -> float:
 
 
 class Watch:
-    """Gives each phase of a test (setup, call, teardown) the CPU time since the phase before."""
+    """Give each phase of a test (setup, call, teardown) the CPU time since the phase before."""
 
     def __init__(self) -> None:
         self.last = cpu_s()
@@ -49,6 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Watch())
 
 
+def long_files(files: Mapping[str, float]) -> str:
+    """Return the paths of the files that take longer than `LONG_S`, a line each, longest first."""
+    found = sorted((name for name, seconds in files.items() if seconds > LONG_S), key=lambda name: -files[name])
+    return "".join(f"{name}\n" for name in found)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print both lists and the sum."""
     most = config.getoption("--cpu-durations")
@@ -61,6 +70,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             seconds = sum(value for name, value in report.user_properties if name == PROPERTY)
             tests[f"{report.nodeid} ({report.when})"] += seconds
             files[report.nodeid.partition("::")[0]] += seconds
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        LONG_FILES.write_text(long_files(files))
     terminalreporter.section(f"CPU time: {sum(files.values()):.1f} s")
     for found in (files, tests):
         for name, seconds in sorted(found.items(), key=lambda pair: -pair[1])[: most or None]:
