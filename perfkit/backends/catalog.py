@@ -41,7 +41,7 @@ def merge_heads(x: Tensor) -> Any:
 
 
 def causal_softmax(scores: Tensor, scale: float) -> Any:
-    """Of scores (B, NH, T, S), as `perfkit.functional.causal_softmax`."""
+    """Return the softmax of scores (B, NH, T, S), as `perfkit.functional.causal_softmax`."""
     return _operator("causal_softmax_forward")(scores, scale)
 
 
@@ -116,7 +116,7 @@ REPLACING: tuple[Callable[..., Any], ...] = (
     split_heads, merge_heads, causal_softmax, rms_norm, residual_rms_norm, rotary, swiglu, linear_cross_entropy,
     linear_relu, multiply_add_activation,
 )  # fmt: skip
-# PyTorch's attention on a GPU is cuDNN's or FlashAttention's: the kernel in Triton stands beside it, not before it.
+# PyTorch's attention on a GPU is cuDNN's or FlashAttention's: the kernel in Triton does not come before it.
 ALSO_IN = {"triton": (grouped_attention,)}
 
 
@@ -190,7 +190,7 @@ class Kernels(Backend):
 
 
 class Triton(Kernels):
-    """Those of the catalog's kernels that are written in Triton."""
+    """The kernels of the catalog that are written in Triton."""
 
     name = "triton"
     summary = "eager, with Triton kernels in the place of perfkit.functional's functions"

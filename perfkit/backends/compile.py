@@ -80,7 +80,7 @@ class CompiledProgram(AutogradProgram):
             return super().train_step(batches)
 
     def declared_kernels(self) -> dict[str, DeclaredKernel]:
-        """Inductor's kernels by the name that a trace has: the operators that each stands for, and its work."""
+        """Inductor's kernels by the name that a trace has: the operators that each computes, and its work."""
         return {name: _declared(kernel) for name, kernel in self.recorded.known().items()}
 
     def generated(self) -> str:
@@ -136,7 +136,7 @@ class Compile(Backend):
 
 
 def _with_loss(workload: Workload, model: Callable[..., Any]) -> Callable[[Batch], tuple[Any, Any]]:
-    """What `model` returns for a batch and the workload's loss of it, as one function: no graph ends between them."""
+    """Return one function from a batch to what `model` returns and its loss: no graph ends between the two."""
 
     def evaluated(batch: Batch) -> tuple[Any, Any]:
         result = forms.called(model, batch)
@@ -146,7 +146,7 @@ def _with_loss(workload: Workload, model: Callable[..., Any]) -> Callable[[Batch
 
 
 def mode_options(mode: str) -> dict[str, Any]:
-    """Inductor's options that `torch.compile(mode=…)` stands for (mode and options exclude each other there).
+    """Inductor's options of `torch.compile(mode=…)`, which does not take mode and options together.
 
     Raises `UsageError` for an unknown mode.
     """
@@ -167,7 +167,7 @@ def _no_cpp() -> str | None:
     default = "clang++" if sys.platform == "darwin" else "g++"
     command = shlex.split(os.environ.get("CXX", "")) or [default]
     if shutil.which(command[0]) is None:
-        return f"torch.compile needs a C++ compiler, and there is no {command[0]} here: apt install g++, or set CXX."
+        return f"torch.compile needs a C++ compiler, and {command[0]} is not installed: apt install g++, or set CXX."
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
         return "torch.compile needs Python's headers (Python.h), and they are not here: apt install python3-dev."
     return None

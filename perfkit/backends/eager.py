@@ -18,7 +18,7 @@ NO_TORCH = "PyTorch is not installed: pip install 'perfkit[run]'."
 
 
 def torch_installed() -> bool:
-    """Whether torch can be imported, found out without importing it."""
+    """True where torch can be imported; it is not imported for this."""
     return importlib.util.find_spec("torch") is not None
 
 

@@ -73,7 +73,7 @@ class Generation:
         tokens = batch[0].new_empty((self.count, batch[0].shape[0], 1))
         with torch.no_grad():
             for n, position in enumerate([None, *self.positions[: self.count - 1]]):
-                # A range for every pass: a compiled program that runs several times in one could not be told apart.
+                # A range for every pass: several runs of a compiled program in one range could not be distinguished.
                 with ranges.in_pass(PREFILL if position is None else DECODE):
                     if position is None:
                         found, token = prefill(batch[0], self.cache)
@@ -111,7 +111,7 @@ class Generation:
         return tokens, logits
 
     def take(self) -> list[list[float]]:
-        """Of each step since the last call the time to its first token and that of each further one, in ns."""
+        """Return, for each step since the last call, the time to its first token and to each further one, in ns."""
         marks, self._marks = self._marks, []
         return [[_between(a, b) for a, b in itertools.pairwise(one)] for one in marks]
 
@@ -119,8 +119,8 @@ class Generation:
 def token_check(
     tokens: torch.Tensor, logits: torch.Tensor, expected: torch.Tensor, expected_logits: torch.Tensor
 ) -> Check:
-    """Whether `tokens` (B, N), decoded freely, are the `expected` ones of the reference: the share of sequences that
-    are not.
+    """Check `tokens` (B, N), decoded freely, against the `expected` ones of the reference: the error is the share of
+    sequences that differ.
 
     A sequence is followed to the first token that differs; what comes after has another past. That one is right where
     the reference's choice was so close that the backend's error in `logits`, at this place and by the same past, turns

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class Program(ABC):
     """A workload made executable by one backend."""
 
-    # Whether hooks on the model's modules run at each forward, so that ranges by module are possible.
+    # True where hooks on the model's modules run at each forward, so that ranges by module are possible.
     keeps_modules: bool = False
-    # Whether somebody will look at the outputs of the next step; where not, a program may overwrite them.
+    # True where somebody will look at the outputs of the next step; otherwise a program may overwrite them.
     outputs_wanted: bool = True
     # The precision in which the optimizer computes and keeps its moments, such as "fp32"; "" for the parameters'.
     updates_in: str = ""
@@ -89,7 +89,7 @@ class Program(ABC):
         return []
 
     def stepped(self) -> list[list[TensorSpec]]:
-        """What the optimizer steps: the tensors that have a gradient, one list for each of its groups."""
+        """The tensors that the optimizer steps, which have a gradient: one list for each of its groups."""
         return []
 
     def generated(self) -> str:
@@ -97,20 +97,20 @@ class Program(ABC):
         return ""
 
     def warnings(self) -> list[str]:
-        """What a reader of the report should know of the program (graph breaks, kernels that nothing is known of)."""
+        """Sentences for the report about the program (graph breaks, kernels that nothing is known of)."""
         return []
 
     @property
     def replayed(self) -> bool:
-        """Whether steps were replayed as CUDA graphs; none is while a profiler listens."""
+        """True where steps were replayed as CUDA graphs, which never happens while a profiler listens."""
         return False
 
     def compiler(self) -> dict[str, Any] | None:
-        """What the compiler counted (`BackendRun.compiler`); None where there is none, or it counts nothing."""
+        """The compiler's counts (`BackendRun.compiler`); None without a compiler, or where it counts nothing."""
         return None
 
     def problems(self) -> list[str]:
-        """What makes the program other than promised (an expected kernel that did not run): each is a failure."""
+        """Sentences on how the program is not what it should be (an expected kernel did not run): each is a failure."""
         return []
 
 
@@ -121,7 +121,7 @@ class AutogradProgram(Program):
     as its model. Several ranks train together by `parallel` (`perfkit.backends.parallel.begin`).
     """
 
-    # Whether a GPU's steps are replayed as CUDA graphs where the settings leave it open; None: they never are.
+    # True where a GPU's steps are replayed as CUDA graphs unless the settings say otherwise; None: they never are.
     replays: ClassVar[bool | None] = False
     replays_passes: ClassVar[bool | None] = False  # the same of the passes of a step that generates
 
@@ -260,7 +260,7 @@ class Backend(ABC):
         return None
 
     def load(self, settings: Settings) -> None:  # noqa: B027  # most have nothing to import
-        """Import what `prepare` will need, where that takes seconds: beside a GPU it is done while others work."""
+        """Import what `prepare` will need, where that takes seconds: with a GPU it is done while others work."""
 
     @abstractmethod
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> Program:

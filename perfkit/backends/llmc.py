@@ -105,7 +105,7 @@ class RawProgram(Program):
         return self.optimizer.checks() if self.optimizer else []
 
     def warnings(self) -> list[str]:
-        """What the step says of itself, and that graphs were replayed where they were."""
+        """The step's own remarks, and that graphs were replayed where they were."""
         return [*self.step.notes, *([REPLAYS] if self.replayed else [])]
 
     @property

@@ -41,7 +41,7 @@ class OwnStep:
         return forms.normal(outputs), None if loss is None else torch.as_tensor(loss).detach()
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Those that the optimizer used first for each parameter, where they were kept; else those that are there."""
+        """Gradients that the optimizer used first for each parameter, where they were kept; else the present ones."""
         return self._kept or self._present()
 
     def _keep(self, *_: Any) -> None:

@@ -2,7 +2,7 @@
 
 The step that the capture of PyTorch's own manual describes: a batch is copied to where the graph reads it, the replay
 leaves gradients where the graph put them, and the optimizer steps outside of it. Only batches of the first one's form
-(shapes, precisions, and values that are no tensors) are replayed. While a profiler or a tool listens nothing is.
+(shapes, precisions, and values other than tensors) are replayed, and nothing while a profiler or a tool listens.
 
 A step that generates tokens replays its passes: one graph of the prompt's, one of every further token's.
 """
@@ -34,11 +34,11 @@ _LONGEST = 200  # characters of PyTorch's message in a sentence
 
 
 class NotCaptured(Exception):
-    """What a step does cannot be captured; the message says why."""
+    """A step cannot be captured; the message says why."""
 
 
 def asked(settings: Settings, usual: bool | None) -> bool:
-    """Whether steps are to be replayed: `usual` says whether the backend does so by itself, None that it never can."""
+    """True where steps are to be replayed; `usual` is the backend's own choice, None where it never can."""
     possible = settings.device.startswith("cuda") and not settings.in_group
     wanted = usual if settings.cuda_graphs == "default" else settings.cuda_graphs == "all"
     return bool(possible and wanted and usual is not None)
@@ -57,13 +57,13 @@ class Replay:
         self._fresh = False  # whether something was replayed since there was a look at what the graphs hold
 
     def warnings(self) -> list[str]:
-        """What a report says of it."""
+        """The report's sentence on it."""
         if self._refused:
             return [f"The step could not be captured as CUDA graphs, and runs without: {self._refused}"]
         return [REPLAYS] if self.replayed else []
 
     def ready(self, batches: Sequence[Batch]) -> bool:
-        """Whether the step of these batches is to be replayed."""
+        """True where the step of these batches is to be replayed."""
         if ranges.listening():
             self._make_room()
             return False
@@ -74,7 +74,7 @@ class Replay:
         return not self._refused and found == {self._form}
 
     def run(self, part: str, batch: Batch, run: Callable[[Batch], Any]) -> Any:
-        """What `run(batch)` gives, by its graph, with the gradients that it leaves; the same tensors at each replay.
+        """Return the results of `run(batch)` from its graph, with its gradients; the same tensors at each replay.
 
         Raises `NotCaptured` where `run` cannot be captured; no later step is ready then.
         """
@@ -135,19 +135,19 @@ class ReplayedPass:
             return self._call(tokens, cache, *position)
 
     def warnings(self) -> list[str]:
-        """What a report says of it."""
+        """The report's sentence on it."""
         if self._refused:
             return [f"A pass could not be captured as a CUDA graph, and runs without: {self._refused}"]
         return [PASSES] if self.replayed else []
 
     @property
     def replayed(self) -> bool:
-        """Whether it is replayed."""
+        """True where the step is replayed."""
         return self._graphs is not None
 
 
 def _cause(error: BaseException) -> str:
-    """What PyTorch said first: that a capture has failed is all that it says when that one ends."""
+    """Return PyTorch's first message: when a failed capture ends, it only says that it failed."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     text = str(error).split("\n", 1)[0]

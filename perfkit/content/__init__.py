@@ -1,6 +1,6 @@
 """Content: the kernels, workloads and report templates that the engine runs, and a user's own files of the same kind.
 
-Content is found by looking into a folder and loaded by path, never imported by name. In a checkout it lies beside the
+Content is found by looking into a folder and loaded by path, never imported by name. In a checkout it is next to the
 engine (`kernels/`, `workloads/`, `reports/`); a wheel carries it inside this package. Setting `__path__` to whichever
 of the two holds it makes `perfkit.content.workloads.gpt2` a real module with real parents in both, so that pickling,
 spawned processes, torch.compile and thunder.jit find a content module again by its name.
@@ -50,12 +50,12 @@ def load_content_module(kind: Kind, path: str | Path) -> ModuleType:
     and a digest of its path, and may import its neighbours: its folder is appended to `sys.path`. Another process finds
     built-in modules by name, but must be handed the path of a user's file and load it itself.
 
-    Raises `InputError` when the file is missing, is no Python file, or fails while it is loaded.
+    Raises `InputError` when the file is missing, is not a Python file, or fails while it is loaded.
     """
     file = Path(path).expanduser().resolve()
     _check_python_file(file, Path(path))
     name = _module_name(kind, file)
-    with _LOADING:  # while a file runs, its half-made module stands in sys.modules already
+    with _LOADING:  # while a file runs, its half-made module is in sys.modules already
         if name in sys.modules:
             return sys.modules[name]
         parent = importlib.import_module(name.rpartition(".")[0])

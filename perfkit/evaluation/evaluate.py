@@ -34,7 +34,7 @@ def evaluate(
     """The loss of `settings.data`, or the accuracy where it is llm.c's evaluation data, of each backend of `named`.
 
     `batches` of B sequences of T tokens count, from the beginning of the data; 0: all. Questions all count. A backend
-    that fails has a reason and no figures. Raises `UsageError` for a workload that is no language model, `InputError`
+    that fails has a reason and no figures. Raises `UsageError` for a workload other than a language model, `InputError`
     for data that it cannot read or that is too short.
     """
     mkl.choose_vector_functions()
@@ -89,7 +89,7 @@ def _losses(backend: str, workload: Workload, task: _Task, name: str, progress: 
 
 
 class _Task(ABC):
-    """What a model is asked: batches of tokens with their targets, and what its losses say."""
+    """A task for a model: batches of tokens with their targets, and how its losses are judged."""
 
     settings: Settings
     said: str  # what the data is
@@ -102,7 +102,7 @@ class _Task(ABC):
 
     @abstractmethod
     def judge(self, name: str, losses: Sequence[np.ndarray]) -> Evaluated:
-        """What the losses (B, T) of all batches say of the backend `name`."""
+        """Return the figures of the backend `name` from the losses (B, T) of all batches."""
 
 
 class _Tokens(_Task):

@@ -19,7 +19,7 @@ class Loss(msgspec.Struct, kw_only=True):
 
 
 class Accuracy(msgspec.Struct, kw_only=True):
-    """How many questions are answered right: by the mean loss of an ending's tokens (`right`, normalised by length),
+    """The number of right answers: by the mean loss of an ending's tokens (`right`, normalised by length),
     and by their sum (`right_by_sum`). `differs` counts answers that are not the first backend's."""
 
     questions: int
@@ -52,5 +52,5 @@ class Evaluation(msgspec.Struct, kw_only=True):
 
     @property
     def bad(self) -> bool:
-        """Whether a backend could not be evaluated."""
+        """True where a backend could not be evaluated."""
         return any(one.reason for one in self.backends)

@@ -1,4 +1,4 @@
-"""What Dynamo counts of the compilations of this process: graphs, graph breaks, and what was compiled again."""
+"""Dynamo's counts of the compilations of this process: graphs, graph breaks, and what was compiled again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Compilations:
         self._before = {id(metrics) for metrics in _metrics()}
 
     def breaks(self) -> dict[str, int]:
-        """Graph breaks by reason, of which the first line tells most."""
+        """Graph breaks by the first line of their reason."""
         since = {reason: count - self._breaks_before.get(reason, 0) for reason, count in _graph_breaks().items()}
         return {reason: count for reason, count in since.items() if count > 0}
 
@@ -44,7 +44,7 @@ def _graph_breaks() -> dict[str, int]:
 
 
 def _metrics() -> list[Any]:
-    """What Dynamo keeps of the last compilations of this process (64 of them), in order."""
+    """Dynamo's records of the last 64 compilations of this process, in order."""
     utilities = sys.modules.get(_UTILITIES)
     return list(utilities.get_compilation_metrics()) if utilities is not None else []
 

@@ -11,16 +11,14 @@ from perfkit.cost.model import Call
 class FusedKernel:
     """A generated kernel: its minimal traffic in bytes, the operations of its loops, and the operators they come from.
 
-    Each call stands for one operation over all iterations of its loop; `operators` are aten names, as Inductor says.
+    Each call is one operation over all iterations of its loop; `operators` are aten names, as Inductor says.
     """
 
     bytes_read: float
     bytes_written: float
     calls: tuple[Call, ...]
-    # Apart from where it stems from, one source serves several places of the model: the first one is told.
+    # One source may serve several places of the model: these are of the first one, and no part of its identity.
     operators: tuple[str, ...] = field(compare=False)
     # On a GPU, of each of its loops, one after the other: bytes that it reads and writes, instructions that it issues.
     loops: tuple[tuple[float, float], ...] = ()
-    counted: bool = (
-        True  # False: a template computes what no call shows (a convolution, flex attention with an unknown mask)
-    )
+    counted: bool = True  # False: a template's work is in none of the calls (a convolution, an unknown mask)

@@ -1,6 +1,6 @@
-"""How many instructions the loops of a generated GPU kernel issue, estimated from their bodies.
+"""Estimate the instructions that the loops of a generated GPU kernel issue, from their bodies.
 
-FLOP do not tell how long arithmetic keeps a GPU: an exponential is one, and takes nine instructions. `ISSUED` holds
+FLOP do not say how long arithmetic keeps a GPU: an exponential is one, and takes nine instructions. `ISSUED` holds
 what one operation takes in the machine code that Triton 3.7 makes for capability 9.0 (counted in its disassembly: a
 kernel with the operation less one without). Reciprocals, roots and powers of two go through a unit that has an eighth
 of the width of the one for adds: they count eight where they take fewer instructions.
@@ -25,8 +25,8 @@ ISSUED = {
 # Into the sum of a loop: the operation, and the choice by the mask of the loop's last iteration.
 _REDUCED = {"max": 4, "min": 4, "welford_reduce": 14, "welford_combine": 20, "online_softmax_reduce": 29}
 _SUMMED = 2
-# Of a block that holds its rows whole: their maximum, then the sum of exponentials, which what follows in the block has
-# already where it needs them.
+# Passes of a block that holds whole rows: their maximum, then the sum of exponentials, which later operations of the
+# block find computed.
 _ONLINE = "online_softmax_reduce"
 _IN_A_WHOLE_ROW, _EXPONENTIALS = _REDUCED["max"] + _SUMMED, 1 + ISSUED["exp"]
 _FREE = frozenset({
@@ -64,8 +64,8 @@ def _issued(one: Operation, sizes: dict[Any, int], online: int) -> int:
 
 
 def _aligned(index: Any, sizes: dict[Any, int]) -> bool:
-    """Whether every row of an access starts at a multiple of a vector: one element after the other in whole vectors,
-    and all other strides multiples of it."""
+    """True where every row of an access starts at a multiple of a vector: one element after the other in whole
+    vectors, and all other strides multiples of it."""
     terms = [term.as_coeff_Mul() for term in getattr(index, "as_ordered_terms", list)()]
     near = [rest for stride, rest in terms if stride % _VECTOR]
     if not getattr(index, "free_symbols", ()):
@@ -74,7 +74,7 @@ def _aligned(index: Any, sizes: dict[Any, int]) -> bool:
 
 
 def _stretch(term: Any, sizes: dict[Any, int]) -> int:
-    """How many elements lie one after the other along a variable of stride 1, or the remainder of one; 1: unknown."""
+    """Count the consecutive elements along a variable of stride 1, or the remainder of one; 1: unknown."""
     if term in sizes:
         return sizes[term]
     found: tuple[Any, ...] = getattr(term, "args", ())

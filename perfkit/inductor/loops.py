@@ -60,7 +60,7 @@ def calls_of(leaf: Any, graph: Any) -> list[Call]:
 
 
 def is_template(leaf: Any) -> bool:
-    """Whether a scheduler's node is a template that was filled in, rather than a loop nest."""
+    """True where a scheduler's node is a template that was filled in, rather than a loop nest."""
     return getattr(leaf, "_body", None) is None
 
 
@@ -80,7 +80,7 @@ def operations_of(leaf: Any, graph: Any) -> list[Operation]:
 
 
 def another_output(leaf: Any, seen: set[Hashable]) -> bool:
-    """Whether a loop nest of `seen` computes this one's values already; adds it there if not.
+    """True where a loop nest of `seen` computes this one's values already; adds it there if not.
 
     A Welford reduction gives mean, squares and weight: each is a loop nest with the whole reduction as its body.
     """
@@ -104,7 +104,7 @@ def _calls(one: Operation, shape: tuple[int, ...]) -> list[Call]:
 
 
 def _operands(name: str, shape: tuple[int, ...], dtype: str) -> tuple[Any, ...]:
-    """What one step of a reduction works on: its loop, or for an elementwise part of it all of the elements."""
+    """Operands of one step of a reduction: its loop, or for an elementwise part of it all of the elements."""
     whole = TensorSpec((math.prod(shape),), dtype)
     return {"sub": (whole, whole), "exp": (whole,)}.get(name, (TensorSpec(shape, dtype), (1,)))
 
@@ -112,7 +112,7 @@ def _operands(name: str, shape: tuple[int, ...], dtype: str) -> tuple[Any, ...]:
 @dataclass(frozen=True)
 class _Value:
     key: Hashable
-    dtype: str  # "" for what is no value (an index)
+    dtype: str  # "" for an index, which is not a value
     over: frozenset[Any]  # the variables of the loop nest that it depends on
     index: Any = None
 
@@ -152,7 +152,7 @@ class _Loop:
         if name == "get_index":
             index = self.indices[str(node.args[0])]
             return _Value(key, "", self._variables(index), index)
-        called = node.op == "call_method"  # else it is a block behind a mask
+        called = node.op == "call_method"  # else it is a block under a mask
         over = frozenset[Any]().union(*(o.over for o in operands)) if called else frozenset(self.sizes)
         if name == "store_reduction":
             over = operands[0].over  # of the index: the value is reduced
@@ -175,7 +175,7 @@ class _Loop:
 
 
 def _result_dtype(target: str, settings: tuple[Any, ...], dtypes: list[str], graph: Any) -> str:
-    """The dtype of an operation's value; "" for what is no value (an index)."""
+    """The dtype of an operation's value; "" for an index, which is not a value."""
     import torch
 
     if target == "get_index":
@@ -194,7 +194,7 @@ def _result_dtype(target: str, settings: tuple[Any, ...], dtypes: list[str], gra
 
 def _template_calls(leaf: Any) -> list[Call]:
     """The matrix products of a template (max-autotune) and flex attention without a block mask, from the FX nodes that
-    it stands for; nothing where its work is not known."""
+    it computes; nothing where its work is not known."""
     nodes = leaf.node.get_origins() if leaf.node is not None else ()
     products = [node for node in nodes if operator_name(node).split("::")[-1] in ("mm", "addmm", "bmm", "baddbmm")]
     flex = [call for node in nodes if (call := call_of_flex(node)) is not None]
@@ -210,9 +210,9 @@ def call_of_flex(node: Any) -> Call | None:
 
 
 def call_of(node: Any) -> Call:
-    """The call that an FX node stands for, with the shapes that tracing found, and arguments in the schema's order.
+    """The call of an FX node, with the shapes that tracing found, and arguments in the schema's order.
 
-    What has a size that changes from call to call is None: to ask for it would make it a constant of the program.
+    A size that changes from call to call is None: reading it would make it a constant of the program.
     """
     schema = getattr(node.target, "_schema", None)
     named = schema.arguments[len(node.args) :] if schema is not None else ()

@@ -25,6 +25,6 @@ def number(size: Any) -> float:
 
 
 def operator_name(node: Any) -> str:
-    """`aten::add` for an FX node that calls `aten.add.Tensor`; "" for what is no operator."""
+    """`aten::add` for an FX node that calls `aten.add.Tensor`; "" for any other node."""
     schema = getattr(node.target, "_schema", None)
     return str(schema.name) if schema is not None else ""

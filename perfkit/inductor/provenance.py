@@ -1,12 +1,12 @@
-"""Which parts of the model each call in the code that Inductor generates serves.
+"""The parts of the model that each call in the code that Inductor generates serves.
 
-Inductor tells for every call that it writes, in their order, which nodes of the graph the kernel computes; a fused
-kernel that is called in twelve layers is told twelve times, each time with other nodes. Nodes carry the modules that
+Inductor says for every call that it writes, in their order, which nodes of the graph the kernel computes; a fused
+kernel that is called in twelve layers is listed twelve times, each time with other nodes. Nodes carry the modules that
 Dynamo went through (`nn_module_stack`) and the function that the model called (`source_fn_stack`); those of the
 backward carry both of their forward node (`fwd_…`). So:
 
 - The place of a node is the innermost module of its stack, and the innermost function. With an empty stack it is the
-  module whose forward was captured: the model, or behind a graph break one inside it, as the others' stacks tell.
+  module whose forward was captured: the model, or after a graph break one inside it, by the stacks of other nodes.
 - Nodes without either: a sum of gradients has the place of the summand that is computed last, as autograd makes the sum
   in that node. What a pattern put in the place of others has the place of its first user; a product has that of its
   factors instead, rather of one that the model multiplies, and attention keeps its own name.
@@ -131,7 +131,7 @@ def _noting(into: CallSites, warn: Callable[[str], None], original: Any) -> Any:
 
 
 def _outermost(graph: Any) -> Any:
-    """The graph whose code holds that of `graph` (a subgraph's code stands in its parent's)."""
+    """The graph whose code holds that of `graph` (a subgraph's code is part of its parent's)."""
     while getattr(graph, "parent", None) is not None:
         graph = graph.parent
     return graph
@@ -166,9 +166,9 @@ def places_of(graph: Any, paths: dict[int, str]) -> dict[Any, Place]:
 
 
 def _root_of(graph: Any, paths: dict[int, str]) -> str:
-    """The module whose forward the graph was captured from: the model, or behind a graph break one inside it.
+    """The module whose forward the graph was captured from: the model, or after a graph break one inside it.
 
-    What Dynamo calls `L['self'].fc` and is h.0.fc by its identity was captured from h.0. "" where nothing tells.
+    What Dynamo calls `L['self'].fc` and is h.0.fc by its identity was captured from h.0. "" where it is unknown.
     """
     found = set()
     for node in graph.nodes:
@@ -212,7 +212,7 @@ def _path(key: str, name: str, paths: dict[int, str]) -> str:
 
 
 def function_name(name: str, target: Any) -> str:
-    """The function that the model called: `gelu`. A module class stands for the function that Dynamo named it by."""
+    """The function that the model called: `gelu`. A module class counts as the function that Dynamo named it by."""
     if isinstance(target, str):
         return target
     if isinstance(target, type):
@@ -222,7 +222,7 @@ def function_name(name: str, target: Any) -> str:
 
 def _from_inputs(node: Any, found: dict[Any, Place], order: dict[Any, int]) -> Place | None:
     """The place of the input that is computed last; of a product's, its factors, not what is added to it, and of these
-    one that the model multiplies: a gradient comes from whatever stands behind the product."""
+    one that the model multiplies: a gradient comes from whatever uses the product."""
     if node.op != "call_function":
         return None
     product = _short_name(node) in _PRODUCTS
@@ -235,7 +235,7 @@ def _from_inputs(node: Any, found: dict[Any, Place], order: dict[Any, int]) -> P
 
 def _placed(node: Any, found: dict[Any, Place]) -> Any:
     """The node whose memory a view shows; a view on the way to it that is another function's, as the transposed weight
-    of a linear layer is, stands for itself."""
+    of a linear layer is, is its own."""
     while node.op == "call_function" and is_view(node) and node.all_input_nodes:
         if node in found and found[node][1] not in _VIEWS:
             break
@@ -271,7 +271,7 @@ def _origins(nodes: Any, extern: bool, order: dict[Any, int]) -> list[Any]:
 
 
 def _extern_name(kernel: str, node: Any) -> str:
-    """What a profiler shows for an extern kernel: the operator that it calls."""
+    """The name that a profiler shows for an extern kernel: the operator that it calls."""
     overload = getattr(node, "op_overload", None)
     schema = getattr(overload, "_schema", None)
     return str(schema.name) if schema is not None else f"aten::{kernel.rpartition('.')[2]}"
@@ -287,7 +287,7 @@ def _extern_work(call: Any, origins: Sequence[Any]) -> shares.Work | None:
 
 
 def _lines(code: str, kernels: Sequence[str]) -> list[int]:
-    """The line of each call in the generated code, from 1, or 0 where it is not found; calls stand in their order."""
+    """The line of each call in the generated code, from 1, or 0 where it is not found; calls are in their order."""
     text = code.splitlines()
     start = next((i for i, line in enumerate(text) if re.match(r"\s*def call\(", line)), 0)
     found = []
@@ -300,7 +300,7 @@ def _lines(code: str, kernels: Sequence[str]) -> list[int]:
 
 
 def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[shares.Member, ...]:
-    """What a call that computes `nodes` serves. A node without a place counts nowhere."""
+    """The parts of the model that a call that computes `nodes` serves; a node without a place counts nowhere."""
     working = [node for node in nodes if not is_view(node)] or list(nodes)
     groups: dict[Place, list[Any]] = {}
     for node in working:
@@ -312,12 +312,12 @@ def _served(nodes: Sequence[Any], places: dict[Any, Place]) -> tuple[shares.Memb
 
 
 def is_view(node: Any) -> bool:
-    """Whether a node only gives another shape to, or takes a part of, what another made."""
+    """True where a node only gives another shape to, or takes a part of, what another made."""
     return (_short_name(node) or getattr(node.target, "__name__", "")) in _VIEWS
 
 
 def _bytes(group: Sequence[Any]) -> float:
-    """What the nodes of a group read from other nodes, and write for others, each once: bytes."""
+    """Bytes that the nodes of a group read from other nodes, and write for others, each once."""
     inside = set(group)
     read = {base: _size(base) for node in group for base in map(_base, node.all_input_nodes) if base not in inside}
     written = {node: _size(node) for node in group if _leaves(node, inside)}
@@ -332,7 +332,7 @@ def _base(node: Any) -> Any:
 
 
 def _leaves(node: Any, inside: set[Any]) -> bool:
-    """Whether somebody outside of the group uses a node, itself or as a view."""
+    """True where somebody outside of the group uses a node, itself or as a view."""
     return any(user not in inside and (not is_view(user) or _leaves(user, inside)) for user in node.users)
 
 

@@ -20,7 +20,7 @@ from perfkit.inductor.work import work_of_kernel
 from perfkit.tree.shares import CallSite
 
 BETWEEN = "\n\n"  # the codes of two graphs, in the text of all
-# Options under which Inductor tells of its kernels: without its cache of graphs, and on a CPU with a profiler's record
+# Options under which Inductor describes its kernels: without its cache of graphs, and on a CPU with a profiler's record
 # in each fused kernel (perfkit.backends.compile says why).
 DESCRIBED: dict[str, Any] = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 CPU_OPTIONS: dict[str, Any] = {"cpp.enable_kernel_profile": True, **DESCRIBED}
@@ -41,7 +41,7 @@ class Recording:
     _masked: list[tuple[int, MaskedKernel]] = field(default_factory=list)  # and the number of the graph
 
     def add(self, name: str, kernel: FusedKernel) -> None:
-        """Keep `kernel`; a name that forward and backward use for different kernels tells nothing and is dropped."""
+        """Keep `kernel`; a name that forward and backward use for different kernels is ambiguous and is dropped."""
         if self.kernels.setdefault(name, kernel) != kernel:
             self.ambiguous.add(name)
 
@@ -150,7 +150,7 @@ def recording(into: Recording) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(owner: type, name: str, wrap: Callable[[Any], Any], into: Recording) -> Iterator[None]:
-    """Put `wrap(attribute)` in the place of a class's attribute while the block runs; warn where there is none."""
+    """Put `wrap(attribute)` in the place of a class's attribute while the block runs; warn where it is missing."""
     if name not in vars(owner):
         into.warn(f"The fused kernels are not fully described: this torch's Inductor has no {owner.__name__}.{name}.")
         yield
@@ -205,7 +205,7 @@ def _recording_triton(into: Recording, original: Any) -> Any:
 
 
 def _recording_comment(into: Recording, original: Any) -> Any:
-    """A kernel that reduces rows and columns at once is called without being told of: the comment before its call has
+    """A kernel that reduces rows and columns at once is called without a record: the comment before its call has
     no name. It is the one that was written right before."""
 
     def codegen_comment(self: Any, node_schedule: Any, kernel_name: str | None = None) -> Any:
@@ -265,7 +265,7 @@ def _noting_masks(into: Recording, original: Any) -> Any:
 
 
 def profiled_name(source: str, name: str) -> str:
-    """What a profiler shows for the kernel called `name`: the text that its source records.
+    """The name that a profiler shows for the kernel called `name`: the text that its source records.
 
     Fused loops record `graph_N_` and their name, a template (a matrix product) a name of its own.
     """

@@ -11,14 +11,14 @@ from perfkit.inductor.names import dtype_name, number
 
 
 class Traffic:
-    """Minimal bytes of a kernel: what comes from outside is read once, what stays behind is written once.
+    """Minimal bytes of a kernel: what comes from outside is read once, what it leaves is written once.
 
-    Of one of its loops where `inside` names what the others write: their results do not come from outside.
+    With `inside`, the names that its other loops write, bytes of one loop: those results do not come from outside.
     """
 
     def __init__(self, leaves: list[Any], args: Any, graph: Any, inside: frozenset[str] = frozenset()) -> None:
         self.graph, self.args = graph, args
-        # An atomic add shows as a read of the whole buffer; its write tells how much of it is touched.
+        # An atomic add shows as a read of the whole buffer; its write says how much of it is touched.
         self.reads = [
             dep for leaf in leaves for dep in leaf.read_writes.reads
             if hasattr(dep, "get_numel") and getattr(dep, "mode", None) is None
@@ -54,7 +54,7 @@ class Traffic:
         return sum(storages.values())
 
     def scratch(self) -> float:
-        """What the kernel leaves for the next one in scratch memory, which is no buffer: partial sums of its blocks."""
+        """Bytes that the kernel leaves for the next one in scratch memory, not in buffers: its blocks' partial sums."""
         found = getattr(self.args, "workspace_args", ())
         return sum(number(one.count) * one.dtype.itemsize for one in found)
 
@@ -73,7 +73,7 @@ class Traffic:
         if leaf is None:
             return number(dep.get_numel())
         # A gather or scatter: one element an iteration of the loops that its index depends on, also through a load;
-        # Inductor names those alone that stand in the index itself.
+        # Inductor names only those in the index itself.
         accesses = [one for one in operations_of(leaf, self.graph) if one.settings[:1] == (dep.name,)]
         whole = (number(size) for sizes in leaf.get_ranges() for size in sizes)
         return max((one.times for one in accesses), default=math.prod(whole))

@@ -49,7 +49,7 @@ def work_of_kernel(kernel: FusedKernel) -> Work:
 def work_of_node(node: Any) -> Work | None:
     """The work of the operator that an FX node calls; None where the cost model does not know it.
 
-    Products of fp32 stand as such: what runs them is told by their kernels' names.
+    Products of fp32 are listed as such: the names of their kernels say what runs them.
     """
     model, call = CostModel(), call_of(node)
     cost = model.cost(call)

@@ -1,6 +1,6 @@
-"""What a training step written by hand is made of: an arena of tensors, kernels into given tensors, marks.
+"""Parts of a training step written by hand: an arena of tensors, kernels into given tensors, marks.
 
-A workload may bring such a step beside its model (`Workload.by_hand`), and the backend `llmc` runs it: no autograd,
+A workload may bring such a step with its model (`Workload.by_hand`), and the backend `llmc` runs it: no autograd,
 each tensor allocated once, every kernel named. Matrix products are PyTorch's libraries'; the rest are operations of the
 kernel catalog. What steps of language models share is in `perfkit.raw.language`.
 

@@ -48,18 +48,18 @@ class Attention:
         self._blocks = [(first, min(first + rows, time)) for first in range(0, time, rows)]
 
     def kept(self) -> Shapes:
-        """What the backward needs of each layer."""
+        """Tensors of each layer that the backward needs."""
         squares = {f"att {i}": self._square(*block) for i, block in enumerate(self._blocks)}
         weights = {"o": self.queries} if self.flash else squares
         z = self.queries[0] * self.queries[2], self.heads * self.size
         return weights | {"q": self.queries, "k": self.keys, "v": self.keys, "z": z}
 
     def statistics(self) -> Shapes:
-        """What the backward needs of each layer, in fp32."""
+        """Tensors of each layer in fp32 that the backward needs."""
         return {"lse": self.queries[:3]} if self.flash else {}
 
     def scratch(self, training: bool) -> Shapes:
-        """What all layers share."""
+        """Tensors that all layers share."""
         largest = max((self._square(*block) for block in self._blocks), key=math.prod, default=(0,))
         shapes: Shapes = {"heads": self.queries} | ({} if self.flash else {"scores": largest})
         if training:
@@ -68,7 +68,7 @@ class Attention:
         return shapes
 
     def projection(self, kept: Arena, shared: Arena) -> Tensor:
-        """Where a projection (N, 3·C) to q, k and v is to be written: `qkv`, which all layers share."""
+        """The tensor for a projection (N, 3·C) to q, k and v: `qkv`, which all layers share."""
         return shared["qkv"]
 
     def split(self, kept: Arena, shared: Arena) -> None:
@@ -77,7 +77,7 @@ class Attention:
         self.call("split_heads_forward", self._of_tokens(shared["qkv"]), self.heads, out=out)
 
     def projections(self, kept: Arena, shared: Arena) -> dict[str, Tensor]:
-        """Where projections to q (N, NH·HS), k and v (N, NKV·HS) are to be written: all layers share it."""
+        """Tensors for the projections to q (N, NH·HS), k and v (N, NKV·HS), which all layers share."""
         return {part: shared[part] for part in "qkv"}
 
     def split_parts(self, kept: Arena, shared: Arena) -> None:

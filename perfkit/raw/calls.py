@@ -1,4 +1,4 @@
-"""What a step by hand calls: kernels into given tensors, and the marks around them."""
+"""Calls of a step by hand: kernels into given tensors, and the marks around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfkit.kernels.bound import Bound
 class Kernels:
     """Calls operations of the catalog on tensors of arenas, each bound at its first call.
 
-    Tensors are told apart by where they lie, so they must be views of memory that stays: of an arena.
+    Tensors are distinguished by their addresses, so they must be views of memory that stays: of an arena.
     """
 
     def __init__(self) -> None:

@@ -43,8 +43,8 @@ def best(times: Times) -> Operators | None:
 
 
 def measured(q: Tensor, kv_heads: int, at_once: bool | None = None) -> Times:
-    """Forward and backward in ns of each way on tensors like `q` (B, NH, T, HS), with so many heads of keys and values;
-    kept for this machine. With `at_once` from projections and back to these, as a step by hand goes."""
+    """Forward and backward in ns of each way on tensors like `q` (B, NH, T, HS), with `kv_heads` heads of keys and
+    values; kept for this machine. With `at_once` from projections and back to these, as a step by hand goes."""
     operators = library_attention.OPERATORS
     facts = [torch.cuda.get_device_name(q.device), torch.__version__, torch.backends.cudnn.version()]
     facts += [[one.name for one in operators], str(q.dtype), list(q.shape), kv_heads, at_once]
@@ -54,7 +54,7 @@ def measured(q: Tensor, kv_heads: int, at_once: bool | None = None) -> Times:
 
 
 def note(times: Times) -> str:
-    """What a report says of the choice."""
+    """The report's sentence on the choice."""
     ways = ", ".join(f"{name} {ns / 1e3:.0f} µs" for name, ns in times.items())
     wrong = [f"{one.name} gives no right result here" for one in library_attention.OPERATORS if one.name not in times]
     found = "; ".join([ways, *wrong])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Graph(Protocol):
-    """What was captured."""
+    """A captured graph."""
 
     def replay(self) -> None:
         """Launch all of it once more."""
@@ -55,7 +55,7 @@ class Graphs:
 
     @property
     def replays(self) -> bool:
-        """Whether anything was captured."""
+        """True where anything was captured."""
         return bool(self._captured)
 
     def inputs(self, batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -66,7 +66,7 @@ class Graphs:
         return self._inputs
 
     def run(self, part: Hashable, run: Run) -> Any:
-        """What `run()` gives, by the graph of `part` once there is one; the same tensors at each replay."""
+        """Return the results of `run()`, by the graph of `part` once there is one; the same tensors at each replay."""
         if not self._ran and part not in self._known:
             self._known.add(part)
             return run()

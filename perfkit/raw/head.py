@@ -37,7 +37,7 @@ class Head(ABC):
 
     @abstractmethod
     def forward(self) -> Tensor:
-        """What a step returns: logits (N, V), or y where they stay inside the loss."""
+        """Return logits (N, V), or y where they stay inside the loss."""
 
     @abstractmethod
     def loss(self, targets: Tensor, scale: float) -> Tensor:

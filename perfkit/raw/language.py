@@ -1,4 +1,4 @@
-"""What the steps by hand of decoder-only language models share: all but their encoder, projections and MLP's middle.
+"""The shared step by hand of decoder-only language models: all but encoder, projections and the MLP's middle.
 
 Legend: B batch, T time, C channels, NH heads, NKV heads of keys and values, HS = C / NH head size, V vocabulary, Vp the
 same padded, L layers; N = B·T rows.
@@ -116,11 +116,11 @@ class LanguageStep(RawStep):
 
     @abstractmethod
     def layer_shapes(self) -> Shapes:
-        """What the backward needs of each layer beside what all models keep: g among it, the width of the MLP wide."""
+        """Further tensors of each layer that the backward needs: g among them, the width of the MLP wide."""
 
     @abstractmethod
     def shared_shapes(self) -> Shapes:
-        """What the next kernel reads and none after it: in training with `wide`, where g's gradient goes."""
+        """Tensors that only the next kernel reads: in training with `wide`, for g's gradient."""
 
     @abstractmethod
     def encode(self, idx: Tensor) -> None:
@@ -152,7 +152,7 @@ class LanguageStep(RawStep):
     # ---- forward ----------------------------------------------------------------------------------------------------
 
     def forward(self, batch: tuple[Tensor, ...]) -> Tensor:
-        """What the head gives for tokens (B, T): logits (B, T, V), or y (B, T, C) where it works by chunks."""
+        """Return logits (B, T, V) for tokens (B, T), or y (B, T, C) where the head works by chunks."""
         self.encode(self.tokens["idx"].copy_(batch[0]))
         self._first_norm(0)
         for i in range(self.layers):
@@ -245,7 +245,7 @@ class LanguageStep(RawStep):
     # ---- parts ------------------------------------------------------------------------------------------------------
 
     def x(self, i: int) -> Tensor:
-        """What enters layer `i`, or for i = L the last norm: (B, T, C)."""
+        """The input (B, T, C) of layer `i`, or for i = L of the last norm."""
         return self.scratch["x"] if i == self.layers else self.entering[f"x {i if self.training else 0}"]
 
     def layer(self, i: int) -> Arena:
@@ -261,12 +261,12 @@ class LanguageStep(RawStep):
         return x.view(*self.sizes, x.shape[-1])
 
     def gradient(self, name: str) -> Tensor:
-        """Where the gradient of this parameter goes."""
+        """The tensor for the gradient of this parameter."""
         assert self.gradients is not None, "a step made for inference has no gradients"
         return self.gradients[name]
 
     def embedding_is_added_to(self, add: bool) -> bool:
-        """Whether the gradient of the embedding holds something to add to."""
+        """True where the gradient of the embedding holds something to add to."""
         return add or self.head == self.embedding
 
     def linear(self, name: str, x: Tensor, out: Tensor, moving: bool = False) -> None:
@@ -300,7 +300,7 @@ class LanguageStep(RawStep):
         return [self.parameters[f"{name}.{parameter}"] for parameter in self.norm.parameters]
 
     def _normed(self, i: int, which: int) -> list[Tensor]:
-        """Where norm `which` (0 or 1) of layer `i` writes y (B, T, C) and its statistics (B, T); i = L is the last."""
+        """Tensors for y (B, T, C) and statistics (B, T) of norm `which` (0 or 1) of layer `i`; i = L is the last."""
         y = self.scratch["y"] if i == self.layers else self.layer(i)["y1" if which == 0 else "y2"]
         return [self.of_batch(y), *self._statistics(2 * i + which)]
 

@@ -1,8 +1,8 @@
 """Causal attention of a step by hand by an operator of PyTorch's, which reads q, k and v where they were projected to.
 
 Legend: B batch, T time, NH heads, NKV heads of keys and values, HS head size, C = NH·HS; N = B·T rows. Nothing is split
-into heads or merged: a head is a stride. What the operator gives is kept where it put it. Of a projection to all three,
-the gradients of q, k and v come apart, and are joined like heads, of size C.
+into heads or merged: a head is a stride. What the operator gives is kept where it put it. A projection
+to all three gets the gradients of q, k and v apart, and they are joined like heads, of size C.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Operators:
 
 @functools.cache
 def _seed(device: torch.device) -> Tensor:
-    """Of a dropout that there is not."""
+    """The seed of a dropout that never happens."""
     return torch.zeros((), dtype=torch.int64, device=device)
 
 
@@ -74,7 +74,7 @@ def _flash_backward(
     return found
 
 
-# Those that a GPU may have, by the name that a report shows.
+# The operators that a GPU may have, by the name that a report shows.
 OPERATORS = (
     Operators("PyTorch's cuDNN operator", _cudnn_forward, _cudnn_backward),
     Operators("PyTorch's flash operator", _flash_forward, _flash_backward),
@@ -103,26 +103,26 @@ class LibraryAttention:
         self._watched: dict[Arena, tuple[Tensor, Tensor]] = {}
 
     def kept(self) -> Shapes:
-        """What the backward needs of each layer beside the operator's results."""
+        """Tensors of each layer that the backward needs, without the operator's results."""
         rows = self.batch * self.time
         if self._at_once:
             return {"qkv": (rows, 3 * self.heads * self.size)}
         return {"q": (rows, self.heads * self.size)} | alike(("k", "v"), rows, self.kv_heads * self.size)
 
     def statistics(self) -> Shapes:
-        """Nothing: the operator's results are no arena's."""
+        """Nothing: the operator's results are in no arena."""
         return {}
 
     def scratch(self, training: bool) -> Shapes:
-        """What all layers share: nothing."""
+        """Nothing that all layers share."""
         return {}
 
     def projection(self, kept: Arena, shared: Arena) -> Tensor:
-        """Where the projection (N, 3·C) is to be written."""
+        """The tensor for the projection (N, 3·C)."""
         return kept["qkv"]
 
     def projections(self, kept: Arena, shared: Arena) -> dict[str, Tensor]:
-        """Where the projections to q, k and v are to be written."""
+        """Tensors for the projections to q, k and v."""
         return {part: kept[part] for part in "qkv"}
 
     def split(self, kept: Arena, shared: Arena) -> None:

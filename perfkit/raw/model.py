@@ -1,4 +1,4 @@
-"""What the shared step of language models asks of a model: its norm, and the paths of its modules."""
+"""Facts that the shared step of language models needs of a model: its norm, and the paths of its modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Norm:
     """A norm of the catalog: `kernel`_forward, `kernel`_backward and residual_`kernel`_forward.
 
-    `operator` is what the model calls. `statistics` are what forward gives beside its result and backward takes, in
+    `operator` is what the model calls. `statistics` are what forward gives with its result and backward takes, in
     fp32; `parameters` are the norm's own, each with a gradient d`parameter`.
     """
 

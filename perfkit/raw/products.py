@@ -24,7 +24,7 @@ class Products:
     """A linear layer's products into given tensors: on a GPU the catalog's by cuBLASLt, elsewhere PyTorch's, on a CPU
     where oneDNN multiplies faster its own.
 
-    `x` of memory that is not an arena's is `moving`: the call is bound anew each time.
+    `x` of memory outside an arena is `moving`: the call is bound at each use.
     """
 
     def __init__(self, call: Kernels, device: torch.device) -> None:
@@ -79,8 +79,8 @@ def _by_onednn(out: Tensor) -> bool:
 
 
 def fastest_gelu(rows: int, channels: int, width: int, like: Tensor) -> tuple[bool, bool, list[str]]:
-    """Whether an MLP's GELU in bf16 is faster inside of the products before it, in forward and in backward, measured
-    once on this machine; and what a report says of it.
+    """Measure once on this machine if an MLP's GELU in bf16 is faster inside of the products before it, forward and
+    backward. Return both answers and the report's sentence.
 
     The MLP is (rows, channels) → (rows, width) → (rows, channels). `like` has the step's precision and device.
     """

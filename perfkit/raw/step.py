@@ -27,9 +27,9 @@ class RawStep(ABC):
     Several ranks exchange gradients while backward goes on: it says by `final` of which of its `units` they are done.
     """
 
-    # Whether it heeds `settings.recompute`: keeps less for the backward, which computes it again.
+    # True where it follows `settings.recompute`: keeps less for the backward, which computes it again.
     recomputes = False
-    # Whether `forward` and `backward` may be captured into CUDA graphs: for batches of one shape they launch the same
+    # True where CUDA graphs may capture `forward` and `backward`: for batches of one shape they launch the same
     # kernels on the same memory with the same numbers, and wait for nothing. `loss` may wait.
     captures = False
     # Told of each part of the gradients' arena (its number in `gradients.parts`) that is done; None: nobody asks.

@@ -1,4 +1,4 @@
-"""How several ranks share a step by hand, whose parameters and gradients lie in one arena each (`perfkit.raw`).
+"""Several ranks share a step by hand, whose parameters and gradients are in one arena each (`perfkit.raw`).
 
 The arena's parts are the buckets: a part is exchanged as soon as backward has finished it, while backward goes on.
 """
@@ -24,7 +24,7 @@ class Sharing:
         self.ranks = 1
 
     def parts(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """What this rank's optimizer updates: parameters and gradients (N)."""
+        """Parameters and gradients (N) that this rank's optimizer updates."""
         assert self._step.gradients is not None
         return [(self._step.parameters.flat, self._step.gradients.flat)]
 

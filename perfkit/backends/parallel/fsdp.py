@@ -50,5 +50,5 @@ class Fsdp(Parallel):
 
 
 def _depth(path: str, pattern: str) -> bool:
-    """Whether the module is a block itself and not a part of one: * matches dots too."""
+    """True where the module is a block itself and not a part of one: * matches dots too."""
     return path.count(".") == pattern.count(".")

@@ -30,7 +30,7 @@ class Parallel:
         self.optimizer: Any = workload.optimizer(self.model, settings) if settings.training else None
 
     def wrapped(self, workload: Workload, settings: Settings) -> Callable[..., Any]:
-        """What is called in the place of the model, which may be changed in place, or replaced (`self.model`)."""
+        """Return the callable to use for the model, which may be changed in place, or replaced (`self.model`)."""
         return self.model
 
     def batch(self, last: bool) -> AbstractContextManager[None]:

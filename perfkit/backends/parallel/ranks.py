@@ -19,7 +19,7 @@ from perfkit.run_folder import Settings
 if TYPE_CHECKING:
     import torch
 
-# A rank waits so long for the others in a collective, in seconds: one may compile while the others have done.
+# Seconds for which a rank waits for the others in a collective: one may still compile when the others have done.
 TIMEOUT = float(os.environ.get("PERFKIT_RANKS_TIMEOUT", "600"))
 
 
@@ -80,7 +80,7 @@ def join(settings: Settings) -> Ranks:
 
 
 def carrier(settings: Settings) -> str:
-    """What carries the collectives."""
+    """The library that carries the collectives."""
     return "gloo" if settings.device == "cpu" else "nccl"
 
 

@@ -1,6 +1,6 @@
 """The optimizer's state sharded (ZeRO stage 1), as llm.c has it: every rank has all parameters and updates its part.
 
-Parameters lie in flat buckets, in the order in which their gradients come. A bucket whose gradients are complete is
+Parameters are in flat buckets, in the order in which their gradients come. A bucket whose gradients are complete is
 reduced while backward goes on, each rank getting the mean of its part; the optimizer steps on these parts alone, and
 the parameters are gathered again.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BUCKET_BYTES = 25 * 2**20  # as DDP's: large enough for the network's bandwidth, small enough to overlap
 
 
-# Optimizers of PyTorch that treat each element by itself, whatever tensor it lies in.
+# Optimizers of PyTorch that treat each element by itself, whatever tensor it is in.
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 

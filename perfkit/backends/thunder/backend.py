@@ -41,7 +41,7 @@ _ORIGIN = re.compile(r"(i\d+) = PseudoInst\.(\w+\([^)]*\))")
 
 @dataclass(frozen=True)
 class Traces:
-    """What Thunder made of one kind of call: all stages of computation and backward, the executed ones last."""
+    """Traces of one kind of call: all stages of computation and backward, the executed ones last."""
 
     computation: Sequence[Any]
     backward: Sequence[Any]
@@ -56,7 +56,7 @@ class Traces:
 
 
 class Compiled:
-    """A callable that `thunder.jit` made, and the traces that stand for it: those of training, once there are any."""
+    """A callable that `thunder.jit` made, and its traces: those of training, once there are any."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -64,7 +64,7 @@ class Compiled:
         self._seen_misses = 0
 
     def tracing(self) -> bool:
-        """Whether a trace was begun since the last look and not finished."""
+        """True where a trace was begun since the last look and not finished."""
         thunder = support.load()
         finished = thunder.compile_stats(self.call).last_traces
         begun = thunder.cache_misses(self.call) != self._seen_misses
@@ -83,7 +83,7 @@ class Compiled:
 class ThunderProgram(AutogradProgram):
     """A model compiled by Thunder, known by its traces after the first call; of a step that generates, decode's.
 
-    Each line of the executed traces is a range that tells the module and operator of its work (`marks`).
+    Each line of the executed traces is a range with the module and operator of its work (`marks`).
     """
 
     replays_passes = True
@@ -155,7 +155,7 @@ class ThunderProgram(AutogradProgram):
 
     @property
     def traces(self) -> Traces | None:
-        """What stands for the program; None before its first step."""
+        """The traces of the program; None before its first step."""
         return [compiled.traces for compiled in self._compiled.values()][-1]
 
     def symbols(self) -> list[Symbol]:
@@ -182,7 +182,7 @@ class ThunderProgram(AutogradProgram):
 
 
 def untraceable(error: Exception, modules: Modules) -> RunFailed:
-    """What is said of a model that Thunder cannot trace: in which module, and the beginning of what Thunder said."""
+    """Return the error for a model that Thunder cannot trace: the module, and the beginning of Thunder's message."""
     path = module_in(str(error)) or modules.left_by(error)
     text = " ".join(_EMPTY.sub("a value ", _ORIGIN.sub("", str(error))).split())
     said = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} …"

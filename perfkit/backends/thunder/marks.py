@@ -1,6 +1,6 @@
-"""Marks in Thunder's executed traces: each line is a range that tells where its work belongs.
+"""Marks in Thunder's executed traces: each line is a range that says where its work belongs.
 
-The marks are calls between the symbols of the trace, which cost a call and a test while nobody listens. They stand in
+The marks are calls between the symbols of the trace, which cost a call and a test while nobody listens. They are in
 the callable that Thunder makes of a trace, and are left out of what perfkit shows of it: line numbers are those of the
 trace without them.
 
@@ -27,7 +27,7 @@ BETWEEN = "\n\n"  # two traces in a text
 
 
 class Marks(Transform):
-    """Marks the lines of the traces of one model; `before` tells how many lines of text stand before its own."""
+    """Marks the lines of the traces of one model; `before` gives the number of lines of text before its own."""
 
     def __init__(self, modules: Modules, before: Callable[[], int] = lambda: 0) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def direction(trace: Any) -> str:
 
 
 def without_marks(trace: Any) -> Any:
-    """The trace as it would be without marks; the same object where there are none."""
+    """The trace as it would be without marks; the same object for a trace that has no marks."""
     kept = [bound for bound in trace.bound_symbols if bound.sym.name not in _MARKS]
     if len(kept) == len(trace.bound_symbols):
         return trace
@@ -109,7 +109,7 @@ def without_marks(trace: Any) -> Any:
 
 
 def count_marks(trace: Any) -> int:
-    """How many marks an executed trace holds: the lines whose ranges it opens, and its end."""
+    """Count the marks of an executed trace: the lines whose ranges it opens, and its end."""
     return sum(bound.sym.name in _MARKS for bound in trace.bound_symbols)
 
 
@@ -139,7 +139,7 @@ def _members(found: list[tuple[Origin, float]]) -> list[tuple[str, str, float]]:
 
 
 def _binder() -> Callable[..., Any]:
-    """What makes a mark, a bound symbol; the marks of one trace share one open range."""
+    """Return a function that makes a mark, a bound symbol; the marks of one trace share one open range."""
     calls = dict(zip(_MARKS, ranges.line_marker(), strict=True))
     symbols = {name: Symbol(name=name, meta=None) for name in _MARKS}
 

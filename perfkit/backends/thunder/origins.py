@@ -5,14 +5,14 @@ module whose code the interpreter is in: the innermost frame of a module's metho
 pass from a symbol to those that its gradient rule and its executors make of it, forward and backward. The operator is
 the function that the model called; what that falls apart into has the same origin.
 
-Three sorts of symbols come without a tag, and `origins_of` tells where each one's origin is from:
+Three sorts of symbols come without a tag. `origins_of` finds their origin, and says from what:
 - sums of gradients, which Thunder adds where a tensor is used several times: the gradient that came last, as autograd
   does it in the node that made it (data flow, "symbol");
 - symbols that a fusion put together: each of them has an origin of its own ("symbol");
 - anything else: the parameter it uses ("parameter"), else the value it uses that was made last ("symbol").
 
-The interpreter's frames are no public interface: where they are others, `recording` warns, and parameters and data flow
-tell what they can.
+The interpreter's frames are not a public interface: where they differ, `recording` warns, and origins come from
+parameters and data flow alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Modules:
         for name, parameter in model.named_parameters(remove_duplicate=False):
             owners.setdefault("t_" + name.replace(".", "_"), set()).add(name.rpartition(".")[0] or profile_names.ROOT)
             uses[id(parameter)] = uses.get(id(parameter), 0) + 1
-        # Two paths may read the same with "_" for ".": then the name tells nothing.
+        # Two paths may read the same with "_" for ".": then the name is ambiguous.
         self.owner = {name: next(iter(paths)) for name, paths in owners.items() if len(paths) == 1}
         self.shared = [
             "t_" + name.replace(".", "_")
@@ -72,7 +72,7 @@ class Modules:
 def recording(modules: Modules, warn: Callable[[str], None]) -> Iterator[None]:
     """Tag every symbol that Thunder binds while it interprets the model; a step that traces nothing costs nothing.
 
-    `modules.left_by` tells, while the block runs, in whose code an exception came.
+    While the block runs, `modules.left_by` gives the module in whose code an exception came.
     """
     from thunder.core.interpreter import InterpreterRuntimeCtx
     from thunder.core.symbol import Symbol
@@ -157,7 +157,7 @@ def tagged(bound: Any) -> list[Origin]:
 def origins_of(bound_symbols: Sequence[Any], modules: Modules) -> list[tuple[list[tuple[Origin, float]], str]]:
     """For each symbol of an executed trace its origins with the bytes that each touches, and the evidence.
 
-    A list of several origins is a fusion's; an empty one says that nothing tells the origin (evidence "").
+    A list of several origins is a fusion's; an empty one says that the origin is unknown (evidence "").
     """
     made: dict[str, Origin] = {}  # by the name of a value
     when: dict[str, int] = {}
@@ -192,7 +192,7 @@ def _origins(
 
 
 def _unpacks(bound: Any) -> bool:
-    """Whether a symbol only hands values over: unpacking, return, del."""
+    """True where a symbol only hands values over: unpacking, return, del."""
     return bound.sym.executor is None or bound.sym.executor.name == "python"
 
 

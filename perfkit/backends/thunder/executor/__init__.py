@@ -1,1 +1,1 @@
-"""What the backend thunder-llmc adds to Thunder. Its modules need Thunder: nothing imports them before it runs."""
+"""The backend thunder-llmc's executor. Its modules need Thunder: nothing imports them before it runs."""

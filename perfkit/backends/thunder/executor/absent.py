@@ -1,6 +1,6 @@
 """Backward traces that take None for the gradient of an output that nobody differentiates: it counts as zero.
 
-A model returns its logits beside the loss, and a training step differentiates the loss alone. Autograd hands the
+A model returns its logits with the loss, and a training step differentiates the loss alone. Autograd hands the
 backward trace zeros for the logits then, as large as they are, and the trace adds them to the loss's own gradient:
 fills and sums of some gigabytes. `expect_none` asks autograd for None instead, and `tolerated` makes the trace take it:
 a sum with such a gradient is the other one, and where it is used in any other way, zeros are made.
@@ -100,7 +100,7 @@ def _sums_of(gradient: Any, uses: dict[str, list[Any]]) -> set[int] | None:
 
 
 def _sums(bound: Any, gradient: Any) -> bool:
-    """Whether a symbol is the plain sum of `gradient` and another tensor like it."""
+    """True where a symbol is the plain sum of `gradient` and another tensor like it."""
     tensors = [a for a in bound.args[:2] if isinstance(a, TensorProxy)]
     if bound.sym.name not in _SUMS or len(tensors) != 2 or bound.kwargs.get("alpha", 1) not in (1, None):
         return False

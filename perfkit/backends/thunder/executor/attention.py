@@ -66,7 +66,7 @@ _backward = executor.register_operator(
 
 
 def notes() -> list[str]:
-    """What a report says of the choices that were made in this process."""
+    """Sentences for the report on the choices that were made in this process."""
     return list(dict.fromkeys(fastest_attention.note(times) for times in _measured.values()))
 
 

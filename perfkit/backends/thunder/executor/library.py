@@ -64,7 +64,7 @@ def padded(weight: Any) -> int:
 
 
 def pads(bound: Any) -> bool:
-    """Whether a symbol of a captured trace is a linear layer whose product is padded."""
+    """True where a symbol of a captured trace is a linear layer whose product is padded."""
     linear = bound.sym.id == ltorch.linear.id and len(bound.args) >= 2 and not bound.kwargs
     return linear and _fit(*bound.args) and padded(bound.args[1]) != bound.args[1].shape[0]
 
@@ -131,7 +131,7 @@ executor.register_implementation(
 
 # ---- additions -------------------------------------------------------------------------------------------------------
 
-# Thunder's own gradient of a sum goes through fp32: of numbers in 16 bits it makes three conversions beside each sum.
+# Thunder's own gradient of a sum goes through fp32: for numbers in 16 bits that is three conversions for each sum.
 _add = executor.register_operator("residual_add", meta=lambda a, b: like(a), fn=torch.add)
 
 

@@ -27,7 +27,7 @@ from perfkit.backends.thunder.executor.shapes import detached, like
 
 _forward, _backward = kernel_symbol("cross_entropy_forward"), kernel_symbol("cross_entropy_backward")
 
-# What hands logits on as they are: in another precision, which the kernels need not, or in another shape of rows.
+# Symbols that hand logits on as they are: in another precision, which the kernels do not need, or in other rows.
 _CONVERSIONS = ("convert_element_type", "to", "float")
 _SHAPES = ("view", "reshape", "flatten", "contiguous")
 
@@ -117,9 +117,9 @@ def claimed(trace: Any) -> Any:
 
 
 def _origin(logits: Any, made: dict[str, Any]) -> Any:
-    """What the kernel can read in the place of `logits`: they, before conversions to more bits and views as rows.
+    """Return what the kernel can read for `logits`: their value before conversions to more bits and views as rows.
 
-    What is under torch.no_grad stays: a gradient ends there.
+    Symbols under torch.no_grad stay: a gradient ends there.
     """
     columns = logits.shape[-1]
     while (bound := made.get(logits.name)) is not None and bound.sym.name in _CONVERSIONS + _SHAPES:

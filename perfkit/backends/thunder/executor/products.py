@@ -69,7 +69,7 @@ _LONG_ROW, _SECTOR, _ALIGNED = 4096, 128, 16  # bytes
 
 
 def padded_width(columns: int, item_bytes: int) -> int:
-    """How many columns a matrix of a GPU's matrix units should have instead of `columns`: as many, or a few more.
+    """Return the number of columns with which a GPU's matrix units are fast: `columns`, or a few more.
 
     cuBLAS takes kernels that load element by element where rows begin between 16 bytes. GPT-2's head, 50257 wide, in
     bf16 on an H200 (B = 16, T = 1024): its three products take 31 ms, at 11 to 18 % of the matrix units, and padded to

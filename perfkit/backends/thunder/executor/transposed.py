@@ -96,7 +96,7 @@ def joined(trace: Any) -> Any:
 
 
 def _untransposed(bound: Any) -> Any:
-    """What a symbol swaps the last two dimensions of; None for any other symbol, and for one under torch.no_grad."""
+    """Return the value whose last two dimensions a symbol swaps; None for other symbols, and under torch.no_grad."""
     if bound is None or bound.sym.name not in ("transpose", "permute") or len(bound.args) < 2:
         return None
     if detached(bound.output):
