@@ -78,11 +78,16 @@ def test_a_programs_own_name_with_a_quote_is_repaired(tmp_path: Path) -> None:
                 torch.ones(1000).relu()
 
     path = _captured(tmp_path / "t.json", work)
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(path.read_text())
+    named = "load 'train'" if "load 'train'" in path.read_text() else 'load "train"'  # torch 2.14 writes ' for "
     table = _read(path)
-    assert {str(r).split("/")[0] for r in table.frame["range"].dropna()} >= {'load "train"', "plain"}
-    assert [w for w in table.warnings if "repaired: 'load \"train\"'" in w]
+    assert {str(r).split("/")[0] for r in table.frame["range"].dropna()} >= {named, "plain"}
+    repaired = [w for w in table.warnings if "repaired: 'load \"train\"'" in w]
+    try:
+        json.loads(path.read_text())
+    except json.JSONDecodeError:
+        assert repaired
+    else:
+        assert not repaired
 
 
 def test_a_name_that_torch_calls_unknown_is_said(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Repairs of traces in which PyTorch wrote names unescaped: a double quote in a name makes the file invalid JSON.
 
-PyTorch's exporter escapes nothing: it drops line ends, turns a backslash into a slash, and leaves a double quote (old
-versions also tabs and backslashes) in the middle of the text. It writes each text of a program's own on one line, so
-that its end is known: a name before `"pid"`, a text that stands alone on its line, a call stack. Only such texts are
-repaired, and only where they are invalid JSON; damage of any other kind stays.
+PyTorch's exporter escapes nothing: it drops line ends, turns a backslash into a slash, and leaves a double quote in the
+middle of the text (2.14 writes a single quote, old versions leave tabs and backslashes too). It writes each text of a
+program's own on one line, so that its end is known: a name before `"pid"`, a text that stands alone on its line, a call
+stack. Only such texts are repaired, and only where they are invalid JSON; damage of any other kind stays.
 """
 
 from __future__ import annotations
