@@ -1,6 +1,6 @@
 """The pairs that block masks of flex attention keep, read from the tensors with which compiled graphs are called.
 
-A graph knows of a block mask only its shapes. Which blocks it keeps stands in tensors that may be others in the next
+A graph knows of a block mask only its shapes. Which blocks it keeps is in tensors that may be others in the next
 call, so each call of a graph with such a mask is noted, and the mask is read when all is over. A kept block counts
 whole: which pairs inside it the mask function hides stands nowhere.
 """
@@ -34,7 +34,7 @@ class Masked:
 
     @property
     def is_input(self) -> bool:
-        """Whether the graph is given the mask, rather than makes it."""
+        """True where the graph is given the mask, rather than makes it."""
         return self.inputs[0] is not None and self.inputs[1] is not None
 
     def with_pairs(self, pairs: float) -> Call:
@@ -45,7 +45,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a mask keeps: pairs of one head on average, and blocks of all."""
+    """The kept part of a mask: pairs of one head on average, and blocks of all."""
 
     pairs: float
     blocks: int
@@ -74,12 +74,12 @@ class BlockMasks:
                 seen.append(mask)
 
     def kept(self, number: int, masked: Masked) -> Kept | None:
-        """What the mask kept in every call that was seen; None where that differs, or is not known."""
+        """The part that the mask kept in every call that was seen; None where that differs, or is not known."""
         found = {_kept(masked, mask) for mask in self._seen.get((number, masked), ())}
         return found.pop() if len(found) == 1 else None
 
     def text(self, number: int, masked: Masked, kernel: str) -> str:
-        """How far the FLOP of a kernel with this mask are known, in a sentence."""
+        """A sentence on how far the FLOP of a kernel with this mask are known."""
         if (kept := self.kept(number, masked)) is not None:
             size = " × ".join(map(str, masked.block))
             return (
@@ -91,7 +91,7 @@ class BlockMasks:
 
 
 def of_leaves(leaves: Iterable[Any], graph: Any) -> list[Masked]:
-    """The flex attention with a block mask that the leaves of a kernel stand for."""
+    """The flex attention with a block mask that the leaves of a kernel compute."""
     templates = [leaf.node for leaf in leaves if is_template(leaf) and leaf.node is not None]
     nodes = {node for template in templates for node in template.get_origins()}
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -119,7 +119,7 @@ def _version(tensor: Any) -> int | None:
 
 
 def _kept(masked: Masked, mask: tuple[Any, ...]) -> Kept | None:
-    """What one mask keeps; None where its tensors were changed since."""
+    """The kept part of one mask; None where its tensors were changed since."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 

@@ -203,7 +203,7 @@ def _template_calls(leaf: Any) -> list[Call]:
 
 
 def call_of_flex(node: Any) -> Call | None:
-    """The call of flex attention, or of its backward pass, that an FX node stands for; None of any other."""
+    """The call of flex attention, or of its backward pass, at an FX node; None for any other node."""
     name = str(getattr(node.target, "_name", ""))  # a higher-order operator has no schema
     flex = name in ("flex_attention", "flex_attention_backward")
     return Call(f"aten::{name}", tuple(map(_argument, node.args))) if flex else None
