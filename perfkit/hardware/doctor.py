@@ -96,7 +96,7 @@ def levels(findings: Sequence[Finding]) -> list[Level]:
         return Level(name=name, possible=not lacks, lacks=tuple(lacks))
 
     return [
-        level("read reports", ["pandas", "pyarrow", "plotly"]),
+        level("read reports", ["pandas", "pyarrow"]),
         level("run on CPU", [], ["torch"]),
         level("hand-written kernels", ["compiler"], ["torch"]),
         level("GPU traces", ["torch", "GPU", "driver"]),
@@ -130,7 +130,6 @@ def _machine() -> Finding:
 _PACKAGES: tuple[tuple[str, str, str, str], ...] = (
     ("pandas", "pandas", "the kernel table", "pip install pandas"),
     ("pyarrow", "pyarrow", "the kernel table's file", "pip install pyarrow"),
-    ("plotly", "plotly", "charts in HTML reports", "pip install plotly"),
     ("thunder", "lightning-thunder", "the thunder backends", "pip install 'perfkit[thunder]'"),
     ("nvtx", "nvtx", "ranges that NVIDIA's tools show", RUN_EXTRA),
     ("tensorboard", "tensorboard", "perfkit tensorboard", RUN_EXTRA),

@@ -11,24 +11,23 @@ from pathlib import Path
 
 from perfkit import units
 from perfkit.content import content_dir
-from perfkit.render.html import plotly_source, read_template
+from perfkit.render.html import read_template
 
 REPORT_PARTS = (
-    "dom.js", "units.js", "colors.js", "charts.js", "views/compare.js", "views/step.js", "views/timeline.js",
+    "dom.js", "units.js", "colors.js", "../charts/axes.js", "../charts/marks.js", "../charts/charts.js",
+    "views/compare.js", "views/step.js", "views/timeline.js",
     "views/memory.js", "views/diff.js", "views/roofline.js", "views/advice.js", "views/kernels.js", "views/tree.js",
-    "views/checks.js", "views/facts.js", "theme.js",
+    "views/checks.js", "views/facts.js", "views/fusion.js", "../page/sections.js", "cards.js",
+    "contents.js", "theme.js",
 )  # fmt: skip
 PLUGIN_PARTS = ("server.js", "views.js", "plugin.js")
 _ASSETS = (".js", ".css")
-
-plotly = plotly_source
 
 
 def script() -> str:
     """One ES module that exports `render`, as TensorBoard asks of a dynamic plugin."""
     reports = content_dir("reports")
     parts = [read_template(reports / "report" / name) for name in REPORT_PARTS]
-    parts += [read_template(reports / "page" / "sections.js")]
     parts += [read_template(reports / "tensorboard" / name) for name in PLUGIN_PARTS]
     constants = {"LADDERS": units.LADDERS, "OVERVIEW": _overview(reports / "report" / "template.html")}
     head = [f"const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
@@ -38,7 +37,7 @@ def script() -> str:
 def style() -> str:
     """The report's style, the plugin's, and the timeline's."""
     reports = content_dir("reports")
-    files = ("report/style.css", "tensorboard/style.css", "timeline/timeline.css")
+    files = ("report/style.css", "charts/style.css", "tensorboard/style.css", "timeline/timeline.css")
     return "".join(read_template(reports / file) for file in files)
 
 

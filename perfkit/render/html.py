@@ -1,10 +1,9 @@
 """The report as one HTML file that needs nothing else: data, charts, style and script inside, the network barred.
 
 The look is a template folder (`reports/report/`). `template.html` names what goes where: `{{include FILE}}`,
-`{{style FILE}}`, `{{script FILE…}}`, `{{modules FILE}}`, `{{plotly}}`, `{{data}}`, `{{answers}}`, `{{title}}`,
-`{{csp}}`.
-The charts are drawn by plotly's own plotly.min.js, found without importing plotly. The content security policy admits
-exactly the scripts that are in the file, by their hash.
+`{{style FILE}}`, `{{script FILE…}}`, `{{modules FILE}}`, `{{data}}`, `{{answers}}`, `{{title}}`, `{{csp}}`.
+The charts are drawn by `reports/charts/`. The content security policy admits exactly the scripts that are in the file,
+by their hash.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import importlib.util
 import re
 from pathlib import Path
 
@@ -21,7 +19,7 @@ import msgspec
 from perfkit import units
 from perfkit.analysis.results import Report
 from perfkit.content import content_dir
-from perfkit.errors import InputError, Unavailable
+from perfkit.errors import InputError
 from perfkit.render import modules
 from perfkit.render.cells import clean
 from perfkit.render.views import Answers, encoded
@@ -33,10 +31,10 @@ _PLACE = re.compile(r"\{\{(\w+)((?: [\w./-]+)*)\}\}")
 
 
 def render(report: Report, template: Path | None = None, answers: Answers | None = None) -> str:
-    """The whole page, about 5 MB, nearly all of it plotly.js. `template` is a folder; the built-in one when left out.
+    """The whole page. `template` is a folder; the built-in one when left out.
 
     `answers` are what its views show beside the report (`perfkit.render.views.answers`). Raises `InputError` when the
-    template is incomplete, and `Unavailable` when plotly is not installed.
+    template is incomplete.
     """
     return page(template or content_dir("reports") / TEMPLATE, report.title, data(report), answers)
 
@@ -79,8 +77,6 @@ class _Parts:
                 return f"<style>\n{self._joined(files)}</style>"
             case "script":
                 return self._script(_SCRIPT.replace("BODY", self._joined(files)))
-            case "plotly":
-                return self._script(plotly_source())
         where = self.folder / "template.html"
         raise InputError(f"{where} has an unknown place {{{{{name}}}}}.", "docs/reports.md lists the places.")
 
@@ -127,19 +123,6 @@ def report_data(report: Report) -> dict[str, object]:
 
 def _safe(content: bytes) -> str:
     return content.replace(b"<", b"\\u003c").decode()
-
-
-def plotly_source() -> str:
-    """The text of plotly's own plotly.min.js. Raises `Unavailable` when the package is not there."""
-    spec = importlib.util.find_spec("plotly")
-    path = Path(spec.origin).parent / "package_data" / "plotly.min.js" if spec and spec.origin else None
-    if path is None or not path.is_file():
-        raise Unavailable(
-            "The HTML report needs the package plotly, which is not installed.", "Run: pip install plotly"
-        )
-    source = path.read_text(encoding="utf-8")
-    # An HTML parser ends or hides a script at these; inside the strings of a script the escapes mean the same.
-    return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _policy(hashes: list[str]) -> str:

@@ -129,8 +129,10 @@ def _side_by_side(report: Report, captured: list[BackendReport]) -> Iterator[Sec
         return
     yield from _of(tables.accounting(captured), fold=SCREEN, view="where")
     if any(b.passes for b in captured):
-        yield from _of(tables.side_by_side("Passes", "pass", captured, lambda b: b.passes), fold=SCREEN)
-    yield from _of(tables.side_by_side("Kernel types", "type", captured, lambda b: b.families), fold=SCREEN)
+        yield from _of(tables.side_by_side("Passes", "pass", captured, lambda b: b.passes), fold=SCREEN, view="where")
+    yield from _of(
+        tables.side_by_side("Kernel types", "type", captured, lambda b: b.families), fold=SCREEN, view="where"
+    )
 
 
 # One backend.

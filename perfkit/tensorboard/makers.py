@@ -17,7 +17,7 @@ from perfkit.ranks.members import of_table
 from perfkit.readers import read, tables_of
 from perfkit.readers.kineto.recorded import host_traces, memory_of
 from perfkit.readers.run import Run
-from perfkit.render import timeline, views
+from perfkit.render import html, timeline, views
 from perfkit.render.pages import ranks as ranks_page
 from perfkit.tensorboard.library import Library, Task
 from perfkit.tensorboard.logdir import RUN, Place
@@ -59,8 +59,9 @@ class Makers:
         return made
 
     def report_json(self, place: Place, task: Task) -> tuple[bytes, int]:
-        """The report of `place` as JSON."""
-        return _sized(views.encoded(self.report(place, task)))
+        """The report of `place` and its page as JSON."""
+        report = self.report(place, task)
+        return _sized(views.encoded({"report": report, "page": html.report_data(report)}))
 
     def diff_json(self, places: tuple[Place, Place], backends: tuple[str, str], task: Task) -> tuple[bytes, int]:
         """The difference of two reports as JSON. Raises `InputError` for a backend that is not there."""

@@ -1,6 +1,6 @@
 """The plugin that TensorBoard finds by its entry point: routes, and answers that never are an error page.
 
-index.js            the page as an ES module; style.css, plotly.js and timeline/* are what it loads
+index.js            the page as an ES module; style.css and timeline/* are what it loads
 runs                what is under the logdir
 report?run=         a report; answered at once with {"state": "reading", …} until it is made
 ranks?run=          what the traces of ranks in a folder tell together
@@ -34,7 +34,6 @@ _HEADERS = [
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Referrer-Policy", "no-referrer"),
 ]
-_PLOTLY_SECONDS = 86_400  # how long a browser may keep the one large file
 
 Make = Callable[[Task], tuple[Any, int]]
 App = Callable[..., Any]
@@ -57,7 +56,6 @@ class PerfkitPlugin(base_plugin.TBPlugin):
         return {
             "/index.js": _app(lambda request: _text(request, frontend.script(), SCRIPT)),
             "/style.css": _app(lambda request: _text(request, frontend.style(), STYLE)),
-            "/plotly.js": _app(lambda request: _text(request, frontend.plotly(), SCRIPT, _PLOTLY_SECONDS)),
             "/timeline/*": _app(_timeline_file),
             "/runs": _app(self._runs),
             "/report": _app(self._report),
@@ -142,8 +140,8 @@ def _timeline_file(request: wrappers.Request) -> Any:
     return _text(request, *found)
 
 
-def _text(request: wrappers.Request, text: str, media_type: str, seconds: int = 0) -> Any:
-    return http_util.Respond(request, text, media_type, expires=seconds, headers=list(_HEADERS))
+def _text(request: wrappers.Request, text: str, media_type: str) -> Any:
+    return http_util.Respond(request, text, media_type, headers=list(_HEADERS))
 
 
 def _json(request: wrappers.Request, content: bytes, code: int = 200) -> Any:

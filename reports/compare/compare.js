@@ -20,38 +20,32 @@ function waterfallChart(pair) {
   const names = [pair.first, ...parts.map((p) => p.name), pair.second];
   const places = names.map((_, i) => i);
   const deltas = [null, ...parts.map((p) => p.difference_ns), null];
-  const hover = names.map((name, i) => plotText(deltas[i] === null
-    ? `${name}: ${amount(i ? pair.waterfall.second_ns : pair.waterfall.first_ns, "ns")}`
-    : `${name}: ${deltas[i] > 0 ? "+" : "−"}${amount(Math.abs(deltas[i]), "ns")}`));
-  const bars = places.map((i) => {
+  const hover = names.map((name, i) => (deltas[i] === null
+    ? `${clean(name)}: ${amount(i ? pair.waterfall.second_ns : pair.waterfall.first_ns, "ns")}`
+    : `${clean(name)}: ${deltas[i] > 0 ? "+" : "−"}${amount(Math.abs(deltas[i]), "ns")}`));
+  const ends = places.map((i) => {
     if (i === 0) return [0, pair.waterfall.first_ns];
     if (i === places.length - 1) return [0, pair.waterfall.second_ns];
-    return [heights[i - 1], heights[i] - heights[i - 1]];
+    return [heights[i - 1], heights[i]];
   });
-  const color = (i) => (deltas[i] === null ? cssColor("--accent") : cssColor(deltas[i] > 0 ? "--poor-fill" : "--good-fill"));
+  const color = (i) => `var(--${deltas[i] === null ? "accent" : deltas[i] > 0 ? "poor-fill" : "good-fill"})`;
   return {
-    data: [{
-      type: "bar", x: places, base: bars.map(([base]) => scaled(base)), y: bars.map(([, height]) => scaled(height)),
-      marker: { color: places.map(color) }, hovertext: hover, hoverinfo: "text", showlegend: false,
-    }],
-    layout: {
-      xaxis: { tickvals: places, ticktext: names.map((n) => plotText(n, 36)), tickangle: names.length > 6 ? -35 : 0 },
-      yaxis: { title: { text: `${scale.suffix}${cut > 0 ? ", axis cut" : ""}` }, range: [scaled(cut), scaled(high + SHARE_OF_AXIS * span)] },
-      bargap: 0.35,
-    },
+    series: [{ kind: "bars", base: ends.map(([base]) => Math.max(scaled(base), scaled(cut))), value: ends.map(([, end]) => scaled(end)), color: places.map(color), hover }],
+    x: { categories: names.map((n) => clean(n, 36)), tilted: names.length > 6 },
+    y: { title: `${scale.suffix}${cut > 0 ? ", axis cut" : ""}`, range: [scaled(cut), scaled(high + SHARE_OF_AXIS * span)] },
   };
 }
 
 function cardTitled(start, number) {
   const places = PAGE.sections.flatMap(({ table }, i) => (table && table.title.startsWith(start) ? [i] : []));
-  return places.length > number ? built[places[number]].node : null;
+  return places.length > number ? built[places[number]] : null;
 }
 
 function addWaterfalls() {
   FOUND.pairs.filter((pair) => pair.waterfall).forEach((pair, number) => {
     const card = cardTitled("Where the difference comes from", number);
     if (!card) return;
-    const node = el("div", { class: "chart", style: { height: "360px" }, role: "img", "aria-label": "Where the difference comes from" });
+    const node = el("div", { class: "chart waterfall", style: { height: "360px" }, role: "img", "aria-label": "Where the difference comes from" });
     card.querySelector("h2").after(node);
     chart(node, () => waterfallChart(pair));
   });

@@ -2,6 +2,6 @@
 
 heading(PAGE);
 const built = PAGE.sections.map(sectionCard);
-byId("sections").append(...built.map((one) => one.node));
+byId("sections").append(...built);
 followTheme();
-Promise.all(built.map((one) => one.draw())).then(() => { document.documentElement.dataset.ready = ""; });
+whenDrawn(() => { document.documentElement.dataset.ready = ""; });

@@ -1,9 +1,10 @@
 // The report's own views of what a section names, each drawn once in a panel; a section without one is drawn as it is
-// (page/sections.js). A view gives {node, draw}, a node that draws itself, or nothing where there is nothing to show.
+// (page/sections.js). A view gives a node, or nothing where
+// there is nothing to show.
 
 const VIEWS = {
   findings: ({ backend }) => named("What to do next", findingsCard(backend, backend.points.length > 0)),
-  roofline: ({ backend, report, find }) => withNode(rooflineCard(backend, report.roofs, find), "Roofline"),
+  roofline: ({ backend, report, find }) => named("Roofline", rooflineCard(backend, report.roofs, find)),
   accounting: ({ backend }) => named(backend.accounting ? "Accounting" : backend.coverage ? "Coverage" : "Trace checks", accountingCard(backend)),
   fusion: ({ backend }) => named("Fusion", fusionCard(backend)),
   groups: ({ backend }) => groupsCard(backend),
@@ -13,19 +14,16 @@ const VIEWS = {
   trace: ({ backend }) => named("Timeline", traceCard(backend)),
   timeline: ({ backend }) => timelineCard(backend),
   symbols: ({ backend }) => symbolsCard(backend),
-  correctness: ({ backend }) => withNode(correctnessCard(backend), "Correctness"),
+  correctness: ({ backend }) => named("Correctness", correctnessCard(backend)),
   advice: ({ backend }) => adviceCard(backend),
   missing: ({ backend }) => missingCard(backend),
 };
 
-const withNode = (made, name) => (made ? { ...made, node: named(name, made.node) } : null);
-
-// The cards of `sections` in rows, and a function that draws their charts.
+// The cards of `sections`, in rows.
 function cardsOf(sections, context) {
-  const drawn = new Set();
-  const made = sections.filter((s) => !s.view || (VIEWS[s.view] && !drawn.has(s.view) && drawn.add(s.view)))
-    .map((s) => (s.view ? VIEWS[s.view](context) : sectionCard(s))).filter(Boolean).map((m) => (m.node ? m : { node: m, draw: () => {} }));
-  return { nodes: inRows(made.map((m) => m.node)), draw: () => made.forEach((m) => m.draw()) };
+  const seen = new Set();
+  const due = sections.filter((s) => !s.view || (VIEWS[s.view] && !seen.has(s.view) && seen.add(s.view)));
+  return inRows(due.map((s) => (s.view ? VIEWS[s.view](context) : sectionCard(s))).filter(Boolean));
 }
 
 const isNarrow = (node) => /span-[45]\b/.test(node.className);

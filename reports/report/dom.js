@@ -57,3 +57,6 @@ function shortened(few, rows, make) {
     `Show all ${rows.length}`);
   return el("div", {}, box, more);
 }
+
+// Do it when all that was put into the page has its size and its charts.
+const whenDrawn = (done) => requestAnimationFrame(() => requestAnimationFrame(done));

@@ -8,8 +8,8 @@ function buildPanel(backend, report) {
   const unusable = backend.unusable ? el("p", { class: "banner", role: "alert" }, el("strong", {}, `✗ The profile of ${clean(backend.name, 80)} is unusable. `), clean(backend.unusable, 600), " Its timings stand; no number is made from the profile.") : null;
   const files = [["trace", backend.trace], ["generated program", backend.generated]].filter(([, f]) => f && !f.includes("\n"));
   const note = files.length ? el("p", { class: "note" }, `Files in the run: ${files.map(([n, f]) => `${n} ${clean(f, 200)}`).join(", ")}.`, annotatedLink(backend)) : null;
-  const shown = cards.nodes.length ? el("div", { class: "grid" }, cards.nodes) : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
-  return { nodes: [banner, unusable, shown, note].filter(Boolean), draw: cards.draw };
+  const shown = cards.length ? el("div", { class: "grid" }, cards) : el("p", { class: "note" }, clean(backend.reason, 600) || "Nothing was captured of this backend.");
+  return [banner, unusable, shown, note].filter(Boolean);
 }
 
 // The listing of the generated program with what each line costs lies beside the report.
@@ -21,15 +21,14 @@ function annotatedLink(backend) {
 
 // Tabs as the ARIA practices have them: arrows move, only the chosen one is in the tab order.
 function showTabs(report) {
-  const built = new Map();
+  const built = new Set();
   const panels = report.backends.map((b, i) => el("div", { role: "tabpanel", id: `panel-${i}`, "aria-labelledby": `tab-${i}`, class: "panel", hidden: true }));
   const select = (i, focus) => {
     tabs.forEach((tab, k) => { tab.setAttribute("aria-selected", String(k === i)); tab.tabIndex = k === i ? 0 : -1; panels[k].hidden = k !== i; });
     if (!built.has(i)) {
-      built.set(i, buildPanel(report.backends[i], report));
-      panels[i].append(...built.get(i).nodes);
+      built.add(i);
+      panels[i].append(...buildPanel(report.backends[i], report));
     }
-    built.get(i).draw();
     showContents();
     if (focus) tabs[i].focus();
   };
@@ -47,9 +46,7 @@ function showTabs(report) {
 }
 
 function showSections() {
-  const cards = cardsOf(PAGE.sections, { report: REPORT });
-  byId("sections").append(...cards.nodes);
-  cards.draw();
+  byId("sections").append(...cardsOf(PAGE.sections, { report: REPORT }));
 }
 
 showHeading(REPORT);
@@ -65,4 +62,4 @@ showTogether(REPORT);
 showContents();
 followTheme();
 scrollToTrace();
-document.documentElement.dataset.ready = "true";
+whenDrawn(() => { document.documentElement.dataset.ready = "true"; });

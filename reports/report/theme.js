@@ -3,14 +3,12 @@
 function setTheme(name) {
   if (name) document.documentElement.dataset.theme = name;
   else delete document.documentElement.dataset.theme;
-  redraw();
 }
 
 function followTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const shown = () => document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
   byId("theme").addEventListener("click", () => setTheme(shown() === "dark" ? "light" : "dark"));
-  dark.addEventListener("change", redraw);
   let before;
   addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; setTheme("light"); });
   addEventListener("afterprint", () => setTheme(before));

@@ -2,12 +2,11 @@
 
 const REFRESH_MS = 30_000;
 const KIND_NAMES = { run: "perfkit runs", ranks: "ranks of a job", trace: "traces of torch.profiler", ncu: "Nsight Compute", nsys: "Nsight Systems" };
-const UNCHARTED = new Set(["modules", "kernels", "operators", "findings", "diff", "trace"]);
 
 // Only what the plugin itself serves may be loaded, whatever a profile says.
 const POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src data:; base-uri 'none'; form-action 'none'";
 
-const page = { runs: [], entry: null, report: null, backend: null, view: "overview", turn: 0, memory: {}, notes: [] };
+const page = { runs: [], entry: null, report: null, layout: null, backend: null, view: "overview", turn: 0, memory: {}, notes: [] };
 
 async function render() {
   document.head.append(
@@ -33,7 +32,7 @@ function shell() {
       el("span", { id: "count", class: "minor", role: "status" }),
       el("button", { type: "button", id: "reload", class: "quiet", onclick: reload }, "Reload"),
       el("button", { type: "button", id: "theme", class: "quiet", "aria-label": "Switch between light and dark" }, "◐")),
-    el("nav", { class: "tabs views", role: "tablist", "aria-label": "Views" }, VIEWS.map(([key, name]) => el("button", {
+    el("nav", { class: "tabs views", role: "tablist", "aria-label": "Views" }, TABS.map(([key, name]) => el("button", {
       type: "button", role: "tab", id: `view-${key}`, "aria-controls": "view", "data-view": key, onclick: () => go(key), onkeydown: alongTabs }, name))),
     el("main", { id: "view", role: "tabpanel", "aria-live": "polite", tabindex: "-1" }));
 }
@@ -41,7 +40,7 @@ function shell() {
 function alongTabs(event) {
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!step) return;
-  const keys = VIEWS.map(([key]) => key);
+  const keys = TABS.map(([key]) => key);
   const next = keys[(keys.indexOf(event.currentTarget.dataset.view) + step + keys.length) % keys.length];
   go(next);
   byId(`view-${next}`).focus();
@@ -78,7 +77,7 @@ async function open(id) {
   const turn = ++page.turn;
   const box = byId("view");
   page.entry = page.runs.find((r) => r.id === id) || null;
-  page.report = page.backend = null;
+  page.report = page.layout = page.backend = null;
   chooseBackends();
   if (!page.entry) return empty(box);
   page.wantedRun = "";
@@ -89,9 +88,11 @@ async function open(id) {
     progress(box, page.entry, { stage: "asking", seconds: 0 });
     document.querySelector(".views").hidden = page.entry.kind === "ranks";
     if (page.entry.kind === "ranks") return void await showRanks(box, page.entry, wanted);
-    const report = await ask("report", { run: page.entry.id }, { wanted, onProgress: (p) => progress(box, page.entry, p) });
-    if (!report) return;
+    const found = await ask("report", { run: page.entry.id }, { wanted, onProgress: (p) => progress(box, page.entry, p) });
+    if (!found) return;
+    const { report } = found;
     page.report = report;
+    page.layout = found.page;
     page.backend = report.backends.find((b) => b.name === page.wantedBackend) || report.backends[0] || null;
     chooseBackends();
     await show();
@@ -106,15 +107,13 @@ async function showRanks(box, entry, wanted) {
   leave();
   const found = await ask("ranks", { run: entry.id }, { wanted, onProgress: (p) => progress(box, entry, p) });
   if (!found) return;
-  await plotly();
   const { mount } = await import(at("timeline/timeline.js"));
   if (!wanted()) return;
   const [first, ...rest] = found.page.verdict.map((text) => el("p", {}, clean(text, 500)));
   const cards = found.page.sections.map(sectionCard);
   const line = el("div", { class: "note" }, "The timeline is too large for this page: `perfkit trace` writes it as a file.");
   box.replaceChildren(el("h1", {}, clean(found.page.title)), el("div", { class: "verdict" }, el("div", { class: "lead" }, first), rest),
-    ...cards.map((one) => one.node), el("section", { class: "card" }, el("h2", {}, "Timeline of the ranks"), line));
-  await Promise.all(cards.map((one) => one.draw()));
+    ...cards, el("section", { class: "card" }, el("h2", {}, "Timeline of the ranks"), line));
   if (found.timeline) {
     const shown = await mount(line, found.timeline, { name: "ranks", hash: false });
     if (shown) endings.push(() => shown.destroy());
@@ -151,12 +150,11 @@ async function show(find) {
   leave();
   const wanted = () => turn === page.turn;
   try {
-    if (!UNCHARTED.has(page.view)) await plotly();
-    if (!wanted()) return;
     if (!page.backend && page.view !== "overview") return void box.replaceChildren(nothing("This run has no backend: nothing was captured."));
     const made = MAKE[page.view]({ ...page, runs: page.runs.filter((r) => r.kind !== "ranks"), find, go, wanted, leaving: (end) => endings.push(end) });
     box.replaceChildren(made.node);
     await made.draw();
+    await new Promise(whenDrawn);
     if (wanted()) document.documentElement.dataset.view = page.view;
   } catch (error) {
     if (wanted()) failed(box, error);
@@ -168,12 +166,8 @@ const endings = [];
 
 function leave() {
   for (const end of endings.splice(0)) end();
-  for (const node of drawn.keys()) Plotly.purge(node);
-  drawn.clear();
+  forgetCharts();
 }
-
-let loading = null;
-const plotly = () => (loading ||= loadScript(at("plotly.js")));
 
 function progress(box, entry, { stage, seconds }) {
   box.replaceChildren(el("div", { class: "card nothing", role: "status" }, el("p", {}, `${clean(entry.name, 200)}: ${clean(stage, 120)} …`),
@@ -201,7 +195,7 @@ function remembered() {
     const asked = new URLSearchParams(parent.location.hash.replace(/^#/, ""));
     kept = { ...kept, ...Object.fromEntries(["run", "view", "backend"].map((k) => [k, asked.get(`p.perfkit.${k}`)]).filter(([, v]) => v)) };
   } catch { /* no storage, or a foreign page around this one */ }
-  const view = VIEWS.some(([key]) => key === kept.view) ? kept.view : "overview";
+  const view = TABS.some(([key]) => key === kept.view) ? kept.view : "overview";
   return { wantedRun: kept.run || "", wantedBackend: kept.backend || "", view };
 }
 

@@ -24,9 +24,3 @@ async function ask(name, parameters, { onProgress = () => {}, wanted = () => tru
     if (!wanted()) return null;
   }
 }
-
-function loadScript(url) {
-  return new Promise((resolve, reject) => {
-    document.head.append(el("script", { src: url, onload: resolve, onerror: () => reject(new Failed("plotly could not be loaded: install plotly, and start TensorBoard again.")) }));
-  });
-}

@@ -1,24 +1,27 @@
 // The views. Each makes {node, draw} from the state {entry, report, backend}; `draw` is called when the node is in the
 // page, for charts need its size. A view that has nothing to show says why.
 
-const VIEWS = [
+const TABS = [
   ["overview", "Overview"], ["findings", "Findings"], ["operators", "Operators"], ["kernels", "Kernels"], ["roofline", "Roofline"],
   ["trace", "Trace"], ["memory", "Memory"], ["modules", "Modules"], ["diff", "Diff"],
 ];
 
 const nothing = (text) => el("p", { class: "card nothing" }, text);
 const grid = (...cards) => el("div", { class: "grid" }, cards.filter(Boolean));
+// What the overview shows of a backend; the rest has a tab of its own.
+const IN_OVERVIEW = new Set(["accounting", "groups", "timeline", "correctness", "symbols", "missing", "fusion"]);
 const still = (node) => ({ node, draw: () => {} });
 
 const MAKE = {
-  overview({ report, backend }) {
+  overview({ report, layout, backend }) {
     const page = el("div", { class: "overview" });
     page.append(...new DOMParser().parseFromString(OVERVIEW, "text/html").body.children);
     page.querySelector("#theme").remove(); // the bar above has it
-    const checks = backend && correctnessCard(backend);
-    const parts = backend ? grid(accountingCard(backend), groupsCard(backend), timelineCard(backend), checks && checks.node, symbolsCard(backend), missingCard(backend)) : "";
-    page.querySelector("#panels").append(report.backends.length > 1 ? el("h2", { class: "part" }, clean(backend.name, 80)) : "", parts);
-    return { node: page, draw: () => { [showHeading, showVerdict, showBackends, showWhere, showSamples, showFacts].forEach((show) => show(report)); if (checks) checks.draw(); } };
+    const part = backend && layout.parts.find((p) => p.backend === backend.name);
+    const sections = part ? part.sections.filter((section) => !section.view || IN_OVERVIEW.has(section.view)) : [];
+    page.querySelector("#sections").append(...cardsOf(layout.sections.filter((section) => !section.view), { report }));
+    page.querySelector("#panels").append(report.backends.length > 1 ? el("h2", { class: "part" }, clean(backend.name, 80)) : "", grid(...cardsOf(sections, { report, backend })));
+    return { node: page, draw: () => [showHeading, showVerdict, showBackends, showWhere, showSamples, showFacts].forEach((show) => show(report)) };
   },
   findings({ backend }) {
     const cards = [findingsCard(backend), adviceCard(backend), missingCard(backend)].filter(Boolean);
@@ -35,7 +38,7 @@ const MAKE = {
   },
   roofline({ backend, report, go }) {
     const made = rooflineCard(backend, report.roofs, (label) => go("kernels", label));
-    return made || still(nothing("No kernel has both FLOP and bytes that are known, so there are no points. docs/reading-profiles.md says what supplies them."));
+    return still(made || nothing("No kernel has both FLOP and bytes that are known, so there are no points. docs/reading-profiles.md says what supplies them."));
   },
   trace(state) {
     if (!state.backend.kernels.some((g) => g.time_ns > 0)) return still(nothing("No kernel of this profile has a duration, so there is nothing to draw in time. In a report of Nsight Compute the metric gpu__time_duration.sum supplies it."));
@@ -59,9 +62,7 @@ const MAKE = {
 async function showMemory(box, { entry, wanted }) {
   const found = await ask("memory", { run: entry.id }, { wanted, onProgress: (p) => progress(box, entry, p) });
   if (!found) return;
-  const made = memoryCard(found);
-  box.replaceChildren(made.node);
-  made.draw();
+  box.replaceChildren(memoryCard(found));
 }
 
 // The timeline is a component of its own, shared with the HTML report.
@@ -92,9 +93,9 @@ async function showDiff(box, { entry, backend, runs, report, wanted, memory }) {
     const mine = ++asked;
     memory.other = other.value;
     const chosen = runs.find((r) => r.id === other.value);
-    const there = other.value === entry.id ? report : await ask("report", { run: chosen.id }, { wanted: () => wanted() && mine === asked, onProgress: (p) => progress(result, chosen, p) });
+    const there = other.value === entry.id ? { report } : await ask("report", { run: chosen.id }, { wanted: () => wanted() && mine === asked, onProgress: (p) => progress(result, chosen, p) });
     if (!there) return;
-    const names = there.backends.map((b) => b.name);
+    const names = there.report.backends.map((b) => b.name);
     const first = other.value === entry.id ? names.find((n) => n !== backend.name) || names[0] : names.includes(backend.name) ? backend.name : names[0];
     otherBackend.replaceChildren(...names.map((n) => el("option", { value: n, selected: n === first }, clean(n, 80))));
     await show();

@@ -43,7 +43,7 @@ def test_the_page_draws_its_waterfalls_and_folds_its_tree(open_page, tmp_path):
     file.write_text(rendered.render_html(measured()), encoding="utf-8")
     page, errors = open_page(file)
     page.wait_for_selector("html[data-ready]")
-    assert page.locator(".chart .js-plotly-plot, .chart.js-plotly-plot").count() == 2
+    assert page.locator(".waterfall svg").count() == 2
     rows = page.locator("tr.place-2")
     assert rows.count() > 0 and not rows.first.is_visible()
     page.locator("tr.place-1 button.fold").first.click()

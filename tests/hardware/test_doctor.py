@@ -16,7 +16,7 @@ DRIVER = {
     "proc/driver/nvidia/params": "RmProfilingAdminOnly: 1\n",
     "proc/self/status": "CapEff:\t0000000000000000\n",
 }
-VERSIONS = {"torch": "2.13.0+cu126", "lightning-thunder": "0.2.6", "pandas": "3.0", "pyarrow": "26", "plotly": "7"}
+VERSIONS = {"torch": "2.13.0+cu126", "lightning-thunder": "0.2.6", "pandas": "3.0", "pyarrow": "26"}
 
 
 def tool(root, place, version):

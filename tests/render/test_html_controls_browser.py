@@ -76,25 +76,31 @@ def test_a_point_leads_to_its_kernel(show: Show) -> None:
     assert page.locator("input[type=search]").input_value().startswith("aten::")
 
 
-def test_a_click_right_after_a_move_is_not_lost(show: Show) -> None:
-    """Plotly looks at the second move 50 ms after the first, when the button is pressed, and would forget the point."""
+def test_dragging_zooms_and_a_double_click_shows_all(show: Show) -> None:
     page = show(sample.report())
-    page.evaluate(
-        """async () => {
-            const panel = document.querySelector(".panel:not([hidden])");
-            const drag = panel.querySelector(".roofline .nsewdrag");
-            const point = panel.querySelector(".roofline .points path").getBoundingClientRect();
-            const middle = { clientX: point.x + point.width / 2, clientY: point.y + point.height / 2 };
-            const send = (to, kind) => to.dispatchEvent(new MouseEvent(kind, { bubbles: true, ...middle }));
-            send(drag, "mousemove");
-            send(drag, "mousemove");
-            send(drag, "mousedown");
-            await new Promise((done) => setTimeout(done, 70));
-            send(document, "mouseup");
-        }"""
-    )
-    page.wait_for_selector(".kernels .details")
-    assert page.locator("input[type=search]").input_value().startswith("aten::")
+    area = page.locator(".panel:not([hidden]) .roofline .area")
+    area.scroll_into_view_if_needed()
+    ticks = page.locator(".panel:not([hidden]) .roofline .xtick text")
+    whole = ticks.all_text_contents()
+    box = area.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 0.2 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.6 * box["height"], steps=3)
+    page.mouse.up()
+    zoomed = ticks.all_text_contents()
+    assert zoomed != whole and len(zoomed) >= 2
+    area.dblclick(position={"x": 5, "y": 5})
+    assert ticks.all_text_contents() == whole
+
+
+def test_the_legend_hides_a_group(show: Show) -> None:
+    page = show(sample.report())
+    chart = page.locator(".panel:not([hidden]) .roofline")
+    before = chart.locator(".points path").count()
+    chart.locator(".legend button", has_text="matmul").click()
+    assert chart.locator(".points path").count() < before
+    assert chart.locator(".legend button[aria-pressed=false]").inner_text() == "matmul"
 
 
 def test_a_roof_can_be_hidden_and_shown(show: Show) -> None:
@@ -180,6 +186,6 @@ def test_light_and_dark(show: Show) -> None:
     light = page.evaluate(background)
     page.click("#theme")
     assert page.evaluate(background) != light
-    ink = page.evaluate("document.querySelector('#where .xtick text').style.fill")
+    ink = page.evaluate("getComputedStyle(document.querySelector('#where .xtick text')).fill")
     page.click("#theme")
-    assert page.evaluate("document.querySelector('#where .xtick text').style.fill") != ink
+    assert page.evaluate("getComputedStyle(document.querySelector('#where .xtick text')).fill") != ink

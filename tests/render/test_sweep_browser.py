@@ -30,7 +30,7 @@ def test_every_run_is_a_point_at_its_size(shown, swept):
         assert chart.locator(".scatterlayer .trace").count() == 2
         assert chart.locator(".scatterlayer .points path").count() == len(swept.points)
         assert chart.locator(".legendtext").all_text_contents() == ["eager (kind a)", "eager (kind b)"]
-    drawn = times.evaluate("chart => chart._fullData.map(t => [[...t.x], [...t.y], [...t.error_y.array]])")
+    drawn = times.evaluate("chart => chart.shows.series.map(s => [s.x, s.y, s.high.map((h, i) => h - s.y[i])])")
     for (x, y, above), power in zip(drawn, (1, 2), strict=True):
         assert x == [2, 4, 8] and y == pytest.approx([float(n**power) for n in x])
         assert above == pytest.approx([0.1 * value for value in y]), "the interval of each point"
@@ -45,9 +45,9 @@ def test_axes_have_names_units_and_the_sizes_that_were_run(shown):
     ]
     for chart in charts:
         assert chart.locator(".xtick text").all_text_contents() == ["2", "4", "8"]
-    kinds = charts[0].evaluate("c => [c._fullLayout.xaxis.type, c._fullLayout.yaxis.type]")
-    assert kinds == ["log", "log"]
-    assert charts[2].evaluate("c => c._fullLayout.yaxis.range[0]") <= 0, "a share begins at nothing"
+    kinds = charts[0].evaluate("c => [c.shows.x.log, c.shows.y.log]")
+    assert kinds == [True, True]
+    assert charts[2].evaluate("c => c.shows.y.zero") is True, "a share begins at nothing"
 
 
 def test_what_is_wrong_stands_first_and_its_reason_is_text(shown):

@@ -46,17 +46,17 @@ def test_what_is_found(logs: Path) -> None:
 def test_a_logdir_that_is_a_run_itself(logs: Path) -> None:
     asking = Asking(logs / "first")
     assert asking.names() == ["first"]
-    assert asking.json("/report", run="0/.")["title"] == "toy: training step, fp32 on cpu"
+    assert asking.json("/report", run="0/.")["report"]["title"] == "toy: training step, fp32 on cpu"
 
 
 def test_new_runs_appear_and_a_changed_one_is_read_again(logs: Path) -> None:
     asking = Asking(logs)
     assert asking.names() == ["first", "plain.pt.trace.json"]
-    assert len(asking.json("/report", run="0/plain.pt.trace.json")["backends"][0]["kernels"]) == 1
+    assert len(asking.json("/report", run="0/plain.pt.trace.json")["report"]["backends"][0]["kernels"]) == 1
     write_run(logs / "second", "eager")
     write_trace(logs / "plain.pt.trace.json", names=["aten::add", "aten::mul"])
     assert asking.names() == ["first", "plain.pt.trace.json", "second"]
-    assert len(asking.json("/report", run="0/plain.pt.trace.json")["backends"][0]["kernels"]) == 2
+    assert len(asking.json("/report", run="0/plain.pt.trace.json")["report"]["backends"][0]["kernels"]) == 2
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -72,11 +72,11 @@ def test_a_logdir_spec(logs: Path, tmp_path: Path) -> None:
     assert asking.plugin.is_active()
     assert asking.names() == ["one/first", "one/plain.pt.trace.json", "two/again"]
     assert "local folders only" in asking.json("/runs")["notes"][0]
-    assert asking.json("/report", run="1/again")["source"] == "two/again"
+    assert asking.json("/report", run="1/again")["report"]["source"] == "two/again"
 
 
 def test_the_report_of_a_run(logs: Path) -> None:
-    report = Asking(logs).json("/report", run="0/first")
+    report = Asking(logs).json("/report", run="0/first")["report"]
     assert report["source"] == "first"
     assert [b["name"] for b in report["backends"]] == ["eager", "compile"]
     assert report["verdict"][0].startswith("In this run a step took 50.00 ms in compile and 100.0 ms in eager.")
@@ -89,7 +89,6 @@ def test_the_page_and_what_it_loads(logs: Path) -> None:
     assert script.mimetype == "text/javascript" and "export { render };" in script.text
     assert "{{" not in script.text.partition("const OVERVIEW")[2].partition("\n")[0]
     assert asking.get("/style.css").mimetype == "text/css"
-    assert asking.get("/plotly.js").content_length > 1e6
     assert "export async function mount" in asking.get("/timeline/timeline.js").text
     for name in ("package.json", "..%2freport%2fmain.js", "../report/main.js", "nothing.js"):
         assert asking.get(f"/timeline/{name}").status_code == 404
@@ -178,7 +177,7 @@ def test_links_out_of_the_logdir_are_not_followed(logs: Path) -> None:
     assert asking.names() == ["alias.pt.trace.json", "first", "inner", "plain.pt.trace.json"]
     for name in ("link", "link.pt.trace.json", "half", "inner"):
         assert asking.get("/report", run=f"0/{name}").status_code == 404, name
-    assert asking.json("/report", run="0/alias.pt.trace.json")["title"]
+    assert asking.json("/report", run="0/alias.pt.trace.json")["report"]["title"]
 
 
 @pytest.mark.parametrize(

@@ -14,25 +14,25 @@ function correctnessCard(backend) {
   ], rows, (x) => (x.ok ? null : "faulty"));
   const passed = checks.filter((x) => x.ok).length;
   const losses = backend.losses.length || c.reference_losses.length ? el("div", { class: "chart losses", role: "img", "aria-label": "Losses of the first steps, beside the reference" }) : null;
-  const node = card("Correctness", `against ${clean(c.reference, 80)}: ${passed} of ${checks.length} checks hold`, "span-5",
+  if (losses) chart(losses, () => lossFigure(backend, c));
+  return card("Correctness", `against ${clean(c.reference, 80)}: ${passed} of ${checks.length} checks hold`, "span-5",
     el("ul", { class: "plain problems" }, c.problems.map((p) => el("li", { class: "tone-bad" }, clean(p, 400)))),
     el("div", { class: "checks-body" }, losses, shortened(7, checks, table)));
-  return { node, draw: () => losses && chart(losses, () => lossFigure(backend, c)) };
 }
 
 function lossFigure(backend, correctness) {
-  const steps = (values) => values.map((_, i) => i + 1);
-  const trace = (name, values, style) => ({ type: "scatter", name: plotText(name, 50), x: steps(values), y: values, hovertemplate: "%{y:.5f}", ...style });
-  const color = cssColor(correctness.ok ? "--accent" : "--bad");
+  const line = (name, values, style) => ({
+    kind: "line", name: clean(name, 50), x: values.map((_, i) => i + 1), y: values, hover: values.map((v) => `${clean(name, 50)}: ${known(v) ? v.toFixed(5) : ABSENT}`), ...style,
+  });
+  const color = correctness.ok ? "var(--accent)" : "var(--bad)";
+  const steps = Math.max(backend.losses.length, correctness.reference_losses.length);
   return {
-    data: [
-      trace(correctness.reference || "reference", correctness.reference_losses, { mode: "lines", line: { color: cssColor("--roof"), width: 7 } }),
-      trace(backend.name, backend.losses, { mode: "lines+markers", line: { color, width: 1.5 }, marker: { color, size: 6 } }),
+    series: [
+      line(correctness.reference || "reference", correctness.reference_losses, { color: "var(--roof)", width: 7 }),
+      line(backend.name, backend.losses, { color, width: 1.5, dots: true, size: 6 }),
     ],
-    layout: {
-      hovermode: "x unified", legend: { orientation: "h", x: 1, xanchor: "right", y: 1, yanchor: "top" },
-      xaxis: { title: { text: "training step", standoff: 4 }, dtick: 1 }, yaxis: { title: { text: "loss", standoff: 4 } },
-    },
+    together: true, legend: true, y: { title: "loss" },
+    x: { title: "training step", range: [0.7, steps + 0.3], ticks: Array.from({ length: steps }, (_, i) => [i + 1, String(i + 1)]) },
   };
 }
 

@@ -89,7 +89,7 @@ function hideForProfile() {
   byId("where-card").className = "card span-12";
 }
 
-const barName = (backend) => `${faulty(backend) ? "✗ " : ""}${plotText(backend.name, 26)}`;
+const barName = (backend) => `${faulty(backend) ? "✗ " : ""}${clean(backend.name, 26)}`;
 
 function showWhere(report) {
   const shown = report.backends.filter((b) => b.families.length);
@@ -100,7 +100,7 @@ function showWhere(report) {
   const node = byId("where");
   byId("where-card").hidden = !shown.length && !isRun(report);
   if (!shown.length) return node.append(el("p", { class: "note" }, "No kernel times were captured."));
-  node.style.height = `${96 + 52 * shown.length}px`;
+  node.style.height = `${100 + 52 * shown.length}px`;
   const draw = () => chart(node, () => stacked(shown, chosen));
   byId("where-controls").append(
     passes ? choice("Stack by", [["pass", "By pass"], ["family", "By kernel type"]], "pass", (v) => { chosen.by = v; draw(); }) : "",
@@ -114,33 +114,27 @@ function stacked(backends, { by, as }) {
   const scale = scaleFor(backends.flatMap((b) => (b.accounting ? [b.accounting.kernel_ns] : parts(b).map((g) => g.time_ns))), "ns");
   const group = (b, name) => parts(b).find((g) => g.key === name);
   const value = (g) => (!g ? 0 : as === "share" ? 100 * g.share : g.time_ns / scale.factor);
-  const y = backends.map(barName);
-  const data = names.map((name) => ({
-    type: "bar", orientation: "h", name: plotText(name, 30), y, x: backends.map((b) => value(group(b, name))),
-    marker: { color: colorOf(name, by), line: { width: 1, color: cssColor("--panel") } },
-    hoverinfo: "text", hovertext: backends.map((b) => partText(b, group(b, name), name)), textposition: "none",
-  }));
-  if (as === "time" && backends.some((b) => b.step)) data.push(timedSteps(backends, scale, y));
-  return {
-    data, layout: {
-      barmode: "stack", bargap: 0.38, legend: { orientation: "h", traceorder: "normal", x: 0, y: -0.28 / backends.length - 0.12, yanchor: "top" },
-      xaxis: { title: { text: as === "share" ? "share of kernel time, %" : scale.suffix, standoff: 4 }, rangemode: "tozero" },
-      yaxis: { autorange: "reversed", ticksuffix: "  ", tickfont: { size: 13.5, color: cssColor("--ink") } },
-    },
-  };
+  const ends = backends.map(() => 0);
+  const series = names.map((name) => {
+    const base = [...ends];
+    backends.forEach((b, i) => { ends[i] += value(group(b, name)); });
+    return { kind: "bars", lying: true, name: clean(name, 30), base, value: [...ends], color: colorOf(name, by), hover: backends.map((b) => partText(b, group(b, name), name)) };
+  });
+  if (as === "time" && backends.some((b) => b.step)) series.push(timedSteps(backends, scale));
+  const x = { title: as === "share" ? "share of kernel time, %" : scale.suffix, zero: true, ...(as === "share" ? { range: [0, 100] } : {}) };
+  return { series, x, y: { categories: backends.map(barName) }, legend: true };
 }
 
 function partText(backend, g, name) {
   if (!g) return "";
-  return lines(`<b>${plotText(name, 60)}</b>, ${plotText(backend.name, 60)}`, `${amount(g.time_ns, "ns")}, ${percent(g.share)} of kernel time`,
-    `efficiency ${percent(g.efficiency)}, headroom ${amount(g.headroom_ns, "ns")}`);
+  return [`${clean(name, 60)}, ${clean(backend.name, 60)}`, `${amount(g.time_ns, "ns")}, ${percent(g.share)} of kernel time`,
+    `efficiency ${percent(g.efficiency)}, headroom ${amount(g.headroom_ns, "ns")}`];
 }
 
-function timedSteps(backends, scale, y) {
+function timedSteps(backends, scale) {
   return {
-    type: "scatter", mode: "markers", name: "timed step", y, x: backends.map((b) => (b.step ? b.step.value / scale.factor : null)),
-    marker: { symbol: "line-ns-open", size: 26, line: { width: 2.5, color: cssColor("--ink") }, color: cssColor("--ink") },
-    hoverinfo: "text", hovertext: backends.map((b) => (b.step ? lines(`<b>timed step</b>, ${plotText(b.name, 60)}`, amount(b.step.value, "ns")) : "")),
+    kind: "points", name: "timed step", stroke: true, size: 26, color: "var(--ink)", x: backends.map((b) => (b.step ? b.step.value / scale.factor : null)),
+    y: backends.map((_, i) => i), hover: backends.map((b) => (b.step ? [`timed step, ${clean(b.name, 60)}`, amount(b.step.value, "ns")] : "")),
   };
 }
 
@@ -150,20 +144,12 @@ function showSamples(report) {
   if (!shown.length) return node.append(el("p", { class: "note" }, "No step was timed."));
   const scale = scaleFor(shown.flatMap((b) => b.samples_ns), "ns");
   node.style.height = `${Math.max(200, 130 + 52 * shown.length)}px`;
-  chart(node, () => ({
-    data: shown.map((b) => samplesTrace(b, scale)),
-    layout: {
-      showlegend: false, xaxis: { title: { text: scale.suffix, standoff: 4 } },
-      yaxis: { autorange: "reversed", ticksuffix: "  ", tickfont: { size: 13, color: cssColor("--ink") } },
-    },
-  }));
+  chart(node, () => ({ series: shown.map((b, row) => samplesBox(b, row, scale)), x: { title: scale.suffix }, y: { categories: shown.map(barName) } }));
 }
 
-function samplesTrace(backend, scale) {
-  const color = cssColor(faulty(backend) ? "--bad" : "--accent");
+function samplesBox(backend, row, scale) {
   return {
-    type: "box", orientation: "h", name: barName(backend), x: backend.samples_ns.map((v) => v / scale.factor), boxpoints: "all", jitter: 0.5,
-    pointpos: 0, fillcolor: "rgba(0,0,0,0)", line: { color, width: 1.5 }, marker: { color, size: 5, opacity: 0.45 },
-    hoveron: "points", hoverinfo: "text", text: backend.samples_ns.map((v, i) => `step ${i + 1}: ${amount(v, "ns")}`),
+    kind: "box", name: clean(backend.name, 30), row, color: faulty(backend) ? "var(--bad)" : "var(--accent)",
+    x: backend.samples_ns.map((v) => v / scale.factor), hover: backend.samples_ns.map((v, i) => `step ${i + 1}: ${amount(v, "ns")}`),
   };
 }

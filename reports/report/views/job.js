@@ -5,8 +5,6 @@ function showJob(job) {
   byId("title").textContent = clean(job.page.title, 300);
   byId("settings").prepend(...job.page.settings.map((text) => el("span", { class: "chip" }, clean(text))));
   byId("job").append(el("section", { class: "verdict", "aria-label": "Verdict on the ranks" }, verdictNodes(job.page)));
-  const built = job.page.sections.map(sectionCard);
-  byId("job").append(...built.map((one) => one.node));
-  built.forEach((one) => one.draw());
+  byId("job").append(...job.page.sections.map(sectionCard));
   byId("ranks").after(el("h2", { class: "part" }, clean(job.detail)));
 }

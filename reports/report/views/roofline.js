@@ -5,13 +5,13 @@ function rooflineCard(backend, roofs, pick) {
   if (!points.length) return null;
   const chosen = { by: "family", size: "time", roofs: new Set(usedRoofs(points, roofs)) };
   const node = el("div", { class: "chart roofline", role: "img", "aria-label": "Roofline: FLOP/s over FLOP per byte, with the measured ceilings" });
-  keepPointWhilePressed(node);
-  const draw = () => chart(node, () => rooflineFigure(points, roofs, chosen)).then(() => onPoint(node, pick));
+  const draw = () => chart(node, () => ({ ...rooflineFigure(points, roofs, chosen), onpick: pick }));
+  draw();
   const controls = el("div", { class: "controls" },
     choice("Colour by", [["family", "By kernel type"], ["pass", "By pass"]], "family", (v) => { chosen.by = v; draw(); }),
     choice("Size", [["time", "Area = time"], ["same", "Same size"]], "time", (v) => { chosen.size = v; draw(); }));
   const note = el("p", { class: "note" }, rooflineNote(backend, points, roofs));
-  return { node: card("Roofline", "how far each kernel is from what this device can do", "span-7", controls, roofToggles(roofs, chosen, draw), node, note), draw };
+  return card("Roofline", "how far each kernel is from what this device can do", "span-7", controls, roofToggles(roofs, chosen, draw), node, note);
 }
 
 // A unit that sets less than a hundredth of the time would only add a line.
@@ -37,25 +37,6 @@ function rooflineNote(backend, points, roofs) {
     off > 0 ? `${off} of ${backend.kernels.length} kernels do no arithmetic, or none that is known, or are too small to judge, and have no place here.` : ""].filter(Boolean).join(" ");
 }
 
-// Plotly looks for the point under the pointer at most every 50 ms. A look that comes late, when the button is pressed
-// already, makes it forget the point, and a quick click is lost. So it must not look while the button is pressed.
-function keepPointWhilePressed(node) {
-  node.addEventListener("mousedown", () => {
-    node.dataset.pressed = "";
-    addEventListener("mouseup", () => { delete node.dataset.pressed; }, { capture: true, once: true });
-  }, true);
-}
-
-function onPoint(node, pick) {
-  node.removeAllListeners("plotly_beforehover");
-  node.on("plotly_beforehover", () => !("pressed" in node.dataset));
-  node.removeAllListeners("plotly_click");
-  node.on("plotly_click", (event) => {
-    const label = event.points[0].customdata;
-    if (label) pick(label);
-  });
-}
-
 function rooflineFigure(points, roofs, { by, size, roofs: shown }) {
   const longest = Math.max(...points.map((p) => p.time_ns));
   const nameOf = (p) => (by === "family" ? p.family || "other" : p.pass_.includes(", ") ? "several passes" : p.pass_ || "unknown");
@@ -66,21 +47,14 @@ function rooflineFigure(points, roofs, { by, size, roofs: shown }) {
   const groups = names.map((name) => {
     const mine = points.filter((p) => nameOf(p) === name).sort((a, b) => b.time_ns - a.time_ns);
     return {
-      type: "scatter", mode: "markers", name: plotText(name, 30), x: mine.map((p) => p.intensity), y: mine.map((p) => p.flop_rate),
-      customdata: mine.map((p) => p.label), hoverinfo: "text", hovertext: mine.map(pointText),
-      marker: {
-        color: colorOf(name, by), opacity: 0.78, line: { width: 1, color: cssColor("--panel") },
-        size: mine.map((p) => (size === "time" ? Math.max(7, 46 * Math.sqrt(p.time_ns / longest)) : 11)),
-      },
+      kind: "points", name: clean(name, 30), x: mine.map((p) => p.intensity), y: mine.map((p) => p.flop_rate), keys: mine.map((p) => p.label),
+      hover: mine.map(pointText), color: colorOf(name, by), opacity: 0.78,
+      size: mine.map((p) => (size === "time" ? Math.max(7, 46 * Math.sqrt(p.time_ns / longest)) : 11)),
     };
   });
-  const log = (bounds) => bounds.map(Math.log10);
   return {
-    data: [...kept.map((r) => roofLine(r, roofs, range)), ...groups, ...roofLabels(kept, roofs, range)], layout: {
-      hovermode: "closest", legend: { orientation: "h", x: 0, y: -0.14, yanchor: "top", itemsizing: "constant" },
-      xaxis: { type: "log", range: log(range.x), title: { text: "intensity, FLOP/byte", standoff: 6 }, dtick: 1, exponentformat: "SI" },
-      yaxis: { type: "log", range: log(range.y), title: { text: "FLOP/s", standoff: 6 }, dtick: 1, exponentformat: "SI" },
-    },
+    series: [...kept.map((r) => roofLine(r, roofs, range)), ...groups, ...roofLabels(kept, roofs, range)], legend: true,
+    x: { log: true, range: range.x, title: "intensity, FLOP/byte" }, y: { log: true, range: range.y, title: "FLOP/s" },
   };
 }
 
@@ -111,13 +85,10 @@ function roofSpan(roof, roofs, range) {
 }
 
 const rateText = (roof) => amount(roof.value, roof.kind === "bandwidth" ? "B/s" : "FLOP/s");
-const roofText = (roof) => `${plotText(roof.label, 60)}  ${rateText(roof)}`;
+const roofText = (roof) => `${clean(roof.label, 60)}  ${rateText(roof)}`;
 
 function roofLine(roof, roofs, range) {
-  return {
-    type: "scatter", mode: "lines", ...roofSpan(roof, roofs, range), showlegend: false, hoverinfo: "text", hovertext: roofText(roof), name: "roof",
-    line: { color: cssColor("--roof"), width: 1.8, dash: roof.kind === "bandwidth" ? "solid" : "dash" },
-  };
+  return { kind: "line", ...roofSpan(roof, roofs, range), whole: roofText(roof), color: "var(--roof)", width: 1.8, dash: roof.kind !== "bandwidth" };
 }
 
 // Labels are drawn over the points, and only where there is room: on the fastest and the slowest bandwidth, and on rates
@@ -143,17 +114,12 @@ function roofLabels(kept, roofs, range) {
 }
 
 function roofLabel(roof, x, y, position) {
-  return {
-    type: "scatter", mode: "text", x: [x], y: [y], text: [roofText(roof)], textposition: position, name: "roof label",
-    showlegend: false, hoverinfo: "skip", textfont: { size: 11.5, color: cssColor("--muted"), shadow: halo() },
-  };
+  return { kind: "text", x, y, text: roofText(roof), anchor: position.includes("left") ? "end" : "start", below: position.includes("bottom") };
 }
 
-const halo = () => ["1px 0", "-1px 0", "0 1px", "0 -1px", "0 0"].map((at) => `${cssColor("--panel")} ${at} 2px`).join(", ");
-
 function pointText(p) {
-  return lines(`<b>${plotText(p.label, 90)}</b>`, `${plotText(p.family, 40)}, ${plotText(p.pass_, 40)}`,
+  return [clean(p.label, 90), `${clean(p.family, 40)}, ${clean(p.pass_, 40)}`,
     `${amount(p.time_ns, "ns")} a step in ${amount(p.count, "count")} calls`,
     `${amount(p.flop_rate, "FLOP/s")} at ${amount(p.intensity, "FLOP/B")}`,
-    known(p.efficiency) ? `${percent(p.efficiency)} of ${plotText(p.ceiling, 80)}` : "no ceiling known");
+    known(p.efficiency) ? `${percent(p.efficiency)} of ${clean(p.ceiling, 80)}` : "no ceiling known"];
 }

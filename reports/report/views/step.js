@@ -5,9 +5,9 @@ const GAP_COLORS = ["#ee9a2e", "#c7a424", "#8a5fd3", "#4db3e6", "#dd5795", "#16a
 function accountingCard(backend) {
   const a = backend.accounting;
   if (!a) return backend.coverage || backend.trace_checks.length ? el("section", { class: "card span-5" }, coverage(backend), traceChecks(backend)) : null;
-  const parts = [{ name: "kernels", time: a.kernel_ns, color: cssColor("--accent"), text: "at work" }];
+  const parts = [{ name: "kernels", time: a.kernel_ns, color: "var(--accent)", text: "at work" }];
   a.gaps.forEach((gap, i) => parts.push({ name: gap.cause, time: gap.time_ns, color: GAP_COLORS[i % GAP_COLORS.length], text: gap.text }));
-  parts.push({ name: "other", time: a.other_ns, color: cssColor("--muted"), text: "no cause found" });
+  parts.push({ name: "other", time: a.other_ns, color: "var(--muted)", text: "no cause found" });
   const widest = Math.max(a.profiled_step_ns, known(a.timed_step_ns) ? a.timed_step_ns : 0);
   const scale = columnScale(parts.map((p) => p.time), "ns");
   const strip = el("div", { class: "strip", style: { width: `${(100 * a.profiled_step_ns) / widest}%` } }, parts.map((p) =>

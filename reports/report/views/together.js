@@ -18,7 +18,7 @@ function differenceOfTwo(report) {
   if (names.length < 2 || !hasAnswer("diff")) return null;
   const result = el("div", {}, card("Difference", "", "", el("p", { class: "note" }, "Opening…")));
   const chosen = [names[0], names[1]];
-  const show = opened(result, async () => ({ node: diffCard(await ask("diff", { backend: chosen[0], other_backend: chosen[1] }), chosen), draw: () => {} }));
+  const show = opened(result, async () => diffCard(await ask("diff", { backend: chosen[0], other_backend: chosen[1] }), chosen));
   const selects = ["First backend", "Second backend"].map((label, side) => el("select", { "aria-label": label, onchange: (event) => choose(side, event.target.value) },
     names.map((n) => el("option", { value: n, selected: n === chosen[side] }, clean(n, 80)))));
   // The same backend on both sides would say nothing: the other side then takes what this one had.
@@ -36,9 +36,7 @@ function differenceOfTwo(report) {
 // A function that shows what `make` gives in `box`, or a sentence where the file is damaged.
 const opened = (box, make) => async () => {
   try {
-    const made = await make();
-    box.replaceChildren(made.node);
-    made.draw();
+    box.replaceChildren(await make());
   } catch (error) {
     box.replaceChildren(el("p", { class: "banner", role: "alert" }, `It cannot be shown: ${error.message}`));
   }
