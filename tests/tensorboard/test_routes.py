@@ -205,7 +205,7 @@ def test_a_damaged_file_is_a_message(logs: Path) -> None:
         said = asking.json("/report", run=f"0/{name}")
         assert said["state"] == "failed" and name in said["message"]
         assert str(logs) not in said["message"], "paths are shown as under the logdir"
-    report = asking.json("/report", run="0/first")
+    report = asking.json("/report", run="0/first")["report"]
     assert report["backends"][1]["kernels"], "a damaged backend leaves the other"
     assert any("is damaged" in w for w in report["backends"][0]["warnings"])
 
@@ -217,7 +217,7 @@ def test_hostile_names_are_data(logs: Path) -> None:
     assert entry["id"] == "0/%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E.pt.trace.json"
     answer = asking.made("/report", run=entry["id"])
     assert answer.mimetype == "application/json"
-    assert answer.json and answer.json["backends"][0]["kernels"][0]["example"] == f"aten::{HOSTILE}"
+    assert answer.json and answer.json["report"]["backends"][0]["kernels"][0]["example"] == f"aten::{HOSTILE}"
 
 
 def test_a_name_that_is_no_unicode(logs: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_name_that_is_no_unicode(logs: Path) -> None:
         pytest.skip("this file system takes only names in Unicode")
     asking = Asking(logs)
     [entry] = [e for e in asking.json("/runs")["entries"] if e["id"].startswith("0/%FF%FE")]
-    assert asking.json("/report", run=entry["id"])["backends"]
+    assert asking.json("/report", run=entry["id"])["report"]["backends"]
 
 
 def test_a_name_of_ten_megabytes_is_cut(logs: Path) -> None:
