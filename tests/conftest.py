@@ -32,14 +32,14 @@ pytest_plugins = ["tests.support.skips", "tests.support.schedule", "tests.suppor
 # Inductor compiles in this process: pytest's workers share the cores, and a pool imports torch once more a process.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-# A busy machine is no failure; and in continuous integration the same examples every time.
+# A busy machine does not fail a test; continuous integration takes the same examples every time.
 settings.register_profile("perfkit", deadline=None, derandomize="CI" in os.environ, max_examples=examples(30, 100))
 settings.load_profile("perfkit")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where several workers run all tests, they share one server of forks. With `--cpu-durations` each has its own, for
-    what a server forks is counted as its worker's."""
+    """Share one server of forks where several workers run all tests. With `--cpu-durations` each has its own, because
+    the forks of a server count as its worker's."""
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     several = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if everything and several and config.getoption("--cpu-durations") is None:
@@ -100,7 +100,7 @@ def frozen() -> None:
 
 @dataclass(frozen=True)
 class CliResult:
-    """What a command left: its exit code and what it printed."""
+    """Result of a command: its exit code and output."""
 
     rc: int
     stdout: str
@@ -139,7 +139,7 @@ def run_cli() -> Callable[..., CliResult]:
 
 
 def find_chromium() -> str | None:
-    """The browser that the tests drive: `PERFKIT_CHROMIUM`, or a Chromium on the PATH; None when there is none."""
+    """The browser that the tests drive: `PERFKIT_CHROMIUM`, or a Chromium on the PATH; None without either."""
     return os.environ.get("PERFKIT_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
 
 

@@ -87,7 +87,7 @@ def test_an_error_below_the_rounding_unit_is_no_error_even_when_eager_was_lucky(
 
 
 def test_a_sum_over_many_samples_may_be_added_in_another_order():
-    """The gradient of a bias: adding 4096 rows one after the other errs by what is allowed, and eager by far less."""
+    """The gradient of a bias: adding 4096 rows one after the other reaches the limit, and eager is far below it."""
     rows = np.random.default_rng(0).standard_normal((4096, 64)).astype(np.float32)
     exact = rows.astype(np.float64).sum(0)
     in_order = relative_error(torch.from_numpy(np.cumsum(rows, 0, dtype=np.float32)[-1]), exact)

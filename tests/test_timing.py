@@ -8,7 +8,7 @@ from perfkit.timing import Samples, collector_off, measure, synchronizer
 
 
 class FakeClock:
-    """Time that passes only when told to."""
+    """Time that passes only on request."""
 
     def __init__(self) -> None:
         self.now = 1_000

@@ -1,4 +1,4 @@
-"""What to do next: each rule on cases whose saving is worked out by hand, and on real profiles."""
+"""Findings: each rule on cases whose saving is worked out by hand, and on real profiles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def found(report: BackendReport) -> dict[str, Finding]:
 
 
 def gpu_idle(report: BackendReport, replays: bool = False) -> Finding:
-    """What the rule finds in a report that was changed after it was made."""
+    """Return the rule's findings in a report that was changed after it was made."""
     case = Case(report, None, None, {}, None, 1, Circumstances(replays=replays))  # type: ignore[arg-type]
     [only] = idle.GPU_IDLE.find(idle.GPU_IDLE, case)
     assert isinstance(only, Finding)
@@ -52,7 +52,7 @@ def test_the_gpu_waits_for_the_host_by_all_causes_of_the_host() -> None:
 def test_without_the_profiler_less_can_be_saved() -> None:
     made = trace([{"duration_ns": 400e3}], {"Python": 450e3, "sync": 150e3}, 1e6)
     assert made.accounting is not None
-    made.accounting.timed_step_ns = 600e3  # 200 µs beside the kernels, of 600 in the profiled step
+    made.accounting.timed_step_ns = 600e3  # 200 µs outside the kernels, of 600 in the profiled step
     found = gpu_idle(made)
     assert found.saving_ns == pytest.approx(150e3) and found.share == pytest.approx(0.25)
     assert "leaves 200.0 µs beside its kernels" in found.evidence
@@ -65,12 +65,12 @@ def test_where_the_host_sets_the_pace_shorter_kernels_alone_save_nothing(
 ) -> None:
     made = trace([{"duration_ns": 200e3}], {"Python": python, "sync": sync}, 800e3)
     assert made.accounting is not None
-    made.accounting.timed_step_ns = 600e3  # 400 µs beside the kernels
+    made.accounting.timed_step_ns = 600e3  # 400 µs outside the kernels
     assert ("shorter kernels alone make it no shorter" in gpu_idle(made).evidence) is paces
 
 
 def test_a_step_that_replays_graphs_is_not_told_to_replay_graphs() -> None:
-    """The profiled step launched kernel by kernel: of its 600 µs beside the kernels the timed one has 40."""
+    """The profiled step launched kernel by kernel: of its 600 µs outside the kernels the timed one has 40."""
     made = trace([{"duration_ns": 400e3}], {"Python": 450e3, "sync": 150e3}, 1e6)
     assert made.accounting is not None
     made.accounting.timed_step_ns = 440e3
@@ -84,7 +84,7 @@ def test_the_profilers_own_share_is_nobodys_to_save() -> None:
     made = trace([{"duration_ns": 400e3}], {"Python": 300e3, "profiler": 300e3}, 1e6)
     assert made.accounting is not None
     made.accounting.timed_step_ns = 600e3
-    assert gpu_idle(made).saving_ns == pytest.approx(200e3)  # all that the timed step leaves beside its kernels
+    assert gpu_idle(made).saving_ns == pytest.approx(200e3)  # all of the timed step outside its kernels
 
 
 def test_what_saves_little_is_not_said() -> None:
@@ -126,7 +126,7 @@ def test_tiny_kernels_are_counted_together() -> None:
 
 
 def test_kinds_of_kernel_below_their_roof() -> None:
-    """Of `examples.ROWS` the product takes twice its roof time; the sum is at 80 %, and the exponential above."""
+    """The product of `examples.ROWS` takes twice its roof time; the sum is at 80 %, and the exponential above."""
     report = analyse(run(backend("eager", 0.4))).backends[0]
     [product] = [f for f in report.findings if f.name == "below-roof"]
     assert product.title == "Matmul kernels reach 50 % of their roof, the fp32 matrix units"

@@ -79,7 +79,7 @@ def test_simple_arithmetic_runs_at_half_the_ceiling_of_multiply_adds() -> None:
 
 
 def test_no_more_bandwidth_than_the_first_operator_reached_in_eager() -> None:
-    """It took 302 µs for its 10 MB and its call; what the ones behind it read, it had brought into the cache."""
+    """It took 302 µs for its 10 MB and its call. It had brought the data of the later ones into the cache."""
     rows = [eager("add", 302), eager("mul", 100), eager("relu", 100)]
     [kernel] = kernels(rows, [fused(310, 10 * MB, "add", "mul", "relu")])
     assert kernel.predicted_ns == pytest.approx(300e3) and (kernel.bound, kernel.why) == ("memory", "")
@@ -90,7 +90,8 @@ def test_no_more_bandwidth_than_the_first_operator_reached_in_eager() -> None:
 
 
 def test_the_first_operator_is_that_of_each_step() -> None:
-    """In the mean of two steps it took 200 µs beyond its call. What comes before and reads nothing is no reader."""
+    """In the mean of two steps it took 200 µs beyond its call. An operator before it that reads nothing is not a
+    reader."""
     fill = faults.cpu("fill_", 90, "fill", shapes=faults.BIG, module="h", bytes_read=0.0, bytes_written=5 * MB)
     rows = [
         {**row, "step": i} for i, us in enumerate((252, 152)) for row in (fill, eager("add", us), eager("mul", 100))
@@ -108,7 +109,7 @@ def test_an_operator_that_takes_little_longer_than_its_call_says_nothing_of_memo
 
 
 def test_what_other_threads_wrote_is_read_from_their_caches() -> None:
-    """Of 0.3 MB half is read, at 25 GB/s; where the cores' own caches do not hold it, it lies in none of them."""
+    """Half of 0.3 MB is read, at 25 GB/s. If the cores' own caches cannot hold it, none of them does."""
     rows = [eager(n, 10, moved=0.3 * MB) for n in ("add", "mul")]
     [kernel] = kernels(rows, [fused(8, 0.3 * MB, "add", "mul")], 1e-6, handover=25e9, caches={"L2": 1e6})
     assert kernel.predicted_ns == pytest.approx(1e3 + 6e3) and kernel.bound == "memory"
@@ -167,7 +168,7 @@ def test_without_a_basis_there_is_no_prediction(kernel: Any, why: str) -> None:
 
 
 def test_a_product_that_the_compiler_writes_as_a_loop_is_not_judged() -> None:
-    """Where the compiled step has the product too, a fused kernel of that operator holds but its bias."""
+    """Where the compiled step has the product too, a fused kernel of that operator holds only its bias."""
     place = {"module": "h", "operator": "aten::bmm"}
     rows, kernel = [*CHAIN, {**faults.product(), **place}], fused(900, 10 * MB, "relu", "matmul")
     [found] = kernels(rows, [kernel])

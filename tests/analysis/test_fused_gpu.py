@@ -77,7 +77,7 @@ def test_each_loop_takes_its_bytes_or_its_instructions() -> None:
 
 
 def test_one_by_one_is_divided_by_the_bytes_that_each_kernel_moves() -> None:
-    """Of gelu's 800 µs a kernel that moves a hundredth of its bytes has done a hundredth."""
+    """A kernel that moves a hundredth of gelu's bytes has done a hundredth of its 800 µs."""
     gelu = [faults.gpu("gelu", 800, by="gelu", moved=100 * MB, shapes=faults.BIG, module="h")]
     large = fused(1000, "gelu", **moving(99 * MB, 0.0))
     small = fused(10, "gelu", name="triton_red_fused_1", **moving(MB, 0.0))

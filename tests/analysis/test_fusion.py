@@ -1,4 +1,4 @@
-"""Fusion headroom: predictions worked out by hand, and beside what a compiler made of the same step."""
+"""Fusion headroom: predictions worked out by hand, and compared with a compiler's result for the same step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fused(us: float, moved: float | None = None, name: str = "graph_0_cpp_fused_
 
 
 def test_on_a_cpu_intermediates_go_and_arithmetic_stays() -> None:
-    """Of 3 × 10 MB, 2 × 5 MB are written and read in vain: 20 MB at 100 GB/s are 200 µs of 300."""
+    """2 × 5 of 3 × 10 MB are written and read in vain: 20 MB at 100 GB/s are 200 µs of 300."""
     made = predicted(report(cpu_chain(), None))
     [part] = made.parts
     assert (part.name, part.kernels, part.predicted_kernels) == ("forward", 3, 1)
@@ -83,7 +83,7 @@ def test_what_the_compiler_achieved_stands_beside_it() -> None:
 
 
 def achieved(*, eager: list[float], compile: list[float]) -> Fusion:
-    """Of profiled steps of 1000 µs, and of timed steps of these in ms."""
+    """Return a report with profiled steps of 1000 µs and timed steps of these ms."""
     tables = {
         "eager": faults.made(cpu_chain(), 1000),
         "compile": faults.made([faults.product(500), fused(110, 10 * MB)], 1000),
@@ -94,7 +94,7 @@ def achieved(*, eager: list[float], compile: list[float]) -> Fusion:
 
 
 def test_the_achieved_step_is_timed_as_the_predicted_one_is() -> None:
-    """Steps of 5 ms say nothing about profiled ones of 1 ms: they are no reason to put these beside timed ones."""
+    """Steps of 5 ms say nothing about profiled ones of 1 ms: they are not a reason to compare these with timed ones."""
     made = achieved(eager=[1.0] * 10, compile=[5.0] * 10)
     assert (made.step_ns, made.achieved_step_ns, made.step_why) == (pytest.approx(1e6), pytest.approx(5e6), [])
     made = achieved(eager=[5.0] * 10, compile=[0.9] * 10)

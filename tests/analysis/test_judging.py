@@ -1,4 +1,4 @@
-"""What is not judged has no roof, no efficiency, no headroom, counts in no sum of them, and is said."""
+"""Rows that are not judged have no roof, efficiency or headroom, count in no sum of them, and are named."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_the_timeline_judges_alike() -> None:
     [
         (0.9, 1e6, UNCOUNTED),  # computing, and far from the DRAM roof
         (0.1, 1e6, ""),  # not computing: whatever it waits for, DRAM is its roof
-        (None, 1e6, UNCOUNTED),  # nothing tells, and memory does not explain its time
-        (None, 150e3, ""),  # nothing tells, and memory does
+        (None, 1e6, UNCOUNTED),  # the work is unknown, and memory does not explain its time
+        (None, 150e3, ""),  # the work is unknown, and memory does
     ],
 )
 def test_memory_alone_judges_only_what_it_explains(busy: float | None, nanoseconds: float, why: str) -> None:
@@ -85,7 +85,7 @@ def test_memory_alone_judges_only_what_it_explains(busy: float | None, nanosecon
 
 
 def test_memory_judges_no_kernel_whose_arithmetic_is_unknown() -> None:
-    """Flex attention, whose work no call tells, "reached 15 % of memory bandwidth"."""
+    """Flex attention, whose work no call shows, "reached 15 % of memory bandwidth"."""
     absent = {"dram_bytes": None, "dram_origin": "absent", "flop_vector_fp32": None, "flop_origin": "absent"}
     made = report({**absent, "bytes_read": 50e3, "bytes_written": 50e3, "bytes_origin": "model"})
     assert made.kernels[0].withheld == UNCOUNTED and made.kernels[0].efficiency is None and made.headroom == []
@@ -93,7 +93,7 @@ def test_memory_judges_no_kernel_whose_arithmetic_is_unknown() -> None:
 
 @pytest.mark.parametrize("kind", ["gpu_kernel", "cpu_op"])
 def test_memory_judges_no_collective(kind: str) -> None:
-    """Its bytes are known, and pass through another roof; a short one is no small kernel either."""
+    """Its bytes are known, and pass through another roof; a short one is not a small kernel either."""
     exchange = {"family": "collective", "kind": kind}
     made = report({"kind": kind}, exchange, {**exchange, "duration_ns": 4000.0})
     assert {g.key: g.withheld for g in made.kernels} == {"k0": "", "k1": EXCHANGED, "k2": EXCHANGED}
@@ -108,7 +108,7 @@ def test_no_known_work_is_no_roof() -> None:
 
 
 def test_a_kernel_that_helps_another_is_said_to() -> None:
-    """Of an attention's backward pass by three kernels the report said that its arithmetic was not in the profile."""
+    """The report said of an attention's backward pass by three kernels that its arithmetic was not in the profile."""
     absent = {"dram_bytes": None, "dram_origin": "absent"}
     helper = {"flop_vector_fp32": 0.0, "flop_origin": "derived", "bytes_read": 0.0, "bytes_written": 0.0}
     made = report({"bytes_origin": "absent"}, {**absent, **helper, "bytes_origin": "derived"})

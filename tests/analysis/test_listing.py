@@ -1,4 +1,4 @@
-"""What each line of a generated program costs: lines and the rest add up, and no kernel gets a line by guessing."""
+"""The cost of each line of a generated program: lines and the rest add up, and no line is guessed."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def gpu(**changes: Any) -> Ceilings:
 
 
 def kernel(time: float, read: float, written: float, **more: Any) -> dict[str, Any]:
-    """A row of `time` µs that reads and writes so many MB."""
+    """Return a row of `time` µs that reads and writes these MB."""
     return {
         "name": "add", "short_name": "add", "kind": "gpu_kernel", "family": "elementwise", "duration_ns": time * 1e3,
         "flop_vector_fp32": 0.0, "bytes_read": read * MB, "bytes_written": written * MB, **more,

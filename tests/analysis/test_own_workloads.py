@@ -17,7 +17,8 @@ from perfkit.workloads.settings import resolve_settings
 from tests.conftest import ROOT
 from tests.support.analysis import faults
 
-# What a step on a CPU may be said of, at any size: how its time divides depends on the machine and on who else uses it.
+# Findings that a step on a CPU may have at any size: the division of its time depends on the machine and its other
+# users.
 ANYWHERE = {
     "unfused-optimizer", "fp32-matmul", "overhead", "below-roof", "elementwise-chain", "unequal-calls", "slow-blas",
     "slow-functions",
@@ -87,7 +88,7 @@ def test_the_index_of_large_tables_stands_first_in_its_two_parts(run_cli, tmp_pa
 
 
 def test_the_prediction_of_the_main_preset_takes_most_of_its_forward(tmp_path: Path) -> None:
-    """At a quarter of the width, for the outer product of 432 features has 95 million weights behind it."""
+    """At a quarter of the width, because the outer product of 432 features leads to 95 million weights."""
     SHIPPED["dlrm main forward"] = ("dlrm", "main", "modulus-hash", {"width": 4}, set())
     passes = profiled("dlrm main forward", tmp_path).passes
     assert max(passes, key=lambda group: group.time_ns).key == "prediction"

@@ -20,7 +20,7 @@ SLOW = msgspec.structs.replace(
     details=[msgspec.structs.replace(faults.CEILINGS.details[0], value=5e9)],
 )
 
-# What a busy machine makes of a step of some µs: time in which no kernel runs, calls that waited. Their own cases are
+# Effects of a busy machine on a step of some µs: time in which no kernel runs, calls that waited. Their own cases are
 # long enough.
 BY_TIME = {"overhead", "below-roof", "unequal-calls"}
 TRUE = {"dense-embedding-gradient": {"gather-bound"}}  # of a step that does little else than to look rows up

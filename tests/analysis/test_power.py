@@ -1,4 +1,4 @@
-"""What a report says of a GPU's power: draw, energy of a step, what held the clock down, and roofs at another clock."""
+"""A GPU's power in a report: draw, energy of a step, reasons for a low clock, and roofs at another clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.analysis.examples import backend, run
 
 
 def report(power: Power | None, tflop: float = 1e-3) -> Report:
-    """Of a run whose step of 2 ms holds one product of 1 ms; at its roof it has 1e-3 TFLOP."""
+    """A run whose step of 2 ms holds one product of 1 ms, of 1e-3 TFLOP at its roof."""
     rows = [{**faults.product(1000), "flop_matrix_fp32": tflop * 1e12}]
     source = run(
         backend("eager", 2.0, power=power), tables={"eager": faults.made(rows, 2000)},

@@ -12,7 +12,7 @@ from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.rules.answers import reasons
 from tests.support.analysis import profiles
 
-# What is planted in tests/fixtures/ncu/kernels.py. `busy` and `stall` say what a kernel uses or waits for: no trouble.
+# Faults planted in tests/fixtures/ncu/kernels.py. `busy` and `stall` say what a kernel uses or waits for: no trouble.
 TROUBLES = {
     "copy_coalesced": [],
     "copy_strided": ["uncoalesced"],

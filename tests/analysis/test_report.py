@@ -1,4 +1,4 @@
-"""Whole runs: speed beside correctness, MFU, the verdict, and runs with missing parts."""
+"""Whole runs: speed with correctness, MFU, the verdict, and runs with missing parts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_verdict_says_where_the_time_goes_and_what_bounds_it() -> None:
 
 
 def test_headroom_is_of_the_profiled_step_where_the_profiler_lengthens_the_kernels() -> None:
-    """Of a step of 0.83 ms it was said that the roof would save 1.57 ms: both true, of different steps."""
+    """The report said that the roof would save 1.57 ms of a step of 0.83 ms: both true, of different steps."""
     verdict = analyse(run(backend("eager", 0.35))).verdict
     assert "reaching them would save 50.00 µs at most of the 420.0 µs that the profiled step takes" in verdict[2]
 
@@ -226,9 +226,7 @@ def test_operators_of_a_gpu_trace_hold_all_its_kernel_time() -> None:
     found = profiles.backend(profiles.kineto("compiled"))
 
     assert found.operators[0].key == "linear"  # of `aten::mm`
-    assert "no operator" in [
-        g.key for g in found.operators
-    ]  # of Triton kernels this trace does not tell what they serve
+    assert "no operator" in [g.key for g in found.operators]  # this trace does not say what its Triton kernels serve
     assert sum(g.time_ns for g in found.operators) == pytest.approx(found.kernel_ns)
     assert sum(g.share for g in found.operators) == pytest.approx(1)
     assert [g.time_ns for g in found.operators] == sorted((g.time_ns for g in found.operators), reverse=True)

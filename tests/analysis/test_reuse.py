@@ -132,7 +132,7 @@ def test_what_is_faster_than_its_distance_allows_counts_as_at_its_roof() -> None
 
 
 def test_a_near_tensor_of_a_row_does_not_spare_a_far_one() -> None:
-    """Of two tensors that a row reads, one was read by its module just before."""
+    """One of two tensors that a row reads was read by its module just before."""
     near = weights("h.0", 2) | {"shapes": "fp32[1024×512]"}
     both = weights("h.0", 3) | {"shapes": "fp32[1024×512], fp32[1024×256]"}
     found = judged(passes(2, near, both, *(weights(f"h.{i}") for i in range(1, 70))))

@@ -280,7 +280,7 @@ def test_a_profiled_step_much_slower_than_a_timed_one_is_said_to_be_so() -> None
 
 
 def test_a_profiled_step_shorter_than_a_timed_one_is_another_step() -> None:
-    """An overhead of −83.8 % was told of a timed step that was cold."""
+    """An overhead of −83.8 % was reported for a timed step that was cold."""
     facts = {"steps": 1, "step_ns": [130.0], "busy_ns": [130.0], "gaps": []}
     assert "35% less than the timed one" in incomparable(facts, [200.0] * 5)
     account = accounting(facts, [200.0] * 5)

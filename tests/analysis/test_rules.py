@@ -1,4 +1,4 @@
-"""Every rule finds the fault planted for it, with the saving worked out by hand, and nothing where there is none."""
+"""Every rule finds the fault planted for it, with the saving worked out by hand, and nothing in its healthy twin."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_planted_fault_is_found_by_no_other_rule(rule: str) -> None:
 
 
 def test_only_what_bounds_the_saving_is_called_the_most_that_can_be_saved() -> None:
-    """What the kernel takes for fresh pages is measured; keeping them was seen to save several times that."""
+    """The kernel's time for fresh pages is measured; keeping them was seen to save several times that."""
     unbounded = {rule for rule in faults.FAULTS if not named(faults.FAULTS[rule][0]())[rule].bounded}
     assert unbounded == {"fresh-pages"}
     pages, product = (named(faults.FAULTS[rule][0]())[rule] for rule in ("fresh-pages", ALWAYS))
@@ -108,7 +108,7 @@ def test_kernels_that_a_larger_finding_explains_are_not_told_again() -> None:
 def test_the_size_that_is_no_multiple_of_16_bytes_is_named_with_what_would_be() -> None:
     planted, _, _ = faults.FAULTS["unaligned-product"]
     found = named(planted())
-    assert set(found) == {"unaligned-product"}  # that it is below its roof is no second finding
+    assert set(found) == {"unaligned-product"}  # being below its roof is not a second finding
     evidence = found["unaligned-product"].evidence
     assert "No multiple of 8: 50257; padded: 50304." in evidence
     assert "the profile's other bf16 products reach 4.00 TFLOP/s" in evidence
@@ -153,14 +153,14 @@ OTHERS = {
         "copies-dtod",
         "collectives",
         "copies-htod",
-        "below-roof",  # without their fp32 products, which save little: collectives run beside them
+        "below-roof",  # without their fp32 products, which save little: collectives overlap them
     },
     "training-2022-109k-events": {"collectives", "gpu-idle", "elementwise-chain", "copies-htod", "unaligned-product"},
 }
 
 
 def test_a_first_step_and_a_step_without_ranges_are_told(samples: Path) -> None:
-    """Of three traces of others: CUDA's start takes 30 s in one, and of two nothing tells most of the step."""
+    """Three traces of others: CUDA's start takes 30 s in one, and two do not explain most of the step."""
     reports = {}
     for name in ("alexnet-2023-extid-collides", "rocm-mi250-tiny", "triton-tiny"):
         path = samples / "kineto" / f"{name}.json.gz"
@@ -222,7 +222,7 @@ def test_a_gpu_bound_step_has_none(tmp_path: Path) -> None:
 
 
 def test_a_call_that_differs_in_every_step_did_not_wait() -> None:
-    """Strides, which shapes do not tell, make it slow each time."""
+    """Strides, which shapes do not show, make it slow each time."""
     assert "unequal-calls" not in named(faults._steps([[10] * 9 + [310]] * 3))
 
 
@@ -242,7 +242,7 @@ def test_an_optimizer_of_sparse_gradients_is_not_told_to_fuse_them() -> None:
 
 
 def test_python_code_of_the_programs_own_is_not_the_framework() -> None:
-    """An SVD of NumPy in each step was "the framework around the kernels", to be mended by torch.compile."""
+    """An SVD of NumPy in each step was "the framework around the kernels", to be fixed by torch.compile."""
     made = faults.report([faults.product(100)], 1000, gaps=[faults.gap("Python", 850), faults.gap("dispatch", 50)])
     own, framework = [f for f in made.findings if f.name == "overhead"]
     assert own.title.startswith("Code that calls no operator takes 85 %") and "py-spy" in own.remedy
@@ -250,7 +250,7 @@ def test_python_code_of_the_programs_own_is_not_the_framework() -> None:
 
 
 def test_an_optimizer_with_products_has_no_fused_form() -> None:
-    """Muon was told to use fused=True, and that one pass over its 17 MB of parameters moves 524 MB."""
+    """The advice for Muon was fused=True, and one pass over its 17 MB of parameters was said to move 524 MB."""
     rows = [faults.cpu(name, 25, "elementwise", moved=2e6, **{"pass": "optimizer"}) for name in ("mul", "add_") * 15]
     product = {**faults.product(200), "pass": "optimizer"}
     gaps = [faults.gap("dispatch", 300, "optimizer")]
@@ -260,7 +260,7 @@ def test_an_optimizer_with_products_has_no_fused_form() -> None:
 
 
 def test_an_unfused_optimizer_tells_what_part_of_its_kernels_it_counts() -> None:
-    """The passes table has all kernels of the optimizer: counts of steps, and what is no elementwise work."""
+    """The passes table has all kernels of the optimizer: counts of steps, and work that is not elementwise."""
     step = {"pass": "optimizer"}
     parts = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_") * 4
     updates = [faults.cpu(part, 25, moved=2e6, **step) for part in parts]
@@ -274,7 +274,7 @@ def test_an_unfused_optimizer_tells_what_part_of_its_kernels_it_counts() -> None
 
 
 def test_products_off_boundaries_save_kernel_by_kernel() -> None:
-    """One takes 4 times as long as the others' rate allows, one half of that: the fast one is no loss to set off."""
+    """One takes 4 times as long as the others' rate allows, one half of that: the fast one is not a loss to set off."""
     others = faults._bf16("nvjet", 1000, 1e9)
     slow, fast = faults._bf16(faults._NARROW, 1000, 0.25e9), faults._bf16(faults._NARROW, 500, 1e9)
     found = named(faults.report([others, slow, fast], 3000, None))["unaligned-product"]
@@ -305,7 +305,7 @@ def test_what_kernels_on_a_cpu_save_is_of_the_step_without_the_profiler() -> Non
 
 
 def test_a_slow_operator_is_told_once_and_by_what_it_does() -> None:
-    """What one operator holds up is no launch-bound step, the rest of the gaps is; work on the CPU plans nothing."""
+    """A gap due to one operator is not launch-bound, the other gaps are; work on the CPU plans nothing."""
     gaps = [faults.gap("dispatch", 400), faults.gap("Python", 100)]
     on_the_host = {**faults.planning(100), "operator": "aten::uniform_", "launches": 0}
     held = [faults.planning(250), on_the_host, {**faults.planning(15), "operator": "aten::cumsum"}]
@@ -319,7 +319,7 @@ def test_a_slow_operator_is_told_once_and_by_what_it_does() -> None:
 
 
 def _first_use(driver: float, dispatch: float, launches: int = 0, **more: Any) -> list[Finding]:
-    """Findings of a step with an operator of 60 ms, most of it in one CUDA call if what the gaps have tells so."""
+    """Findings of a step with an operator of 60 ms, most of it in one CUDA call if the gaps say so."""
     gaps = [faults.gap("driver", driver), faults.gap("dispatch", dispatch), faults.gap("launch", 5e3)]
     one = {"operator": "aten::empty_strided", "launches": launches, "ns": 60e6, "count": 1, "longest_ns": 60e6}
     calls = [("cudaFree", 70e6), ("cudaDeviceGetStreamPriorityRange", 58e6), ("cudaStreamCreateWithFlags", 30e6)]
@@ -339,7 +339,7 @@ def test_an_operator_inside_cuda_calls_initialises_the_gpu_and_is_told_once() ->
 
 
 def test_calls_of_every_step_initialise_nothing() -> None:
-    """What an operator does in each step, or where it cannot be told what took its time, is no first use of a GPU."""
+    """Work of each step, and time of unknown cause, are not a first use of a GPU."""
     [repeated] = [f for f in _first_use(driver=60e3, dispatch=10e3, steps=2) if f.name == "slow-operator"]
     assert "inside CUDA calls" in repeated.evidence and "initialises" not in repeated.evidence
     assert "once, before the steps" in repeated.remedy
@@ -350,7 +350,7 @@ def test_calls_of_every_step_initialise_nothing() -> None:
 
 
 def test_a_call_that_the_gaps_hold_shows_that_a_process_began() -> None:
-    """Neither one that allocates, which another finding tells of, nor one that is longer than all that is waited."""
+    """Neither one that allocates, which another finding reports, nor one that is longer than all waiting."""
     api = [{"name": name, "count": 1, "ns": ns} for name, ns in (("cudaMalloc", 90e6), ("cudaLaunchKernel", 50e6))]
     for waits, told in ((60e3, True), (40e3, False)):
         found = named(faults.report([faults.on_gpu(500)], 100e3, None, gaps=[faults.gap("launch", waits)], api=api))
@@ -378,8 +378,8 @@ def test_a_step_of_replays_is_not_told_to_take_a_cuda_graph() -> None:
 
 
 def test_what_a_step_leaves_beside_a_slow_operator_bounds_its_other_gaps() -> None:
-    """The profiler lengthens what lies between short operators, and not 250 µs of planning: of 150 µs beside them 50
-    are left without it, and the two findings together save no more than the step leaves beside its kernels."""
+    """The profiler lengthens what lies between short operators, and not 250 µs of planning: of 150 µs outside them 50
+    are left without it, and the two findings together save no more than the step's time outside its kernels."""
     gaps = [faults.gap("dispatch", 300), faults.gap("Python", 100)]
     table = faults.made([faults.on_gpu(500)], 900, gaps=gaps, held_by=[faults.planning(250)])
     source = examples.run(examples.backend("eager", 0.8), tables={"eager": table})

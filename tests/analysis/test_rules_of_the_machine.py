@@ -15,8 +15,8 @@ from tests.support.analysis.faults import named
 
 
 def with_waiting(*rows: Any, environment: dict[str, Any] | None = None, **machine: Any) -> dict[str, Finding]:
-    """What is found in three steps of 1000 µs, each of these rows ten times, where the last of the second step takes
-    600 µs more; `machine` are other fields of the ceilings."""
+    """Return the findings in three steps of 1000 µs, each of these rows ten times, where the last of the second step
+    takes 600 µs more; `machine` are other fields of the ceilings."""
     ceilings = msgspec.structs.replace(faults.CEILINGS, **machine)
     made = [{**row, "step": step} for step in range(3) for row in rows for _ in range(10)]
     late = 20 * len(rows) - 1
@@ -28,7 +28,7 @@ def with_waiting(*rows: Any, environment: dict[str, Any] | None = None, **machin
 
 
 def test_what_the_machine_could_do_otherwise_is_said_without_the_waiting() -> None:
-    """Of three steps one waited 600 µs, 200 µs a step, which is a finding of its own."""
+    """One of three steps waited 600 µs, 200 µs a step, which is a finding of its own."""
     products = with_waiting(faults.product(40))
     assert products["unequal-calls"].saving_ns == pytest.approx(200e3)
     assert products["fp32-matmul"].time_ns == pytest.approx(400e3)
@@ -60,7 +60,7 @@ def test_lookups_and_slow_precisions_are_held_against_their_roof_without_the_wai
 
 
 def test_dense_gradients_are_counted_without_the_waiting() -> None:
-    """Of 64,000 rows 640 are looked up: 99 % of ten times 40 µs."""
+    """640 of 64,000 rows are looked up: 99 % of ten times 40 µs."""
     shape = "fp32[64000×16]"
     lookup = faults.cpu("index_select", 1, "index", shapes=f"{shape}, int64[64]", operator="aten::embedding")
     zeroing = faults.cpu("zero_", 40, "fill", shapes=shape, **{"pass": "backward"})
@@ -82,7 +82,8 @@ def test_fresh_pages_of_the_profile_are_no_waiting_where_the_timed_steps_tell_th
 
 
 def by_blas(vendor: str, flop: float = 250e6, **row: Any) -> dict[str, Finding]:
-    """What is found of a product of `flop` in 1000 µs, on a machine where oneDNN is four times as fast as torch.mm."""
+    """Return the findings for a product of `flop` in 1000 µs, on a machine where oneDNN is four times as fast as
+    torch.mm."""
     record = backend("eager", 1.0)
     tables = {"eager": faults.made([{**faults.product(), "flop_matrix_fp32": flop, **row}], 1000)}
     ceilings = msgspec.structs.replace(faults.CEILINGS, libraries=faults.LIBRARIES)

@@ -21,7 +21,7 @@ def kernel(number: int, call: float, start: float, length: float, stream: int = 
 
 
 def test_no_finding_saves_what_other_kernels_take_anyway(tmp_path: Path) -> None:
-    """Short kernels beside long ones on another stream: without them the step is as long."""
+    """Short kernels that overlap long ones on another stream: without them the step is as long."""
     events = [mark("ProfilerStep#3", 0, 10_100)]
     for k in range(10):
         events += kernel(1000 + k, 10 + 20 * k, 50 + 1000 * k, 1000, name="long")

@@ -20,7 +20,7 @@ def grid(blocks: int) -> dict[str, float]:
 
 
 def below(rows: list[dict[str, Any]], **more: Any) -> Finding:
-    """What is said of kernels below their roof that are half of a step."""
+    """Return the sentences on kernels below their roof that are half of a step."""
     busy = sum(row["duration_ns"] for row in rows) / 1e3
     return named(report(rows, busy, **more))["below-roof"]
 

@@ -1,4 +1,4 @@
-"""What a report of a profile calls things."""
+"""Words of a report for its profile, steps and tool."""
 
 from __future__ import annotations
 

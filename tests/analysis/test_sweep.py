@@ -111,7 +111,7 @@ def test_an_exponent_that_may_be_anything_is_not_stated():
     made = rendered.page(summarise({"width": ["1", "2", "4"]}, runs))
     (sentence,) = made.verdict
     assert sentence.startswith("How fast the time grows is not told by 1 of 1 lines") and "^" not in sentence
-    assert " to " in page.render_text(made), "the interval stands in the table"
+    assert " to " in page.render_text(made), "the interval is in the table"
 
 
 def on_devices(ranks: int, rate: float, step: float, status: str = "ok") -> tuple[dict[str, str], Report]:

@@ -22,7 +22,7 @@ TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.flo
 
 @dataclass
 class Result:
-    """What one training step or inference gave."""
+    """Results of one training step or inference."""
 
     outputs: Any
     loss: Any
@@ -97,5 +97,5 @@ def gpt2() -> Workload:
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
 def workload(request: pytest.FixtureRequest) -> Workload:
-    """Of heads with keys of their own and a tied head; of heads that share keys and an untied head."""
+    """Models whose heads have keys of their own, with a tied head; and whose heads share keys, with an untied head."""
     return loader.find(request.param)

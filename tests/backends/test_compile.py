@@ -109,8 +109,8 @@ def test_a_reduction_of_several_results_counts_once():
 @needs_linux
 @pytest.mark.slow
 def test_what_an_index_chooses_is_read_by_all_loops_that_it_depends_on():
-    """Swin's backward pass rolls its windows by two indices: of 38 MB that a sum read, 13 kB were told. Inductor names
-    only the variables that stand in the index itself, not those that the loaded part of it depends on."""
+    """Swin's backward pass rolls its windows by two indices: 13 kB of the 38 MB that a sum read were reported. Inductor
+    names only the variables of the index itself, not those that the loaded part of it depends on."""
     rows, order = torch.ones(64, 48, 48), torch.arange(40)
     for choose, read, written in (
         (lambda: torch.compile(lambda x, i: x[:, i][:, :, i] * 2, dynamic=False, options=CPU_OPTIONS)(rows, order),

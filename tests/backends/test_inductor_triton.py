@@ -1,4 +1,4 @@
-"""What is recorded of Inductor's Triton kernels. Their code is generated for the CPU here, where nothing can run it."""
+"""Records of Inductor's Triton kernels. Their code is generated for the CPU here, where nothing can run it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS, WIDTH = 64, 96
 
 
 def recorded(model, *inputs, monkeypatch) -> Recording:
-    """What is recorded while Triton code is generated for `model`; compiling it then fails for want of a driver."""
+    """Return the record of generating Triton code for `model`; compiling it then fails for want of a driver."""
     import torch._inductor.config as config
     from torch._inductor.exc import InductorError
 
@@ -58,7 +58,7 @@ def test_a_gather_reads_rows_and_a_reduction_counts(monkeypatch):
 
 
 def test_the_calls_of_triton_kernels_are_told_with_their_lines(monkeypatch):
-    """Outside of any module the work is the model's own; each launch stands in its line of the code."""
+    """Outside of any module the work is the model's own; each launch is in its line of the code."""
     found = recorded(
         lambda x, w: torch.tanh(x * w), torch.ones(ROWS, WIDTH), torch.ones(WIDTH), monkeypatch=monkeypatch
     )

@@ -19,7 +19,7 @@ SIZES = {x: 16384, r: 1024}
     ("index", "aligned"),
     [
         (1024 * x + r, True),
-        (x + 768 * r, True),  # down the columns, one beside the other
+        (x + 768 * r, True),  # down the columns, one next to the other
         (r + 1024 * ModularIndexing(x, 1, 1024), True),  # a mask that every head reads again
         (r + 768 * loaded, True),  # a gather of rows
         (ModularIndexing(x, 1, 64) + 64 * FloorDiv(x, 64), True),

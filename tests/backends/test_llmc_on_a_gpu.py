@@ -1,4 +1,5 @@
-"""What a step by hand does for a GPU, on a CPU: queries in blocks, PyTorch's attention, graphs that are replayed."""
+"""GPU features of a handwritten step, tested on a CPU: queries in blocks, PyTorch's attention, graphs that are
+replayed."""
 
 from __future__ import annotations
 

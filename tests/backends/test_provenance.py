@@ -85,7 +85,7 @@ def test_behind_a_graph_break_the_captured_module_is_not_the_model() -> None:
     assert places_of(g.graph, sites.paths) == {linear: ("h.1.fc", "linear"), own: ("h.1", "tanh")}
     alone = Graph()
     alone.call(ATEN.tanh.default, alone.input(4, 4), function=torch.tanh)
-    assert places_of(alone.graph, sites.paths) == {}  # nothing tells whose it is
+    assert places_of(alone.graph, sites.paths) == {}  # its owner is unknown
 
 
 def test_a_sum_of_gradients_has_the_place_of_the_summand_that_is_computed_last() -> None:
@@ -122,7 +122,7 @@ def test_padding_that_the_compiler_adds_is_a_pad() -> None:
 
 
 def test_a_product_of_padded_factors_is_the_linear_layers_and_not_the_losss() -> None:
-    """What Inductor puts in the place of the head's gradient, dx = g·W, where V is padded: the products of g and of the
+    """Inductor's replacement of the head's gradient, dx = g·W, where V is padded: the products of g and of the
     transposed weight, which no function of the model's has called."""
     g = Graph()
     weight = g.input(4, 4)

@@ -16,7 +16,7 @@ from tests.support.backends.by_hand import far, settings
 
 
 class Captured:
-    """What a graph does: a replay computes anew what was captured, into the tensors that the capture gave."""
+    """A stand-in graph: a replay computes the captured calls again, into the tensors of the capture."""
 
     def __init__(self, run, result):
         self.run, self.result, self.replays = run, result, 0
@@ -209,7 +209,7 @@ def generating(backend, captures):
 
 @pytest.mark.parametrize("backend", ["eager", "kernels", "llmc"])
 def test_replayed_passes_make_the_same_tokens(backend):
-    """Of other prompts too, and by the tokens that they are told to follow."""
+    """Also for other prompts, and with given tokens to follow."""
     graphs: list[Captured] = []
 
     def capture(run, pool):

@@ -152,7 +152,7 @@ def test_a_broken_package_becomes_unavailable(monkeypatch, tmp_path, imported_an
 
 
 def test_an_import_that_failed_once_keeps_its_first_cause(monkeypatch, tmp_path, imported_anew):
-    """A second import meets what the first one left behind: what it says then is no cause."""
+    """A second import meets leftovers of the first: its message then is not the cause."""
     (tmp_path / "thunder.py").write_text(
         "import sys\n"
         "if hasattr(sys, 'perfkit_test_tried'):\n"

@@ -288,7 +288,7 @@ def test_the_parts_of_llama(jit):
         return torch.cat(functional.rotary(q, k, angles.to(q.dtype).cos(), angles.to(q.dtype).sin()), 2)
 
     assert_same(jit, turned, [random(2, 5, 4, 12), random(2, 5, 2, 12)], both("rotary"))
-    # Where no kernel exists, Thunder's own operators compute the same.
+    # Thunder's own operators compute the same where the catalog has no kernel.
     double = [a.double() for a in (x, branch, weight)]
     assert_same(jit, lambda x, b, w: sum(norm(x, b, w, 1e-5)), double, [], tolerance=1e-12)
     assert_same(jit, lambda x, w: functional.rms_norm(x, w, 1e-5), [double[0], double[2]], [], tolerance=1e-12)

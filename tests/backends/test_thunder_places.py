@@ -1,4 +1,4 @@
-"""Where Thunder's kernels belong, held against a truth that no mark tells: each layer has widths of its own."""
+"""Places of Thunder's kernels, held against a truth without marks: each layer has widths of its own."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def widths_of(shapes: str) -> set[int]:
 def layer_by_width(shapes: str) -> int | None:
     """The layer whose inner widths (of q, k and v together, of the GELU, of a head) stand among `shapes`, or None.
 
-    Its outer width tells nothing: what is computed at the border of two layers has the width of the second.
+    Its outer width says nothing: what is computed at the border of two layers has the width of the second.
     """
     found = widths_of(shapes)
     layers = [layer for layer, w in enumerate(WIDTHS) if found & {3 * w, 4 * w, w // 2}]
@@ -131,7 +131,7 @@ def test_layers_are_those_that_the_widths_tell(table):
     frame = table.frame[table.frame["pass"] != "optimizer"]
     truth = frame["shapes"].fillna("").map(layer_by_width)
     judged = truth.notna()
-    # Of each layer forward three linears, two products, two permutations, a GELU; a library may add rows for biases.
+    # Each layer has forward three linears, two products, two permutations, a GELU; a library may add rows for biases.
     for pass_, fewest in (("forward", 8 * len(WIDTHS)), ("backward", 14 * len(WIDTHS))):
         mine = judged & (frame["pass"] == pass_)
         assert mine.sum() >= fewest
@@ -152,7 +152,7 @@ def test_modules_operators_and_evidence(table):
     name, program, table = table
     on_a_line = table.frame["range"].fillna("").str.contains(r"generated:\d+$")
     elsewhere = table.frame[~on_a_line & (table.frame["pass"] != "optimizer")]
-    # The loss's gradient, a 1, and that of the logits, which come back beside it: zeros.
+    # The loss's gradient, a 1, and that of the logits, which are returned with it: zeros.
     assert sorted(elsewhere["name"]) == ["aten::fill_", "aten::zero_"]
     frame = table.frame[on_a_line]
     assert set(frame["placed_by"]) <= {"symbol", "parameter"}

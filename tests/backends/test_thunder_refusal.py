@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 if missing := backends.get("thunder").unavailable():
     pytest.skip(missing, allow_module_level=True)
 
-# What Thunder 0.2.6 says of the models of transformers 5, once it has gone through all of their code.
+# Thunder 0.2.6's message about the models of transformers 5, once it has gone through all of their code.
 SET_GLOBAL = """trying to set .global_var of ProvenanceRecord(
   i1 = PseudoInst.INPUT_FN()
   i2 = PseudoInst.LOAD_ATTR(i1, '_modules')

@@ -9,7 +9,7 @@ from perfkit.bench.results import COLD, WARM
 
 
 class FakeTime:
-    """A clock that stands still unless a call moves it."""
+    """A clock that moves only by a call."""
 
     def __init__(self):
         self.now = 0

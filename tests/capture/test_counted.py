@@ -1,4 +1,4 @@
-"""A program's second run, under the stand-in for ncu: what it is told, the joined table, and a run that goes on."""
+"""A program's second run, under the stand-in for ncu: its orders, the joined table, and a run that goes on."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from perfkit.run_folder import BackendRun
 from perfkit.table import KernelTable
 from tests.support.capture.tools import PAIR, stage
 
-# Instead of training: what an armed program finds in its environment, and what it would tell.
+# Instead of training, an armed program checks its environment and writes what it would report.
 PROGRAM = """
 import json, os, pathlib
 order = pathlib.Path(os.environ["PERFKIT_CAPTURE"])

@@ -91,7 +91,7 @@ def test_a_death_by_a_signal_is_named():
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process runs (a zombie that nobody waited for does not), within a moment."""
+    """Return whether a process runs (a zombie that nobody waited for does not), within a moment."""
     for _ in range(50):
         try:
             with open(f"/proc/{pid}/stat") as file:

@@ -26,7 +26,7 @@ from tests.support.interrupts import hear_interrupts
 
 SMALL = Path(__file__).parents[1] / "support" / "capture" / "small.py"
 ROOT = Path(__file__).parents[2]
-OTHER = "kernels"  # a backend beside eager
+OTHER = "kernels"  # a backend along with eager
 
 
 def settings(**changes):
@@ -279,7 +279,7 @@ class Recorded(Child):
 
 @pytest.fixture
 def beside_a_gpu(monkeypatch):
-    """A function that runs backends as beside a GPU of which each takes a `share`: the run, and what was told."""
+    """Return a function that runs backends as on a GPU of which each takes a `share`: the run and its messages."""
     from perfkit.capture import session as module
 
     monkeypatch.setattr(Recorded, "told", [])
@@ -301,7 +301,7 @@ def beside_a_gpu(monkeypatch):
 
 @pytest.mark.parametrize("memory", ["roomy", "scarce"])
 def test_beside_a_gpu_processes_load_while_the_reference_runs(tmp_path, beside_a_gpu, memory):
-    """Where memory holds only one at a time, those that were started are let go until it is their turn."""
+    """With memory for only one at a time, started ones are ended until it is their turn."""
     available = 1e12 if memory == "roomy" else 1e9
     run, told = beside_a_gpu(tmp_path / "run", ["eager", OTHER], available=available)
     assert [(b.name, b.status, len(b.samples_ns)) for b in run.backends] == [("eager", "ok", 6), (OTHER, "ok", 6)]

@@ -1,4 +1,4 @@
-"""What a program's optimizer changes, held against the workload's own in fp64 on the program's gradients."""
+"""Updates of a program's optimizer, held against the workload's own in fp64 on the program's gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit report RUN --annotate`: listings beside the programs, a link in the report, and a person's mistakes."""
+"""`perfkit report RUN --annotate`: listings next to the programs, a link in the report, and a person's mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said on stderr while a command works: a line a stage in a pipe, a live line on a terminal."""
+"""Progress on stderr while a command works: a line a stage in a pipe, a live line on a terminal."""
 
 from __future__ import annotations
 

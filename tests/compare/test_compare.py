@@ -197,7 +197,7 @@ def test_profiles_without_steps_or_timings_are_compared_by_their_kernels() -> No
 
 
 def test_unknown_durations_are_no_durations_of_nothing() -> None:
-    """Times without which nothing can be told: they are no zero, and differ from nothing by no amount."""
+    """Unknown times: they are not zero, and differ from nothing by no amount."""
     rows = [
         {"name": "k", "family": "matmul", "kind": "gpu_kernel", "order": n, "step": n // 2, "duration_ns": 1000.0}
         for n in range(4)

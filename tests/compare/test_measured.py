@@ -59,7 +59,7 @@ def test_a_launch_alternates_and_is_read_as_sides(tmp_path):
 
 @pytest.mark.slow
 def test_each_launch_says_anew_how_long_a_turn_is(tmp_path, monkeypatch):
-    """Equals that keep turns of other lengths through all launches would be told apart by that."""
+    """Equals that keep turns of other lengths through all launches would be called different for that."""
     lengths = iter([3, 1, 1, 2])
     monkeypatch.setattr(launching, "_turn_steps", lambda warmup, plan: next(lengths))
     measure(tmp_path / "pair", Plan(launches=2, rounds=1, profiled_steps=0))

@@ -207,7 +207,7 @@ def test_stopping_at_a_width_raises_no_more_false_alarms(kind):
                 break
         alarms += not shift.low <= 0 <= shift.high
     assert stopped > tries / 4, "the rule is at work"
-    assert alarms / tries <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / tries), "5 %, and twice the error of so many tries"
+    assert alarms / tries <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / tries), "5 %, and twice the error of this many tries"
 
 
 def test_one_launch_that_contradicts_all_others_does_not_hide_an_effect_among_ten_tests():

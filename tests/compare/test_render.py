@@ -1,4 +1,4 @@
-"""What a comparison looks like: golden files, names that attack, and the page in Chromium."""
+"""Rendered comparisons: golden files, hostile names, and the page in Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series recorded in turns: told apart by parts that lie next to each other."""
+"""Series recorded in turns: compared by parts that are next to each other."""
 
 from __future__ import annotations
 

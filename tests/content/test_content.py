@@ -1,4 +1,4 @@
-"""Content files: found beside the engine, loaded by path under a stable name, clear about what is wrong with them."""
+"""Content files: found next to the engine, loaded by path under a stable name, refused with a clear message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model beside PyTorch: every operator of real profiles has a kind and a cost, and matrix FLOP equal
+"""The model against PyTorch: every operator of real profiles has a kind and a cost, and matrix FLOP equal
 FlopCounterMode's."""
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ _ALLOWED = {**_OF_THEIR_OWN, **_APART_ON_A_CPU}
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_no_work_is_counted_twice(name: str, tmp_path: Path) -> None:
-    """What calls an operator that computes leaves the work to it: one of the two counts."""
+    """An operator leaves its work to the one that it calls: one of the two counts."""
     model, twice = CostModel(), set()
 
     def computes(event: str, arguments: dict[str, Any]) -> bool:

@@ -94,7 +94,7 @@ class TestMatmul:
         )
         by_row = cost("aten::_scaled_mm", a, b, t(16, 1), t(1, 8), t(8, dtype="bf16"), None, 6, True)
         assert by_row == Cost({"matrix_fp8": 8192.0, "vector_fp32": 256.0}, 512 + 256 + 4 * (16 + 8) + 2 * 8, 4 * 128)
-        # Scales in lists, of dtypes that a trace does not tell: by rows fp32, by blocks of 32 numbers (recipe 3) fp8.
+        # Scales in lists, of dtypes that a trace does not record: by rows fp32, by blocks of 32 numbers (recipe 3) fp8.
         lists = [(t(16, 1, dtype="bf16"),), (1,), (), (t(1, 8, dtype="bf16"),), (1,), ()]
         assert cost("aten::_scaled_mm_v2", a, b, *lists, None, 15, (), True) == Cost(
             {"matrix_fp8": 8192.0, "vector_fp32": 128.0}, 512 + 256 + 4 * (16 + 8), 2 * 128

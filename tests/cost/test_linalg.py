@@ -34,7 +34,7 @@ def shape(*sizes: int) -> TensorSpec:
     return TensorSpec(sizes, "fp64")
 
 
-# What a loop over the columns does, in multiplications and additions; square roots and divisions are of lower order.
+# Multiplications and additions of a loop over the columns; square roots and divisions are of lower order.
 def cholesky(n: int) -> int:
     """Each column of the rest less the products of the column before it, below the diagonal alone."""
     return sum(2 * (i - k) for k in range(n) for i in range(k + 1, n))

@@ -35,7 +35,7 @@ def test_the_registry_is_sound() -> None:
 
 
 def test_operators_that_only_call_others_leave_the_work_to_them() -> None:
-    """Where PyTorch composes an operator of others in all of its forms, the others are the rows."""
+    """An operator that PyTorch composes of others in all of its forms is no row, the others are."""
     torch = pytest.importorskip("torch")
 
     def has(overload: str, key: str) -> bool:

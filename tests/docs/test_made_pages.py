@@ -1,4 +1,4 @@
-"""What docs/ has from the code is what the code says."""
+"""Generated parts of docs/ match the code."""
 
 from __future__ import annotations
 

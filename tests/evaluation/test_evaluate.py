@@ -65,7 +65,7 @@ def test_accuracy_is_that_of_a_direct_computation(hellaswag):
             sums.append(-float(log.detach().gather(-1, row[1:, None])[len(one.context) - 1 :].sum()))
         by_sum.append(int(np.argmin(sums)))
         by_mean.append(int(np.argmin([s / len(e) for s, e in zip(sums, one.completions, strict=True)])))
-    assert by_mean != by_sum  # else the test could not tell the two rules apart
+    assert by_mean != by_sum  # else the test could not distinguish the two rules
     got, labels = found.backends[0].accuracy, [one.label for one in examples]
     assert got.right == sum(a == b for a, b in zip(by_mean, labels, strict=True))
     assert got.right_by_sum == sum(a == b for a, b in zip(by_sum, labels, strict=True))

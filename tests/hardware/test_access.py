@@ -50,7 +50,7 @@ def test_closed_files_are_named_with_what_helps(monkeypatch, tmp_path):
 
 def test_a_variable_that_hides_all_gpus_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "no usable CUDA GPU" in no_gpu("--device cuda", tmp_path).message  # there is none to be hidden
+    assert "no usable CUDA GPU" in no_gpu("--device cuda", tmp_path).message  # no GPU has to be hidden
     write(tmp_path, GPU)
     assert 'CUDA_VISIBLE_DEVICES="" leaves none of the GPUs' in no_gpu("--device cuda", tmp_path).message
 

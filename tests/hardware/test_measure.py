@@ -279,7 +279,7 @@ def test_precisions_that_a_gpu_multiplies(capability, more):
 
 
 def _fp8(product):
-    """What is seen of fp8 where torch multiplies it by `product`."""
+    """Return what is measured for fp8 where torch multiplies it by `product`."""
     import torch
 
     plan = msgspec.structs.replace(gpu_plan(2**30), shapes=((256,) * 3,), matmul_s=0.01)
@@ -312,7 +312,7 @@ def test_fp8_is_measured_with_fast_accumulation_and_checked():
 
 @needs_torch
 def test_a_wrong_fp8_product_is_left_out():
-    """Results that lack a twentieth of the sum, as of numbers cut off, are no ceiling."""
+    """Results that lack a twentieth of the sum, as truncated numbers do, are not a ceiling."""
     import torch
 
     real = torch._scaled_mm

@@ -16,7 +16,7 @@ class Driver:
     100 on 600 W; samples are of every 20 ms, and kept for two seconds. `now` is the time."""
 
     class NVMLError(Exception):
-        """What the driver does not tell."""
+        """An error of the driver for a value that it does not report."""
 
     NVML_CLOCK_SM, NVML_TOTAL_POWER_SAMPLES = 1, 0
 
@@ -94,7 +94,7 @@ def test_a_power_sample_is_of_the_time_before_it(monkeypatch: pytest.MonkeyPatch
     driver.now = 99.0
     one = gauge(driver, monkeypatch)
     run(one, driver, 15)
-    found = one.during([(100.0, 100.5)])  # at 100.0 the driver still tells of what was before
+    found = one.during([(100.0, 100.5)])  # at 100.0 the driver still reports earlier samples
     assert found is not None and found.watts == 600.0
 
 

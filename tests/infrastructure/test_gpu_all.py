@@ -60,7 +60,7 @@ def test_what_failed_or_was_left_out_is_due_again(main, tmp_path):
     code, lines = main(jobs, "--budget", "9")
     assert code == 1
     assert "exit code 3" in next(line for line in lines if line.startswith("bad:"))
-    assert "none: left out, there is no no-such-program here" in lines
+    assert "none: left out, no-such-program is missing here" in lines
     assert any(line.startswith("long: left for later") for line in lines)
     state = json.loads((tmp_path / "state.json").read_text())
     assert {name: entry["right"] for name, entry in state.items()} == {"good": True, "bad": False}

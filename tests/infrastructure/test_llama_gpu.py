@@ -1,4 +1,4 @@
-"""`benchmarks/llama_gpu.py`: figures are kept as they come, whatever becomes of the parts behind them."""
+"""`benchmarks/llama_gpu.py`: figures are kept as they come, even if later parts fail."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def fake_python(folder: Path, name: str, *, version: tuple[int, int], has_venv: bool = True) -> None:
-    """A stand-in interpreter that answers the questions of find-python.sh by what it is told to be."""
+    """Make a stand-in interpreter that answers the questions of find-python.sh as asked."""
     fits = 0 if version >= (3, 11) else 1
     (folder / name).write_text(
         "#!/bin/sh\n"

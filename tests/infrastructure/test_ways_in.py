@@ -32,7 +32,7 @@ def diffs() -> dict[str, str]:
 
 @pytest.fixture
 def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Applies the diff of a path: its package finds the new file beside its own."""
+    """Apply the diff of a path: its package finds the new file next to its own."""
     added = []
 
     def apply(path: str) -> None:

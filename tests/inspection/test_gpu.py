@@ -90,7 +90,7 @@ def test_sass_shows_what_the_hardware_loads(nvrtc):
 
 
 def test_a_triton_kernel_without_a_gpu():
-    """For one architecture after the other in one process: each is compiled anew."""
+    """For one architecture after the other in one process: each is compiled again."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed")
     from triton.runtime import driver

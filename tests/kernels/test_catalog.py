@@ -1,4 +1,4 @@
-"""What is found in kernels/ and in a user's directories, and what is said of broken ones."""
+"""Families in kernels/ and in a user's directories, and the messages about broken ones."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_a_number_next_to_0_by_chance_makes_no_kernel_wrong(tmp_path: Path) -> N
 
 
 def test_a_kernel_that_forgets_elements_is_found_out(tmp_path: Path) -> None:
-    """What it does not write is poisoned, even where the right value is 0."""
+    """Outputs that it does not write are poisoned, even where the right value is 0."""
     directory = write_family(tmp_path, "forgets")
     source = directory / "forgets" / "forgets.c"
     source.write_text(source.read_text().replace("i < n", "i < n - 1"))
@@ -397,6 +397,6 @@ class Elsewhere(Inputs):
 
 @pytest.mark.parametrize("operation", [o for f in catalog() for o in f.operations], ids=lambda o: o.name)
 def test_inputs_of_checks_lie_on_one_device(operation):
-    """What an operation adds to the drawn numbers lies where they are: checks on a GPU draw there."""
+    """Tensors that an operation adds to the drawn numbers are on the same device: checks on a GPU draw there."""
     arguments = operation.inputs(Elsewhere("fp32", 0), **operation.cases[-1])
     assert {a.device.type for a in arguments if isinstance(a, torch.Tensor)} == {"meta"}

@@ -99,7 +99,7 @@ def tensors_of(operation: Operation) -> int:
 
 
 def recorded(operation: Operation, i: Implementation, dtype: str, device: Device) -> Iterator[Host]:
-    """What a host function launches for the smallest case with tensors off 16 bytes, then for GPT-2's sizes.
+    """Return the launches of a host function for the smallest case with tensors off 16 bytes, then for GPT-2's sizes.
 
     One that can add to its outputs once overwrites all, and then adds to all.
     """
@@ -206,7 +206,7 @@ def test_launches_pass_what_the_kernel_takes(operation: Operation) -> None:
 
 
 def test_an_empty_call_launches_nothing_over_it() -> None:
-    """Rows or elements may be none: a grid of 0 is no launch."""
+    """Rows or elements may be 0: a grid of 0 is not launched."""
     gelu = next(o for o in OPERATIONS if o.name == "gelu_forward")
     for version in (1, 2):
         function = host_function(gelu.folder / "gelu.cu", f"gelu_forward_v{version}")

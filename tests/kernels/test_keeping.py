@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ke
 
 
 def run(script: str, fresh: bool = False) -> object:
-    """What `script` prints as JSON, in a process of its own: an allocator is set for good. Page faults are counted in
-    a `fresh` one, for a fork has those of the pages that it shares."""
+    """Return the JSON that `script` prints, in a process of its own: an allocator is set for good. Page faults are
+    counted in a `fresh` one, for a fork has those of the pages that it shares."""
     prelude = """
         import json, resource
         import torch
@@ -56,7 +56,7 @@ def test_a_freed_block_comes_back_with_its_pages():
 
 
 def test_small_objects_do_not_break_a_large_place():
-    """What glibc's heap cannot do: after each tensor something small stays for good."""
+    """A pattern that glibc's heap cannot handle: after each tensor something small stays for good."""
     found = run(
         """
         assert keeping.keep_freed()

@@ -63,7 +63,7 @@ def test_gradients_get_what_comes_from_above_and_compile_without_a_break() -> No
 
 
 def test_twice_through_one_graph() -> None:
-    """What is kept for the backward is not changed by it."""
+    """The backward does not change the tensors kept for it."""
     x, weight = torch.randn(5, 8, requires_grad=True), torch.randn(7, 8, requires_grad=True)
     loss = loss_of(x, weight, torch.tensor([1, 2, 3, 4, 5]), 7)
     first = torch.autograd.grad(2 * loss, (x, weight), retain_graph=True)
@@ -71,7 +71,7 @@ def test_twice_through_one_graph() -> None:
 
 
 def test_nothing_that_counts() -> None:
-    """As PyTorch: the mean of nothing is no number, and nothing has a gradient."""
+    """As PyTorch: the mean of nothing is NaN, and nothing has a gradient."""
     x, weight = torch.randn(3, 8, requires_grad=True), torch.randn(7, 8, requires_grad=True)
     loss = loss_of(x, weight, torch.full((3,), -1), 7)
     assert loss.isnan()
@@ -84,7 +84,7 @@ def test_a_vocabulary_beyond_the_weight_is_refused() -> None:
 
 
 def test_a_profile_shows_the_work_inside_it(run_cli, tmp_path: Path) -> None:
-    """Of Llama with its logits inside the loss: both backends are right, and each product counts once."""
+    """Llama with its logits inside the loss: both backends are right, and each product counts once."""
     done = run_cli(
         ["run", "llama", "--preset", "tiny", "--dim", "logits=inside", "-B", "2", "-T", "16", "--steps", "2",
          "--backend", "eager,kernels", "--out", str(tmp_path / "r")]

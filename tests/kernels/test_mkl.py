@@ -38,7 +38,8 @@ can_be_held = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """What a script prints as JSON, in a process in which MKL's choice lasts 0.3 s. Eight threads begin meanwhile."""
+    """Return the JSON that a script prints in a process in which MKL's choice lasts 0.3 s. Eight threads begin
+    meanwhile."""
     library = tmp_path_factory.mktemp("held") / "held_open.so"
     compiler = find_compiler()
     assert compiler is not None
@@ -65,7 +66,7 @@ ROOTS = """
 @pytest.mark.slow
 @can_be_held
 def test_mkl_chooses_wrongly_where_threads_ask_at_once_and_rightly_where_one_does(held: Callable[[str], Any]) -> None:
-    """The first is MKL's own fault: once it is mended, `perfkit/kernels/mkl.py` can go."""
+    """The first is MKL's own fault: once it is fixed, `perfkit/kernels/mkl.py` can go."""
     first, second = held(ROOTS + "    print(json.dumps([error(), error()]))")
     assert first > 1e-4 and second < 1e-6
     chosen = "    from perfkit.kernels import mkl\n    mkl.choose_vector_functions()\n    print(json.dumps(error()))"

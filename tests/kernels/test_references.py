@@ -8,7 +8,7 @@ from perfkit.kernels.families import find
 
 @pytest.mark.parametrize(("heads", "shared"), [(3, 3), (4, 2), (4, 1)])
 def test_the_gradients_of_attention_are_those_of_autograd(heads: int, shared: int) -> None:
-    """Where y and lse are exact, for heads of queries that share keys too."""
+    """With exact y and lse, also for heads of queries that share keys."""
     forward, backward = find("flash_attention_forward", ()), find("flash_attention_backward", ())
     make = torch.Generator().manual_seed(1)
     q, dy = (torch.randn(2, heads, 9, 8, dtype=torch.float64, generator=make) for _ in range(2))

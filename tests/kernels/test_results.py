@@ -63,7 +63,7 @@ def test_layernorm_over_odd_widths(version: int, channels: int) -> None:
     sizes = {"B": 3, "T": 7, "C": channels}
     for name in ("layernorm_forward", "layernorm_backward"):
         # Two channels have no direction left after mean and deviation: dx is rounding alone, unlike the other results.
-        # Where they are nearly equal, y is too: 1 of 100 draws misses the tolerance, so the draw is a fixed one.
+        # If they are nearly equal, y is too: 1 of 100 draws misses the tolerance, so the draw is a fixed one.
         results = check(name, version, sizes=sizes, seed=channels)
         errors = [e for r in results for e in r.errors if not (channels == 2 and e.output == "dx")]
         assert all(e.ok for e in errors), results

@@ -35,7 +35,7 @@ ADDS = [o.name for o in OPERATIONS for i in o.implementations if i.language == "
 LARGE = {"cross_entropy_forward", "global_norm", "layernorm_backward"}
 SMALL = 20_000  # a case's sizes, multiplied: the interpreter walks through every program of the grid
 
-# Beside the catalog's cases: rows of several blocks, a block that two rows share, heads beside a power of two.
+# In addition to the catalog's cases: rows of several blocks, a block that two rows share, heads off a power of two.
 MORE = {
     "causal_softmax": [{"B": 1, "NH": 1, "T": 70}],
     "classifier": [{"N": 3, "V": 4201, "Vp": 4203}, {"N": 2, "V": 70, "Vp": 300}, {"N": 1, "V": 1, "Vp": 1}],
@@ -79,7 +79,7 @@ def interpreter(pool: ProcessPoolExecutor) -> Callable[..., Any]:
 
 
 def printed(program: str) -> str:
-    """What a program prints, run in this process."""
+    """Return the output of a program that is run in this process."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(program, {"__name__": "__main__"})

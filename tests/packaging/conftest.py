@@ -1,4 +1,4 @@
-"""What the packaging tests share: a copy of the checkout, and the distributions built from it."""
+"""Shared parts of the packaging tests: a copy of the checkout, and the distributions built from it."""
 
 from __future__ import annotations
 

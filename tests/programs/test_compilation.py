@@ -1,4 +1,4 @@
-"""What is noted of the kernels that torch.compile generates in a program, and that it leaves nothing behind."""
+"""Records of the kernels that torch.compile generates in a program; nothing is left afterwards."""
 
 import json
 

@@ -9,7 +9,7 @@ SAID = "is not installed (extra `integrations`)"
 
 
 def check(folder, steps_are, module):
-    """Two whole steps with passes and modules, and timed ones beside them."""
+    """Two whole steps with passes and modules, and timed ones along with them."""
     reading = perfkit.read(folder)
     frame = reading.table.frame
     assert reading.table.facts["steps"] == 2

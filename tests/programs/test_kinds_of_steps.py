@@ -112,7 +112,7 @@ def test_a_step_of_distributed_autograd(tmp_path):
 
 @pytest.mark.parametrize("kind", ["fresh", "crowd", "pool"])
 def test_a_request_is_a_step_on_whatever_thread(kind, tmp_path):
-    """What other requests do meanwhile is no part of it."""
+    """The work of other requests meanwhile is not part of it."""
     result, rows = recorded(f"stepping {kind}", tmp_path, order=Order(warmup=10, steps=2))
     assert result.steps_are == REQUEST and step_matrix(rows) == 16 * FORWARD
 
@@ -152,7 +152,7 @@ def test_a_step_is_a_batch_and_not_the_transform_of_a_picture(tmp_path):
 
 
 def test_an_evaluation_in_a_step_is_a_part_of_its_own(tmp_path):
-    """Of the steps that are recorded, the fifth and sixth, one holds it."""
+    """One of the recorded steps, the fifth and sixth, holds it."""
     _, rows = recorded("stepping epochs", tmp_path)
     evaluated = rows[rows["pass"] == "evaluation"]
     assert matrix(evaluated) == 12 * 32 * FORWARD and evaluated["step"].nunique() == 1

@@ -46,7 +46,7 @@ def environment(monkeypatch):
 
 
 def shares(table):
-    """Of the operators' time in steps the part whose pass, and whose module is known."""
+    """Return the shares of the operators' time in steps whose pass, and whose module is known."""
     frame = steady(table.frame[table.frame["step"].notna()])
     total = frame["duration_ns"].sum()
     return [frame["duration_ns"][frame[name].notna()].sum() / total for name in ("pass", "module")]
@@ -153,7 +153,7 @@ def test_another_thread_has_the_steps_where_the_first_one_calls_nothing(tmp_path
     assert ["one thread that the program started" in note for note in result.notes] == [True] * (own == 0)
 
 
-# What belongs to no module: the copies between gradients and buckets. Their time is another in each run.
+# Rows without a module: the copies between gradients and buckets. Their time differs by run.
 REDUCER = {"aten::fill_", "aten::copy_", "torch.distributed.ddp.reducer::copy_bucket_to_grad"}
 
 
@@ -225,8 +225,8 @@ def test_a_plain_script_has_the_kernels_of_a_run(size, backend, tmp_path, monkey
 
 
 def kernels(frame):
-    """What each kernel of a step is, as often as it ran; parts of the forward pass that only a workload names count
-    as forward, and what makes and moves the batch, which a run does before its step, does not."""
+    """Return the identity of each kernel of a step, as often as it ran; parts of the forward pass that only a workload
+    names count as forward, and what makes and moves the batch, which a run does before its step, does not."""
     frame = frame[frame["step"].notna()]
     frame = frame[~((frame["module"] == "(root)") & frame["pass"].isin(["forward"])) & (frame["pass"] != "between")]
     passes = frame["pass"].replace({"encoder": "forward", "classifier": "forward"})

@@ -17,7 +17,8 @@ MS = 1_000_000
 
 
 class Gpu:
-    """Each step takes the host 1 ms and the GPU 10, which works beside it; waiting for it takes what it has left."""
+    """Each step takes the host 1 ms and the GPU 10, which works at the same time; waiting for it takes what it has
+    left."""
 
     def __init__(self) -> None:
         self.now = self.ready = 0
@@ -75,7 +76,7 @@ def test_what_steps_take_from_the_kernel_is_of_those_that_are_timed(
 def test_the_first_step_which_is_cold_is_never_timed(
     boundaries: int, timed: int, least: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two boundaries the step between them was timed: 822 µs, where later ones take 30. With the `least` warm-up
+    """The step between two boundaries was timed: 822 µs, where later ones take 30. With the `least` warm-up
     there are more boundaries than it asks for where something is waited for."""
     profiler = SimpleNamespace(prepare_trace=lambda: None, start_trace=lambda: None, stop_trace=lambda: None)
     monkeypatch.setattr(module.profilers, "of_all_threads", lambda *_: profiler)

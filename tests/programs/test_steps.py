@@ -37,8 +37,8 @@ def test_a_step_of_several_modules_begins_with_the_first():
 
 @pytest.mark.parametrize("rounds", [20, 400])
 def test_a_model_and_its_criterion_make_one_step(rounds):
-    """Of a training without an optimizer no boundary was found, for the criterion had come less often at each call of
-    the model; and beyond 512 signals every optimizer of several closed a step."""
+    """In a training without an optimizer no boundary was found, because the criterion had come less often at each call
+    of the model; and beyond 512 signals every optimizer of several closed a step."""
     signals = [(CALL, "model"), (CALL, "criterion")] * rounds
     assert boundaries(StepFinder(), signals) == list(range(0, 2 * rounds, 2))
     finder = StepFinder()
@@ -144,7 +144,7 @@ def test_keys_ask_nothing_of_objects():
 
 
 def test_two_threads_that_train_do_not_take_the_steps_from_each_other():
-    """They take turns in bursts; each burst made the steps those of the other thread, and counted anew."""
+    """They take turns in bursts; each burst made the steps those of the other thread, and counted again."""
     owner, one, other = Owner(), *(SimpleNamespace(is_main=False) for _ in range(2))
     bursts = [*[one] * 3, *([other] * 6 + [one] * 6) * 5]
     assert sum(owner.takes(thread, OPTIMIZER) for thread in bursts) <= 1

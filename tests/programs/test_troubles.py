@@ -86,7 +86,7 @@ def test_too_few_steps(tmp_path):
 
 
 def test_a_full_disk(tmp_path):
-    """A limit on the size of files stands for it: the trace cannot be written, the rest of the program runs."""
+    """A limit on the size of files simulates it: the trace cannot be written, the rest of the program runs."""
     full = "import resource; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     full += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\ntrain(20)\n"
     found, _ = run(full + END, tmp_path)
@@ -94,7 +94,7 @@ def test_a_full_disk(tmp_path):
 
 
 def test_after_some_seconds(tmp_path):
-    """Those before do not count: of the others three warm up, one warms the profiler up, two are recorded."""
+    """Earlier ones do not count: three of the others warm up, one warms the profiler up, two are recorded."""
     found, _ = run("import time\ntrain(8)\ntime.sleep(3.1)\ntrain(8)\n" + END, tmp_path, Order(3, 2, after=3.0))
     assert found.recorded[0][1].found == 6
 

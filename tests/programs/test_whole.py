@@ -33,7 +33,7 @@ def test_a_program_without_steps_is_recorded_whole(tmp_path, monkeypatch):
     frame = found.table().frame
     rows = frame[frame["step"].notna()]
     products = rows[rows["name"] == "aten::mm"]
-    assert len(products[products["pass"].isna()]) == 5  # outside of calls of modules nothing tells a pass
+    assert len(products[products["pass"].isna()]) == 5  # outside of calls of modules the pass is unknown
     assert {("forward", "0"), ("backward", "0")} <= set(zip(rows["pass"], rows["module"], strict=True))
 
 
@@ -65,7 +65,7 @@ def test_a_program_that_changes_its_parameters_itself_is_recorded_by_steps(tmp_p
     assert result.training and result.found == 6 and len(result.step_ns) == 2
     rows = found.table().frame
     rows = rows[rows["step"] == 0]
-    # Of nanoGPT's products, which allow TF32 on every device, none was judged on a CPU.
+    # None of nanoGPT's products, which allow TF32 on every device, was judged on a CPU.
     assert rows["flop_matrix_fp32"].sum() == 2 * (2 * 4 * 8 * 8)
     changes = rows[(rows["pass"] == "optimizer") & (rows["name"] == "aten::add_")]
     assert len(changes) == 2 and {"forward", "backward"} <= set(rows["pass"])

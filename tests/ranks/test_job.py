@@ -101,7 +101,7 @@ def test_one_rank_alone_waits_in_collectives(captured, capsys):
     (found,) = json.loads(capsys.readouterr().out)["backends"]
     waits = next(one for one in found["findings"] if one["name"] == "collectives")
     assert waits["time_ns"] == pytest.approx((LATE + OWN) * 1e3, rel=0.03)
-    assert found["exposed"] == []  # what asks for a collective is none
+    assert found["exposed"] == []  # a request for a collective is not one
 
 
 def test_json_on_stdout_is_the_job(captured, capsys):

@@ -1,4 +1,4 @@
-"""Broadcasts and messages over gloo: a rank may leave them before the others come, and the clocks tell who waits."""
+"""Broadcasts and messages over gloo: a rank may leave them before the others come, and the clocks show who waits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_root_that_sends_for_long_waits_for_nobody_that_came_before(tmp_path: 
 
 
 def test_a_rank_that_nobody_waits_for_is_not_late(tmp_path: Path) -> None:
-    """Of four ranks two wait for the root of a broadcast; the last one comes when all is there."""
+    """Two of four ranks wait for the root of a broadcast; the last one comes when all is there."""
     meets = ("all_reduce", 9_000, 9_050, 9)
     starts = (5_000, 1_000, 1_000, 8_000)
     ends = (5_050, 5_050, 5_050, 8_050)
@@ -66,7 +66,7 @@ def test_a_rank_that_nobody_waits_for_is_not_late(tmp_path: Path) -> None:
 
 
 def test_messages_between_two_ranks_are_pairs(tmp_path: Path) -> None:
-    """Stage 1 of a pipeline computes for 3 ms and stage 0 waits so long; the ranges lie on the program's own thread."""
+    """Stage 1 of a pipeline computes for 3 ms and stage 0 waits as long; the ranges are on the program's own thread."""
     found = job(
         tmp_path,
         [("send", 1_000, 1_020, 1), ("recv", 1_100, 4_100, 1)],

@@ -1,4 +1,4 @@
-"""A report on many ranks: stragglers for one reason are told of together, and text shows the ranks that matter."""
+"""A report on many ranks: stragglers for one reason are reported together, and text shows the ranks that matter."""
 
 from __future__ import annotations
 

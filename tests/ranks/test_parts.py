@@ -1,4 +1,4 @@
-"""What a rank's step is divided into, by hand."""
+"""The parts of a rank's step, by hand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ STEP_US = 100.0
 CASES = {
     # Kernels of the rank that waits from 10 to 60 µs and has transferred at 70: its waiting, exposed transfer, copies,
     # idle and overlapped time, µs.
-    "waits beside computation": ([compute(0, 40)], (20, 10, 0, 30, 30)),
+    "waits outside computation": ([compute(0, 40)], (20, 10, 0, 30, 30)),
     "waits alone": ([compute(0, 10)], (50, 10, 0, 30, 0)),
     "computes over its end": ([compute(0, 10), compute(50, 40)], (40, 0, 0, 10, 20)),
-    "copies beside it": ([compute(0, 40), compute(65, 15, kind="memcpy")], (20, 10, 10, 20, 30)),
+    "copies outside it": ([compute(0, 40), compute(65, 15, kind="memcpy")], (20, 10, 10, 20, 30)),
     "fills": ([compute(0, 10), compute(80, 5, kind="memset")], (50, 10, 5, 25, 0)),
 }
 

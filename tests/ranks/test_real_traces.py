@@ -73,14 +73,14 @@ def test_rank_0_is_late_because_of_its_host(pairs, kind):
 
 
 def test_the_bandwidth_of_the_large_all_reduce_is_that_of_a_sweep(pairs):
-    """Measured beside the traces: 264 GB/s at 64 MiB, 299 at 256 MiB."""
+    """Measured along with the traces: 264 GB/s at 64 MiB, 299 at 256 MiB."""
     large = max(analyse(pairs["ddp"]).collectives, key=lambda c: c.message_bytes)
     sweep = np.interp(np.log2(large.message_bytes / 2**20), [6, 8], [264e9, 299e9])
     assert large.bus_bandwidth == pytest.approx(sweep, rel=0.1)
 
 
 def test_collectives_are_held_against_a_sweep_by_the_size_of_their_message(pairs):
-    """The sweep that was measured beside the traces, as `perfkit ceilings --ranks 2` keeps it."""
+    """The sweep that was measured along with the traces, as `perfkit ceilings --ranks 2` keeps it."""
     measured = {1: 11.9e9, 4: 61e9, 16: 169e9, 64: 264e9, 256: 299e9}  # MiB: bus bandwidth, that of two ranks
     points = [Point(bytes=s * 2.0**20, seconds=s * 2**20 / rate, calls=20) for s, rate in measured.items()]
     sweep = Sweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
@@ -182,7 +182,7 @@ def test_report_reads_a_folder_of_ranks_and_says_which_cannot_be_read(run_cli, f
 
 
 def test_what_a_profiler_delays_is_no_straggler():
-    """A healthy job on two H100: in one step CUPTI worked for 3.1 ms on rank 0; hiccups beside it."""
+    """A healthy job on two H100: in one step CUPTI worked for 3.1 ms on rank 0; there are hiccups too."""
     fixtures = Path(__file__).parents[1] / "fixtures" / "kineto" / "ranks"
     pair = [members.of_table(readers.read(fixtures / f"healthy-h100.rank{r}.json.gz")) for r in (0, 1)]
     own = [round(one["profiler_ns"] / 1e6, 1) for one in pair[0].facts["per_step"]]

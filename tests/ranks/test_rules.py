@@ -22,7 +22,7 @@ def late(rank, step, layer):
 
 
 def beside(kernels, step=1000.0, **changes):
-    """Collectives with computation beside them, over the whole step."""
+    """Collectives overlapped by computation, over the whole step."""
     return job([compute(0, step), *kernels], step, **changes)
 
 
@@ -140,7 +140,7 @@ def test_real_ranks_have_these_findings_and_no_others(samples, kind, expected):
     assert found(report).keys() == expected
     saved = {what.name: what.saves_ns for what in report.what_ifs}
     assert found(report)["exposed-collective"].saving_ns == pytest.approx(saved["perfect overlap"])
-    # Rank 1 alone waits, and never comes last: all that it waits beside no computation is due to rank 0.
+    # Rank 1 alone waits, and never comes last: all its waiting without computation is due to rank 0.
     straggler = found(report)["straggler"]
     assert straggler.saving_ns == pytest.approx(report.parts[1].waiting_ns) == pytest.approx(saved["equal ranks"])
     assert straggler.saving_ns < straggler.time_ns

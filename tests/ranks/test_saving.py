@@ -1,4 +1,4 @@
-"""What can be saved where ranks are late: only waiting that no computation covers, worked out by hand."""
+"""Savings where ranks are late: only waiting that no computation covers, worked out by hand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STEP = 100.0
 LATE = [("compute", 0, 60), ("talk", 60, 10)]
 FIRST, SECOND = [("compute", 0, 30), ("talk", 30, 10)], [("compute", 0, 10), ("talk", 10, 30)]
 CASES = {
-    # The other comes after 10 ms and waits for 50: 30 of them beside its own computation.
+    # The other comes after 10 ms and waits for 50: 30 of them during its own computation.
     "covered in part": (LATE, [("compute", 0, 40), ("talk", 10, 60)], 20),
     "not covered": (LATE, [("compute", 0, 10), ("talk", 10, 60)], 50),
     "covered": (LATE, [("compute", 0, 65), ("talk", 10, 60)], 0),
     # A second collective, on another stream: its own time of 10 ms from 30 on stays, and 40 ms are saved.
-    "beside transfer": (
+    "during transfer": (
         [*LATE[:1], ("talk", 30, 10), LATE[1]], [("compute", 0, 10), ("talk", 30, 10), ("talk", 10, 60)], 40,
     ),
     # Each is late by 20 ms once, and the other waits: the step has both delays.

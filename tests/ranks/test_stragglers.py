@@ -1,4 +1,4 @@
-"""Who is named a straggler, how late, and why: planted in simulated jobs."""
+"""Stragglers, their delay and its cause: planted in simulated jobs."""
 
 from __future__ import annotations
 

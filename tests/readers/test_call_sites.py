@@ -63,7 +63,7 @@ def test_each_call_of_one_fused_kernel_has_a_place_of_its_own(tmp_path: Path) ->
     assert frame["layer"].tolist() == [0, 0, 0, 1, 1, 1]
     assert frame["range"].tolist()[2] == "## Call CompiledFxGraph abc ##/generated:2"
     assert frame["serves"].isna().tolist() == [True, True, False, True, True, False]
-    # Members are split into passes as rows are: the workload calls what lies in the last layer's product its head.
+    # Members are split into passes as rows are: the workload calls a part of the last layer's product its head.
     assert [m.pass_ for m in shares.read(frame["serves"][2])] == ["forward", "forward"]
     assert [m.pass_ for m in shares.read(frame["serves"][5])] == ["head", "forward"]
     assert frame["pass"].tolist() == ["forward"] * 3 + ["head"] * 2 + ["forward"]
@@ -93,7 +93,7 @@ def test_code_that_several_modules_share_is_not_placed(tmp_path: Path) -> None:
 
 
 def test_code_that_several_modules_share_is_placed_by_the_module_that_it_runs_in(tmp_path: Path) -> None:
-    """As in a program that compiles each block by itself: the compiler saw the first, ranges tell the others."""
+    """As in a program that compiles each block by itself: the compiler saw the first, ranges show the others."""
     events = [mark("perfkit:step:0", 0, 1000), mark("perfkit:pass:forward", 10, 900)]
     for number, at in enumerate((20, 320)):
         around = "## Call CompiledFxGraph abc ##"
@@ -109,7 +109,7 @@ def test_code_that_several_modules_share_is_placed_by_the_module_that_it_runs_in
     ]
     serves = table.frame["serves"][table.frame["name"] == GELU].tolist()
     assert [m.module for m in shares.read(serves[1])] == ["transformer.h.1.fc", "transformer.h.1"]
-    assert any("runs 3 × in one pass" in w for w in table.warnings)  # in a head nothing tells which part it is
+    assert any("runs 3 × in one pass" in w for w in table.warnings)  # in a head its part is unknown
 
 
 def in_a_thread_of_its_own(runs: int) -> list[Event]:
@@ -137,7 +137,7 @@ def test_a_graph_that_runs_several_times_in_autograds_thread_is_not_placed(tmp_p
 
 def test_micro_batches_of_a_compiled_model_are_placed_in_each_of_its_runs(tmp_path: Path) -> None:
     """As llama2.c trains: a graph of the whole model runs four times a step, in one forward pass as a capture marks it
-    and in autograd's thread. It was told to serve four modules, and nothing was placed."""
+    and in autograd's thread. It was said to serve four modules, and nothing was placed."""
     around = "## Call CompiledFxGraph abc ##"
     whole = [*layer(0), *layer(1), site("aten::mm", ("lm_head", "linear", 1.0), line=99)]
     calls = [("aten::addmm", 8), (GELU, 4), ("aten::addmm", 8), (GELU, 4), ("aten::mm", 8)]
@@ -172,7 +172,7 @@ CODE = [
 
 def test_what_a_cuda_graph_replays_has_the_places_of_the_compiled_graph(tmp_path: Path) -> None:
     """As gpt-fast decodes: 97 % of the kernel time had no FLOP, and nothing a module. A product of two kernels is that
-    of the one call between its neighbours; a copy before the code that nobody told of has no place."""
+    of the one call between its neighbours; a copy before the code that nobody reported has no place."""
     kernels = ["copy", NORM, "gemm", "splitKreduce", FUSED, NORM, "gemm", FUSED, "gemm"]
     events = [mark("ProfilerStep#1", 0, 1000), op("Torch-Compiled Region: 0/0", 10, 200), *replayed(20, 1, kernels)]
     work = {NORM: DeclaredKernel(flop={"vector_fp32": 7.0}, bytes_read=8.0, bytes_written=4.0)}
@@ -241,7 +241,7 @@ def test_a_product_of_fp32_in_a_replay_runs_on_the_units_that_its_kernel_names(t
 
 
 def test_kernels_of_one_name_in_two_graphs_have_each_the_work_of_their_call(tmp_path: Path) -> None:
-    """Their names tell nothing, and both had no FLOP; the calls around them tell which graph runs."""
+    """Their names say nothing, and both had no FLOP; the calls around them show which graph runs."""
     graph = "## Call CompiledFxGraph {} ##"
     events = [
         mark("ProfilerStep#1", 0, 1000),

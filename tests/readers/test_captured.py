@@ -1,4 +1,4 @@
-"""What CUDA graphs hold that a program captured by itself, by traces made by hand: a capture, and replays of it."""
+"""Contents of CUDA graphs that a program captured by itself, from handmade traces: a capture, and its replays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call(name: str, at: float, tid: int = 1) -> Event:
 def capture() -> list[Event]:
     """A linear layer of two kernels and a product by elements; a copy; the layer's gradient in a thread of its own."""
     return [
-        call("cudaLaunchKernel", 1),  # before it: a seed, which is no node
+        call("cudaLaunchKernel", 1),  # before it: a seed, which is not a node
         call("cudaStreamBeginCapture", 3),
         mark("perfkit:pass:forward", 5, 90),
         mark("perfkit:module:fc", 10, 40),
@@ -65,7 +65,7 @@ def read(folder: Path, captured: list[Event], replayed: list[Event], **more: Any
 
 
 def test_each_activity_of_a_replay_has_the_place_and_work_of_its_launch(tmp_path: Path) -> None:
-    """Of a training step captured by hand 99 % of the kernel time had no module, no pass and no FLOP."""
+    """99 % of the kernel time of a training step captured by hand had no module, no pass and no FLOP."""
     table = read(tmp_path, capture(), replays(ORDER))
     first = table.frame[table.frame["step"] == 0]
     assert first["operator"].tolist() == ["aten::mm", "aten::mm", "aten::mul", "aten::copy_", "aten::mm"]
@@ -90,7 +90,7 @@ def test_each_activity_of_a_replay_has_the_place_and_work_of_its_launch(tmp_path
         (capture(), replays([MUL, MUL, MUL, COPY, MM])),  # a product without a product's kernel
         (capture(), replays(ORDER, graph=1)),  # another graph
         (capture(), replays(ORDER, graph=None)),
-        ([*capture(), call("cudaStreamWaitEvent", 42)], replays(ORDER)),  # two streams: the order tells nothing
+        ([*capture(), call("cudaStreamWaitEvent", 42)], replays(ORDER)),  # two streams: the order says nothing
         ([e for e in capture() if "EndCapture" not in e["name"]], replays(ORDER)),
     ],
 )

@@ -1,4 +1,4 @@
-"""What people bring that perfkit does not read: each kind gets a sentence that names it, and the next step."""
+"""Files that perfkit does not read: each kind gets a sentence that names it, and the next step."""
 
 from __future__ import annotations
 

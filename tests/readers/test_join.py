@@ -66,10 +66,10 @@ def test_copies_and_host_rows_are_no_kernels():
     [
         ([row("a"), row("b"), row("c")], [row("b")], [None, 1000.0, None]),  # launch-skip and -count
         ([row("a"), row("a")], [row("a")], [None, None]),  # which of the two, nobody knows
-        ([row("a", 8), row("a", 9)], [row("a", 9)], [None, 1000.0]),  # the grid tells
+        ([row("a", 8), row("a", 9)], [row("a", 9)], [None, 1000.0]),  # the grid decides
         ([row("a")], [row("x"), row("a"), row("y")], [1001.0]),
         ([row(SCALE)], [row(SCALE64_NCU)], [None]),  # another instance of the template
-        ([row(SCALE)], [row("scale")], [1000.0]),  # a tool that does not tell the arguments
+        ([row(SCALE)], [row("scale")], [1000.0]),  # a tool that does not report the arguments
         ([row("a"), row("b")], [row("b"), row("a")], [None, None]),  # another order: one of two, not both
     ],
 )

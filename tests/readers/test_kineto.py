@@ -38,7 +38,7 @@ def table(tmp_path: Path) -> KernelTable:
 def test_a_row_is_a_working_operator_with_its_self_time(table: KernelTable) -> None:
     found = list(zip(table.frame["name"], table.frame["duration_ns"], strict=True))
     assert found == [
-        ("aten::index_select", 28e3),  # 30 less the allocation inside; embedding, whose work it does, is no row
+        ("aten::index_select", 28e3),  # 30 less the allocation inside; embedding, whose work it does, is not a row
         ("aten::addmm", 120e3),  # 130 less the copy of the bias
         ("aten::copy_", 10e3),
         ("aten::add", 80e3),
@@ -305,7 +305,7 @@ def test_several_steps_and_work_outside_them(tmp_path: Path) -> None:
     assert table.frame["step"].isna().tolist() == [True, False, False, False]
     assert table.frame["step"].dropna().tolist() == [0, 1, 2]
     assert table.facts["step_ns"] == [90_000] * 3
-    assert gaps(table) == {("other", None): 30_000}  # no pass is marked: nothing tells what happened there
+    assert gaps(table) == {("other", None): 30_000}  # no pass is marked: the cause is unknown
     assert any("1 row lies outside" in w for w in table.warnings)
 
 

@@ -125,7 +125,7 @@ def test_a_trace_that_lacks_kernels_at_its_end_is_used_with_a_footnote(tmp_path:
 
 
 def test_a_clock_a_little_ahead_is_a_failure_that_numbers_survive(tmp_path: Path) -> None:
-    """1.2 ms in steps of 45 s: what is idle for how long is told all the same."""
+    """1.2 ms in steps of 45 s: idle times are reported all the same."""
     capture = [mark("ProfilerStep#1", 0, 45e6), *launched(100, 1400, 1500, 1), *launched(2200, 3400, 3500, 2)]
     found = checks_of(write(tmp_path / "t.json", capture))["clock"]
     assert found["holds"] is False and not found["needed"] and found["figure"] == 1_190_000
@@ -210,7 +210,7 @@ def test_a_timed_step_is_no_shorter_than_the_busy_time(tmp_path: Path, timed: fl
 
 
 def test_waiting_for_other_ranks_is_not_held_against_the_timed_step(tmp_path: Path) -> None:
-    """A collective's kernel waits for 500 µs for a rank that its profiler delays; 60 µs of it lie beside the first."""
+    """A collective's kernel waits for 500 µs for a rank that its profiler delays; 60 µs of it overlap the first."""
     events = [mark("perfkit:step:0", 0, 1000), *launched(100, 150, 250, 1)]
     events += launched(160, 190, 690, 2, kernel="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     found = checks_of(write(tmp_path / "t.json", events), Expected(1, on_gpu=True, timed_ns=110e3))["timed"]
@@ -242,7 +242,7 @@ def test_copies_that_were_not_recorded_are_missed_but_not_needed(tmp_path: Path)
 def test_fills_without_an_activity_as_many_in_every_step_lack_nothing(
     tmp_path: Path, lost: tuple[int, int], holds: bool
 ) -> None:
-    """cuDNN's LSTM fills 0 bytes dozens of times a step: that is no profile that lost records."""
+    """cuDNN's LSTM fills 0 bytes dozens of times a step: such a profile did not lose records."""
     events = []
     for number, count in enumerate(lost):
         at, first = 1000 * number, 100 * number

@@ -84,8 +84,8 @@ def test_clocks_that_agree(tmp_path: Path) -> None:
 
 
 def test_a_queue_of_constant_length_is_shown_by_the_wait_behind_it(tmp_path: Path) -> None:
-    """The host is always the same number of launches ahead, as a full queue makes it: that is no difference of clocks
-    where it then waits until all has ended."""
+    """The host is always the same number of launches ahead, as a full queue makes it: that is not a difference of
+    clocks where it then waits until all has ended."""
     events = [mark("ProfilerStep#0", 0, 120_000)]
     for k in range(100):
         at = 1000.0 * k

@@ -34,7 +34,7 @@ def asks(at: float) -> Event:
 
 
 def test_backward_that_ends_with_a_collective_waits_for_it(tmp_path: Path) -> None:
-    """DDP's reducer waits in the engine: no event tells it, and it is no time of autograd's."""
+    """DDP's reducer waits in the engine: no event shows it, and it is not autograd's time."""
     found = table(
         tmp_path, mark("perfkit:pass:backward", 100, 900), *node("MulBackward0", 110, 140), asks(150),
         mark("gloo:all_reduce", 170, 800, tid=GLOO), op("aten::copy_", 820, 840, [[4], [4]]),
@@ -44,7 +44,7 @@ def test_backward_that_ends_with_a_collective_waits_for_it(tmp_path: Path) -> No
 
 
 def test_a_thread_of_the_library_may_close_its_range_late(tmp_path: Path) -> None:
-    """It tells the program that it is done, loses its core, and closes the range after the program has gone on."""
+    """It signals the program that it is done, loses its core, and closes the range after the program has gone on."""
     found = table(
         tmp_path, mark("perfkit:pass:backward", 100, 900), *node("MulBackward0", 110, 140), asks(150),
         mark("gloo:all_reduce", 170, 890, tid=GLOO), op("aten::copy_", 600, 640, [[4], [4]]),

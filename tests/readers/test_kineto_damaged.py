@@ -23,7 +23,7 @@ from tests.support.readers.traces import event, mark, op, write
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kineto"
 SOURCES = ("eager-stack", "compiled", "graph", "streams", "nccl-rank0")
 
-# What a field may turn into. NaN and infinity are no JSON, but other writers emit them.
+# Values that a field may turn into. NaN and infinity are not JSON, but other writers emit them.
 WRONG: tuple[Any, ...] = (
     None, True, -1, 0, 2**31, 2**63, 2**64, -(2**63), 10**400, 0.5, -1e300, 1e308, float("nan"), float("inf"), "", "x",
     "\x00<b>\x1b[31m", "n" * 10_000, [], [[]], [None, "a", -3], [2**70], {}, {"a": {"b": [1]}}, [1, 2], "(64, 1)",
@@ -66,7 +66,7 @@ def _flipped(rng: random.Random, name: str) -> bytes:
 
 
 def _zipped(rng: random.Random, name: str) -> bytes:
-    """Damage behind the compression: flips (the checksum too), or the end missing."""
+    """Damage inside the compression: flips (the checksum too), or the end missing."""
     data = bytearray(gzip.compress(text(name), 1, mtime=0))
     if rng.random() < 0.5:
         return bytes(data[: rng.randrange(2, len(data))])

@@ -93,7 +93,7 @@ def test_numbers_that_json_lacks_are_no_damage(tmp_path: Path, indent: int | Non
 
 
 def test_thunders_forward_runs_before_its_connection_to_autograd(tmp_path: Path) -> None:
-    """Its operators have no numbers; those of the loader, and of the loss behind them, are as ever."""
+    """Its operators have no numbers; those of the loader, and of the loss after them, are as ever."""
     events: list[Event] = []
     for s in range(2):
         at = 10_000 * s

@@ -265,7 +265,7 @@ def test_times_are_those_of_the_file() -> None:
 
 
 def test_thunder_s_kernels_are_where_the_shapes_of_their_products_say() -> None:
-    """The widths of GPT-2 tiny (C = 64, V = 512) tell the linear layer of a product; the order tells the block."""
+    """The widths of GPT-2 tiny (C = 64, V = 512) show the linear layer of a product; the order shows the block."""
     found = kernels("thunder")
     assert len(found) == 688 and found["module"].notna().mean() > 0.99
     products = found[(found["family"] == "matmul") & (found["operator"] == "linear")]
@@ -280,7 +280,7 @@ def test_thunder_s_kernels_are_where_the_shapes_of_their_products_say() -> None:
 
 
 def test_a_pass_that_was_split_before_and_one_that_is_split_now_are_one() -> None:
-    """Of `reduce-overhead` some kernels are placed by Inductor's provenance, pass and all, others by their launch."""
+    """Some kernels of `reduce-overhead` are placed by Inductor's provenance, pass and all, others by their launch."""
     passes = Coded.of(["classifier", "forward", "forward", None, "backward"])
     modules = Coded.of(["head", "head", "block", None, "head"])
 

@@ -182,7 +182,7 @@ def test_a_collective_on_cpus_beside_operators_is_waited_for_by_nobody(tmp_path:
 
 
 def test_waiting_for_another_rank_inside_a_kernel_is_no_idle_time(tmp_path: Path) -> None:
-    """NCCL's kernel waits on the GPU. What of its range is no call is the way to the launch."""
+    """NCCL's kernel waits on the GPU. The part of its range outside calls is the way to the launch."""
     events = step(
         op("record_param_comms", 0, 30), mark("nccl:all_reduce", 10, 30), call(20, 25, number=1),
         event("kernel", "ncclDevKernel_AllReduce", 25, 100, pid=0, tid=17, device=0, stream=17, correlation=1),
@@ -290,7 +290,7 @@ def test_a_trace_of_the_gpu_alone_has_no_steps_and_no_gaps(tmp_path: Path) -> No
 
 
 def test_recording_is_estimated_where_the_host_held_the_gpu_up_and_nowhere_else(tmp_path: Path) -> None:
-    """Eight events begin while the host is late, with the mark of the step, and two beside a kernel."""
+    """Eight events begin while the host is late, with the mark of the step, and two during a kernel."""
     events = step(
         [op("aten::view", 10 * i, 10 * i + 8, [[4]]) for i in range(5)], op("aten::mul", 50, 64, [[4], [4]]),
         call(60, 62, number=1), call(62, 64, number=2), op("aten::view", 66, 67, [[4]]), kernel(62, 80, 1),
@@ -364,7 +364,7 @@ def test_the_first_activity_of_a_stream_may_wait_for_work_that_the_trace_lacks(t
     events = [mark("ProfilerStep#0", 0, 10_000), call(10, 20, number=1), kernel(25, 30, 1, stream=2)]
     events += [call(22, 32, number=2), kernel(5020, 5030, 2), op("aten::copy_", 35, 5045)]
     events += [call(40, 5040, "hipMemcpyWithStream", 3), kernel(5030, 5035, 3), call(5050, 5060, number=4)]
-    events += [kernel(9055, 9060, 4)]  # which waits as long, but is no first one
+    events += [kernel(9055, 9060, 4)]  # which waits as long, but is not a first one
     found = idle(tmp_path, events)
     assert found["earlier work"] == 4988 and found["latency"] == pytest.approx(3995, abs=10)
     waits = read(tmp_path, events).facts["host_waits"]

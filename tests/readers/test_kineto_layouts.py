@@ -147,11 +147,11 @@ DAMAGED = {
     "a comma before the end": '{"traceEvents": [{"ph": "X"}, {"ph": "X"}, ]}',
     "two commas": '{"traceEvents": [{"ph": "X"},, {"ph": "X"}]}',
     "another bracket": '{"traceEvents": [{"ph": "X"}, {"ph": "X"}}, {"ph": "X"}]}',
-    "text behind a list": '[{"ph": "X"}, {"ph": "X"}] 1',
-    "a comma behind a list": '[{"ph": "X"}, {"ph": "X"}], {"ph": "X"}',
-    "text behind an object": '{"traceEvents": [{"ph": "X"}]} {',
+    "text after a list": '[{"ph": "X"}, {"ph": "X"}] 1',
+    "a comma after a list": '[{"ph": "X"}, {"ph": "X"}], {"ph": "X"}',
+    "text after an object": '{"traceEvents": [{"ph": "X"}]} {',
     "two lists": '{"traceEvents": [{"ph": "X"}], "traceEvents": [{"ph": "X"}]}',
-    "a head that is none": '{"a" 1, "traceEvents": [{"ph": "X"}]}',
+    "an invalid head": '{"a" 1, "traceEvents": [{"ph": "X"}]}',
     "an open string": '{"traceEvents": [{"ph": "X"}, {"ph": "X}, {"ph": "X"}, {"ph": "X"}]}',
 }
 
@@ -175,7 +175,7 @@ def test_json_without_a_list_of_events_is_told(tmp_path, text):
 
 
 def test_an_open_string_is_told_soon(monkeypatch, tmp_path):
-    """What follows seems to lie in strings where it lies outside, so no event ends; it is not gathered in vain."""
+    """The rest seems to be inside strings although it is outside, so no event ends; it is not gathered in vain."""
     monkeypatch.setattr(pieces, "_SUSPICIOUS", 1 << 16)
     body = ",".join(['{"ph": "X", "name": "a", "cat": "cpu_op", "ts": 1}'] * 100_000)
     path = written(tmp_path / "t.json", '{"traceEvents": [{"ph": "X, "name": "b"}, ' + body + "]}")

@@ -1,4 +1,4 @@
-"""Lines of a generated program: what their names tell, and what runs in them and right behind them."""
+"""Lines of a generated program: their names, and the kernels in them and right after them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ x = torch.randn(ROWS, COLUMNS)
 i, j = torch.randint(ROWS, (LOOKUPS,)), torch.randint(COLUMNS, (LOOKUPS,))
 mask = torch.arange(ROWS) < 30
 ROW = COLUMNS * 4
-# What is indexed, and how: bytes of the indices, and of what is picked (of the columns more than there are).
+# Indexing calls: bytes of the indices, and of the picked elements (more columns than the tensor has).
 CASES = {
     "rows": (lambda: x[i], 8 * LOOKUPS, LOOKUPS * ROW),
     "a table of rows": (lambda: x[i.view(20, 20)], 8 * LOOKUPS, LOOKUPS * ROW),

@@ -130,7 +130,7 @@ def test_gradients_of_each_sample(tmp_path: Path) -> None:
         vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
 
     table = traced(tmp_path, step)
-    # Of each sample: both layers forward, both weights' gradients, and the gradient between them.
+    # Each sample has both layers forward, both weights' gradients, and the gradient between them.
     assert matrix_flop(table) == 2 * 16 * (2 * 64 * 32 + 3 * 32 * 10) == counted(step)
     assert "aten::nll_loss_forward" not in set(table.frame["name"]), "vmap writes it out"
 

@@ -1,4 +1,4 @@
-"""What a program's habits cost, from traces made by hand: waits, lists, compilation; and from real ones of an H200."""
+"""Costs of a program's habits, from handmade traces: waits, lists, compilation; and from real ones of an H200."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_short_wait_before_a_late_launch_costs_only_itself(tmp_path: Path) -> 
 
 
 def test_a_wait_for_a_copy_to_the_gpu_is_no_wait_for_a_value(tmp_path: Path) -> None:
-    """`x.copy_(batch)` from pageable memory: the report told to look for `.item()`."""
+    """`x.copy_(batch)` from pageable memory: the report said to look for `.item()`."""
     upload = "Memcpy HtoD (Pageable -> Device)"
     events = [
         mark("perfkit:step:0", 0, 400),

@@ -50,7 +50,7 @@ def by_step(found: KernelTable) -> list[tuple[int, float]]:
 
 
 def union(spans: list[tuple[float, float]], low: float, high: float) -> float:
-    """How much of [low, high) the spans cover."""
+    """Return the part of [low, high) that the spans cover."""
     covered, reach = 0.0, low
     for start, end in sorted(spans):
         start, end = max(start, reach), min(end, high)
@@ -100,7 +100,7 @@ def test_a_host_that_waits_has_its_marks_as_steps(tmp_path: Path) -> None:
 
 
 def test_a_capture_that_starts_in_the_middle_of_a_step(tmp_path: Path) -> None:
-    """What the first step launched before its mark, or before the capture, belongs to none."""
+    """Kernels of the first step launched before its mark, or before the capture, belong to no step."""
     program, marks = Program(), [(5000 + 10_000 * s, 14_990 + 10_000 * s) for s in range(2)]
     for _ in range(30):
         program.launch(0, 99, recorded=False)
@@ -148,7 +148,7 @@ def test_two_devices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_graphs_whose_launches_are_not_recorded(tmp_path: Path, ahead: int) -> None:
-    """Their ids tell between which calls they were launched."""
+    """Their ids show between which calls they were launched."""
     program, marks = Program(), [(10_000 * s, 9990 + 10_000 * s) for s in range(4)]
     for s, (low, high) in enumerate(marks):
         program.events.append(mark(f"ProfilerStep#{s}", low, high))

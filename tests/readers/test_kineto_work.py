@@ -18,7 +18,7 @@ def read(folder: Path, events: list[Event], **more: Any) -> KernelTable:
 
 
 def test_an_operator_that_says_so_is_divided_over_its_kernels(tmp_path: Path) -> None:
-    """Two calls of one operator; in the second one of the two kernels is missing: the other stands for the call."""
+    """Two calls of one operator; in the second one of the two kernels is missing: the other one represents the call."""
     launches = [(11, 20, "keys", 30), (12, 60, "queries", 10), (13, 75, "prepares", 1), (41, 80, "queries", 10)]
     events = [
         mark("ProfilerStep#1", 0, 100),

@@ -1,4 +1,4 @@
-"""What `ncu --csv` prints: raw and details pages by names, whatever the order of columns; foreign files refused."""
+"""Output of `ncu --csv`: raw and details pages by names, whatever the order of columns; foreign files refused."""
 
 from __future__ import annotations
 

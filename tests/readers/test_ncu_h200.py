@@ -18,7 +18,7 @@ from tests.support.packed import ncu_file
 
 SETS = ("full", "basic", "roofline", "metrics")
 ELEMENTS, THREADS = 2**24, 132 * 16 * 256
-# What the raw page keeps of a number: 6 digits behind the point in a scaled unit, and none where the unit is Kbyte.
+# Precision of the raw page: 6 digits after the point in a scaled unit, and none where the unit is Kbyte.
 RAW = {"dram_bytes": 1e3, "dram_read_bytes": 1e3, "dram_write_bytes": 1e3, "waves": 0.005}
 DETAILS = {"duration_ns", "registers", "shared_bytes", "occupancy", "waves", "dram_bytes", "instructions"}
 
@@ -56,7 +56,7 @@ def test_a_report_and_its_raw_page_say_the_same(opened, name: str) -> None:
         for exact, printed in zip(report[column], page[column], strict=True):
             if pd.isna(exact) or not isinstance(exact, float):
                 assert (pd.isna(exact) and pd.isna(printed)) or exact == printed, column
-            else:  # shares are printed with two to six digits behind the point of a per cent
+            else:  # shares are printed in per cent with two to six decimals
                 assert printed == pytest.approx(exact, rel=1e-4, abs=max(RAW.get(column, 0), 1e-6)), column
 
 

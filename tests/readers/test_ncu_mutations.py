@@ -25,7 +25,7 @@ from tests.support.readers.ncu_reports import result
 
 
 def many(few: int, all_of_them: int) -> pytest.MarkDecorator:
-    """How many seeds are tried: a few, and in `make test-full` all of them."""
+    """Return the number of seeds to try: a few, and in `make test-full` all of them."""
     return pytest.mark.parametrize("seeds", [few, pytest.param(all_of_them, marks=pytest.mark.full)])
 
 

@@ -208,7 +208,7 @@ NO_VECTOR_WORK = {FP.format(f"f{op}"): 0.0 for op in ("add", "mul", "fma")}
 
 
 def test_work_of_which_the_tensor_units_part_is_unknown_is_unknown() -> None:
-    """Vector units that did nothing are no 0 FLOP of a product, and memory at a few per cent is not its roof."""
+    """Idle vector units do not mean 0 FLOP of a product, and memory at a few per cent is not its roof."""
     gemm = result(**{TENSOR_PIPE: 27.0, **FP32})
     assert work.flop(gemm) == {} and set(work.counted(gemm)) == {"vector_fp32"}
     assert table(gemm).frame["flop_origin"][0] == "absent"
@@ -258,7 +258,7 @@ def test_waves_that_are_not_stored_follow_from_blocks_and_limits() -> None:
 
 @pytest.mark.parametrize(("share", "judged"), [(6.0, False), (85.0, True)])
 def test_a_product_of_unknown_work_is_judged_by_memory_where_that_explains_its_time(share: float, judged: bool) -> None:
-    """Nothing tells whether the tensor units worked: memory at 6 % of its peak is not what the kernel waits for."""
+    """It is unknown whether the tensor units worked: memory at 6 % of its peak is not what the kernel waits for."""
     one = result(**{
         metrics.DRAM_SHARE: share, "sm__throughput.avg.pct_of_peak_sustained_elapsed": 20.0, metrics.WAVES: 9.0,
         **NO_VECTOR_WORK,

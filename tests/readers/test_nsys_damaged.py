@@ -171,7 +171,7 @@ def test_names_are_harmless_in_every_output(tmp_path: Path, text: str) -> None:
         if file.suffix in (".txt", ".md"):
             assert "\x1b" not in written and "\u202e" not in written
             assert max(map(len, written.splitlines())) < 2000
-        if file.suffix == ".md":  # names stand in code spans
+        if file.suffix == ".md":  # names are in code spans
             assert "<script" not in re.sub(r"(`+).*?\1", "", written)
 
 
@@ -213,7 +213,7 @@ def test_rows_that_a_damaged_page_hides_are_missed(tmp_path: Path) -> None:
 
 
 def page_of(path: Path, table: str) -> int:
-    """Where the page begins on which the table stands."""
+    """Return the offset of the table's page."""
     with sqlite3.connect(path) as connection:
         ((page, size),) = connection.execute(
             "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = ?", (table,)

@@ -1,4 +1,4 @@
-"""What a file is, its content says; anything else gets a sentence."""
+"""The content of a file decides its kind; anything else gets a sentence."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.readers import model as m  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Enough for tiny tensors, and steadier beside other work."""
+    """Enough for tiny tensors, and steadier during other work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -106,7 +106,7 @@ def test_recomputation_keeps_its_module_in_the_backward_pass(tmp_path: Path) -> 
 
 
 def test_no_work_counts_twice(eager: KernelTable) -> None:
-    """Composites whose work a called operator does are no rows."""
+    """Composites whose work a called operator does are not rows."""
     names = set(eager.frame["name"])
     assert names.isdisjoint(
         {"aten::embedding", "aten::linear", "aten::matmul", "aten::clone", "aten::cross_entropy_loss"}

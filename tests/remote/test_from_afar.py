@@ -74,7 +74,7 @@ def ready(process: subprocess.Popen[str]) -> int:
 
 
 def gone(process: int) -> bool:
-    """Whether a process ends within seconds."""
+    """Return whether a process ends within seconds."""
     for _ in range(200):
         if not Path(f"/proc/{process}").exists():
             return True
@@ -123,7 +123,7 @@ def test_a_capture_comes_back(machine, folder):
 
 @pytest.mark.slow
 def test_a_run_comes_back(machine, folder):
-    """Of a workload of one's own too: its file goes there."""
+    """Also with a workload of one's own: its file goes there."""
     (folder / "parts" / "mine.py").write_text((ROOT / "tests/support/capture/small.py").read_text())
     order = ["run", folder / "parts/mine.py", "--steps", 2, "--profiler", "none", "--json"]
     code, out, err = ended(perfkit(machine, folder, *order, "--on", machine.name, "--out", "runs/b"))
@@ -170,7 +170,7 @@ def test_a_request_to_end_here_ends_the_program_there(machine, folder):
 
 
 def test_a_machine_that_goes_away_for_good(machine, folder):
-    """What may lie there is named; nothing here changed."""
+    """The message names what may be left there; nothing here changed."""
     before = set(machine.left())
     process = perfkit(machine, folder, "capture", "--on", machine.name, "--out", "runs/d", "--", "python", "waits.py")
     program = ready(process)

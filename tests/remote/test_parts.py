@@ -1,4 +1,4 @@
-"""What is sent, how it is received, and the environment there, without another machine."""
+"""Sending, receiving, and the environment there, without another machine."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_a_report_that_knows_little(open_page: OpenPage, tmp_path: Path) -> None
 
 
 def test_fusion_headroom_and_what_is_not_judged(show: Show) -> None:
-    """A prediction beside what the compiler achieved; and rules that the profile gave too little to."""
+    """A prediction next to the compiler's result; and rules that lack data in the profile."""
     page = show(test_fusion.report(test_fusion.cpu_chain(), [test_fusion.fused(300, 20 * test_fusion.MB)]))
     card = page.locator(".panel:not([hidden]) .card", has_text="Fusion headroom")
     assert "the compiler moves 2.00 × the bytes: it fuses less, or recomputes" in card.inner_text()
@@ -177,7 +177,7 @@ def test_fused_kernels_one_by_one(show: Show) -> None:
 
 
 def test_operators_differences_and_memory_are_in_the_file(open_page: OpenPage, tmp_path: Path) -> None:
-    """The plugin's views, in the report: any two backends beside each other, allocations side by side."""
+    """The plugin's views, in the report: any two backends next to each other, allocations side by side."""
     report = sample.report()
     path = tmp_path / "report.html"
     page, errors = open_page(_with_answers(report, path))
@@ -222,7 +222,7 @@ def _with_answers(report: Report, path: Path) -> Path:
 
 
 def test_the_order_is_verdict_time_roofline_next_step(show: Show) -> None:
-    """What is looked for in the first ten seconds stands in this order, and the first lines lead to the rest."""
+    """The facts for the first ten seconds come in this order, and the first lines lead to the rest."""
     page = show(sample.report())
     top = "n => document.querySelector(n).getBoundingClientRect().top"
     parts = ("#verdict", "#where-card", ".panel:not([hidden]) .roofline", ".panel:not([hidden]) .kernels")

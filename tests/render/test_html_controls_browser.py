@@ -1,4 +1,4 @@
-"""What a reader clicks and types in the HTML report, in headless Chromium: tables, tree, roofline, tabs, theme."""
+"""Clicks and typing in the HTML report, in headless Chromium: tables, tree, roofline, tabs, theme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llm.c's profile of one step on an H100, digit by digit: `--style llmc` beside what llm.c's script printed."""
+"""llm.c's profile of one step on an H100, digit by digit: `--style llmc` against the output of llm.c's script."""
 
 from __future__ import annotations
 

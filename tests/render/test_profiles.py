@@ -1,4 +1,4 @@
-"""Reports of profiles of our own in every renderer: golden files, and what must not stand in them."""
+"""Reports of profiles of our own in every renderer: golden files, and texts that must not be in them."""
 
 from __future__ import annotations
 

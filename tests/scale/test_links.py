@@ -32,7 +32,7 @@ def test_several_hosts_are_bound_by_their_ports_and_far_steps_cost_more():
     ring = 12 * 1e-6 + 2 * 10e-6 + 1.75 * 1e9 / 40e9  # four ports of 10 GB/s a host
     assert made.seconds("all_reduce", 8, 1e9) == pytest.approx(ring, rel=1e-3)
     assert Network(1, OWN, FAR).seconds("all_gather", 2, 1e9) == pytest.approx(0.5e9 / 10e9 + 10e-6)
-    # Of an all-to-all 7/8 of a rank's bytes pass its own port at most.
+    # In an all-to-all at most 7/8 of a rank's bytes pass its own port.
     assert made.seconds("all_to_all", 8, 1e9) == pytest.approx(0.875e9 / 10e9, rel=1e-3)
 
 

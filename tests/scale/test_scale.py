@@ -62,14 +62,14 @@ def test_ddp_reduces_buckets_while_backward_goes_on(one):
 def test_zero1_gathers_parameters_after_half_the_optimizer(one):
     step = schedule.zero1(one, over(10e9), 2, 1.0)
     assert step.compute_ns == pytest.approx(STEP_NS - 4e6) and step.communication_ns == pytest.approx(7.6e6)
-    # Of the buckets (head, the blocks, the embedding) the last one's reduction is seen, and all gathering.
+    # The last bucket's reduction (of head, blocks, embedding) is exposed, and all gathering.
     assert step.exposed_ns == pytest.approx(2e6 + 3.8e6)
 
 
 def test_a_compiled_graph_exchanges_nothing_before_its_end_by_zero1(tmp_path):
     made = read_one_rank(run_folder(tmp_path / "run", backend="compile"))
     step = schedule.zero1(made, over(10e9), 2, 1.0)
-    assert step.exposed_ns == pytest.approx(7.6e6, rel=0.02)  # but beside the copies of the last bucket
+    assert step.exposed_ns == pytest.approx(7.6e6, rel=0.02)  # except during the copies of the last bucket
 
 
 def test_fsdp_gathers_the_next_unit_while_one_computes(one, monkeypatch):
@@ -83,7 +83,7 @@ def test_fsdp_gathers_the_next_unit_while_one_computes(one, monkeypatch):
     fast = fsdp.fsdp(one, over(1e15), 2, 1.0)
     assert fast.exposed_ns == pytest.approx(0.0, abs=1e3) and fast.compute_ns == pytest.approx(STEP_NS - 4e6)
     slow = fsdp.fsdp(one, over(0.5e9), 2, 1.0)
-    assert 0 < slow.communication_ns - slow.exposed_ns < 32e6  # what computes beside it, the optimizer never
+    assert 0 < slow.communication_ns - slow.exposed_ns < 32e6  # computation overlaps it, the optimizer never does
 
 
 def test_fsdp_waits_for_a_host_that_is_slower(one):
@@ -94,7 +94,7 @@ def test_fsdp_waits_for_a_host_that_is_slower(one):
 
 
 def test_a_group_of_one_has_the_costs_of_its_way_in_its_step(tmp_path, one):
-    """What is assumed of a process alone: 0.152 ms of copies by ddp, 9.4 ms of its host by fsdp."""
+    """Assumptions for a process alone: 0.152 ms of copies by ddp, 9.4 ms of its host by fsdp."""
     in_way = {way: read_one_rank(run_folder(tmp_path / way, parallel=way)) for way in ("ddp", "fsdp", "zero1")}
     step = schedule.ddp(in_way["ddp"], over(10e9), 2, 1.0)
     assert step.added_ns == 0 and step.exposed_ns == pytest.approx(5.6e6, rel=0.05)
@@ -117,7 +117,7 @@ def test_a_group_of_one_has_the_costs_of_its_way_in_its_step(tmp_path, one):
 
 
 def test_collectives_of_a_group_of_one_are_no_work(tmp_path):
-    """Two rows of 1 ms that send nothing lie in a step of 40 ms."""
+    """Two rows of 1 ms that send nothing are in a step of 40 ms."""
     made = read_one_rank(run_folder(tmp_path / "run", parallel="ddp", sends=("backward", "optimizer")))
     assert len(made.rows) == 9 and sum(row.ns + row.gap for row in made.rows) == pytest.approx(STEP_NS * 40 / 42)
 
@@ -205,7 +205,7 @@ def test_weak_and_strong_scaling(one):
 
 
 def test_the_headline_names_what_costs_most(one):
-    """Of host work of 9.4 ms all but the copies beside it lengthens the step; communication of 60 ns was named."""
+    """Host work of 9.4 ms lengthens the step, less the copies that overlap it; communication of 60 ns was named."""
     late = replace(one, host_ns=40e6)
     [host] = verdict.sentences(predict(late, over(1e15), [2], ["fsdp"], ["weak"]))
     assert "81% efficient. 9.06 ms are host work that fsdp is assumed to add, 18% of a step of 49.40 ms. Of " in host

@@ -1,4 +1,4 @@
-"""What perfkit measures of the machine and of the profiler, quickly: for tests that look at what is made of it.
+"""Quick versions of what perfkit measures on the machine and the profiler, for tests of what follows from it.
 
 Ceilings are measured in seconds, once a checkout, and kept though the machine was busy; what an event of the profiler
 costs, in some ms. tests/hardware and tests/capture test the measurements themselves.
@@ -27,7 +27,7 @@ def measured(device: str, threads: int, progress: Progress | None = None, plan: 
     if device == "cpu" and plan is None:
         plan = msgspec.structs.replace(cpu_plan(SIZES[1], SIZES[-1]), sizes=SIZES, main_memory=None, **QUICK)
     found = measure(device, threads, progress, plan)
-    found.load, found.warnings = None, []  # other tests ran beside it, and will the next time
+    found.load, found.warnings = None, []  # other tests ran at the same time, and will the next time
     return found
 
 

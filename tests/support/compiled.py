@@ -1,4 +1,4 @@
-"""What Inductor compiles in tests is kept in the shared cache by its text, in which the numbers of graphs stand."""
+"""Inductor's programs are kept in the shared cache by their text, which contains the numbers of graphs."""
 
 from __future__ import annotations
 

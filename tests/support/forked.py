@@ -38,7 +38,8 @@ def tell(connection: socket.socket, number: int) -> None:
 
 
 def number(connection: socket.socket) -> int:
-    """The next number that the server tells; it tells none when it was ended. Raises `TimeoutError`, `EOFError`."""
+    """Return the next number that the server sends; it sends none when it was ended. Raises `TimeoutError`,
+    `EOFError`."""
     found = connection.recv(NUMBER.size)
     if len(found) < NUMBER.size:
         raise EOFError("the server that forks processes for tests has gone")

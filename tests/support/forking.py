@@ -85,7 +85,7 @@ def _reap(*_: object) -> None:
 
 
 def _keep(connection: socket.socket) -> None:
-    """Fork the process asked for; tell who asked its number, and how it ended."""
+    """Fork the requested process; send its number and its exit code to the client."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         request, files = forked.asked(connection)
@@ -118,7 +118,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
         interrupted = isinstance(error, KeyboardInterrupt)
         sys.excepthook(*sys.exc_info())
     finally:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):

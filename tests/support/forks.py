@@ -143,7 +143,8 @@ class Forked:
 
 
 def usable(env: Mapping[str, str]) -> bool:
-    """Whether a process with this environment may be forked: it finds the same modules, and torch reads the same."""
+    """Return whether a process with this environment may be forked: it finds the same modules, and torch reads the
+    same."""
     names = {n for n in (*env, *AT_START) if n.startswith(READ_AT_IMPORT)} - NOT_READ
     same = all(env.get(n) == AT_START.get(n) for n in names)
     return same and set(env.get("PYTHONPATH", "").split(os.pathsep)) <= {"", str(ROOT)}
@@ -251,7 +252,7 @@ STARTERS = {  # of processes, by the name that each has for the module `subproce
 
 
 def _plain(command: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether a command with this environment is `python` with a file, code or a module, and may be a fork."""
+    """Return whether a command with this environment is `python` with a file, code or a module, and may be a fork."""
     seen = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path != STARTUP]
     known = command[0] == sys.executable and (command[1] in ("-c", "-m") or command[1].endswith(".py"))
     return known and usable({**env, "PYTHONPATH": os.pathsep.join(seen)})

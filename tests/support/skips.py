@@ -31,7 +31,7 @@ def read_allowed(text: str) -> dict[str, str]:
 
 
 def not_allowed(skipped: list[str], allowed: dict[str, str]) -> list[str]:
-    """Those of `skipped` (node ids) that no pattern of `allowed` matches; `*` matches anything, `[` is literal."""
+    """Return the `skipped` (node ids) that no pattern of `allowed` matches; `*` matches anything, `[` is literal."""
     patterns = [pattern.replace("[", "[[]") for pattern in allowed]
     return [node for node in skipped if not any(fnmatchcase(node, pattern) for pattern in patterns)]
 

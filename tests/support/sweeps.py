@@ -1,4 +1,4 @@
-"""What only `make test-full` has: cases of a parametrised test, examples of a property."""
+"""Cases of a parametrised test and examples of a property that only `make test-full` has."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def rest(*values: Any) -> Any:
 
 
 def examples(few: int, many: int) -> int:
-    """How many examples of a property are tried: `few` in `make test`, `many` in `make test-full`."""
+    """Return the number of examples of a property to try: `few` in `make test`, `many` in `make test-full`."""
     return many if os.environ.get(FULL) else few

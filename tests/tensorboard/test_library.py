@@ -1,4 +1,4 @@
-"""Work in threads: made once, kept within a limit, failures told."""
+"""Work in threads: made once, kept within a limit, failures reported."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ VIEWS = ("overview", "findings", "operators", "kernels", "roofline", "trace", "m
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run with its allocations, and beside it what other tools wrote."""
+    """A real run with its allocations, next to files of other tools."""
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     folder = tmp_path_factory.mktemp("logs")
     options = ["--preset", "tiny", "--steps", "2", "--warmup", "1", "--backend", "eager", "--profile-memory"]
@@ -77,7 +77,7 @@ class Board:
         self.until("n => [...document.querySelectorAll('#run option')].some((o) => o.textContent === n)", name)
 
     def at_rest(self, locator: Any) -> Any:
-        """Where an element is, once two looks find it in the same place."""
+        """Return the place of an element, once two looks find it the same."""
         before = None
         while (box := locator.bounding_box()) != before or box is None:
             before = box

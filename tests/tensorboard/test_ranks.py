@@ -1,4 +1,4 @@
-"""A folder with the traces of several ranks under the logdir: found, and answered with what they tell together."""
+"""A folder with the traces of several ranks under the logdir: found, and answered with one report."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def view(page: Page) -> tuple[float, float]:
 
 
 def place(page: Page, event: int) -> tuple[float, float]:
-    """Where an event stands on the page, from the timeline's own layout."""
+    """Return the place of an event on the page, from the timeline's own layout."""
     box = page.locator(".tl-lanes canvas").bounding_box()
     assert box
     x, y = page.evaluate(
@@ -198,7 +198,7 @@ def test_drag_pans_and_wheel_zooms(show: Callable[..., Page], eager: Path) -> No
     page.mouse.up()
     moved = view(page)[0] - start
     assert moved == pytest.approx(100 / box["width"] * (end - start), rel=0.02)
-    assert page.evaluate("shown.selected") == -1, "a drag is no click"
+    assert page.evaluate("shown.selected") == -1, "a drag is not a click"
 
 
 def test_the_keyboard_alone(show: Callable[..., Page], eager: Path) -> None:

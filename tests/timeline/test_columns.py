@@ -1,4 +1,4 @@
-"""The binary columns of a timeline: what stands in them, from real traces and hostile ones."""
+"""The binary columns of a timeline: their content, from real traces and hostile ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every backend's kernels are placed where they belong: a model whose shapes tell the truth."""
+"""Every backend's kernels are placed where they belong: a model whose shapes show the truth."""
 
 from __future__ import annotations
 

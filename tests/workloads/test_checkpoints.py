@@ -172,7 +172,7 @@ def test_writing_a_checkpoint_is_whole_or_not_at_all(gpt2, settings, tmp_path):
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"what was there"]
 
 
-# What is said about files that are not what they should be.
+# Messages about invalid files.
 
 
 def says(error, kind=InputError):

@@ -161,7 +161,7 @@ def test_flop_of_both_phases_agree_with_the_flop_counter(name):
 
 
 def test_bytes_of_weights_and_cache():
-    """Of the 164 k parameters of tiny the embedding is not read whole; a position keeps 2 · 2 layers · 2 heads · 16."""
+    """The embedding of tiny's 164 k parameters is not read whole; a position keeps 2 · 2 layers · 2 heads · 16."""
     s = settings_of("llama")
     workload = find("llama")
     model = workload.build(s)

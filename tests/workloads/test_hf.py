@@ -122,7 +122,7 @@ def test_recomputing_changes_nothing_but_what_is_kept(hf, folder, tmp_path):
 
 @pytest.mark.full
 def test_thunder_s_refusal_is_a_sentence_with_the_module(hf, folder, tmp_path):
-    """Where Thunder learns to trace transformers' models, it must be right."""
+    """Once Thunder can trace transformers' models, it must be right."""
     if missing := backends.get("thunder").unavailable():
         pytest.skip(missing)
     worker = Worker(lambda text: None)

@@ -126,7 +126,7 @@ def test_sizes_that_do_not_fit_together(llama, settings, dimensions, error):
         llama.build(settings(dimensions=dimensions))
 
 
-# ---- weights, beside transformers' own model
+# ---- weights, against transformers' own model
 
 
 FREQUENCIES = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -1,4 +1,4 @@
-"""What `perfkit export gpt2 --llmc` writes, read by a C program that knows the documented layout and nothing else."""
+"""The output of `perfkit export gpt2 --llmc`, read by a C program that knows only the documented layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEIGHTS, BF16, STATE, TOKENIZER, TOKENS = (
 
 @pytest.fixture
 def small(gpt2, monkeypatch):
-    """GPT-2 with a preset whose vocabulary is no multiple of 128, small enough for central differences."""
+    """GPT-2 with a preset whose vocabulary is not a multiple of 128, small enough for central differences."""
     module = sys.modules[type(gpt2).__module__]
     monkeypatch.setitem(module.SIZES, "small", module.Sizes(**SMALL))
     monkeypatch.setattr(type(gpt2), "presets", {"small": SMALL | {"batch_size": 2, "sequence_length": 7}})

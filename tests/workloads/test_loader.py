@@ -1,4 +1,4 @@
-"""Finding workloads by name and path, and what is said about names and files that are none."""
+"""Finding workloads by name and path, and messages about names and files that are not workloads."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def weights_with_vocabulary(tmp_path, book):
     return folder, made
 
 
-@pytest.mark.parametrize("form", ["vocab.json", "tokenizer.json", "beside an llm.c checkpoint"])
+@pytest.mark.parametrize("form", ["vocab.json", "tokenizer.json", "next to an llm.c checkpoint"])
 def test_the_vocabulary_beside_the_weights_is_used(weights_with_vocabulary, book, form):
     folder, made = weights_with_vocabulary
     weights = folder
@@ -207,7 +207,7 @@ def test_an_unwritable_token_file(tmp_path):
         llmc.write_tokens(tmp_path / "missing" / "a.bin", np.arange(3))
 
 
-# What is said about files that are not what they should be.
+# Messages about invalid files.
 
 
 def test_data_that_is_not_there(gpt2, settings):

@@ -154,7 +154,7 @@ def _copies(count: int, bytes_: int) -> BackendReport:
 
 
 def planning(us: float) -> dict[str, Any]:
-    """What a reader tells of an operator that plans its kernel anew in a step."""
+    """Events of an operator that plans its kernel again in a step."""
     return {"operator": "aten::_cudnn_attention_forward", "launches": 1, "ns": us * 1e3, "count": 1,
             "longest_ns": us * 1e3}  # fmt: skip
 
@@ -233,7 +233,7 @@ COMPILED = {"compilations": 0, "compile_ns": 0, "regions": 1, "resumed": 0}
 GRAPHS = {"graphs": 3, "graph_breaks": {"call to print": 2}, "recompilations": []}
 AGAIN = [{"function": "forward", "again": True, "reason": "size mismatch at index 0", "ns": 40e6}]
 
-# rule → with the fault, without it, and what mending it saves in µs (worked out by hand; None: in a test of its own)
+# rule → with the fault, without it, and the saving in µs (worked out by hand; None: in a test of its own)
 FAULTS: dict[str, tuple[Callable[[], BackendReport], Callable[[], BackendReport], float | None]] = {
     "list-to-tensor": (
         lambda: report([product()], 1200, list_tensors=LISTS, gaps=[gap("Python", 200)]),

@@ -71,7 +71,7 @@ def training(model: nn.Module, make: Callable[..., torch.optim.Optimizer], *inpu
 
 
 def findings(made: Made, folder: Path, ceilings: Ceilings, steps: int = 2) -> dict[str, Finding]:
-    """What is found in the profile of some steps, by name."""
+    """Return the findings in the profile of some steps, by name."""
     model, step = made
     program: Any = SimpleNamespace(model=model, keeps_modules=True)
     settings: Any = SimpleNamespace(device="cpu", profile_memory=False)

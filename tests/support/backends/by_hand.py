@@ -1,4 +1,4 @@
-"""A step by hand beside autograd in fp64."""
+"""A handwritten step against autograd in fp64."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The texts are those of ncu 2025.3 (and, for what a GPU refuses, those that its u
 the environment:
 
     FAKE_NCU_REPORT     the report that it "captures"
-    FAKE_NCU_KERNELS    names of the kernels that it tells of, separated by commas; as many as the report holds
+    FAKE_NCU_KERNELS    names of the kernels that it reports, separated by commas; as many as the report holds
     FAKE_NCU_FAULT      permission, library, unsupported, driver, clocks, busy, unknown, filter, range, nothing, disk or
                         crash
     FAKE_NCU_ARGUMENTS  a file to write the command line to, as JSON

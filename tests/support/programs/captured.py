@@ -21,7 +21,7 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1"}
 
 @dataclass
 class Captured:
-    """What a program printed, how it ended, and what its processes told."""
+    """Output, exit code and reports of a program and its processes."""
 
     code: int
     stdout: bytes

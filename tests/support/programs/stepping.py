@@ -44,7 +44,7 @@ def profiled(before):
     model = perceptron()
     optimizer = sgd(model)
     train(model, optimizer, int(before))
-    # Its events are not asked for: of a hundred programs one then fails, without perfkit, as a name is no text.
+    # Its events are not asked for: one in a hundred programs then fails, even without perfkit, as a name is not text.
     with torch.profiler.profile(activities=CPU, with_stack=True):
         train(model, optimizer, 2)
     train(model, optimizer, 14)

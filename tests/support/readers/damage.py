@@ -1,4 +1,4 @@
-"""What goes wrong with traces of a GPU, done to sound ones: each function gives damaged events of its own."""
+"""Typical damage of GPU traces, done to sound ones: each function gives damaged events of its own."""
 
 from __future__ import annotations
 

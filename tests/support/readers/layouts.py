@@ -53,10 +53,10 @@ class Layout:
     seed: int
 
     def write(self, trace: dict[str, Any]) -> bytes:
-        """`trace` in this layout, with other top-level keys before and behind its events."""
+        """`trace` in this layout, with other top-level keys before and after its events."""
         rng = random.Random(self.seed)
         around = list(_others(trace, self.before + self.behind, rng))
-        # deviceProperties and the like may stand on either side too.
+        # deviceProperties and the like may be on either side too.
         first = rng.randrange(self.before, len(around) - self.behind + 1)
         parts = [self._member(key, value, rng) for key, value in around]
         events = self.between.join(self._text(event, rng) for event in trace["traceEvents"])

@@ -48,7 +48,7 @@ Host {name}
 Host {name}-off
   Port {closed}
 """
-# What the login there is like; `mode` is what a test makes of it.
+# The login there; a test chooses its `mode`.
 SESSION = """#!/bin/sh
 export HOME={folder}/home PERFKIT_CACHE={folder}/cache PATH={folder}/there:$PATH OMP_NUM_THREADS=1
 . {folder}/mode
@@ -67,7 +67,7 @@ class Machine:
 
     @property
     def place(self) -> Path:
-        """What perfkit has there."""
+        """Return perfkit's folder there."""
         return self.folder / "cache" / "remote"
 
     @contextlib.contextmanager
@@ -136,7 +136,7 @@ def _prepare(folder: Path, port: int) -> dict[str, str]:
 
 
 def started(folder: Path) -> Machine:
-    """Start the machine. Skips where there is no sshd."""
+    """Start the machine. Skips without sshd."""
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if sshd is None:
         pytest.skip("no sshd on this machine (Debian: apt install openssh-server)")
@@ -154,7 +154,7 @@ def started(folder: Path) -> Machine:
 
 
 def main() -> int:
-    """Run the command in the arguments beside such a machine; its exit code."""
+    """Run the command in the arguments with such a machine at hand; return its exit code."""
     with tempfile.TemporaryDirectory(prefix="perfkit-machine-") as folder:
         machine = started(Path(folder))
         try:

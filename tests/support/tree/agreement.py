@@ -1,4 +1,4 @@
-"""Whether the report of a run and the comparison of its backends tell the same tree, which sums to the kernel time."""
+"""Check that the report of a run and the comparison of its backends show one tree, which sums to the kernel time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfkit.compare.judge import compare
 from perfkit.compare.results import TreeLine
 from perfkit.readers.run import Run
 
-NEAR_NS = 1e-3  # times are in ns: sums of shares err in the last digits only
+NEAR_NS = 1e-3  # times are in ns: sums of shares are off in the last digits only
 
 
 def assert_one_tree(run: Run) -> Report:

@@ -27,7 +27,7 @@ _TENSOR = re.compile(r"\w+\[([\d×]*)\]")
 
 @dataclass(frozen=True)
 class Judged:
-    """A row that shapes tell everything of: its position in the frame, whether it is backward, and layer or None."""
+    """A row that shapes describe completely: its position in the frame, whether it is backward, and layer or None."""
 
     row: int
     backward: bool
@@ -42,7 +42,7 @@ def dimensions(shapes: Any) -> list[tuple[int, ...]]:
 
 
 def judge(frame: Any) -> list[Judged]:
-    """The rows of a kernel table's frame that shapes tell the place of."""
+    """Return the rows of a kernel table's frame whose place shapes determine."""
     names = [str(n).rpartition("::")[2].partition(".")[0] for n in frame["name"]]
     shapes = [dimensions(s) for s in frame["shapes"].fillna("")]
     backward = False

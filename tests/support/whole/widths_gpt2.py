@@ -1,6 +1,6 @@
-"""A GPT-2 in which every layer has a width of its own, so that shapes alone tell the layer of a kernel.
+"""A GPT-2 in which every layer has a width of its own, so that shapes alone determine the layer of a kernel.
 
-Legend: B batch, T time, C_l channels of layer l, E and F those before the first and behind the last layer, NH heads,
+Legend: B batch, T time, C_l channels of layer l, E and F those before the first and after the last layer, NH heads,
 V vocabulary. Between two layers stands a projection without a bias: the only operators with the widths of two layers.
 
     idx (B, T) → wte, wpe (B, T, E) → bridge 0 → layer 0 (B, T, C_0) → bridge 1 → … → (B, T, F) → ln_f → lm_head

@@ -96,7 +96,7 @@ def stance():
 
 
 def fixed():
-    """After two steps nothing may be compiled anew."""
+    """After two steps nothing may be compiled again."""
     model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
     call = torch.compile(lambda x: model(x) + 1, backend="aot_eager")
     train(model, call, 2)
@@ -105,7 +105,7 @@ def fixed():
 
 
 def strict():
-    """One graph for ever: no break, and nothing is compiled anew."""
+    """One graph for ever: no break, and nothing is compiled again."""
     torch._dynamo.config.error_on_recompile = True
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
     train(model, torch.compile(lambda x: model(x).square(), backend="aot_eager", fullgraph=True))

@@ -57,7 +57,7 @@ def function():
 
 
 def nested():
-    """Modes of both kinds, entered anew in each step; and how deep their stack is."""
+    """Modes of both kinds, entered again in each step; and how deep their stack is."""
     deepest = 0
     for _ in range(STEPS):
         with Operators(), Functions(), Operators():

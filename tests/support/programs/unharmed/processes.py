@@ -60,7 +60,7 @@ class Numbers(Dataset):
 
 
 def loader():
-    """Workers that persist over three epochs, and others that come anew in each."""
+    """Workers that persist over three epochs, and others that start again in each."""
     model, optimizer = built()
     for persistent in (True, False):
         batches = DataLoader(Numbers(), batch_size=8, num_workers=2, persistent_workers=persistent)

@@ -1,4 +1,4 @@
-"""What is around a program: python surroundings.py numbers|environment|closed|folder"""
+"""The surroundings of a program: python surroundings.py numbers|environment|closed|folder"""
 
 import hashlib
 import os

@@ -119,7 +119,7 @@ def thread():
 
 
 def instances():
-    """A class of optimizer made anew in each epoch, with a metaclass and slots."""
+    """A class of optimizer made again in each epoch, with a metaclass and slots."""
 
     class Meta(type):
         def __setattr__(cls, name, value):
