@@ -25,6 +25,7 @@ GRAPH = f"{PREFIX}graph:"  # the replay of a CUDA graph whose capture was record
 PROFILER_STEP = "ProfilerStep#"
 LOADER = "enumerate(DataLoader)"
 OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD = "Optimizer.step#", "Optimizer.zero_grad#"
+GRAPH_RUNS = "## Call CompiledFxGraph"  # around the code that Inductor generated for a graph
 NCCL, CPU_COLLECTIVES = "nccl:", ("gloo:", "mpi:", "ucc:")  # those on a CPU last until the collective ends
 
 ROOT = "(root)"  # the module path of what the model does itself, outside its modules

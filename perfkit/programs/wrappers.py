@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -120,6 +121,10 @@ class Wrappers:
             (torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._next_batch),
         ):
             self._patches.wrap(owner, name, around(self._watcher, begin))
+        for owner in vars(getattr(torch._C, "_aoti", torch._C)).values():
+            for name in ("run", "boxed_run"):
+                if isinstance(owner, type) and name in vars(owner):
+                    self._patches.wrap(owner, name, around(self._watcher, partial(self._opaque_call, name)))
         self._steps.install()
 
     def remove(self) -> None:
@@ -204,6 +209,13 @@ class Wrappers:
         if callback not in (None, False) and thread.of_python and not (thread.depth or thread.marks.in_backward):
             self._watcher.signal(CALL, key_of(callback), COMPILED)
         return None
+
+    def _opaque_call(self, name: str, args: Any, kwargs: Any) -> End:
+        """A model that was compiled ahead of time runs: its code records nothing of what it does."""
+        thread, model = self._watcher.threads.own, args[0]
+        if thread.of_python and not (thread.depth or thread.marks.in_backward):
+            self._watcher.signal(CALL, key_of(model), COMPILED)
+        return None if self._quiet() else _entered(ranges.compiled_code(f"{type(model).__name__}.{name}"))
 
     def _next_batch(self, args: Any, kwargs: Any) -> End:
         thread = self._watcher.threads.own

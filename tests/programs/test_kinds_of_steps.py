@@ -98,6 +98,16 @@ def test_a_compiled_optimizer_is_compiled_as_without_perfkit(tmp_path):
     assert result.steps_are == OPTIMIZER and step_matrix(rows) == training(8)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("loaded", "boxed_run"), ("wrapped", "aoti_torch_cpu_addmm_out")])
+def test_the_work_of_code_compiled_ahead_of_time_is_unknown(kind, name, tmp_path):
+    """It calls kernels below the dispatcher, and the FLOP of a step were 0."""
+    result, rows = recorded(f"ahead {kind}", tmp_path)
+    assert len(result.step_ns) == 2 and not result.training
+    compiled = rows[rows["name"].str.endswith(name)]
+    assert len(compiled) in (2, 4) and compiled[[*FLOP_COLUMNS, "bytes_read"]].isna().all(axis=None)
+    assert compiled["duration_ns"].sum() > 0.5 * rows["duration_ns"].sum()
+
+
 def test_a_step_of_distributed_autograd(tmp_path):
     result, rows = recorded("stepping elsewhere", tmp_path)
     assert result.steps_are == OPTIMIZER and result.training

@@ -204,3 +204,22 @@ def test_a_composite_that_always_takes_long_is_work_of_its_own(tmp_path: Path) -
     assert always.frame["name"].tolist() == ["aten::special_softmax"] * 3
     assert any("FLOP and bytes are unknown" in warning for warning in always.warnings)
     assert not len(read_trace(write(tmp_path / "b.json", events(50, 60, 3))).frame)
+
+
+def test_compiled_code_that_records_nothing_is_work_of_unknown_amount(tmp_path: Path) -> None:
+    """By the time that it takes itself, less what Python needs between the operators inside: of the C interface of
+    AOTInductor, an extension's function, a graph of Inductor's. Functions that only wrap operators do not count."""
+
+    def events(name: str, took: float) -> list[Any]:
+        inside = op("aten::tanh", 110, 120, [[4, 4]])
+        return [mark("ProfilerStep#1", 0, 5000), op(name, 100, 120 + took), inside]
+
+    for number, name in enumerate(("aoti_torch_cpu_addmm_out", "my_function", "## Call CompiledFxGraph abc ##")):
+        table = read_trace(write(tmp_path / f"{number}.json", events(name, 450)))
+        assert table.frame["name"].tolist() == [name, "aten::tanh"]
+        assert table.frame["flop_vector_fp32"].isna().tolist() == [True, False]
+        assert table.frame["duration_ns"].sum() == 470_000 and table.facts["busy_ns"] == [470_000]
+        short = read_trace(write(tmp_path / f"short{number}.json", events(name, 350)))
+        assert short.frame["name"].tolist() == ["aten::tanh"]
+    wraps = read_trace(write(tmp_path / "wraps.json", events("TorchDynamo Cache Lookup", 450)))
+    assert wraps.frame["name"].tolist() == ["aten::tanh"]

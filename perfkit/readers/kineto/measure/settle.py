@@ -11,6 +11,8 @@
    of unknown cost belong to it: their time is added to its row.
 5. A composite whose FLOP nothing inside it accounts for did them itself (a transposed convolution by oneDNN): a row. So
    is one inside which nothing works, and which takes longer than dispatch does.
+6. Compiled code that records no operators (AOTInductor's, a graph of Inductor's, a function of an extension) is a row
+   of unknown work where each call takes longer by itself than any function around operators does.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfkit.cost import Cost, CostModel
+from perfkit.profile_names import GRAPH_RUNS
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
-from perfkit.readers.kineto.measure.rows import DISPATCH, WORK, Rows, fake, kinds_of_calls, on_device
+from perfkit.readers.kineto.measure.rows import DISPATCH, PYTHON_CODE, WORK, Rows, fake, kinds_of_calls, on_device
 from perfkit.readers.kineto.measure.unfinished import around, nearest_above, unfinished
 from perfkit.run_folder import DeclaredKernel
 
@@ -50,7 +53,30 @@ def choose(
     multiplies = np.array([*(k.cost is not None and k.cost.matrix_flop > 0 for k in rows.kinds), False], dtype=bool)
     above = nearest_above(events, events.category == OPERATOR)
     Settling(rows, events, costs, composites, unfinished(events, above, multiplies[rows.kind]), above).run()
+    _add_opaque(rows, events, costs)
     return rows
+
+
+def _add_opaque(rows: Rows, events: HostEvents, costs: CostModel) -> None:
+    """Make rows of functions without a namespace, of which nothing else is known, that compute by themselves."""
+    graphs = [name.startswith(GRAPH_RUNS) for name in events.names]
+    unknown = ["::" not in name and costs.kind(name) == "work" for name in events.names]
+    named = events.named(graphs) | (events.named(unknown) & (events.category == OPERATOR))
+    named &= rows.cause == PYTHON_CODE
+    found, outer = np.flatnonzero(named), nearest_above(events, named)
+    inside = np.bincount(outer[rows.is_row & (outer >= 0)], minlength=len(events))  # rows, between which Python runs
+    shortest, _ = _shortest(events.self_ns[found] // (1 + inside[found]), events.name[found])
+    opaque = found[shortest >= _CERTAIN_NS]
+    rows.kinds.append(KindOfCall(None, None))
+    rows.is_row[opaque], rows.cause[opaque], rows.kind[opaque] = True, WORK, len(rows.kinds) - 1
+
+
+def _shortest(ns: Integers, alike: Integers) -> tuple[Integers, Integers]:
+    """For each of `ns` the shortest of those with the same code in `alike`, and how many these are."""
+    _, group = distinct(alike)
+    shortest = np.full(len(ns), np.iinfo(np.int64).max)
+    np.minimum.at(shortest, group, ns)
+    return shortest[group], np.bincount(group, minlength=len(ns))[group]
 
 
 @dataclass
@@ -139,11 +165,8 @@ class Settling:
         rows.kind[composites[rows.kind[composites] < 0]] = len(rows.kinds) - 1
         known = events.call[composites] >= 0
         alike = np.where(known, events.call[composites] + len(events.names), events.name[composites])
-        _, group = distinct(alike)
-        shortest = np.full(len(composites), np.inf)
-        np.minimum.at(shortest, group, events.self_ns[composites])
-        limit = np.where(np.bincount(group, minlength=len(composites)) >= _SEVERAL, _LONG_NS, _CERTAIN_NS)
-        return set(composites[(shortest >= limit)[group]].tolist())
+        shortest, count = _shortest(events.self_ns[composites], alike)
+        return set(composites[shortest >= np.where(count >= _SEVERAL, _LONG_NS, _CERTAIN_NS)].tolist())
 
 
 def _multiply(inner: list[Cost | None], own: Cost) -> bool:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.profile_names import FORWARD_PASSES, PASS, ROOT
+from perfkit.profile_names import FORWARD_PASSES, GRAPH_RUNS, PASS, ROOT
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
 from perfkit.readers.kineto.place.launches import Launches
@@ -39,7 +39,6 @@ from perfkit.tree.shares import CallSite, Member, Work
 
 PROVENANCE = "provenance"
 _UNIT_BEGINS = re.compile(r"FSDP::pre_(?:forward|backward)(?: \((.+)\))?$")  # a unit's hook; the root has no name
-_GRAPH_RUNS = "## Call CompiledFxGraph"  # the range that Inductor opens around the code of a graph
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ def _called(host: HostEvents, graphs: Sequence[Sequence[CallSite]]) -> Booleans:
 
 
 def _runs_of_graphs(host: HostEvents) -> Booleans:
-    return host.named([n.startswith(_GRAPH_RUNS) for n in host.names]) & (host.category == ANNOTATION)
+    return host.named([n.startswith(GRAPH_RUNS) for n in host.names]) & (host.category == ANNOTATION)
 
 
 def _in_graphs(host: HostEvents, called: Booleans) -> Booleans:
