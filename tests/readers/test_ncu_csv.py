@@ -150,8 +150,8 @@ def test_with_neither_package_nor_tool_both_are_named(tmp_path: Path, monkeypatc
 
 def test_the_tool_is_not_asked_about_a_damaged_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fake_ncu(tmp_path, f"touch {tmp_path}/asked", monkeypatch)
-    path.write_bytes(path.read_bytes().replace(b"\x08\x07\x10\x02", b"\x10\x02\x08\x07"))
-    with pytest.raises(InputError, match="result 2 of 3: its fields are out of order"):
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match="ends 5 bytes early"):
         read(path)
     assert not (tmp_path / "asked").exists()
 

@@ -41,7 +41,6 @@ def _read_report(path: Path) -> KernelTable:
         from perfkit.readers.ncu import tool
 
         if tool.find():
-            container.check_results(path, stated)
             return tool.read(path, stated)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(child.read_results, path, stated)

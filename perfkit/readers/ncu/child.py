@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import InputError, Unavailable
-from perfkit.readers.ncu.container import Container, check_results
+from perfkit.readers.ncu.container import Container, damaged
 from perfkit.readers.ncu.metrics import WANTED
 from perfkit.readers.ncu.results import Result, to_base
 
@@ -68,16 +68,9 @@ def read_results(path: Path, container: Container, seconds: float = SECONDS) -> 
     slices = list(_slices(container))
     with ThreadPoolExecutor(min(WORKERS, len(slices), os.cpu_count() or 1)) as pool:
         parts = [pool.submit(_read_slice, path, folder, s, container, seconds) for s in slices]
-        shapes = check_results(path, container)  # while the others read
         found = [result for part in parts for result in part.result()]
     if _identity(path) != before:
         raise InputError(f"{path} changed while it was read.", "Read it again when it is complete.")
-    for number, (result, shape) in enumerate(zip(found, shapes, strict=True), 1):
-        if (result.metrics, len(result.sections)) != (len(shape.metrics), shape.sections):
-            stated = f"{len(shape.metrics)} metrics and {shape.sections} sections"
-            can = f"{result.metrics} and {len(result.sections)} can be read"
-            raise _damaged(path, f"result {number} of {len(found)} holds {stated}, of which {can}")
-        result.identity = shape.identity
     return found
 
 
@@ -105,7 +98,7 @@ def _read_slice(path: Path, folder: Path, part: tuple[int, int], container: Cont
     try:
         return _verified(_said(request, seconds), part, container.results)
     except _Failed as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
 
 
 def _said(request: dict[str, Any], seconds: float) -> bytes:
@@ -140,13 +133,6 @@ def _verified(output: bytes, part: tuple[int, int], results: int) -> list[Result
     for result in found:
         result.values.update({name: to_base(result.number(name), unit) for name, unit in result.units.items()})
     return found
-
-
-def _damaged(path: Path, why: str) -> InputError:
-    return InputError(
-        f"{path} is a damaged Nsight Compute report: {why}.",
-        "Copy it again from where it was captured, or capture it again.",
-    )
 
 
 def _end(code: int, stderr: bytes) -> str:

@@ -31,15 +31,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class Result(msgspec.Struct, kw_only=True):
     """A result (in NVIDIA's words an action): names, metrics by name in base units, rules and NVTX ranges.
 
-    `values` holds only metrics that have a value: what is missing is missing, never zero. `contradicted` names those of
-    which sum, average and extremes, stored side by side, disagree. `identity` (of process and result) is there once.
+    `values` holds only metrics that have a value: what is missing is missing, never zero.
     """
 
     name: str
     function: str
     mangled: str = ""
-    contradicted: list[str] = []
-    identity: tuple[int, int] | None = None
     type: int = 0
     metrics: int = 0
     sections: list[str] = []

@@ -46,8 +46,7 @@ def make_table(results: list[Result], path: Path, reader: str, warnings: list[st
         "kernels": [_details(result, own) for result, own in zip(results, per_kernel, strict=True)],
         "missing": lacking,
     }
-    within = plausible.EXACT if reader == EXACT_READER else plausible.PRINTED
-    said = [*warnings, *plausible.doubts(results, within), *_warnings(results), *missing.sentences(lacking)]
+    said = [*warnings, *plausible.doubts(results), *_warnings(results), *missing.sentences(lacking)]
     rows = [_row(result, order) for order, result in enumerate(results)]
     return table.build(rows, said, {"path": str(path), "reader": reader}, facts)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfkit.errors import InputError
 from perfkit.readers.ncu import pages
-from perfkit.readers.ncu.container import Container
+from perfkit.readers.ncu.container import Container, damaged
 from perfkit.readers.ncu.rows import make_table
 from perfkit.table import KernelTable
 
@@ -41,9 +41,6 @@ def read(path: Path, stated: Container, seconds: float = SECONDS) -> KernelTable
         )
     results, warnings = pages.parse(done.stdout.decode("utf-8", "replace"), f"the output of ncu for {path}")
     if len(results) != stated.results or not all(r.values for r in results):
-        raise InputError(
-            f"{path} is a damaged Nsight Compute report: it states {stated.results} results, ncu reads {len(results)}.",
-            "Copy it again from where it was captured, or capture it again.",
-        )
+        raise damaged(path, f"it states {stated.results} results, ncu reads {len(results)}")
     said_rules = "read through ncu's raw page: NVIDIA's advice is not in it; pip install 'perfkit[ncu]' reads it too"
     return make_table(results, path, READER, [*warnings, said_rules])

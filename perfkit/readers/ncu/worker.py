@@ -14,7 +14,6 @@ import os
 import re
 import sys
 
-ROLLUPS = ("sum", "avg", "min", "max")
 LONGEST = 20_000  # characters of a text: names of kernels may be long, those of damaged files endless
 
 
@@ -74,12 +73,10 @@ def _result(action, wanted) -> dict:  # type: ignore[no-untyped-def, type-arg]
             elif isinstance(value, (int, float)) and math.isfinite(value):
                 values[name] = float(value)
                 units[name] = str(metric.unit())[:50]
-    there = set(names)
     return {
         "name": str(action.name(1))[:LONGEST],
         "function": str(action.name(0))[:LONGEST],
         "mangled": str(action.name(2))[:LONGEST],
-        "contradicted": [name for name, value in values.items() if _contradicted(action, name, value, there)],
         "type": int(action.workload_type()),
         "metrics": len(names),
         "sections": [str(section.name())[:200] for section in action.sections()],
@@ -88,37 +85,6 @@ def _result(action, wanted) -> dict:  # type: ignore[no-untyped-def, type-arg]
         "rules": [_rule(rule) for rule in action.rule_results_as_dicts()],
         "ranges": _ranges(action.nvtx_state()),
     }
-
-
-def _contradicted(action, name, value, there) -> bool:  # type: ignore[no-untyped-def]
-    """Whether sum, average, least and largest of a counter over its instances, stored side by side, disagree."""
-    base, _, rest = name.partition(".")
-    rollup, _, suffix = rest.partition(".")
-    if not isinstance(value, float) or not value or rollup not in ROLLUPS:
-        return False
-    if "throughput" in base:  # the highest of several counters, for each of the four another
-        return False
-    suffix = f".{suffix}" if suffix else ""
-    found = {rollup: value}
-    for other in ROLLUPS:
-        sibling = f"{base}.{other}{suffix}"
-        if other != rollup and sibling in there:
-            metric = action.metric_by_name(sibling)
-            sibling_value = metric.value() if metric is not None and metric.has_value() else None
-            if isinstance(sibling_value, (int, float)) and math.isfinite(sibling_value):
-                found[other] = float(sibling_value)
-    total, average = found.get("sum"), found.get("avg")
-    slack = 1e-9 * max(map(abs, found.values()))
-    if average is not None and not (found.get("min", average) - slack <= average <= found.get("max", average) + slack):
-        return True
-    if not suffix and any(found[r] != round(found[r]) for r in ("sum", "min", "max") if r in found):
-        return True
-    if total is None or average is None:
-        return False
-    if suffix.startswith(".pct_"):
-        return abs(total - average) > slack
-    instances = total / average if average else math.nan
-    return not abs(instances - round(instances)) <= 1e-6 * instances if math.isfinite(instances) else total != average
 
 
 def _rule(rule) -> dict:  # type: ignore[no-untyped-def, type-arg]
