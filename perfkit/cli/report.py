@@ -43,8 +43,9 @@ def report(
     """Report on a run folder or a profile: where the time goes, the distance to the roof, and possible savings.
 
     Needs no torch and no GPU. Accepts run folders, kernel tables (parquet), torch.profiler traces (.json, .json.gz),
-    Nsight Compute reports (.ncu-rep, CSV), Nsight Systems captures (.sqlite; .nsys-rep if nsys is installed), and
-    training logs of llm.c (main.log), whose losses and evaluations it plots.
+    Nsight Compute reports (.ncu-rep, CSV), Nsight Systems captures (.sqlite; .nsys-rep if nsys is installed),
+    training logs of llm.c (main.log), whose losses and evaluations it plots, and memory snapshots of PyTorch (.pickle),
+    of which it says who holds the memory.
     """
     from perfkit import readers, render
     from perfkit.cli.parts import shown, styles
@@ -56,9 +57,10 @@ def report(
     if write:
         styles.report(paths, out, write, ".json" if as_json else ".txt")
         return 0
-    from perfkit.cli.parts import jobs, ranks, training
+    from perfkit.cli.parts import jobs, memory, ranks, training
 
     paths = training.report_logs(paths, out, wanted, as_json, counters is not None)
+    paths = memory.report_snapshots(paths, out, wanted, as_json, counters is not None)
     given = len(paths)
     paths = ranks.report_ranks(paths, out, wanted, as_json)
     code = 0

@@ -120,6 +120,8 @@ def _section(section: Section, width: int) -> Iterator[Cell | Table]:
     if section.table:
         yield section.table.of_text
     for figure in section.figures:
+        if figure.series[0].line == "stack":
+            continue  # areas upon one another are for a browser
         yield Cell("")
         yield from map(Cell, textplot.lines(figure, width))
     yield from (Cell(note, "dim") for note in section.notes)

@@ -21,7 +21,7 @@ const MARKS = {
     draw(s, x, y) {
       const at = indices(s, x, y), path = pathOf(s, at, x, y);
       const base = y.at(Math.max(y.range[0], 0));
-      const fill = s.fill && at.length ? svg("path", { d: `${path}V${rounded(base)}H${rounded(x.at(s.x[at[0]]))}Z`, fill: s.color, opacity: 0.22 }) : null;
+      const fill = s.fill && at.length ? svg("path", { d: `${path}V${rounded(base)}H${rounded(x.at(s.x[at[0]]))}Z`, fill: s.color, opacity: s.fill === true ? 0.22 : s.fill }) : null;
       const line = svg("path", { class: "js-line", d: path, fill: "none", stroke: s.color, "stroke-width": s.width || 2, "stroke-dasharray": s.dash ? "7 5" : null, "stroke-linejoin": "round" });
       return [fill, line, intervals(s, at, x, y), s.dots ? dots(s, at, x, y) : null];
     },

@@ -21,13 +21,19 @@ function tableNode(table) {
   return el("div", { class: "scroll" }, plainTable(columns, table.rows));
 }
 
+// Of areas upon one another the upper edges, the highest first: each covers what is above the next one.
 function seriesOf(figure) {
-  return figure.series.map((s, i) => ({
-    kind: s.line === "points" ? "points" : "line", name: clean(s.name), x: s.x, y: s.y, low: s.low, high: s.high,
-    color: SERIES_COLORS[i % SERIES_COLORS.length], dash: s.line === "dash", dots: s.x.length <= 60 && s.line !== "dash",
+  const edge = figure.series.map(() => []), below = [];
+  figure.series.forEach((s, i) => { if (s.line === "stack") s.y.forEach((y, k) => { edge[i][k] = below[k] = (below[k] || 0) + y; }); });
+  const areas = figure.series.some((s) => s.line === "stack");
+  const made = figure.series.map((s, i) => ({
+    ...(s.line === "stack" ? { fill: 0.75, step: true } : {}),
+    kind: s.line === "points" ? "points" : "line", name: clean(s.name), x: s.x, y: s.line === "stack" ? edge[i] : s.y, low: s.low, high: s.high,
+    color: SERIES_COLORS[i % SERIES_COLORS.length], dash: s.line === "dash", dots: s.x.length <= 60 && s.line !== "dash" && s.line !== "stack",
     hover: s.x.map((x, k) => [clean(s.name), `${clean(figure.x)} ${plain(x)}`, `${plain(s.y[k])} ${clean(figure.y)}`,
       s.high.length && known(s.low[k]) ? `95 % interval ${plain(s.low[k])} to ${plain(s.high[k])}` : ""]),
   }));
+  return areas ? made.reverse() : made;
 }
 
 const plain = (value) => (known(value) ? Number(value.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 6 }) : ABSENT);
@@ -36,7 +42,7 @@ function figureNode(figure) {
   const node = el("div", { class: "chart", style: { height: "380px" }, role: "img", "aria-label": clean(figure.title) });
   const ticks = figure.x_ticks.length ? { ticks: figure.x_ticks.map((x) => [x, String(x)]) } : {};
   const x = { title: clean(figure.x), log: figure.log_x, ...ticks };
-  const y = { title: clean(figure.y), log: figure.log_y, zero: figure.y.startsWith("%") };
+  const y = { title: clean(figure.y), log: figure.log_y, zero: figure.y.startsWith("%") || figure.series[0].line === "stack" };
   chart(node, () => ({ series: seriesOf(figure), x, y, legend: true }));
   return [el("h2", {}, clean(figure.title)), node];
 }

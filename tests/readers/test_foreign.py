@@ -129,7 +129,6 @@ OTHERS = {
     "json.xz": (lzma.compress(b'{"schemaVersion": 1, "traceEvents": []}'), "compressed by xz"),
     "json.zst": (pa.compress(b'{"schemaVersion": 1}', "zstd", asbytes=True), "compressed by zstd"),
     "sqlite.gz": (gzip.compress(b"SQLite format 3\0" + bytes(99)), "compressed by gzip"),
-    "memory snapshot": (pickle.dumps({"segments": [], "device_traces": [[]]}), "memory snapshot"),
     "flight recorder": (pickle.dumps({"version": "2", "pg_config": {}, "entries": []}), "flight recorder"),
     "pickle": (pickle.dumps({"a": 1}), "Python pickle"),
     "pickle.gz": (gzip.compress(pickle.dumps({"segments": [], "device_traces": []})), "memory snapshot.*by gzip"),

@@ -11,7 +11,7 @@ from perfkit.readers.sniff import Head
 UNPACK = "Unpack it, and give the profile inside, or the folder with the profiles of all ranks."
 MODEL = "Give a profile of a step of the model: `perfkit capture -- COMMAND` records one."
 TORCH = "Record one with torch.profiler (`perfkit capture -- COMMAND` does), and give its trace."
-SNAPSHOT = "Open it at pytorch.org/memory_viz. Give perfkit a torch.profiler trace with `profile_memory=True`."
+SNAPSHOT = "Unpack it: `perfkit report` reads the pickle that torch.cuda.memory._dump_snapshot wrote."
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12|\x1a|\x22|\x3a|\x42)")
 _PLANE = re.compile(rb"/(?:host|device):(?:CPU|GPU|TPU|CUSTOM)")
 _MARSHALLED = (b"{(", b"{)", b"{\xa8", b"{\xa9", b"\xfb(", b"\xfb)", b"\xfb\xa8", b"\xfb\xa9")
@@ -30,6 +30,9 @@ def _starts(*magic: bytes, at: int = 0) -> Callable[[Head], bool]:
 def _pickled(*words: bytes) -> Callable[[Head], bool]:
     """Asks whether it is a pickle that holds one of `words`, or any where none is given."""
     return lambda head: _PICKLE.match(head.text) is not None and (not words or any(w in head.text for w in words))
+
+
+_of_allocator = _pickled(b"device_traces", b"segments")
 
 
 def _zipped(*names: bytes) -> Callable[[Head], bool]:
@@ -70,9 +73,7 @@ KINDS = (
     Foreign("a tar archive", UNPACK, lambda head: head.text[257:262] == b"ustar"),
     Foreign("a tar archive", UNPACK, lambda head: head.packing != "" and head.text[:512] == bytes(512)),
     Foreign("a 7z, RAR or LZ4 archive", UNPACK, _starts(b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x04\x22\x4d\x18")),
-    Foreign(
-        "a memory snapshot of PyTorch (allocations, no kernels)", SNAPSHOT, _pickled(b"device_traces", b"segments")
-    ),
+    Foreign("a memory snapshot of PyTorch", SNAPSHOT, lambda head: bool(head.packing) and _of_allocator(head)),
     Foreign(
         "the flight recorder of torch.distributed: collectives without kernels",
         "`torchfrtrace` reads it. Give perfkit the ranks' torch.profiler traces.",

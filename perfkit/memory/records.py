@@ -1,0 +1,117 @@
+"""A memory snapshot in columns: the allocator's events, its segments and blocks, and stacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+ALLOC, FREE, FREED, SEGMENT, SEGMENT_FREE, FAILED, OTHER = range(7)
+# The allocator's words for its events. A free is asked for, and completed when no stream uses the block any more.
+ACTIONS = {
+    "alloc": ALLOC, "free_requested": FREE, "free_completed": FREED, "segment_alloc": SEGMENT, "segment_map": SEGMENT,
+    "segment_free": SEGMENT_FREE, "segment_unmap": SEGMENT_FREE, "oom": FAILED,
+}  # fmt: skip
+ACTIVE, PENDING = "active_allocated", ("active_pending_free", "active_awaiting_free")
+
+
+class Frame(NamedTuple):
+    """A line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+Stack = tuple[Frame, ...]  # the innermost frame first
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a segment; `size` in bytes, of which `requested` were asked for (None: unknown)."""
+
+    address: int
+    size: int
+    requested: int | None
+    state: str
+    stack: int  # index into the stacks of the snapshot
+
+    @property
+    def allocated(self) -> bool:
+        """Return true where a tensor holds it."""
+        return self.state == ACTIVE
+
+    @property
+    def free(self) -> bool:
+        """Return true where the allocator may give it out."""
+        return self.state != ACTIVE and self.state not in PENDING
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Memory that the allocator got from the driver. `large`: of the pool for blocks above 1 MiB."""
+
+    address: int
+    size: int
+    stream: int
+    large: bool
+    expandable: bool
+    private: bool  # of a CUDA graph's own pool
+    blocks: tuple[Block, ...]
+
+
+@dataclass
+class Trace:
+    """The allocator's events on one device in their order, a column each; times in µs, empty where they are unknown."""
+
+    action: Any
+    address: Any
+    size: Any
+    time_us: Any
+    stack: Any
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+@dataclass
+class Device:
+    """One device of a snapshot."""
+
+    index: int
+    segments: list[Segment]
+    trace: Trace
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks of all segments."""
+        return [block for segment in self.segments for block in segment.blocks]
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the blocks that tensors hold."""
+        return sum(block.size for block in self.blocks if block.allocated)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The program's own word for the tensor at an address, such as `parameters`, "h.0.mlp.weight"."""
+
+    kind: str
+    name: str
+
+
+@dataclass
+class Snapshot:
+    """A whole snapshot. `known` is by device and address, where the program was watched by perfkit."""
+
+    source: str
+    devices: list[Device]
+    stacks: list[Stack]
+    settings: dict[str, Any] = field(default_factory=dict)
+    known: dict[int, dict[int, Known]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)

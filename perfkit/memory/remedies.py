@@ -1,0 +1,59 @@
+"""Remedies, and their savings: the peak is found again without the allocations that a remedy avoids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfkit.memory import kinds as k
+from perfkit.memory import phases
+from perfkit.memory.lifetimes import Allocations, allocated_over_time
+from perfkit.memory.records import Device, Snapshot
+from perfkit.memory.results import DeviceMemory, Remedy
+
+_WORTH = 0.01  # of the peak that a remedy has to save
+EXPANDABLE = (
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow, so that free pieces lie together: the "
+    "allocation that failed would have fit into what was reserved and unused, with what the device had left."
+)
+FUSED = (
+    "fused=True, or foreach=False, has the optimizer make no lists of temporaries: AdamW(…, fused=True) steps each "
+    "parameter in place."
+)
+MICRO = "Micro-batches of half the size, with gradients accumulated, halve what the forward pass saves."
+
+
+def of_snapshot(
+    snapshot: Snapshot, device: Device, found: Allocations, kinds: k.Kinds, made: DeviceMemory
+) -> list[Remedy]:
+    """Return what would lower the peak of a device, the largest saving first."""
+    held = allocated_over_time(found, len(device.trace))
+    optimizes = phases.table(snapshot.stacks, phases.phase_of, int)[found.stack] == phases.OPTIMIZER
+    candidates = [
+        ("fused", FUSED, (kinds.kind == k.TEMPORARIES) & optimizes, 1.0),
+        ("micro-batches", MICRO, kinds.kind == k.ACTIVATIONS, 0.5),
+    ]
+    found_remedies = [
+        Remedy(name=name, text=text, saves=saving)
+        for name, text, mask, share in candidates
+        if (saving := saved(found, held, mask, share)) >= _WORTH * max(made.peak.allocated, 1)
+    ]
+    return _expandable(made) + sorted(found_remedies, key=lambda one: -(one.saves or 0))
+
+
+def saved(found: Allocations, held: Any, mask: Any, share: float = 1.0) -> int:
+    """Return the bytes by which the peak would be lower without `share` of the allocations of `mask`."""
+    if not mask.any():
+        return 0
+    without = held - (allocated_over_time(found, len(held) - 1, mask) * share).astype(held.dtype)
+    return int(held.max() - without.max())
+
+
+def _expandable(made: DeviceMemory) -> list[Remedy]:
+    """Return the remedy for fragmentation, where the last allocation that failed would have fit without it."""
+    if not made.failures or made.unused is None or made.unused.expandable:
+        return []
+    last = made.failures[-1]
+    unused = (last.reserved or 0) - last.allocated
+    if last.device_free is None or not last.device_free < last.bytes <= last.device_free + unused:
+        return []
+    return [Remedy(name="expandable segments", text=EXPANDABLE)]

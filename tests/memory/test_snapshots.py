@@ -1,0 +1,188 @@
+"""Who holds the memory in a snapshot, held against a training program whose allocations are known."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.memory.analyse import NO_STACKS, analyse
+from perfkit.memory.lifetimes import allocations
+from perfkit.memory.results import DeviceMemory, Moment
+from perfkit.readers.snapshot.read import read_snapshot
+from tests.support.allocator import ACTIVATIONS, BUILD, FIRST, KIB, Allocator, training
+
+Plain = dict[str, Any]
+
+
+def _read(content: Any, folder: Path, name: str = "snapshot.pickle") -> DeviceMemory:
+    path = folder / name
+    path.write_bytes(pickle.dumps(content))
+    snapshot = read_snapshot(path)
+    return analyse([snapshot], "test").devices[0]
+
+
+def _kinds(moment: Moment) -> dict[str, int]:
+    return {part.kind: part.bytes for part in moment.parts}
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["Python's frames", "with those of C++"])
+def test_every_kind_at_the_peak(native: bool, tmp_path: Path) -> None:
+    allocator = Allocator(native)
+    truth = training(allocator)
+    found = _read(allocator.snapshot(), tmp_path)
+    assert _kinds(found.peak) == truth
+    assert found.peak.allocated == sum(truth.values()) == sum(owner.bytes for owner in found.peak.owners)
+    assert found.end is not None
+    assert found.end.allocated == allocator.snapshot()["segments"][0]["allocated_size"]
+    lines = {(owner.kind, owner.line) for owner in found.peak.owners}
+    assert {("activations", 20), ("activations", 25), ("optimizer state", 33), ("inputs", 8)} <= lines
+    assert found.course is not None
+    assert max(map(sum, zip(*found.course.kinds.values(), strict=True))) == found.peak.allocated
+
+
+def _old(content: Plain) -> Plain:
+    """As torch 2.1 wrote it: no times, no settings."""
+    for event in content["device_traces"][0]:
+        del event["time_us"]
+    return {name: content[name] for name in ("segments", "device_traces")}
+
+
+def _history(content: Plain) -> Plain:
+    """As torch 2.0 wrote blocks: a history in place of frames, and no addresses."""
+    for segment in content["segments"]:
+        del segment["requested_size"], segment["segment_pool_id"], segment["is_expandable"]
+        for block in segment["blocks"]:
+            made = {"addr": block.pop("address"), "frames": block.pop("frames")}
+            made["real_size"] = block.pop("requested_size")
+            block["history"] = [made] if block["state"] == "active_allocated" else []
+    return _old(content)
+
+
+def _newest(content: Plain) -> Plain:
+    """With what versions since 2.5 add."""
+    for event in content["device_traces"][0]:
+        event |= {"compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0)}
+        event["frames"] = [frame | {"fx_node_op": "call_function"} for frame in event["frames"]]
+    content["external_annotations"] = [{"device": 0, "time_us": 1, "name": "step", "stage": "START"}]
+    content["allocator_settings"] = {"roundup_power2_divisions": {"1": 0}, "expandable_segments": True}
+    return content
+
+
+@pytest.mark.parametrize("form", [_old, _history, _newest])
+def test_every_version(form: Callable[[Plain], Plain], tmp_path: Path) -> None:
+    allocator = Allocator()
+    truth = training(allocator)
+    assert _kinds(_read(form(copy.deepcopy(allocator.snapshot())), tmp_path).peak) == truth
+
+
+def test_what_was_there_before_the_events_counts(tmp_path: Path) -> None:
+    allocator = Allocator()
+    truth = training(allocator)
+    content = allocator.snapshot()
+    del content["device_traces"][0][: len(content["device_traces"][0]) // 2]
+    found = _read(content, tmp_path)
+    assert found.peak.allocated == sum(truth.values())
+    kinds = _kinds(found.peak)
+    assert kinds["parameters"] == truth["parameters"]
+    assert kinds["optimizer state"] == truth["optimizer state"]
+
+
+def test_without_stacks_all_is_unknown_and_says_so(tmp_path: Path) -> None:
+    allocator = Allocator()
+    truth = training(allocator)
+    content = allocator.snapshot()
+    for one in [*content["device_traces"][0], *content["segments"][0]["blocks"]]:
+        one["frames"] = []
+    found = _read(content, tmp_path)
+    assert _kinds(found.peak) == {"unknown": sum(truth.values())}
+    assert NO_STACKS in found.notes
+
+
+def test_an_allocation_that_failed(tmp_path: Path) -> None:
+    allocator = Allocator()
+    training(allocator, fails=True)
+    found = _read(allocator.snapshot(), tmp_path)
+    (failure,) = found.failures
+    assert (failure.bytes, failure.device_free) == (40 << 20, 30 << 20)
+    assert failure.where == "/home/u/model.py:25 in forward"
+    assert found.end is not None
+    assert failure.allocated == found.end.allocated
+    assert _kinds(found.end)["activations"] == 2 * ACTIVATIONS, "the pass that would free them had not begun"
+    assert "expandable segments" in [remedy.name for remedy in found.remedies]
+
+
+def test_sizes_are_those_of_blocks(tmp_path: Path) -> None:
+    allocator = Allocator()
+    allocator.alloc(1000, BUILD)
+    allocator.free(allocator.alloc(700, FIRST), FIRST)
+    found = _read(allocator.snapshot(), tmp_path)
+    assert (found.peak.allocated, found.peak.requested) == (2048, 1700)
+
+
+def test_half_the_activations_halve_the_peak_no_more_than_they_hold_it(tmp_path: Path) -> None:
+    allocator = Allocator()
+    for _ in range(2):
+        saved = allocator.alloc(100 * KIB, FIRST)
+        allocator.free(allocator.alloc(KIB, []), [])
+        allocator.free(saved, [])
+        allocator.free(allocator.alloc(80 * KIB, BUILD), BUILD)
+    found = _read(allocator.snapshot(), tmp_path)
+    saves = {remedy.name: remedy.saves for remedy in found.remedies}
+    assert saves["micro-batches"] == 101 * KIB - 80 * KIB, "what else was held then is the next peak"
+
+
+def test_events_and_columns_agree(tmp_path: Path) -> None:
+    allocator = Allocator()
+    training(allocator)
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(allocator.snapshot()))
+    (device,) = read_snapshot(path).devices
+    made = [event for event in allocator.events if event["action"] == "alloc"]
+    assert len(allocations(device)) == len(made)
+    assert device.trace.size.sum() == sum(event["size"] for event in allocator.events)
+
+
+def test_segments_alone_are_a_snapshot(run_cli: Any, tmp_path: Path) -> None:
+    allocator = Allocator()
+    training(allocator)
+    path = tmp_path / "segments.pickle"
+    path.write_bytes(pickle.dumps(allocator.snapshot()["segments"]))
+    done = run_cli(["report", path, "--json"])
+    assert done.rc == 0, done.stderr
+    (device,) = json.loads(done.stdout)["devices"]
+    assert device["peak"]["allocated"] == device["end"]["allocated"] == 512 * KIB
+
+
+def test_a_folder_of_ranks_is_one_page(run_cli: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(3):
+        allocator = Allocator(device=rank)
+        training(allocator)
+        for _ in range(rank):
+            allocator.alloc(256 * KIB, BUILD)
+        (folder / f"rank{rank}.pickle").write_bytes(pickle.dumps(allocator.snapshot()))
+    (folder / "notes.txt").write_text("not a snapshot")
+    done = run_cli(["report", folder, "--out", tmp_path / "out"])
+    assert done.rc == 0, done.stderr
+    assert "The peak of cuda:2 is" in done.stdout, "the rank that holds most comes first"
+    assert "rank0.pickle cuda:0" in done.stdout
+    page = (tmp_path / "out" / "report-memory.html").read_text()
+    assert page.count('"line":"stack"') >= 15
+
+
+def test_other_files_say_what_they_are(run_cli: Any, tmp_path: Path) -> None:
+    for name, content in {"list": [1, 2, 3], "words": {"segments": 1, "device_traces": 2},
+                          "event": {"segments": [], "device_traces": [[{"action": "alloc", "addr": "x"}]]},
+                          "more": {"segments": {}, "device_traces": []}}.items():  # fmt: skip
+        path = tmp_path / f"{name}.pickle"
+        path.write_bytes(pickle.dumps(content))
+        done = run_cli(["report", path])
+        assert (done.rc, done.stdout) == (2, "")
+        assert done.stderr.startswith("perfkit: "), done.stderr
