@@ -287,6 +287,23 @@ class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
     headroom_ns: float | None
 
 
+class ServingPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """The iterations of a serving engine in one phase: prefill, mixed, decode or idle."""
+
+    name: str
+    iterations: int
+    prompts: int  # requests whose prompts are read, over all iterations
+    requests: tuple[int, int]  # of an iteration, the least and the most
+    prompt_tokens: int | None  # over all iterations; None where the engine does not say
+    new_tokens: int | None
+    context: float | None  # tokens of the cache that an iteration reads, over its requests: the mean
+    median_ns: float  # of an iteration
+    slow_ns: float  # the 99th percentile
+    time_ns: float  # of all of them
+    busy: float | None  # the share of that time in which the GPU works
+    tokens_per_second: float | None
+
+
 class BackendReport(msgspec.Struct, kw_only=True):
     """One backend: verdict, speed, accounting, and the table in aggregates."""
 
@@ -345,6 +362,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     losses: list[float] = []
     samples_ns: list[float] = []
     phases: list[PhaseReport] = []  # of a step that generates tokens
+    serving: list[ServingPhase] = []  # of a profile of a serving engine
     ranks: list[RankRun] = []  # of several ranks, whose slowest gives `step`; kernels and what follows are rank 0's
     generated: str = ""
     annotated: str = ""  # the listing of `generated` with costs: a page in the run folder, where one was written

@@ -15,6 +15,7 @@ from perfkit.render.cells import Table
 from perfkit.render.page import SCREEN, SUMMARY, WHOLE, Item, Page, Part, Section
 from perfkit.render.phases import phases_tables
 from perfkit.render.ranks import ranks_tables
+from perfkit.render.serving import serving_table
 from perfkit.render.tables.fusion import fusion_tables
 
 ROWS = 8  # of a table in the short form, which is about two screens
@@ -173,6 +174,10 @@ def _time(about: About) -> Iterator[Section]:
         yield from _of(tables.groups("Kernel types", "type", backend.families), fold=about.alone, view="groups")
 
 
+def _serving(about: About) -> Iterator[Section]:
+    yield from _of(serving_table(about.backend.serving))
+
+
 def _kernels(about: About) -> Iterator[Section]:
     backend, rows, fold = about.backend, about.rows, about.doubtful
     if not backend.kernels:
@@ -262,7 +267,7 @@ OF_RUN: tuple[Callable[[Report, list[BackendReport]], Iterator[Section]], ...] =
     _backends, _phases, _ranks, _side_by_side,
 )  # fmt: skip
 OF_BACKEND: tuple[Callable[[About], Iterator[Section]], ...] = (
-    _findings, _roofline, _time, _kernels, _operators, _modules, _timeline, _advice, _symbols, _correctness, _coverage,
-    _missing,
+    _findings, _roofline, _serving, _time, _kernels, _operators, _modules, _timeline, _advice, _symbols, _correctness,
+    _coverage, _missing,
 )  # fmt: skip
 OF_MAKING: tuple[Callable[[Report, Form], Iterator[Section]], ...] = (_ceilings, _environment, _command)

@@ -17,6 +17,7 @@ from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
 from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
+from perfkit.analysis.report.serving import serving
 from perfkit.analysis.results import Accounting, BackendReport, Group, Interval, Missing
 from perfkit.analysis.roofline import counters
 from perfkit.analysis.roofline.roof import ARITHMETIC, TOLERANCE, Booleans
@@ -124,6 +125,7 @@ def profiled(
         ranges=ranges.ranges(table.facts),
         transfers=ranges.transfers(table.facts),
         waits=ranges.waits(table.facts),
+        serving=serving(table.facts),
     )
     frame = in_steps(table)
     if not len(frame):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfkit.engines import iteration_of
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
 from perfkit.readers.kineto.decode.events import KERNEL, RUNTIME, DeviceEvents, HostEvents
@@ -23,6 +24,7 @@ _BEHIND = 0.01  # of the GPU's time outside the step that launched it: from here
 _ROUNDING = 2_000  # ns: whole µs, and what two clocks are apart
 _DISORDER = 0.05  # of the calls may have a smaller id than one before: several threads call at once
 _PAUSE = 0.1  # of a step between two marks: these are no steps one after the other
+_ENGINE_PAUSE = 1.0  # the same of a serving engine, which schedules and samples between its iterations
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def _spans(device: DeviceEvents, steps: Steps, step: Integers, issued: Integers)
     other = np.sort(device.start[main & (issued >= 0) & ~mine])
     end = np.append(begin[1:], done[-1])
     length = np.median(steps.end - steps.start)
-    apart = np.append(steps.start[1:] - steps.end[:-1] > _PAUSE * length, True)
+    pause = _ENGINE_PAUSE if steps.names and iteration_of(steps.names[0]) else _PAUSE
+    apart = np.append(steps.start[1:] - steps.end[:-1] > pause * length, True)
     end = np.where(apart, np.minimum(end, done), end)
     end[-1] = done[-1]
     following = np.searchsorted(other, begin)

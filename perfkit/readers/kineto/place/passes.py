@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.engines import IDLE, PHASES, iteration_of
 from perfkit.profile_names import BACKWARD, FORWARD, LOADER, OPTIMIZER, PASS, pass_of
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
@@ -32,7 +33,15 @@ def passes(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str],
 
 
 def _passes_without_ranges(events: HostEvents, steps: Steps, node: Integers) -> tuple[list[str], Integers]:
-    """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event."""
+    """Pass by autograd's own marks and the optimizer's annotation; else by the name of a range around the event.
+
+    In an iteration of a serving engine it is the iteration's phase.
+    """
+    served = [iteration_of(name) for name in steps.names]
+    if any(served):
+        phase = np.array([PHASES.index(one.phase if one else IDLE) for one in served])
+        at = steps.at(events.start)
+        return list(PHASES), np.where(at >= 0, phase[np.maximum(at, 0)], -1)
     own = np.where(events.sequence >= 0, np.int32(0), np.int32(-1))
     own[events.named([n.startswith("Optimizer.") for n in events.names])] = 2
     code = events.inherit(own)

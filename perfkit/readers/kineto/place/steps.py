@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfkit.engines import iteration_of
 from perfkit.profile_names import PREFIX, PROFILER_STEP, STEP, step_of
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
@@ -16,10 +17,14 @@ def find_steps(host: HostEvents, device: DeviceEvents, call: Integers) -> Steps:
 
     `call` is the host event that launched each activity, −1 for none.
     """
-    for prefix in (STEP, PROFILER_STEP):
-        found = np.flatnonzero(host.named([n.startswith(prefix) for n in host.names]))
-        if len(found):
-            return _ranges(host, found)
+    marked = host.named([n.startswith(STEP) for n in host.names])
+    if marked.any():
+        return _ranges(host, np.flatnonzero(marked))
+    if iterations := _iterations(host):
+        return iterations
+    marked = host.named([n.startswith(PROFILER_STEP) for n in host.names])
+    if marked.any():
+        return _ranges(host, np.flatnonzero(marked))
     if any(n.startswith(PREFIX) for n in (*host.names, *device.names)):  # a trace of perfkit's own that lacks them
         return _whole(host, device)
     return _launching(host, device, call) or _named(host) or evident_steps(host) or _whole(host, device)
@@ -31,6 +36,24 @@ def _ranges(host: HostEvents, found: Integers) -> Steps:
     found = found[host.lane[found] == lane]
     names = tuple(host.names[code] for code in host.name[found].tolist())
     return Steps(host.start[found], host.end[found], lane, True, names)
+
+
+def _iterations(host: HostEvents) -> Steps | None:
+    """The iterations of a serving engine; of ranges in each other the outermost, by the name that says most."""
+    served = [iteration_of(n) for n in host.names]
+    ranges = (host.category == ANNOTATION) & host.named([one is not None for one in served])
+    if not ranges.any():
+        return None
+    inside = np.where(host.parent >= 0, host.nearest(ranges)[host.parent], -1)
+    outermost = np.flatnonzero(ranges & (inside < 0))
+    steps = _ranges(host, outermost)
+    names = list(steps.names)
+    for event in np.flatnonzero(ranges & (inside >= 0) & (host.lane == steps.lane)).tolist():
+        at = int(steps.at(host.start[event : event + 1])[0])
+        own, outer = served[host.name[event]], iteration_of(names[at])
+        if own and outer and own.details > outer.details:
+            names[at] = host.names[host.name[event]]
+    return Steps(steps.start, steps.end, steps.lane, True, tuple(names))
 
 
 def _named(host: HostEvents) -> Steps | None:
