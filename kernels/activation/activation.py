@@ -52,6 +52,7 @@ def gradient_by(name: str, dy: Tensor, u: Tensor) -> Tensor:
 
 
 def forward_reference(name: str) -> Callable[..., Tensor]:
+    """Return the reference of the forward with activation `name`: act(x + α·z + bias)."""
     return lambda x, z, alpha, bias: activate(name, x + alpha * z + bias)
 
 
@@ -70,6 +71,8 @@ def backward_reference(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def forward_cost(name: str) -> CostFunction:
+    """Return the cost function of the forward with activation `name`."""
+
     def cost(call: Call) -> Cost:
         x, z, bias = call.tensor(0), call.tensor(1), call.tensor(3)
         flop = {f"vector_{x.dtype}": (3.0 + FLOP[name][0]) * x.numel}
@@ -80,6 +83,7 @@ def forward_cost(name: str) -> CostFunction:
 
 
 def backward_cost(name: str) -> CostFunction:
+    """Return the cost function of the gradient with activation `name`."""
     again = 0.0 if name in FROM_Y else 3.0
     flop = 2.0 + again + FLOP[name][1]
 

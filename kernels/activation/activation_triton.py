@@ -34,6 +34,7 @@ def _inner(x, z, bias, at, column, inside, columns, alpha):
 def activation_forward_kernel(
     x, z, bias, y, rows, columns, alpha, NAME: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
+    """Compute one block of `activation_forward`."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -46,6 +47,7 @@ def activation_forward_kernel(
 def activation_backward_from_u_kernel(
     dy, x, z, bias, dx, dz, rows, columns, alpha, NAME: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
+    """Compute one block of `activation_backward_from_u`."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -62,6 +64,7 @@ def activation_backward_from_u_kernel(
 
 @triton.jit
 def activation_backward_from_y_kernel(dy, y, dx, dz, n, alpha, NAME: tl.constexpr, BLOCK: tl.constexpr):
+    """Compute one block of `activation_backward_from_y`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
     value = tl.load(y + at, mask=at < n).to(tl.float32)
@@ -84,6 +87,8 @@ def flat_blocks(rows, columns, alpha, itemsize):
 
 
 def forward(name):
+    """Return the launcher of the forward with activation `name`."""
+
     @launch(tile_blocks, SWEEP)
     def run(x, z, bias, y, rows, columns, alpha, ROWS, **meta):
         width = row_tile(columns, 1)[1]
@@ -94,6 +99,8 @@ def forward(name):
 
 
 def backward_from_u(name):
+    """Return the launcher of the gradient that computes u again from the inputs."""
+
     @launch(tile_blocks, SWEEP)
     def run(dy, x, z, bias, dx, dz, rows, columns, alpha, ROWS, **meta):
         width = row_tile(columns, 1)[1]
@@ -104,6 +111,8 @@ def backward_from_u(name):
 
 
 def backward_from_y(name):
+    """Return the launcher of the gradient that needs only y."""
+
     @launch(flat_blocks, FLAT_SWEEP)
     def run(dy, y, dx, dz, rows, columns, alpha, BLOCK, **meta):
         n = rows * columns

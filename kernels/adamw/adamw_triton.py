@@ -13,6 +13,7 @@ SWEEP = {"BLOCK": (512, 1024, 2048), "num_warps": (4, 8)}
 def adamw_step_kernel(
     param, grad, m, v, n, beta1, rest1, beta2, rest2, eps, decay, rate, root, grad_scale, BLOCK: tl.constexpr
 ):  # fmt: skip
+    """Compute one block of `adamw_step`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     p = tl.load(param + at, mask=inside).to(tl.float32)

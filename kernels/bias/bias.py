@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 def bias_gradient_reference(dy: Tensor) -> Tensor:
+    """db[m] = Σ over rows of dy[n,m], in plain PyTorch."""
     return dy.flatten(0, -2).sum(dim=0)
 
 
 def forward_reference(x: Tensor, bias: Tensor) -> Tensor:
+    """y = max(x + bias, 0), in plain PyTorch."""
     return (x + bias).relu()
 
 
 def backward_reference(dy: Tensor, y: Tensor) -> Tensor:
+    """dx = dy where y > 0, else 0; the bias's gradient is bias_gradient(dx), in plain PyTorch."""
     return dy.where(y > 0, 0.0)
 
 
@@ -52,14 +55,17 @@ def backward_cost(call: Call) -> Cost:
 
 
 def bias_gradient_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (..., M)."""
     return (make.normal(N, M),)
 
 
 def forward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """Draw x (..., M), bias (M)."""
     return make.normal(N, M), make.normal(M)
 
 
 def backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (..., M), y (..., M)."""
     return make.normal(N, M), make.normal(N, M).relu()
 
 

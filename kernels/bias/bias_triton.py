@@ -29,6 +29,7 @@ def bias_gradient_kernel(x, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl
 
 @triton.jit
 def bias_relu_forward_kernel(x, bias, y, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Compute one block of `bias_relu_forward`."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -40,6 +41,7 @@ def bias_relu_forward_kernel(x, bias, y, rows, columns, ROWS: tl.constexpr, COLU
 
 @triton.jit
 def bias_relu_backward_kernel(dy, y, dx, n, BLOCK: tl.constexpr):
+    """Compute one block of `bias_relu_backward`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
     tl.store(dx + at, tl.where(tl.load(y + at, mask=at < n) > 0, upstream, 0.0), mask=at < n)
@@ -52,6 +54,7 @@ def sum_blocks(rows, columns, itemsize):
 
 
 def tile_blocks(rows, columns, itemsize):
+    """Take 8 KiB of a row or of several short rows for each block."""
     return {"ROWS": row_tile(columns, 8192 // itemsize)[0], "num_warps": 4}
 
 
@@ -72,10 +75,12 @@ def bias_gradient(dy, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, STAGES, *
 
 @launch(tile_blocks, TILE_SWEEP)
 def bias_relu_forward(x, bias, y, rows, columns, ROWS, **meta):
+    """Launch `bias_relu_forward`: one pass."""
     width = row_tile(columns, 1)[1]
     bias_relu_forward_kernel[(cdiv(rows, ROWS), cdiv(columns, width))](x, bias, y, rows, columns, ROWS, width, **meta)
 
 
 @launch(flat_blocks, FLAT_SWEEP)
 def bias_relu_backward(dy, y, dx, n, BLOCK, **meta):
+    """Launch `bias_relu_backward`: one pass."""
     bias_relu_backward_kernel[(cdiv(n, BLOCK),)](dy, y, dx, n, BLOCK, **meta)

@@ -17,6 +17,7 @@ SCALE = 0.3
 
 
 def softmax_reference(scores: Tensor, scale: float) -> Tensor:
+    """Compute `causal_softmax_forward` in plain PyTorch."""
     from perfkit.functional import causal_softmax
 
     return causal_softmax(scores, scale)
@@ -63,6 +64,7 @@ def softmax_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tu
 
 
 def softmax_backward_inputs(make: Inputs, B: int, NH: int, T: int, before: int = 0) -> tuple[Any, ...]:
+    """Draw datt (B, NH, T, S), att (B, NH, T, S)."""
     att = softmax_reference(make.normal(B, NH, T, before + T, scale=10.0).double(), SCALE)
     return make.normal(B, NH, T, before + T), att.to(make.dtype), SCALE
 

@@ -29,6 +29,7 @@ def _block(matrices, time, keys, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def causal_softmax_forward_kernel(scores, att, matrices, time, keys, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Compute one block of `causal_softmax_forward`."""
     at, inside, wanted, past = _block(matrices, time, keys, ROWS, COLUMNS)
     value = tl.load(scores + at, mask=wanted).to(tl.float32) * (scale * 1.4426950408889634)
     value = tl.where(past, value, float("-inf"))
@@ -40,6 +41,7 @@ def causal_softmax_forward_kernel(scores, att, matrices, time, keys, scale, ROWS
 def causal_softmax_backward_kernel(
     datt, att, dscores, matrices, time, keys, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
+    """Compute one block of `causal_softmax_backward`."""
     at, inside, wanted, past = _block(matrices, time, keys, ROWS, COLUMNS)
     upstream = tl.where(past, tl.load(datt + at, mask=wanted).to(tl.float32), 0.0)
     weight = tl.where(past, tl.load(att + at, mask=wanted).to(tl.float32), 0.0)
@@ -56,6 +58,7 @@ def blocks(matrices, time, keys, scale, itemsize):
 
 @launch(blocks, SWEEP)
 def causal_softmax_forward(scores, att, matrices, time, keys, scale, ROWS, **meta):
+    """Launch `causal_softmax_forward`: rows in registers; only the past is read."""
     shape = (cdiv(matrices * time, ROWS),)
     causal_softmax_forward_kernel[shape](
         scores, att, matrices, time, keys, scale, ROWS, next_power_of_2(max(keys, 1)), **meta
@@ -64,6 +67,7 @@ def causal_softmax_forward(scores, att, matrices, time, keys, scale, ROWS, **met
 
 @launch(blocks, SWEEP)
 def causal_softmax_backward(datt, att, dscores, matrices, time, keys, scale, ROWS, **meta):
+    """Launch `causal_softmax_backward`: rows in registers; only the past is read."""
     shape = (cdiv(matrices * time, ROWS),)
     causal_softmax_backward_kernel[shape](
         datt, att, dscores, matrices, time, keys, scale, ROWS, next_power_of_2(max(keys, 1)), **meta

@@ -96,6 +96,7 @@ def forward_inputs(make: Inputs, N: int, V: int, Vp: int = 0) -> tuple[Any, ...]
 
 
 def backward_inputs(make: Inputs, N: int, V: int, Vp: int = 0) -> tuple[Any, ...]:
+    """Draw dloss, logits (N, Vp), targets (N), logsumexp (N)."""
     logits, targets, *numbers = forward_inputs(make, N, V, Vp)
     logsumexp = logits[:, :V].double().logsumexp(dim=-1).float()
     # An upstream gradient other than 1, for kernels that forget it.
@@ -136,6 +137,7 @@ def classifier_cost(call: Call) -> Cost:
 
 
 def classifier_inputs(make: Inputs, N: int, V: int, Vp: int) -> tuple[Any, ...]:
+    """Draw logits (N, Vp), targets (N)."""
     targets = _targets(make, N, V)
     return _padded_logits(make, N, V, Vp), targets, 1.0 / N, V, IGNORE
 

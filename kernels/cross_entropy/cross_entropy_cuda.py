@@ -20,6 +20,7 @@ def cross_entropy_forward_v1(
     host: Host, logits: Argument, targets: Argument, loss: Argument, logsumexp: Argument,
     N: int, V: int, Vp: int, ignore: int, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """Version 1: one thread a row."""
     tensors = (logits, targets, loss, logsumexp)
     _forward(host, "cross_entropy_forward_v1<T>", ceil(N, block), block, tensors, (N, V, Vp, ignore))
 
@@ -28,6 +29,7 @@ def cross_entropy_forward_v2(
     host: Host, logits: Argument, targets: Argument, loss: Argument, logsumexp: Argument,
     N: int, V: int, Vp: int, ignore: int, *, block: int = 1024,
 ) -> None:  # fmt: skip
+    """Version 2: one block a row, neighbouring threads on neighbours."""
     tensors = (logits, targets, loss, logsumexp)
     _forward(host, f"cross_entropy_forward_v2<T, {block}>", N, block, tensors, (N, V, Vp, ignore))
 
@@ -36,6 +38,7 @@ def cross_entropy_forward_v3(
     host: Host, logits: Argument, targets: Argument, loss: Argument, logsumexp: Argument,
     N: int, V: int, Vp: int, ignore: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 3: read once, by 16-byte accesses wherever the row starts."""
     tensors = (logits, targets, loss, logsumexp)
     _forward(host, f"cross_entropy_forward_v3<T, {block}>", N, block, tensors, (N, V, Vp, ignore))
 
@@ -55,6 +58,7 @@ def cross_entropy_backward_v1(
     host: Host, dloss: Argument, logits: Argument, targets: Argument, logsumexp: Argument, dlogits: Argument,
     N: int, V: int, Vp: int, ignore: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 1: one thread an element."""
     tensors = (dloss, logits, targets, logsumexp, dlogits)
     _backward(host, "cross_entropy_backward_v1<T>", ceil(N * Vp, block), block, tensors, (N, V, Vp, ignore))
 
@@ -63,6 +67,7 @@ def cross_entropy_backward_v2(
     host: Host, dloss: Argument, logits: Argument, targets: Argument, logsumexp: Argument, dlogits: Argument,
     N: int, V: int, Vp: int, ignore: int, *, block: int = 1024,
 ) -> None:  # fmt: skip
+    """Version 2: one block a row, neighbouring threads on neighbours."""
     tensors = (dloss, logits, targets, logsumexp, dlogits)
     _backward(host, f"cross_entropy_backward_v2<T, {block}>", N, block, tensors, (N, V, Vp, ignore))
 

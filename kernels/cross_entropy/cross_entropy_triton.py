@@ -170,6 +170,7 @@ def fitting(padded):
 
 @launch(forward_blocks, ROW_SWEEP)
 def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, padded, ignore_index, BLOCK, STAGES, **meta):
+    """Launch `cross_entropy_forward`: logits read once, block by block."""
     losses = lse.new_empty((rows,))
     wide = rows * padded % 16 == 0
     cross_entropy_losses_kernel[(rows,)](
@@ -182,6 +183,7 @@ def cross_entropy_forward(logits, targets, loss, lse, rows, vocabulary, padded, 
 def cross_entropy_backward(
     dloss, logits, targets, lse, dlogits, rows, vocabulary, padded, ignore_index, BLOCK, **meta
 ):  # fmt: skip
+    """Launch `cross_entropy_backward`: blocks of the flat logits, each read once."""
     BLOCK = min(BLOCK, fitting(padded))  # a block covers two rows at most
     share = lse.new_empty(())
     elements = rows * padded
@@ -193,6 +195,7 @@ def cross_entropy_backward(
 
 @launch(classifier_blocks, ROW_SWEEP | {"HINTS": (0, 1)})
 def classifier(logits, targets, losses, rows, vocabulary, padded, ignore_index, dloss, BLOCK, STAGES, HINTS, **meta):
+    """Launch `classifier`: a row becomes its gradient while it lies in the cache."""
     hints = ("evict_last", "evict_first") if HINTS else ("", "")
     wide = rows * padded % 16 == 0
     classifier_kernel[(rows,)](

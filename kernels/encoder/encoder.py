@@ -19,6 +19,7 @@ FAILURES_ALONE = {2: "a token of idx is not an index into the V rows of weight."
 
 
 def forward_reference(idx: Tensor, wte: Tensor, wpe: Tensor) -> Tensor:
+    """x[b,t] = wte[idx[b,t]] + wpe[t], in plain PyTorch."""
     return wte[idx] + wpe[: idx.shape[1]]
 
 
@@ -63,18 +64,22 @@ def backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    """Draw idx (B, T), wte (V, C), wpe (P, C)."""
     return make.integers(0, V, B, T), make.normal(V, C), make.normal(T + 2, C)
 
 
 def backward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    """Draw dx (B, T, C), idx (B, T)."""
     return make.normal(B, T, C), make.integers(0, V, B, T), V, T + 2
 
 
 def embedding_reference(idx: Tensor, weight: Tensor) -> Tensor:
+    """x[b,t] = weight[idx[b,t]], in plain PyTorch."""
     return weight[idx]
 
 
 def embedding_backward_reference(dx: Tensor, idx: Tensor, vocabulary: int) -> Tensor:
+    """dweight[v] = Σ of dx[b,t] with idx[b,t] = v; other rows 0, in plain PyTorch."""
     channels = dx.shape[-1]
     return dx.new_zeros(vocabulary, channels).index_add_(0, idx.flatten(), dx.flatten(0, -2))
 
@@ -98,10 +103,12 @@ def embedding_backward_cost(call: Call) -> Cost:
 
 
 def embedding_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    """Draw idx (B, T), weight (V, C)."""
     return make.integers(0, V, B, T), make.normal(V, C)
 
 
 def embedding_backward_inputs(make: Inputs, B: int, T: int, C: int, V: int) -> tuple[Any, ...]:
+    """Draw dx (B, T, C), idx (B, T)."""
     return make.normal(B, T, C), make.integers(0, V, B, T), V
 
 

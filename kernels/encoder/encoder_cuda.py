@@ -12,6 +12,7 @@ def encoder_forward_v1(
     host: Host, idx: Argument, wte: Argument, wpe: Argument, x: Argument,
     B: int, T: int, C: int, V: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 1: one element a thread."""
     n = B * T * C
     host.launch("encoder_forward_v1<T>", ceil(n, block), block, idx, wte, wpe, x, n, T, C, V)
 
@@ -20,6 +21,7 @@ def encoder_forward_v2(
     host: Host, idx: Argument, wte: Argument, wpe: Argument, x: Argument,
     B: int, T: int, C: int, V: int, *, block: int = 128,
 ) -> None:  # fmt: skip
+    """Version 2: one warp a token, 16-byte accesses."""
     width = host.width(C, wte, wpe, x)
     packs = max(1, min(4, ceil(C, 32 * width)))
     kernel = f"encoder_forward_v2<T, {width}, {packs}>"
@@ -29,12 +31,14 @@ def encoder_forward_v2(
 def embedding_forward_v1(
     host: Host, idx: Argument, weight: Argument, x: Argument, N: int, C: int, V: int, *, block: int = 256
 ) -> None:
+    """Version 1: one element a thread."""
     host.launch("embedding_forward_v1<T>", ceil(N * C, block), block, idx, weight, x, N * C, C, V)
 
 
 def embedding_forward_v2(
     host: Host, idx: Argument, weight: Argument, x: Argument, N: int, C: int, V: int, *, block: int = 128
 ) -> None:
+    """Version 2: one warp a token, 16-byte accesses."""
     width = host.width(C, weight, x)
     packs = max(1, min(4, ceil(C, 32 * width)))
     kernel = f"embedding_forward_v2<T, {width}, {packs}>"
@@ -44,6 +48,7 @@ def embedding_forward_v2(
 def embedding_backward_v1(
     host: Host, dx: Argument, idx: Argument, dweight: Argument, N: int, C: int, V: int, *, block: int = 256
 ) -> None:
+    """Version 1: one element a thread."""
     host.launch("encoder_backward_wte_v1<T>", ceil(V * C, block), block, dx, idx, dweight, N, C, V)
 
 
@@ -69,6 +74,7 @@ def encoder_backward_v1(
     host: Host, dx: Argument, idx: Argument, dwte: Argument, dwpe: Argument,
     B: int, T: int, C: int, V: int, P: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 1: one element a thread."""
     host.launch("encoder_backward_wte_v1<T>", ceil(V * C, block), block, dx, idx, dwte, B * T, C, V)
     host.launch("encoder_backward_wpe_v1<T>", ceil(P * C, block), block, dx, dwpe, B, T, C, P)
 

@@ -41,6 +41,7 @@ def encoder_backward_v3(
     host: Host, dx: Argument, idx: Argument, dwte: Argument, dwpe: Argument,
     B: int, T: int, C: int, V: int, P: int, add: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 3: tokens sorted by word, pieces of 32 summed by a warp each: a frequent word is shared by many."""
     width = host.width(C, dx, dwte, dwpe)
     _words(host, dx, idx, dwte, B * T, C, V, width, add)
     kernel = f"encoder_backward_wpe_v3<T, {width}>"
@@ -50,4 +51,5 @@ def encoder_backward_v3(
 def embedding_backward_v3(
     host: Host, dx: Argument, idx: Argument, dweight: Argument, N: int, C: int, V: int, add: int
 ) -> None:
+    """Version 3: tokens sorted by word, pieces of 32 summed by a warp each: a frequent word is shared by many."""
     _words(host, dx, idx, dweight, N, C, V, host.width(C, dx, dweight), add)

@@ -92,6 +92,7 @@ def columns_of(channels):
 
 
 def blocks(*sizes, itemsize):
+    """Sum pieces of 32 rows."""
     return {"PIECE": 32, "num_warps": 2}
 
 
@@ -114,6 +115,8 @@ def sum_words(dx, idx, dwte, channels, vocabulary, add, PIECE, **meta):
 
 @launch(blocks, SWEEP)
 def encoder_backward(dx, idx, dwte, dwpe, batch, time, channels, vocabulary, positions, add, PIECE, **meta):
+    """Launch `encoder_backward`: tokens sorted by word, pieces of 32 summed by a warp each: a frequent word is shared
+    by many."""
     sum_words(dx, idx, dwte, channels, vocabulary, add, PIECE, **meta)
     columns = columns_of(channels)
     grid = positions, cdiv(channels, columns)
@@ -122,4 +125,6 @@ def encoder_backward(dx, idx, dwte, dwpe, batch, time, channels, vocabulary, pos
 
 @launch(blocks, SWEEP)
 def embedding_backward(dx, idx, dweight, rows, channels, vocabulary, add, PIECE, **meta):
+    """Launch `embedding_backward`: tokens sorted by word, pieces of 32 summed by a warp each: a frequent word is shared
+    by many."""
     sum_words(dx, idx, dweight, channels, vocabulary, add, PIECE, **meta)

@@ -54,6 +54,7 @@ def embedding_blocks(rows, channels, vocabulary, itemsize):
 
 @launch(forward_blocks, FORWARD_SWEEP)
 def encoder_forward(idx, wte, wpe, x, batch, time, channels, vocabulary, ROWS, **meta):
+    """Launch `encoder_forward`: whole rows."""
     columns = columns_of(channels)
     grid = cdiv(batch * time, ROWS), cdiv(channels, columns)
     encoder_forward_kernel[grid](idx, wte, wpe, x, batch * time, time, channels, vocabulary, ROWS, columns, **meta)
@@ -61,6 +62,7 @@ def encoder_forward(idx, wte, wpe, x, batch, time, channels, vocabulary, ROWS, *
 
 @launch(embedding_blocks, FORWARD_SWEEP)
 def embedding_forward(idx, weight, x, rows, channels, vocabulary, ROWS, **meta):
+    """Launch `embedding_forward`: whole rows."""
     columns = columns_of(channels)
     grid = cdiv(rows, ROWS), cdiv(channels, columns)
     embedding_forward_kernel[grid](idx, weight, x, rows, channels, vocabulary, ROWS, columns, **meta)

@@ -30,10 +30,12 @@ def cost(call: Call) -> Cost:
 
 
 def inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    """Draw x (..., K), weight (M, K)."""
     return make.normal(N, K), make.normal(M, K)
 
 
 def bias_inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    """Draw x (..., K), weight (M, K), bias (M)."""
     return *inputs(make, N, K, M), make.normal(M)
 
 

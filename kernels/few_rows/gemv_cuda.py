@@ -11,42 +11,52 @@ TILE_ROWS = 3  # from which on tensor cores are faster
 
 
 def gemv_v1(host: Host, x: Argument, weight: Argument, y: Argument, N: int, K: int, M: int) -> None:
+    """Version 1: one thread an output."""
     _one_each(host, x, weight, None, y, N, K, M)
 
 
 def gemv_bias_v1(
     host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, N: int, K: int, M: int
 ) -> None:
+    """Version 1: one thread an output."""
     _one_each(host, x, weight, bias, y, N, K, M)
 
 
 def gemv_v2(host: Host, x: Argument, weight: Argument, y: Argument, N: int, K: int, M: int) -> None:
+    """Version 2: one warp an output, 16-byte accesses."""
     _warps(host, x, weight, None, y, N, K, M)
 
 
 def gemv_bias_v2(
     host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, N: int, K: int, M: int
 ) -> None:
+    """Version 2: one warp an output, 16-byte accesses."""
     _warps(host, x, weight, bias, y, N, K, M)
 
 
 def gemv_v3(host: Host, x: Argument, weight: Argument, y: Argument, N: int, K: int, M: int) -> None:
+    """Version 3: as many threads an output as fill the GPU, loads of each under way together; outputs share what they
+    read of x."""
     _groups(host, x, weight, None, y, N, K, M)
 
 
 def gemv_bias_v3(
     host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, N: int, K: int, M: int
 ) -> None:
+    """Version 3: as many threads an output as fill the GPU, loads of each under way together; outputs share what they
+    read of x."""
     _groups(host, x, weight, bias, y, N, K, M)
 
 
 def gemv_v4(host: Host, x: Argument, weight: Argument, y: Argument, N: int, K: int, M: int) -> None:
+    """Version 4: sixteen outputs by tensor cores for up to 32 rows at once; in fp32, or of one or two, version 3."""
     _tiles(host, x, weight, None, y, N, K, M)
 
 
 def gemv_bias_v4(
     host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, N: int, K: int, M: int
 ) -> None:
+    """Version 4: sixteen outputs by tensor cores for up to 32 rows at once; in fp32, or of one or two, version 3."""
     _tiles(host, x, weight, bias, y, N, K, M)
 
 

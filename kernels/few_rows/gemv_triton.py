@@ -18,6 +18,7 @@ def gemv_kernel(
     x, weight, bias, y, N, K, M,
     BIAS: tl.constexpr, ROWS: tl.constexpr, OUTS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
+    """Compute one block of `gemv`."""
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     out = tl.program_id(0) * OUTS + tl.arange(0, OUTS)
     is_row, is_out = row < N, out < M
@@ -59,9 +60,11 @@ def _run(x, weight, bias, y, N, K, M, OUTS, COLUMNS, **meta):
 
 @launch(blocks, SWEEP)
 def gemv(x, weight, y, N, K, M, OUTS, COLUMNS, **meta):
+    """Launch `gemv`: blocks of outputs, the weight read once for all rows."""
     _run(x, weight, None, y, N, K, M, OUTS, COLUMNS, **meta)
 
 
 @launch(blocks, SWEEP)
 def gemv_bias(x, weight, bias, y, N, K, M, OUTS, COLUMNS, **meta):
+    """Launch `gemv_bias`: blocks of outputs, the weight read once for all rows."""
     _run(x, weight, bias, y, N, K, M, OUTS, COLUMNS, **meta)

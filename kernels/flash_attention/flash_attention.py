@@ -70,10 +70,12 @@ def flash_backward_cost(call: Call) -> Cost:
 
 
 def flash_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: int) -> tuple[Any, ...]:
+    """Draw q (B, NH, T, HS), k (B, NKV, T, HS), v (B, NKV, T, HS)."""
     return *(make.normal(B, heads, T, HS) for heads in (NH, NKV, NKV)), HS**-0.5
 
 
 def flash_backward_inputs(make: Inputs, B: int, NH: int, NKV: int, T: int, HS: int) -> tuple[Any, ...]:
+    """Draw the arguments of `flash_attention_backward`."""
     q, k, v, scale = flash_inputs(make, B, NH, NKV, T, HS)
     y, lse = flash_reference(q.double(), k.double(), v.double(), scale)
     return make.normal(B, NH, T, HS), q, k, v, y.to(make.dtype), lse.float(), scale

@@ -252,6 +252,7 @@ def backward_blocks(matrices, group, time, size, scale, itemsize):
 
 @launch(forward_blocks, FORWARD_SWEEP)
 def flash_attention_forward(q, k, v, y, lse, matrices, group, time, size, scale, QUERIES, **meta):
+    """Launch `flash_attention_forward`: blocks of queries on the tensor cores, online softmax."""
     grid = matrices, cdiv(time, QUERIES)
     flash_attention_forward_kernel[grid](
         q, k, v, y, lse, time, scale * LOG2_E, group, size, padded(size), QUERIES, PRECISION=precision(q), **meta
@@ -260,6 +261,7 @@ def flash_attention_forward(q, k, v, y, lse, matrices, group, time, size, scale,
 
 @launch(backward_blocks, BACKWARD_SWEEP)
 def flash_attention_backward(dy, q, k, v, y, lse, dq, dk, dv, matrices, group, time, size, scale, OWN, **meta):
+    """Launch `flash_attention_backward`: one kernel for dk and dv, one for dq."""
     delta = lse.new_empty(lse.shape)
     blocks, factor = cdiv(time, OWN), scale * LOG2_E
     constants = {"GROUP": group, "SIZE": size, "D": padded(size), "OWN": OWN, "PRECISION": precision(q), **meta}

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 
 def forward_reference(x: Tensor) -> Tensor:
+    """y = 0.5·x·(1 + tanh u), u = √(2/π)·(x + 0.044715·x³), in plain PyTorch."""
     from torch.nn.functional import gelu
 
     return gelu(x, approximate="tanh")
 
 
 def backward_reference(dy: Tensor, x: Tensor) -> Tensor:
+    """dx = dy·(0.5·(1 + t) + 0.5·x·(1 − t²)·√(2/π)·(1 + 3·0.044715·x²)), t = tanh u, in plain PyTorch."""
     import torch
 
     return torch.ops.aten.gelu_backward(dy, x, approximate="tanh")
@@ -38,14 +40,17 @@ def backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, N: int) -> tuple[Any, ...]:
+    """Draw x (...)."""
     return (make.normal(N, scale=3.0),)
 
 
 def backward_inputs(make: Inputs, N: int) -> tuple[Any, ...]:
+    """Draw dy (...), x (...)."""
     return make.normal(N), make.normal(N, scale=3.0)
 
 
 def bias_backward_reference(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """dx as gelu_backward gives it, db[m] = Σ over rows of dx[n,m]: the gradient of a bias in x, in plain PyTorch."""
     dx = backward_reference(dy, x)
     return dx, dx.flatten(0, -2).sum(dim=0)
 
@@ -59,6 +64,7 @@ def bias_backward_cost(call: Call) -> Cost:
 
 
 def bias_backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (..., M), x (..., M)."""
     return make.normal(N, M), make.normal(N, M, scale=3.0)
 
 

@@ -15,6 +15,7 @@ SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 
 @triton.jit
 def gelu_forward_kernel(x, y, n, BLOCK: tl.constexpr):
+    """Compute one block of `gelu_forward`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < n).to(tl.float32)
     tl.store(y + at, gelu(value), mask=at < n)
@@ -22,6 +23,7 @@ def gelu_forward_kernel(x, y, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def gelu_backward_kernel(dy, x, dx, n, BLOCK: tl.constexpr):
+    """Compute one block of `gelu_backward`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
     value = tl.load(x + at, mask=at < n).to(tl.float32)
@@ -51,11 +53,13 @@ def blocks(n, itemsize):
 
 @launch(blocks, SWEEP)
 def gelu_forward(x, y, n, BLOCK, **meta):
+    """Launch `gelu_forward`: one pass; tanh by one exponential."""
     gelu_forward_kernel[(cdiv(n, BLOCK),)](x, y, n, BLOCK, **meta)
 
 
 @launch(blocks, SWEEP)
 def gelu_backward(dy, x, dx, n, BLOCK, **meta):
+    """Launch `gelu_backward`: one pass; tanh by one exponential."""
     gelu_backward_kernel[(cdiv(n, BLOCK),)](dy, x, dx, n, BLOCK, **meta)
 
 
@@ -67,6 +71,7 @@ def row_blocks(rows, columns, itemsize):
 
 @launch(row_blocks, ROWS_SWEEP)
 def gelu_bias_backward(dy, x, dx, db, rows, columns, ROWS, COLUMNS, PER_PROCESSOR, **meta):
+    """Launch `gelu_bias_backward`: one pass; sums by parts, in a fixed order."""
     across = cdiv(columns, COLUMNS)
     count = parts_of_rows(dy, rows, ROWS, across, PER_PROCESSOR)
     parts = dy.new_empty((count, columns), dtype=torch.float32)

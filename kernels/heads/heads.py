@@ -15,29 +15,35 @@ if TYPE_CHECKING:
 
 
 def split_reference(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q[b,h,t,i] = qkv[b, t, h·HS + i]; k and v the same from C and 2C on, in plain PyTorch."""
     from perfkit.functional import split_heads
 
     return split_heads(qkv, heads)
 
 
 def split_backward_reference(dq: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
+    """dqkv[b, t, h·HS + i] = dq[b,h,t,i]; dk and dv the same from C and 2C on, in plain PyTorch."""
     import torch
 
     return torch.cat([merge_reference(d) for d in (dq, dk, dv)], dim=-1)
 
 
 def split_bias_backward_reference(dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, Tensor]:
+    """dqkv as split_heads_backward gives it, db = Σ over b and t of dqkv[b,t]: the projection's bias, in plain
+    PyTorch."""
     dqkv = split_backward_reference(dq, dk, dv)
     return dqkv, dqkv.flatten(0, 1).sum(dim=0)
 
 
 def merge_reference(x: Tensor) -> Tensor:
+    """y[b, t, h·HS + i] = x[b,h,t,i], in plain PyTorch."""
     from perfkit.functional import merge_heads
 
     return merge_heads(x)
 
 
 def merge_backward_reference(dy: Tensor, heads: int) -> Tensor:
+    """dx[b,h,t,i] = dy[b, t, h·HS + i], in plain PyTorch."""
     return dy.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
@@ -84,18 +90,22 @@ def copy_and_sum_cost(call: Call) -> Cost:
 
 
 def split_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    """Draw qkv (B, T, 3C)."""
     return make.normal(B, T, 3 * NH * HS), NH
 
 
 def split_backward_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    """Draw the arguments of `split_heads_backward` or `split_heads_bias_backward`."""
     return tuple(make.normal(B, NH, T, HS) for _ in range(3))
 
 
 def merge_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    """Draw x (B, NH, T, HS)."""
     return (make.normal(B, NH, T, HS),)
 
 
 def merge_backward_inputs(make: Inputs, B: int, T: int, NH: int, HS: int) -> tuple[Any, ...]:
+    """Draw dy (B, T, C)."""
     return make.normal(B, T, NH * HS), NH
 
 

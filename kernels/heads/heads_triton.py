@@ -29,6 +29,7 @@ def _places(time, heads, size, PARTS: tl.constexpr, TOKENS: tl.constexpr, SIZE: 
 
 @triton.jit
 def split_heads_forward_kernel(qkv, q, k, v, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    """Compute one block of `split_heads_forward`."""
     in_tokens, in_heads, inside = _places(time, heads, size, 3, TOKENS, SIZE)
     channels = heads * size
     q_block = tl.load(qkv + in_tokens, mask=inside)
@@ -41,6 +42,7 @@ def split_heads_forward_kernel(qkv, q, k, v, time, heads, size, TOKENS: tl.const
 
 @triton.jit
 def split_heads_backward_kernel(dq, dk, dv, dqkv, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    """Compute one block of `split_heads_backward`."""
     in_tokens, in_heads, inside = _places(time, heads, size, 3, TOKENS, SIZE)
     channels = heads * size
     q_block = tl.load(dq + in_heads, mask=inside)
@@ -53,12 +55,14 @@ def split_heads_backward_kernel(dq, dk, dv, dqkv, time, heads, size, TOKENS: tl.
 
 @triton.jit
 def merge_heads_forward_kernel(x, y, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    """Compute one block of `merge_heads_forward`."""
     in_tokens, in_heads, inside = _places(time, heads, size, 1, TOKENS, SIZE)
     tl.store(y + in_tokens, tl.load(x + in_heads, mask=inside), mask=inside)
 
 
 @triton.jit
 def merge_heads_backward_kernel(dy, dx, time, heads, size, TOKENS: tl.constexpr, SIZE: tl.constexpr):
+    """Compute one block of `merge_heads_backward`."""
     in_tokens, in_heads, inside = _places(time, heads, size, 1, TOKENS, SIZE)
     tl.store(dx + in_heads, tl.load(dy + in_tokens, mask=inside), mask=inside)
 
@@ -100,24 +104,28 @@ def grid(batch, time, heads, tokens):
 
 @launch(blocks, SWEEP)
 def split_heads_forward(qkv, q, k, v, batch, time, heads, size, TOKENS, **meta):
+    """Launch `split_heads_forward`: blocks of whole head rows."""
     shape = grid(batch, time, heads, TOKENS)
     split_heads_forward_kernel[shape](qkv, q, k, v, time, heads, size, TOKENS, next_power_of_2(size), **meta)
 
 
 @launch(blocks, SWEEP)
 def split_heads_backward(dq, dk, dv, dqkv, batch, time, heads, size, TOKENS, **meta):
+    """Launch `split_heads_backward`: blocks of whole head rows."""
     shape = grid(batch, time, heads, TOKENS)
     split_heads_backward_kernel[shape](dq, dk, dv, dqkv, time, heads, size, TOKENS, next_power_of_2(size), **meta)
 
 
 @launch(blocks, SWEEP)
 def merge_heads_forward(x, y, batch, time, heads, size, TOKENS, **meta):
+    """Launch `merge_heads_forward`: blocks of whole head rows."""
     shape = grid(batch, time, heads, TOKENS)
     merge_heads_forward_kernel[shape](x, y, time, heads, size, TOKENS, next_power_of_2(size), **meta)
 
 
 @launch(blocks, SWEEP)
 def merge_heads_backward(dy, dx, batch, time, heads, size, TOKENS, **meta):
+    """Launch `merge_heads_backward`: blocks of whole head rows."""
     shape = grid(batch, time, heads, TOKENS)
     merge_heads_backward_kernel[shape](dy, dx, time, heads, size, TOKENS, next_power_of_2(size), **meta)
 
@@ -130,6 +138,7 @@ def sum_blocks(batch, time, heads, size, itemsize):
 
 @launch(sum_blocks, SUM_SWEEP)
 def split_heads_bias_backward(dq, dk, dv, dqkv, db, batch, time, heads, size, TOKENS, PER_PROCESSOR, **meta):
+    """Launch `split_heads_bias_backward`: a head at a time; sums by parts of the tokens, in a fixed order."""
     rows = batch * time
     count = parts_of_rows(dq, rows, TOKENS, 3 * heads, PER_PROCESSOR)
     parts = dq.new_empty((count, 3 * heads * size), dtype=torch.float32)

@@ -17,6 +17,7 @@ EPS = 1e-5
 
 
 def forward_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """y = (x − mean)·rstd·weight + bias, rstd = 1/√(mean((x − mean)²) + eps), in plain PyTorch."""
     import torch
 
     y, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
@@ -26,6 +27,7 @@ def forward_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tu
 def backward_reference(
     dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute `layernorm_backward` in plain PyTorch."""
     import torch
 
     return torch.ops.aten.native_layer_norm_backward(
@@ -53,10 +55,12 @@ def backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
+    """Draw x (..., C), weight (C), bias (C)."""
     return make.normal(B, T, C, mean=0.5, scale=2.0), make.normal(C, mean=1.0), make.normal(C), EPS
 
 
 def backward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
+    """Draw dy (..., C), x (..., C), weight (C), mean (...), rstd (...)."""
     x, weight, bias, eps = forward_inputs(make, B, T, C)
     _, mean, rstd = forward_reference(x.double(), weight.double(), bias.double(), eps)
     return make.normal(B, T, C), x, weight, mean.float(), rstd.float()

@@ -14,6 +14,7 @@ def layernorm_forward_v1(
     host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, mean: Argument, rstd: Argument,
     N: int, C: int, eps: Float, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """Version 1: one thread a row."""
     host.launch("layernorm_forward_v1<T>", ceil(N, block), block, x, weight, bias, y, mean, rstd, N, C, eps)
 
 
@@ -21,6 +22,7 @@ def layernorm_backward_v1(
     host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
     dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """Version 1: one thread a row, one thread a column."""
     host.launch("layernorm_backward_rows_v1<T>", ceil(N, block), block, dy, x, weight, mean, rstd, dx, N, C)
     host.launch("layernorm_backward_columns_v1<T>", ceil(C, block), block, dy, x, mean, rstd, dweight, dbias, N, C)
 
@@ -29,6 +31,7 @@ def layernorm_forward_v2(
     host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, mean: Argument, rstd: Argument,
     N: int, C: int, eps: Float, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 2: one warp a row, vectors within."""
     width = host.width(C, x, weight, bias, y)
     kernel = f"layernorm_forward_v2<T, {width}>"
     host.launch(kernel, ceil(N, block // 32), block, x, weight, bias, y, mean, rstd, N, C, eps)
@@ -38,6 +41,7 @@ def layernorm_backward_v2(
     host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
     dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, add: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 2: one warp a row; parts of the rows for the sums over them."""
     width = host.width(C, dy, x, weight, dx)
     kernel = f"layernorm_backward_rows_v2<T, {width}>"
     host.launch(kernel, ceil(N, block // 32), block, dy, x, weight, mean, rstd, dx, N, C, add)
@@ -51,6 +55,7 @@ def layernorm_forward_v3(
     host: Host, x: Argument, weight: Argument, bias: Argument, y: Argument, mean: Argument, rstd: Argument,
     N: int, C: int, eps: Float, *, block: int = 32,
 ) -> None:  # fmt: skip
+    """Version 3: the row stays in registers and is read once."""
     width = host.width(C, x, weight, bias, y)
     held = host.row_in_registers(C, width, block)
     if held is None:
@@ -63,6 +68,7 @@ def layernorm_backward_v3(
     host: Host, dy: Argument, x: Argument, weight: Argument, mean: Argument, rstd: Argument,
     dx: Argument, dweight: Argument, dbias: Argument, N: int, C: int, add: int, *, block: int = 128,
 ) -> None:  # fmt: skip
+    """Version 3: dx and both sums from one reading of dy and x, kept in registers."""
     width = host.width(C, dy, x, weight, dx)
     held = host.row_in_registers(C, width, block, values=24)  # of x and dy, and the two sums over rows
     if held is None or N == 0:

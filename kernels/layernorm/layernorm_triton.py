@@ -112,6 +112,7 @@ def backward_blocks(rows, channels, *add, itemsize):
 
 @launch(forward_blocks, FORWARD_SWEEP)
 def layernorm_forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS, **meta):
+    """Launch `layernorm_forward`: whole rows in registers, read once."""
     columns = next_power_of_2(max(channels, 1))
     layernorm_forward_kernel[(cdiv(rows, ROWS),)](
         x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS, columns, **meta
@@ -122,6 +123,7 @@ def layernorm_forward(x, weight, bias, y, mean, rstd, rows, channels, eps, ROWS,
 def layernorm_backward(
     dy, x, weight, mean, rstd, dx, dweight, dbias, rows, channels, add, ROWS, PER_PROCESSOR, STAGES, **meta
 ):  # fmt: skip
+    """Launch `layernorm_backward`: one pass; sums over rows by parts, in a fixed order."""
     columns = next_power_of_2(max(channels, 1))
     programs = max(1, min(cdiv(rows, ROWS), PER_PROCESSOR * multiprocessors(x)))
     partial = x.new_empty((programs, 2, channels), dtype=mean.dtype)

@@ -19,12 +19,14 @@ GELU, GELU_BACKWARD = 9.0, 18.0  # FLOP an element, as the family gelu counts
 
 
 def forward_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute `linear_forward` or `linear_bias_forward` in plain PyTorch."""
     from torch.nn.functional import linear
 
     return linear(x, weight, bias)
 
 
 def gelu_reference(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """h = x·weightᵀ + bias, g = gelu(h) in its tanh form, in plain PyTorch."""
     from torch.nn.functional import gelu
 
     h = forward_reference(x, weight, bias)
@@ -32,6 +34,7 @@ def gelu_reference(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Ten
 
 
 def gelu_backward_reference(dy: Tensor, weight: Tensor, h: Tensor) -> Tensor:
+    """dh = (dy·weight)·gelu′(h): of a layer whose input is gelu(h), in plain PyTorch."""
     import torch
 
     return torch.ops.aten.gelu_backward(dy @ weight, h, approximate="tanh")
@@ -86,22 +89,27 @@ def gelu_backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    """Draw x (N, K), weight (M, K)."""
     return make.normal(N, K), make.normal(M, K, scale=K**-0.5)
 
 
 def bias_inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    """Draw the arguments of `linear_bias_forward` or `linear_gelu_forward`."""
     return *forward_inputs(make, N, K, M), make.normal(M)
 
 
 def input_inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (N, M), weight (M, K)."""
     return make.normal(N, M), make.normal(M, K, scale=M**-0.5)
 
 
 def weight_inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (N, M), x (N, K)."""
     return make.normal(N, M), make.normal(N, K)
 
 
 def gelu_backward_inputs(make: Inputs, N: int, K: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (N, M), weight (M, K), h (N, K)."""
     return *input_inputs(make, N, K, M), make.normal(N, K, scale=2.0)
 
 

@@ -13,22 +13,27 @@ from perfkit.kernels.cublaslt import Epilogue, product
 
 
 def forward(x: Tensor, weight: Tensor, y: Tensor) -> None:
+    """Compute `linear_forward`: cuBLASLt's fastest algorithm, measured once, with what follows in its epilogue."""
     if not product(x, weight, y, (False, True)):
         torch.mm(x, weight.t(), out=y)
 
 
 def bias_forward(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
+    """Compute `linear_bias_forward`: cuBLASLt's fastest algorithm, measured once, with what follows in its epilogue."""
     if not product(x, weight, y, (False, True), Epilogue.BIAS, bias):
         torch.addmm(bias, x, weight.t(), out=y)
 
 
 def gelu_forward(x: Tensor, weight: Tensor, bias: Tensor, h: Tensor, g: Tensor) -> None:
+    """Compute `linear_gelu_forward`: cuBLASLt's fastest algorithm, measured once, with what follows in its epilogue."""
     if not product(x, weight, g, (False, True), Epilogue.GELU_AUX_BIAS, bias, h):
         bias_forward(x, weight, bias, h)
         g.copy_(gelu(h, approximate="tanh"))
 
 
 def backward_input(dy: Tensor, weight: Tensor, dx: Tensor, add: int) -> None:
+    """Compute `linear_backward_input`: cuBLASLt's fastest algorithm, measured once, with what follows in its
+    epilogue."""
     if product(dy, weight, dx, add=bool(add)):
         return
     if add:
@@ -38,6 +43,8 @@ def backward_input(dy: Tensor, weight: Tensor, dx: Tensor, add: int) -> None:
 
 
 def backward_weight(dy: Tensor, x: Tensor, dweight: Tensor, add: int) -> None:
+    """Compute `linear_backward_weight`: cuBLASLt's fastest algorithm, measured once, with what follows in its
+    epilogue."""
     if product(dy, x, dweight, (True, False), add=bool(add)):
         return
     if add:
@@ -47,5 +54,7 @@ def backward_weight(dy: Tensor, x: Tensor, dweight: Tensor, add: int) -> None:
 
 
 def gelu_backward(dy: Tensor, weight: Tensor, h: Tensor, dh: Tensor) -> None:
+    """Compute `linear_gelu_backward`: cuBLASLt's fastest algorithm, measured once, with what follows in its
+    epilogue."""
     if not product(dy, weight, dh, epilogue=Epilogue.DGELU, aux=h):
         dh.copy_(torch.ops.aten.gelu_backward(dy @ weight, h, approximate="tanh"))

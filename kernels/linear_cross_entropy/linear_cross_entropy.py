@@ -24,6 +24,7 @@ IGNORE = -1
 def forward_reference(
     x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Compute `linear_cross_entropy_forward` in plain PyTorch."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -37,6 +38,8 @@ def forward_reference(
 
 
 def backward_reference(dloss: Tensor, x_slope: Tensor, weight_slope: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """dx = x_slope·dloss / counted, dweight = weight_slope·dloss / counted; 0 where none is counted, in plain
+    PyTorch."""
     factor = dloss / counted.clamp(min=1)
     return x_slope * factor, weight_slope * factor
 
@@ -78,6 +81,7 @@ def forward_inputs(make: Inputs, N: int, C: int, V: int, Vp: int) -> tuple[Any, 
 
 
 def backward_inputs(make: Inputs, N: int, C: int, Vp: int) -> tuple[Any, ...]:
+    """Draw dloss, x_slope (N, C), weight_slope (Vp, C), counted."""
     # An upstream gradient other than 1, for kernels that forget it.
     return make.normal(mean=2.5).float(), make.normal(N, C), make.normal(Vp, C), make.integers(N, N + 1).float()
 

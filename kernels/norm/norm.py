@@ -18,6 +18,7 @@ def cost(call: Call) -> Cost:
 
 
 def inputs(make: Inputs, N: int) -> tuple[Any, ...]:
+    """Draw x (...)."""
     return (make.normal(N, scale=3.0),)
 
 

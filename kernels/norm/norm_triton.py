@@ -38,6 +38,7 @@ def blocks(n, itemsize):
 
 @launch(blocks, SWEEP)
 def global_norm(x, squares, n, BLOCK, PER_PROCESSOR, **meta):
+    """Launch `global_norm`: sums of parts, in a fixed order."""
     programs = max(1, min(cdiv(n, BLOCK), PER_PROCESSOR * multiprocessors(x)))
     partial = squares.new_empty((programs,))
     global_norm_parts_kernel[(programs,)](x, partial, n, BLOCK, **meta)

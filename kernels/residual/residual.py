@@ -16,6 +16,7 @@ EPS = 1e-5
 
 
 def residual_reference(a: Tensor, b: Tensor) -> Tensor:
+    """y = a + b, in plain PyTorch."""
     return a + b
 
 
@@ -51,6 +52,7 @@ def layernorm_cost(call: Call) -> Cost:
 
 
 def residual_inputs(make: Inputs, N: int) -> tuple[Any, ...]:
+    """Draw a (...), b (...)."""
     return make.normal(N), make.normal(N)
 
 

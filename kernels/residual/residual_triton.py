@@ -12,6 +12,7 @@ ROW_SWEEP = {"ROWS": (1, 2, 4, 8), "num_warps": (2, 4, 8)}
 
 @triton.jit
 def residual_forward_kernel(a, b, y, n, BLOCK: tl.constexpr):
+    """Compute one block of `residual_forward`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(a + at, mask=at < n).to(tl.float32) + tl.load(b + at, mask=at < n).to(tl.float32)
     tl.store(y + at, total, mask=at < n)
@@ -53,11 +54,13 @@ def row_blocks(rows, channels, eps, itemsize):
 
 @launch(flat_blocks, FLAT_SWEEP)
 def residual_forward(a, b, y, n, BLOCK, **meta):
+    """Launch `residual_forward`: one pass."""
     residual_forward_kernel[(cdiv(n, BLOCK),)](a, b, y, n, BLOCK, **meta)
 
 
 @launch(row_blocks, ROW_SWEEP)
 def residual_layernorm_forward(a, b, weight, bias, x, y, mean, rstd, rows, channels, eps, ROWS, **meta):
+    """Launch `residual_layernorm_forward`: whole rows in registers: x is written and not read again."""
     columns = next_power_of_2(max(channels, 1))
     residual_layernorm_forward_kernel[(cdiv(rows, ROWS),)](
         a, b, weight, bias, x, y, mean, rstd, rows, channels, eps, ROWS, columns, **meta

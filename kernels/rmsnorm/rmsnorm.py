@@ -68,14 +68,17 @@ def backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
+    """Draw x (..., C), weight (C)."""
     return make.normal(B, T, C, mean=0.5, scale=2.0), make.normal(C, mean=1.0), EPS
 
 
 def residual_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
+    """Draw a (..., C), b (..., C), weight (C)."""
     return make.normal(B, T, C, mean=0.5), make.normal(B, T, C, scale=2.0), make.normal(C, mean=1.0), EPS
 
 
 def backward_inputs(make: Inputs, B: int, T: int, C: int) -> tuple[Any, ...]:
+    """Draw dy (..., C), x (..., C), weight (C), rstd (...)."""
     x, weight, eps = forward_inputs(make, B, T, C)
     _, rstd = forward_reference(x.double(), weight.double(), eps)
     return make.normal(B, T, C), x, weight, rstd.float()

@@ -39,6 +39,7 @@ def rmsnorm_forward_v1(
     host: Host, x: Argument, weight: Argument, y: Argument, rstd: Argument, N: int, C: int, eps: Float,
     *, block: int = 64,
 ) -> None:  # fmt: skip
+    """Version 1: one thread a row."""
     _rows(host, "rmsnorm_forward_v1", block, (x, weight, y, rstd), N, C, eps)
 
 
@@ -46,6 +47,7 @@ def rmsnorm_forward_v2(
     host: Host, x: Argument, weight: Argument, y: Argument, rstd: Argument, N: int, C: int, eps: Float,
     *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 2: one warp a row, vectors within."""
     _warps(host, "rmsnorm_forward_v2", block, (x, weight, y, rstd), N, C, eps)
 
 
@@ -53,6 +55,7 @@ def rmsnorm_forward_v3(
     host: Host, x: Argument, weight: Argument, y: Argument, rstd: Argument, N: int, C: int, eps: Float,
     *, block: int = 32,
 ) -> None:  # fmt: skip
+    """Version 3: the row stays in registers and is read once."""
     _held(host, "rmsnorm_forward", block, (x, weight, y, rstd), N, C, eps)
 
 
@@ -60,6 +63,7 @@ def residual_rmsnorm_forward_v1(
     host: Host, a: Argument, b: Argument, weight: Argument, x: Argument, y: Argument, rstd: Argument,
     N: int, C: int, eps: Float, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """Version 1: one thread a row."""
     _rows(host, "residual_rmsnorm_forward_v1", block, (a, b, weight, x, y, rstd), N, C, eps)
 
 
@@ -67,6 +71,7 @@ def residual_rmsnorm_forward_v2(
     host: Host, a: Argument, b: Argument, weight: Argument, x: Argument, y: Argument, rstd: Argument,
     N: int, C: int, eps: Float, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 2: one warp a row, vectors within."""
     _warps(host, "residual_rmsnorm_forward_v2", block, (a, b, weight, x, y, rstd), N, C, eps)
 
 
@@ -74,6 +79,7 @@ def residual_rmsnorm_forward_v3(
     host: Host, a: Argument, b: Argument, weight: Argument, x: Argument, y: Argument, rstd: Argument,
     N: int, C: int, eps: Float, *, block: int = 128,
 ) -> None:  # fmt: skip
+    """Version 3: the row stays in registers: x is written and not read again."""
     _held(host, "residual_rmsnorm_forward", block, (a, b, weight, x, y, rstd), N, C, eps)
 
 

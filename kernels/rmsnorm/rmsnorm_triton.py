@@ -91,6 +91,7 @@ def backward_blocks(rows, channels, itemsize):
 
 @launch(forward_blocks, FORWARD_SWEEP)
 def rmsnorm_forward(x, weight, y, rstd, rows, channels, eps, ROWS, **meta):
+    """Launch `rmsnorm_forward`: whole rows in registers, read once."""
     columns = next_power_of_2(max(channels, 1))
     rmsnorm_forward_kernel[(cdiv(rows, ROWS),)](
         x, x, weight, y, y, rstd, rows, channels, eps, False, ROWS, columns, **meta
@@ -99,6 +100,7 @@ def rmsnorm_forward(x, weight, y, rstd, rows, channels, eps, ROWS, **meta):
 
 @launch(forward_blocks, FORWARD_SWEEP)
 def residual_rmsnorm_forward(a, b, weight, x, y, rstd, rows, channels, eps, ROWS, **meta):
+    """Launch `residual_rmsnorm_forward`: whole rows in registers: x is written and not read again."""
     columns = next_power_of_2(max(channels, 1))
     rmsnorm_forward_kernel[(cdiv(rows, ROWS),)](
         a, b, weight, x, y, rstd, rows, channels, eps, True, ROWS, columns, **meta
@@ -107,6 +109,7 @@ def residual_rmsnorm_forward(a, b, weight, x, y, rstd, rows, channels, eps, ROWS
 
 @launch(backward_blocks, BACKWARD_SWEEP)
 def rmsnorm_backward(dy, x, weight, rstd, dx, dweight, rows, channels, ROWS, PER_PROCESSOR, STAGES, **meta):
+    """Launch `rmsnorm_backward`: one pass; sums over rows by parts, in a fixed order."""
     columns = next_power_of_2(max(channels, 1))
     programs = max(1, min(cdiv(rows, ROWS), PER_PROCESSOR * multiprocessors(x)))
     partial = x.new_empty((programs, channels), dtype=rstd.dtype)

@@ -26,6 +26,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def forward_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """(u, v) → (u·cos − v·sin, v·cos + u·sin) for u at p and v at p + P of each head, in plain PyTorch."""
     return turned(q, cos, sin), turned(k, cos, sin)
 
 
@@ -49,6 +50,7 @@ def sizes(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[int, ...]:
 
 
 def inputs(make: Inputs, B: int, T: int, NH: int, NKV: int, P: int) -> tuple[Any, ...]:
+    """Draw the arguments of `rotary_forward` or `rotary_backward`."""
     angles = make.normal(T, P, scale=3.0)
     return make.normal(B, T, NH, 2 * P), make.normal(B, T, NKV, 2 * P), angles.cos(), angles.sin()
 

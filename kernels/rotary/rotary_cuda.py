@@ -30,6 +30,7 @@ def rotary_forward_v1(
     host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, turned_q: Argument, turned_k: Argument,
     N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 1: one pair a thread."""
     _turn(host, "rotary_forward_v1<T>", 1, block, (q, k, cos, sin, turned_q, turned_k), (N, T, NH, NKV, P))
 
 
@@ -37,6 +38,7 @@ def rotary_backward_v1(
     host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, dq: Argument, dk: Argument,
     N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 1: one pair a thread."""
     _turn(host, "rotary_backward_v1<T>", 1, block, (q, k, cos, sin, dq, dk), (N, T, NH, NKV, P))
 
 
@@ -44,6 +46,7 @@ def rotary_forward_v2(
     host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, turned_q: Argument, turned_k: Argument,
     N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 2: 16-byte accesses to both halves of a head."""
     tensors = (q, k, cos, sin, turned_q, turned_k)
     width = host.width(P, *tensors)
     _turn(host, f"rotary_forward_v2<T, {width}>", width, block, tensors, (N, T, NH, NKV, P))
@@ -53,6 +56,7 @@ def rotary_backward_v2(
     host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, dq: Argument, dk: Argument,
     N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 2: 16-byte accesses to both halves of a head."""
     tensors = (q, k, cos, sin, dq, dk)
     width = host.width(P, *tensors)
     _turn(host, f"rotary_backward_v2<T, {width}>", width, block, tensors, (N, T, NH, NKV, P))
@@ -62,6 +66,7 @@ def rotary_forward_v3(
     host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, turned_q: Argument, turned_k: Argument,
     N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """Version 3: a thread turns several heads by angles read once."""
     _turn_positions(host, "rotary_forward", block, (q, k, cos, sin, turned_q, turned_k), (N, T, NH, NKV, P))
 
 
@@ -69,4 +74,5 @@ def rotary_backward_v3(
     host: Host, q: Argument, k: Argument, cos: Argument, sin: Argument, dq: Argument, dk: Argument,
     N: int, T: int, NH: int, NKV: int, P: int, *, block: int = 64,
 ) -> None:  # fmt: skip
+    """Version 3: a thread turns several heads by angles read once."""
     _turn_positions(host, "rotary_backward", block, (q, k, cos, sin, dq, dk), (N, T, NH, NKV, P))

@@ -28,6 +28,7 @@ def rotary_kernel(
     q, k, cos, sin, out_q, out_k, time, heads, kv_heads, pairs,
     SIGN: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
+    """Compute one block of `rotary`."""
     n = tl.program_id(0)
     pair = tl.arange(0, PAIRS)
     angle = n % time * pairs + pair

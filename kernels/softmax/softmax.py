@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 def forward_reference(x: Tensor) -> Tensor:
+    """y[n,m] = exp(x[n,m]) / Σ over m' of exp(x[n,m']), in plain PyTorch."""
     return x.softmax(dim=-1)
 
 
 def backward_reference(dy: Tensor, y: Tensor) -> Tensor:
+    """dx[n,m] = y[n,m]·(dy[n,m] − Σ over m' of dy[n,m']·y[n,m']), in plain PyTorch."""
     return y * (dy - (dy * y).sum(dim=-1, keepdim=True))
 
 
@@ -34,10 +36,12 @@ def backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """Draw x (..., M)."""
     return (make.normal(N, M, scale=4.0),)
 
 
 def backward_inputs(make: Inputs, N: int, M: int) -> tuple[Any, ...]:
+    """Draw dy (..., M), y (..., M)."""
     y = forward_reference(make.normal(N, M, scale=4.0).double())
     return make.normal(N, M), y.to(make.dtype)
 

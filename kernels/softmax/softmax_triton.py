@@ -123,6 +123,7 @@ def hints(asked):
 
 @launch(forward_blocks, SWEEP)
 def softmax_forward(x, y, rows, columns, ROWS, BLOCK, STAGES, HINTS, **meta):
+    """Launch `softmax_forward`: short rows in registers, long ones twice through the cache."""
     if columns > SHORT:
         softmax_long_forward_kernel[(rows,)](
             x, y, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta
@@ -135,6 +136,7 @@ def softmax_forward(x, y, rows, columns, ROWS, BLOCK, STAGES, HINTS, **meta):
 
 @launch(backward_blocks, SWEEP)
 def softmax_backward(dy, y, dx, rows, columns, ROWS, BLOCK, STAGES, HINTS, **meta):
+    """Launch `softmax_backward`: short rows in registers, long ones twice through the cache."""
     if columns > SHORT:
         softmax_long_backward_kernel[(rows,)](
             dy, y, dx, columns, rows * columns % 16 == 0, BLOCK, STAGES, *hints(HINTS), **meta

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 
 def forward_reference(gate: Tensor, up: Tensor) -> Tensor:
+    """y = gate·s·up, s = 1 / (1 + exp(−gate)), in plain PyTorch."""
     from torch.nn.functional import silu
 
     return silu(gate) * up
 
 
 def backward_reference(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """dgate = dy·up·s·(1 + gate·(1 − s)), dup = dy·gate·s, s = 1 / (1 + exp(−gate)), in plain PyTorch."""
     passed = gate.sigmoid()
     return dy * up * passed * (1 + gate * (1 - passed)), dy * gate * passed
 
@@ -37,10 +39,12 @@ def backward_cost(call: Call) -> Cost:
 
 
 def forward_inputs(make: Inputs, B: int, T: int, F: int) -> tuple[Any, ...]:
+    """Draw gate (..., F), up (..., F)."""
     return make.normal(B, T, F, scale=3.0), make.normal(B, T, F)
 
 
 def backward_inputs(make: Inputs, B: int, T: int, F: int) -> tuple[Any, ...]:
+    """Draw dy (..., F), gate (..., F), up (..., F)."""
     return (make.normal(B, T, F), *forward_inputs(make, B, T, F))
 
 

@@ -10,6 +10,7 @@ PACKS = 1  # accesses to each tensor by one thread, under way at once
 def swiglu_forward_v1(
     host: Host, gate: Argument, up: Argument, y: Argument, n: int, *, block: int = 256
 ) -> None:  # fmt: skip
+    """Version 1: one element a thread."""
     host.launch("swiglu_forward_v1<T>", ceil(n, block), block, gate, up, y, n)
 
 
@@ -17,12 +18,14 @@ def swiglu_backward_v1(
     host: Host, dy: Argument, gate: Argument, up: Argument, dgate: Argument, dup: Argument,
     n: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 1: one element a thread."""
     host.launch("swiglu_backward_v1<T>", ceil(n, block), block, dy, gate, up, dgate, dup, n)
 
 
 def swiglu_forward_v2(
     host: Host, gate: Argument, up: Argument, y: Argument, n: int, *, block: int = 256
 ) -> None:  # fmt: skip
+    """Version 2: 16-byte accesses."""
     width = host.width(0, gate, up, y)  # the kernel itself treats the elements beyond the last whole access
     kernel = f"swiglu_forward_v2<T, {width}, {PACKS}>"
     host.launch(kernel, ceil(n, block * width * PACKS), block, gate, up, y, n)
@@ -32,6 +35,7 @@ def swiglu_backward_v2(
     host: Host, dy: Argument, gate: Argument, up: Argument, dgate: Argument, dup: Argument,
     n: int, *, block: int = 256,
 ) -> None:  # fmt: skip
+    """Version 2: 16-byte accesses."""
     width = host.width(0, dy, gate, up, dgate, dup)
     kernel = f"swiglu_backward_v2<T, {width}, {PACKS}>"
     host.launch(kernel, ceil(n, block * width * PACKS), block, dy, gate, up, dgate, dup, n)

@@ -12,6 +12,7 @@ SWEEP = {"BLOCK": (512, 1024, 2048, 4096), "num_warps": (4, 8)}
 
 @triton.jit
 def swiglu_forward_kernel(gate, up, y, n, BLOCK: tl.constexpr):
+    """Compute one block of `swiglu_forward`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(gate + at, mask=at < n).to(tl.float32)
     factor = tl.load(up + at, mask=at < n).to(tl.float32)
@@ -20,6 +21,7 @@ def swiglu_forward_kernel(gate, up, y, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def swiglu_backward_kernel(dy, gate, up, dgate, dup, n, BLOCK: tl.constexpr):
+    """Compute one block of `swiglu_backward`."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     upstream = tl.load(dy + at, mask=at < n).to(tl.float32)
     value = tl.load(gate + at, mask=at < n).to(tl.float32)
@@ -36,9 +38,11 @@ def blocks(n, itemsize):
 
 @launch(blocks, SWEEP)
 def swiglu_forward(gate, up, y, n, BLOCK, **meta):
+    """Launch `swiglu_forward`: one pass."""
     swiglu_forward_kernel[(cdiv(n, BLOCK),)](gate, up, y, n, BLOCK, **meta)
 
 
 @launch(blocks, SWEEP)
 def swiglu_backward(dy, gate, up, dgate, dup, n, BLOCK, **meta):
+    """Launch `swiglu_backward`: one pass."""
     swiglu_backward_kernel[(cdiv(n, BLOCK),)](dy, gate, up, dgate, dup, n, BLOCK, **meta)
