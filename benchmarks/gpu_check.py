@@ -215,9 +215,11 @@ class Session:
         self.add(Check("kernels against fp64", done.returncode == 0, note="; ".join(wrong or said or lines[-1:])))
 
     def dlrm(self) -> None:
+        """Check a run of a small DLRM."""
         self.run_folder("dlrm", "dlrm", "--preset", "small", "--backend", "eager,kernels")
 
     def own(self) -> None:
+        """Check a run of a user's own workload."""
         self.run_folder("own", ROOT / "examples" / "my_model.py", "--preset", "wide", "--backend", "eager")
 
     def tokens(self) -> None:

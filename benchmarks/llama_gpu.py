@@ -96,6 +96,7 @@ def main() -> int:
 
 
 def parsed() -> argparse.Namespace:
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--preset", default="1b")
     parser.add_argument("--device", default="cuda")
@@ -119,6 +120,7 @@ def parsed() -> argparse.Namespace:
 
 
 def say(text: object) -> None:
+    """Print at once."""
     print(text, flush=True)
 
 

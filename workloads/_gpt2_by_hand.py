@@ -55,19 +55,23 @@ class GPT2ByHand(LanguageStep):
         self.notes += notes
 
     def layer_shapes(self) -> Shapes:
+        """The MLP's width before and after GELU."""
         return alike(("h", "g"), self.rows, 4 * self.channels)
 
     def shared_shapes(self) -> Shapes:
+        """Gradients of the MLP's width in training, and qkv."""
         names = ("dwide",) if self.gelu_backward_inside else ("wide", "dwide")
         wide = alike(names, self.rows, 4 * self.channels) if self.training else {}
         return wide | {"qkv": (self.rows, 3 * self.channels)}
 
     def encode(self, idx: Tensor) -> None:
+        """x = wte[idx] + wpe."""
         with at(WTE, [*EMBEDDINGS, (WPE, "add", 3)]):
             weights = self.parameters[f"{WTE}.weight"], self.parameters[f"{WPE}.weight"]
             self.call("encoder_forward", idx, *weights, out=[self.x(0)])
 
     def encode_backward(self, add: bool) -> None:
+        """From `dx` the gradients of wte and wpe."""
         dwte, dwpe = self.gradient(f"{WTE}.weight"), self.gradient(f"{WPE}.weight")
         added = [*(["dwte"] if self.embedding_is_added_to(add) else []), *(["dwpe"] if add else [])]
         arguments = self.scratch["dx"], self.tokens["idx"], dwte.shape[0], dwpe.shape[0]
@@ -75,12 +79,14 @@ class GPT2ByHand(LanguageStep):
             self.call("encoder_backward", *arguments, out=[dwte, dwpe], add=added)
 
     def project(self, i: int) -> None:
+        """One product for q, k and v, then their heads."""
         kept, name = self.layer(i), f"{self.path(i)}.attn"
         self.linear(f"{name}.c_attn", kept["y1"], self.attention.projection(kept, self.scratch))
         with at(name):
             self.attention.split(kept, self.scratch)
 
     def project_backward(self, i: int, add: bool) -> None:
+        """Join the heads' gradients, then the product's gradients."""
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.attn"
         linear = f"{name}.c_attn"
         # Eager copies heads in the products; a gradient of a bias reads what the copy wrote.
@@ -89,6 +95,7 @@ class GPT2ByHand(LanguageStep):
         self.linear_backward(linear, shared["qkv"], kept["y1"], shared["narrow"], add, summed=True)
 
     def widen(self, i: int) -> None:
+        """h and g = GELU(h), in one product where that is faster."""
         kept, name = self.layer(i), f"{self.path(i)}.mlp"
         linear = f"{name}.c_fc"
         if self.gelu_inside:
@@ -101,6 +108,7 @@ class GPT2ByHand(LanguageStep):
             self.call("gelu_forward", kept["h"], out=[kept["g"]])
 
     def narrow_backward(self, i: int, add: bool) -> None:
+        """The same with GELU's gradient in the product where that is faster."""
         if not self.gelu_backward_inside:
             return super().narrow_backward(i, add)
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
@@ -110,6 +118,7 @@ class GPT2ByHand(LanguageStep):
         self.linear_backward(linear, dx, kept["g"], None, add)
 
     def widen_backward(self, i: int, add: bool) -> None:
+        """GELU's gradient, unless it was in the product, then the linear layer's."""
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
         linear = f"{name}.c_fc"
         if not self.gelu_backward_inside:

@@ -56,18 +56,22 @@ class LlamaByHand(LanguageStep):
         self.angles = [table[: self.sizes[1]] for table in (rotary.cos, rotary.sin)]  # (T, HS / 2)
 
     def layer_shapes(self) -> Shapes:
+        """Gate, up and their product, of the MLP's width."""
         return alike(("gate", "up", "g"), self.rows, self.width)
 
     def shared_shapes(self) -> Shapes:
+        """q, k and v, and in training the gradients of the MLP's width."""
         wide = alike(("wide", "dup"), self.rows, self.width) if self.training else {}
         narrow = alike(("k", "v"), self.rows, self.of_keys)
         return wide | narrow | {"q": (self.rows, self.channels)}
 
     def encode(self, idx: Tensor) -> None:
+        """x = embedding[idx]."""
         with at(self.names.encoder[0]):
             self.call("embedding_forward", idx, self.parameters[self.embedding], out=[self.x(0)])
 
     def encode_backward(self, add: bool) -> None:
+        """From `dx` the gradient of the embedding."""
         gradient = self.gradient(self.embedding)
         added = ["dweight"] if self.embedding_is_added_to(add) else []
         with at(self.names.encoder[0]):
@@ -77,6 +81,7 @@ class LlamaByHand(LanguageStep):
     # ---- queries, keys and values -----------------------------------------------------------------------------------
 
     def project(self, i: int) -> None:
+        """Three products for q, k and v, rotary embeddings, then the heads."""
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.self_attn"
         parts = self.attention.projections(kept, shared)
         for part, out in parts.items():
@@ -88,6 +93,7 @@ class LlamaByHand(LanguageStep):
             self.attention.split_parts(kept, shared)
 
     def project_backward(self, i: int, add: bool) -> None:
+        """Join the heads' gradients, turn them back, then the products' gradients."""
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.self_attn"
         with at(name, [(name, "matmul", 1)]):
             dq, dk, dv = self.attention.join_parts(shared)
@@ -106,6 +112,7 @@ class LlamaByHand(LanguageStep):
     # ---- the MLP ----------------------------------------------------------------------------------------------------
 
     def widen(self, i: int) -> None:
+        """g = silu(gate) · up."""
         kept, name = self.layer(i), f"{self.path(i)}.mlp"
         for part in ("gate", "up"):
             self.linear(f"{name}.{part}_proj", kept["y2"], kept[part])
@@ -113,6 +120,7 @@ class LlamaByHand(LanguageStep):
             self.call("swiglu_forward", kept["gate"], kept["up"], out=[kept["g"]])
 
     def widen_backward(self, i: int, add: bool) -> None:
+        """The gradients of gate and up, then those of their products."""
         kept, shared, name = self.layer(i), self.scratch, f"{self.path(i)}.mlp"
         dgate, dup = shared["wide"], shared["dup"]  # the gate's gradient takes the place of g's
         with at(name):
@@ -133,6 +141,7 @@ class LlamaDecode(RawDecode):
         self.run = SimpleNamespace(**{name: direct(name) for name in OF_A_TOKEN})
 
     def decode(self, token: Tensor, cache: Cache, position: Tensor) -> tuple[Tensor, Tensor]:
+        """token (B, 1) at `position` (1) → logits (B, 1, V), next token (B, 1)."""
         with at("model.embed_tokens"):
             x = self.run.embedding_forward(token, self._weight("model.embed_tokens"))[:, 0]
         for i in range(self.layers):

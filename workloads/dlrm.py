@@ -36,6 +36,7 @@ class ListIndex(nn.Module):
         self.values = list(values)
 
     def forward(self, hashes: Tensor) -> Tensor:
+        """hashes (B, H) → indices (B, H)."""
         known = torch.tensor(self.values, device=hashes.device)  # a copy to the device, in each forward
         return torch.eq(hashes.unsqueeze(-1), known).long().argmax(dim=-1)
 
@@ -50,6 +51,7 @@ class TensorIndex(nn.Module):
         self.register_buffer("values", torch.tensor(list(values)), persistent=False)
 
     def forward(self, hashes: Tensor) -> Tensor:
+        """hashes (B, H) → indices (B, H)."""
         return torch.eq(hashes.unsqueeze(-1), self.values).long().argmax(dim=-1)
 
 
@@ -61,6 +63,7 @@ class ModulusIndex(nn.Module):
         self.size = len(values)
 
     def forward(self, hashes: Tensor) -> Tensor:
+        """hashes (B, H) → indices (B, H)."""
         return (hashes + 1) % self.size
 
 
@@ -82,6 +85,7 @@ class Table(nn.Module):
         self.bag = bag
 
     def forward(self, hashes: Tensor) -> Tensor:
+        """hashes (B, H) → (B, D)."""
         found = self.embedding(self.index(hashes))
         return found if self.bag else found.sum(dim=1) if hashes.shape[1] > 1 else found.squeeze(1)
 
@@ -94,6 +98,7 @@ class SparseArch(nn.Module):
         self.tables = nn.ModuleList(tables)
 
     def forward(self, hashes: Tensor) -> Tensor:
+        """hashes (B, 26, H) → (B, 26, D)."""
         return torch.stack([table(hashes[:, i]) for i, table in enumerate(self.tables)], dim=1)
 
 
@@ -113,6 +118,7 @@ class SharedSparseArch(nn.Module):
         self.back = sorted(range(len(order)), key=order.__getitem__)
 
     def forward(self, hashes: Tensor) -> Tensor:
+        """hashes (B, 26, H) → (B, 26, D)."""
         ranks, rows = len(self.owners), hashes.shape[0]
         theirs = [len(some) * rows for some in self.owners]  # rows that the tables of each rank get from this one
         mine = [len(self.own) * rows] * ranks
@@ -136,6 +142,7 @@ class LinearReLU(nn.Linear):
     """A linear layer and a ReLU: (B, K) → (B, M)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (B, K) → (B, M)."""
         return linear_relu(x, self.weight, self.bias)
 
 
@@ -149,6 +156,7 @@ class Outer(nn.Module):
     """All products of two numbers, as the fused-kernels lecture has it: (B, F, D) → (B, (F·D)²)."""
 
     def forward(self, vectors: Tensor) -> Tensor:
+        """vectors (B, F, D) → (B, (F·D)²)."""
         flat = vectors.flatten(1)
         return torch.bmm(flat.unsqueeze(2), flat.unsqueeze(1)).flatten(1)
 
@@ -164,6 +172,7 @@ class Dot(nn.Module):
         self.register_buffer("pairs", rows * vectors + columns, persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
+        """vectors (B, F, D) → (B, F·(F − 1)/2 + D)."""
         products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
         return torch.cat([vectors[:, 0], products.index_select(1, self.pairs)], dim=1)
 
@@ -172,6 +181,7 @@ class Cat(nn.Module):
     """The vectors one after the other: (B, F, D) → (B, F·D)."""
 
     def forward(self, vectors: Tensor) -> Tensor:
+        """vectors (B, F, D) → (B, F·D)."""
         return vectors.flatten(1)
 
 
@@ -196,6 +206,7 @@ class DLRM(nn.Module):
         self.prediction = mlp([features, *prediction, 1], nn.Linear)
 
     def forward(self, counts: Tensor, hashes: Tensor, clicks: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """counts (B, 13), hashes (B, 26, H), clicks (B) → logits (B), loss () or None."""
         dense = self.dense_arch(torch.log1p(counts))
         vectors = torch.cat([dense.unsqueeze(1), self.sparse_arch(hashes)], dim=1)
         logits = self.prediction(self.interaction(vectors)).squeeze(1)
@@ -227,6 +238,7 @@ class TablesApart(torch.optim.Optimizer):
         self.parts = (torch.optim.SparseAdam(tables, lr=lr), torch.optim.Adam(others, lr=lr, **form))
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Step both optimizers."""
         for part in self.parts:
             part.step()
 

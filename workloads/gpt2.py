@@ -43,6 +43,7 @@ class PositionEmbedding(nn.Embedding):
     """Adds to each position its own vector: x (B, T, C) → (B, T, C); T = 1 at `position` (1)."""
 
     def forward(self, x: Tensor, position: Tensor | None = None) -> Tensor:
+        """x (B, T, C) → (B, T, C)."""
         positions = torch.arange(x.shape[1], device=x.device) if position is None else position
         return x + F.embedding(positions, self.weight)
 
@@ -61,6 +62,7 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, past: KeysValues | None = None, position: Tensor | None = None) -> Tensor:
+        """x (B, T, C) → (B, T, C)."""
         q, k, v = split_heads(self.c_attn(x), self.heads)
         y = self.attend(q, k, v) if past is None else attend_cached(self.attend, q, k, v, past, position)
         return self.c_proj(merge_heads(y))
@@ -75,6 +77,7 @@ class MLP(nn.Module):
         self.c_proj = nn.Linear(4 * channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, C) → (B, T, C)."""
         return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
 
 
@@ -89,6 +92,7 @@ class Block(nn.Module):
         self.mlp = MLP(channels)
 
     def forward(self, x: Tensor, past: KeysValues | None = None, position: Tensor | None = None) -> Tensor:
+        """x (B, T, C) → (B, T, C)."""
         x = x + self.attn(self.ln_1(x), past, position)
         return x + self.mlp(self.ln_2(x))
 
@@ -119,6 +123,7 @@ class Transformer(nn.Module):
         self.ln_f = nn.LayerNorm(sizes.channels)
 
     def forward(self, idx: Tensor, cache: Cache | None = None, position: Tensor | None = None) -> Tensor:
+        """idx (B, T) → (B, T, C)."""
         x = self.wpe(self.wte(idx), position)
         for i, block in enumerate(self.h):
             if self.recompute:
@@ -150,6 +155,7 @@ class GPT2(nn.Module):
     def forward(
         self, idx: Tensor, targets: Tensor | None = None, cache: Cache | None = None, position: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        """idx (B, T), targets (B, T) → logits (B, T, V), loss () or None; see the class for a cache."""
         x = self.transformer(idx, cache, position)
         if cache is not None:
             logits = self.lm_head(x[:, -1:])
@@ -195,17 +201,21 @@ class GPT2Workload(LanguageModel):
     by_hand = "_gpt2_by_hand.py"
 
     def model(self, settings: Settings) -> GPT2:
+        """The model of these sizes, without its weights."""
         return GPT2(self._sizes(settings), settings.variant, settings.recompute)
 
     def fill(self, model: nn.Module, settings: Settings) -> None:
+        """Tie the head to the embedding again."""
         assert isinstance(model, GPT2)
         model.tie()
 
     def initialise(self, model: nn.Module, settings: Settings) -> None:
+        """Draw GPT-2's initial weights."""
         assert isinstance(model, GPT2)
         model.initialise(settings.seed)
 
     def shape(self, settings: Settings) -> GPTShape:
+        """The sizes that a step's FLOP follow from."""
         sizes = self._sizes(settings)
         return GPTShape(
             batch=settings.batch_size,
@@ -217,6 +227,7 @@ class GPT2Workload(LanguageModel):
         )
 
     def cache_shape(self, settings: Settings) -> tuple[int, int, int]:
+        """Layers, NH and HS."""
         sizes = self._sizes(settings)
         return sizes.layers, sizes.heads, sizes.channels // sizes.heads
 

@@ -91,6 +91,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(channels))
 
     def forward(self, x: Tensor, branch: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """x (B, T, C) → (B, T, C); with a branch also their sum."""
         if branch is None:
             return rms_norm(x, self.weight, self.eps)
         return residual_rms_norm(x, branch, self.weight, self.eps)
@@ -118,6 +119,7 @@ class Rotary(nn.Module):
         self.sin.copy_(angles.sin())
 
     def forward(self, time: int, position: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """cos and sin (T, HS / 2) of the first `time` positions, or of one `position` (1)."""
         if position is not None:  # (1): of this one alone
             return self.cos.index_select(0, position), self.sin.index_select(0, position)
         return self.cos[:time], self.sin[:time]
@@ -152,6 +154,7 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, past: KeysValues | None = None, position: Tensor | None = None
     ) -> Tensor:
+        """x (B, T, C) → (B, T, C)."""
         q, k, v = (self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotary(q, k, cos, sin)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -173,6 +176,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(width, channels, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, C) → (B, T, C)."""
         return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
@@ -189,6 +193,7 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, past: KeysValues | None = None, position: Tensor | None = None
     ) -> Tensor:
+        """x (B, T, C) → (B, T, C)."""
         branch = self.self_attn(self.input_layernorm(x), cos, sin, past, position)
         x, y = self.post_attention_layernorm(x, branch)
         return x + self.mlp(y)
@@ -209,6 +214,7 @@ class Transformer(nn.Module):
         self.norm = RMSNorm(sizes.channels, sizes.norm_eps)
 
     def forward(self, idx: Tensor, cache: Cache | None = None, position: Tensor | None = None) -> Tensor:
+        """idx (B, T) → (B, T, C)."""
         x = self.embed_tokens(idx)
         cos, sin = self.rotary(idx.shape[1], position)
         for i, layer in enumerate(self.layers):
@@ -250,6 +256,7 @@ class Llama(nn.Module):
     def forward(
         self, idx: Tensor, targets: Tensor | None = None, cache: Cache | None = None, position: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        """idx (B, T), targets (B, T) → logits (B, T, V), loss () or None; see the class for a cache."""
         x = self.model(idx, cache, position)
         if cache is not None:
             logits = self.lm_head(x[:, -1:])
@@ -295,20 +302,24 @@ class LlamaWorkload(LanguageModel):
     by_hand = "_llama_by_hand.py"
 
     def model(self, settings: Settings) -> Llama:
+        """The model of these sizes, without its weights."""
         sizes = self._sizes(settings)
         positions = min(sizes.context, max(length_of(settings) + settings.generate, 2 * SHOWN))
         return Llama(sizes, settings.variant, settings.recompute, positions)
 
     def fill(self, model: nn.Module, settings: Settings) -> None:
+        """Compute what no checkpoint holds, and tie the head."""
         assert isinstance(model, Llama)
         model.tie()
         model.model.rotary.fill(model.sizes.rope_theta, model.sizes.rope_factor)
 
     def initialise(self, model: nn.Module, settings: Settings) -> None:
+        """Draw the initial weights."""
         assert isinstance(model, Llama)
         model.initialise(settings.seed)
 
     def shape(self, settings: Settings) -> LlamaShape:
+        """The sizes that a step's FLOP follow from."""
         sizes = self._sizes(settings)
         return LlamaShape(
             batch=settings.batch_size,
@@ -322,6 +333,7 @@ class LlamaWorkload(LanguageModel):
         )
 
     def cache_shape(self, settings: Settings) -> tuple[int, int, int]:
+        """Layers, NKV and HS."""
         sizes = self._sizes(settings)
         return sizes.layers, sizes.kv_heads, sizes.head_size
 

@@ -34,6 +34,7 @@ class LoRALinear(nn.Module):
             nn.init.kaiming_uniform_(matrix, a=5**0.5)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (B, W) → (B, W)."""
         frozen, learnt = F.linear(x, self.weight), F.linear(F.linear(x, self.a), self.b)
         if self.fused:
             return multiply_add_activation(frozen, learnt, self.alpha, self.bias, self.activation)
@@ -49,6 +50,7 @@ class LoRA(nn.Module):
         self.layers = nn.ModuleList(LoRALinear(width, width, rank, alpha, kind, fused) for kind in kinds)
 
     def forward(self, x: Tensor, target: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """x (B, W), target (B, W) → y (B, W), loss () or None."""
         for layer in self.layers:
             x = layer(x)
         return x, None if target is None else F.mse_loss(x, target)

@@ -18,6 +18,7 @@ class Layer(nn.Linear):
     """A linear layer and a GELU: (B, W) → (B, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (B, W) → (B, W)."""
         return F.gelu(super().forward(x), approximate="tanh")
 
 
@@ -29,6 +30,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(Layer(width, width) for _ in range(layers))
 
     def forward(self, x: Tensor, target: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """x (B, W), target (B, W) → y (B, W), loss () or None."""
         for layer in self.layers:
             x = layer(x)
         return x, None if target is None else F.mse_loss(x, target)

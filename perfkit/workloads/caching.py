@@ -44,4 +44,5 @@ class Greedy(nn.Module):
     """The most likely token: logits (B, 1, V) → (B, 1)."""
 
     def forward(self, logits: Tensor) -> Tensor:
+        """logits (B, 1, V) → the most likely token (B, 1)."""
         return logits.argmax(-1)

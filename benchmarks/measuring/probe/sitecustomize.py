@@ -46,11 +46,13 @@ def left_behind() -> list[str]:
 
 
 def perfkits(value: object) -> bool:
+    """Return whether `value` is a function of perfkit."""
     function = value.__func__ if isinstance(value, (classmethod, staticmethod, MethodType)) else value
     return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(PERFKIT)
 
 
 def at_exit() -> None:
+    """Write what the process was left with."""
     torch = sys.modules.get("torch")
     record = {
         "counters": counters(),
@@ -68,6 +70,7 @@ def at_exit() -> None:
 
 
 def main_ended() -> None:
+    """Note what is left of perfkit when the main thread ends."""
     left.extend(left_behind())
 
 
