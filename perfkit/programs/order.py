@@ -56,6 +56,8 @@ class Result:
     memory_how: str = ""
     fresh_bytes: float | None = None  # of the pages that a step beside the profiled ones got from the kernel
     system_ns: float | None = None  # CPU time of such a step in the kernel, over all threads
+    cpu_ns: float | None = None  # CPU time of such a step over all threads
+    profiled_cpu_ns: list[float] = dataclasses.field(default_factory=list)  # and of each profiled one
     timed_until: float | None = None  # when the last of `samples_ns` ended, in seconds since the epoch
     gpu: str = ""  # the UUID of the GPU that was used then
     stepped: list[list[Any]] = dataclasses.field(default_factory=list)  # of each fused group: shape and dtype of each

@@ -77,6 +77,7 @@ class Recorder:
         """Count steps anew."""
         self.in_step = False
         self._times: list[float] = []
+        self._cpu: list[float] = []  # CPU time of each of them
         self._paging: list[tuple[float, float]] = []  # of each of them
         self._opened = 0
 
@@ -94,11 +95,12 @@ class Recorder:
         """A step begins or ends now."""
         if 2 * self._opened >= self.order.warmup:
             synchronize()
-        self._started, self._used = time.perf_counter_ns(), paging()
+        self._started, self._used, self._worked = time.perf_counter_ns(), paging(), time.process_time_ns()
 
     def _end_warm(self) -> None:
-        started, used = self._started, self._used
+        started, used, worked = self._started, self._used, self._worked
         self._look()
+        self._cpu.append(float(self._worked - worked))
         self._times.append(float(self._started - started))
         self._paging.append((self._used[0] - used[0], self._used[1] - used[1]))
 
@@ -112,6 +114,7 @@ class Recorder:
         if steps := len(self.result.samples_ns):
             pages, system = (sum(column) for column in zip(*self._paging[-steps:], strict=True))
             self.result.fresh_bytes, self.result.system_ns = pages / steps, system / steps
+            self.result.cpu_ns = sum(self._cpu[-steps:]) / steps
         self.result.timed_until, self.result.gpu = time.time(), gpu_uuid() if on_gpu() else ""
         self.result.device = "cuda" if on_gpu() else "cpu"
         self.session.arm(on_gpu(), self.order.memory)
@@ -134,7 +137,7 @@ class Recorder:
 
     def _begin_step(self) -> None:
         self.in_step = True
-        self._started = time.perf_counter_ns()
+        self._started, self._worked = time.perf_counter_ns(), time.process_time_ns()
         self._open.enter_context(ranges.step(len(self.result.step_ns)))
         if self.outer_pass:
             self._open.enter_context(ranges.in_pass(self.outer_pass))  # ranges of others lie in it, and count before it
@@ -143,6 +146,7 @@ class Recorder:
         synchronize()
         self._open.close()
         self.result.step_ns.append(float(time.perf_counter_ns() - self._started))
+        self.result.profiled_cpu_ns.append(float(time.process_time_ns() - self._worked))
         self.result.found += 1
 
     def finish(self, goes_on: bool = False) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perfkit import table
+from perfkit.analysis.report.accounting import incomparable
 from perfkit.analysis.report.analyse import analyse, analyse_table
 from perfkit.analysis.results import COLLECTIVE, BackendReport, Exposed, Finding
 from perfkit.analysis.rules import Case, Circumstances, answers, copies, idle
@@ -148,6 +149,17 @@ def test_a_profiled_step_whose_kernels_take_longer_than_a_step_did_more() -> Non
     [warning] = [w for w in report.warnings if "not compared" in w]
     assert "did more, or the machine was busy: its kernels alone take 360.0 µs" in warning
     assert not any("longer than one without it" in w for w in report.warnings)
+
+
+def test_cpu_time_says_whether_a_longer_step_did_other_work() -> None:
+    """Steps of 2 ms were timed, and one of 40 ms was profiled: its kernels alone take 36."""
+    facts = {"step_ns": [40e6], "busy_ns": [36e6], "gaps": []}
+    busy, other = "the machine was busy (", "the profiled step did other work ("
+    for worked, said in ((2.2e6, busy), (39e6, other), (10e6, f"{other[:-2]} and {busy}")):
+        why = incomparable({**facts, "cpu_ns": [2e6, worked]}, [2e6] * 5)
+        assert why.startswith(said), why
+    on_gpu = incomparable({**facts, "cpu_ns": [2e6, 39e6], "devices": ["cuda:0"]}, [2e6] * 5)  # its host may spin
+    assert on_gpu.startswith("the profiled step did more, or the machine was busy: ")
 
 
 def test_a_wrong_backend_gets_no_advice() -> None:

@@ -95,7 +95,7 @@ def test_of_a_compiled_run_dynamos_reasons_are_told() -> None:
 def test_what_cannot_be_judged_is_said() -> None:
     without = faults.report([faults.product()], 1000, None)
     why = {u.rule: u.why for u in without.unjudged}
-    assert "no ceilings tell" in why["fp32-matmul"] and "neither the machine's cores" in why["idle-threads"]
+    assert "no ceilings say" in why["fp32-matmul"] and "neither the machine's cores" in why["idle-threads"]
     bare = faults.report([faults.cpu("add", 100), faults.cpu("mul", 100)], 200, None)
     assert "record_shapes=True" in {u.rule: u.why for u in bare.unjudged}["elementwise-chain"]
 

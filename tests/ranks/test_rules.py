@@ -17,6 +17,9 @@ from tests.support.ranks.streams import COMPUTE, TALK, compute, job, talk
 MiB = 2.0**20
 
 
+WIRE = MiB / (0.55 * 450e9) * 1e6  # µs that 1 MiB takes of a call of 50, where a link reaches 55 % of its datasheet
+
+
 def late(rank, step, layer):
     return {"host": 1e6} if rank == 1 else {}
 
@@ -62,7 +65,7 @@ FAULTS = {
     ),
     "small-buckets": (
         lambda: job([compute(0, 600), *(talk(600 + 50 * i, 50, size=MiB) for i in range(4))], 1000),
-        lambda: beside([talk(200 * i, 50, size=MiB) for i in range(4)]), 150,
+        lambda: beside([talk(200 * i, 50, size=MiB) for i in range(4)]), 200 - (50 + 3 * WIRE),
     ),
     "fp32-gradients": (
         lambda: job([compute(0, 600), talk(600, 400)], 1000),
@@ -123,6 +126,59 @@ def test_small_messages_of_a_measured_link_are_those_below_half_of_its_best():
     joined = 2 * sweep.seconds(16 * MiB) * 1e6  # two buckets of 16 MiB
     assert one.saving_ns == pytest.approx((400 - joined) * 1e3, rel=0.01)
     assert "small-buckets" not in found(analyse(job(kernels, 1000), roofs=at(80e9)))
+
+
+def _reduced(size, us, gpu="NVIDIA H200", large=(), **changes):
+    """Four all-reduces of `size` bytes after 600 µs of computation, and `large` ones."""
+    calls = [talk(600 + us * i, us, dtype="bf16", size=size, **changes) for i in range(4)]
+    return job(
+        [compute(0, 600), *calls, *large], 600 + 4 * us + sum(one["duration_ns"] for one in large) / 1e3, gpu=gpu
+    )
+
+
+# rule: more healthy ranks
+TWINS = {
+    "straggler": lambda: simulated.job(2, lambda rank, step, layer: {"host": 1e6}, noise=0.0),  # all are as late
+    "exposed-collective": lambda: job([talk(0, 400, dtype="bf16")], 400),  # with nothing to put next to it
+    "small-buckets": lambda: _reduced(4 * MiB, 30),  # 17 µs at what the link reaches: half of it is no latency
+    "fp32-gradients": lambda: job([compute(0, 600), talk(600, 400, **{"pass": "forward"})], 1000),  # activations
+    "no-prefetch": lambda: job([talk(0, 50, "all_gather", "bf16"), compute(300, 200),
+                                talk(700, 50, "all_gather", "bf16"), compute(900, 100)], 1000),  # the host is late
+    "one-queue": lambda: job([talk(0, 200, dtype="bf16"), compute(0, 900)], 1000),
+    "slow-link": lambda: _reduced(8 * MiB, 200),  # latency counts in small messages
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", TWINS)
+def test_what_only_looks_like_a_fault_is_none(rule):
+    assert set(TWINS) == set(FAULTS)
+    assert rule not in found(analyse(TWINS[rule]()))
+
+
+def test_small_messages_of_links_that_nobody_knows_are_held_against_the_larger_ones():
+    """1 MiB in 50 µs is a rate of 21 GB/s: slow where 64 MiB go at 64 GB/s, and all that a slow link reaches."""
+    other = "NVIDIA GeForce RTX 3090"
+    fast = [talk(800, 1000, dtype="bf16", size=64 * MiB)]
+    assert "small-buckets" in found(analyse(_reduced(MiB, 50, other, fast)))
+    slow = [talk(800, 4000, dtype="bf16", size=64 * MiB)]
+    assert "small-buckets" not in found(analyse(_reduced(MiB, 50, other, slow)))
+    alone = analyse(_reduced(MiB, 50, other))
+    assert "small-buckets" not in found(alone) and "small-buckets" in [one.rule for one in alone.unjudged]
+
+
+def test_slow_links_are_held_against_the_roof_of_each_size():
+    points = [
+        Point(bytes=32 * MiB, seconds=32 * MiB / 100e9, calls=9),
+        Point(bytes=512 * MiB, seconds=512 * MiB / 400e9, calls=9),
+    ]
+    sweep = Sweep(operation="all_reduce", ranks=2, carrier="nccl", measured_at="", points=points)
+    kernels = [
+        compute(0, 500),
+        talk(500, 671, dtype="bf16", size=32 * MiB),
+        talk(1200, 2684, dtype="bf16", size=512 * MiB),
+    ]
+    one = found(analyse(job(kernels, 4000), roofs=[sweep]))["slow-link"]  # at 50 GB/s of 100, and at 200 of 400
+    assert "50 % of what was measured" in one.title and "100.0 GB/s to 400.0 GB/s, by their size" in one.evidence
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ EARLIER = "earlier work"
 _UNEVEN = 0.5  # of the median step lies between the quartiles
 _APART = 2.0  # times as long: two measurements without a profiler that differ so much are not of the same steps
 _MORE = 1.1  # of a step: what its kernels take when they are profiled, if they are the same
+_OTHER_WORK = 2.0  # times the CPU time of a timed step
+_WORKING = 0.7  # of the cores that a timed step kept busy: a step that keeps fewer busy waits for them
 _SHORTER = 0.05  # a profiler shortens nothing: by so much less the profiled steps are others
 
 _TEXTS = {
@@ -91,18 +93,31 @@ def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_n
     step_ns, plain_ns, timed_ns = fmean(steps), median(plain), median(samples_ns)
     if max(plain_ns, timed_ns) > _APART * min(plain_ns, timed_ns):
         took = f"{units.text(timed_ns, 'ns')} when they were timed and {units.text(plain_ns, 'ns')} before the profile"
-        return f"steps without a profiler took {took}: the machine was busy"
+        return f"steps without a profiler took {took}: the machine was busy, or the steps did other work"
     if _uneven(steps, plain) > abs(step_ns - plain_ns):
         return f"the steps are uneven: profiled ones took {_range(steps)}, timed ones {_range(plain)}"
     if (kernels := _kernels_alone(facts)) > _MORE * plain_ns:
         longer = f"its kernels alone take {units.text(kernels, 'ns')}, and a whole step without it {_range(plain)}"
-        return f"the profiled step did more, or the machine was busy: {longer}"
+        return f"{_did_more(facts, step_ns, plain_ns)}: {longer}"
     if step_ns < (1 - _SHORTER) * plain_ns:
         less = f"{1 - step_ns / plain_ns:.0%} less than the timed one"
         return f"the profiled step took {less}, so that was not yet warm, or the machine was busy"
     if any(check["name"] == "timed" and check.get("holds") is False for check in facts.get("trace_checks") or []):
         return "the GPU is busy for longer in a profiled step than a timed step takes"
     return "only one step was timed" if len(samples_ns) == 1 else ""
+
+
+def _did_more(facts: Mapping[str, Any], step_ns: float, plain_ns: float) -> str:
+    """Why a profiled step is longer than a profiler makes it, as far as the program's CPU time shows: work takes it,
+    waiting for a core that others have does not."""
+    cpu_ns, profiled_cpu_ns = facts.get("cpu_ns") or (0.0, 0.0)
+    if facts.get("devices") or not cpu_ns:
+        return "the profiled step did more, or the machine was busy"
+    took = f"{units.text(profiled_cpu_ns, 'ns')} of CPU time in it, {units.text(cpu_ns, 'ns')} in a timed one"
+    did_other_work = profiled_cpu_ns > _OTHER_WORK * cpu_ns  # threads that wait for each other spin, but not so long
+    waited = profiled_cpu_ns / step_ns < _WORKING * cpu_ns / plain_ns
+    found = ["the profiled step did other work"] * did_other_work + ["the machine was busy"] * waited
+    return f"{' and '.join(found) or 'the profiled step did more, or the machine was busy'} ({took})"
 
 
 def _kernels_alone(facts: Mapping[str, Any]) -> float:

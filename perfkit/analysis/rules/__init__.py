@@ -6,44 +6,14 @@ is said of a rule anywhere else. What the rules find in one backend's results, `
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
-from perfkit.analysis.rules import access, alignment, copies, kernels, warps
-from perfkit.analysis.rules.base import Case, Circumstances, Rule
+from perfkit.analysis.rules import base
+from perfkit.analysis.rules.base import Case, Circumstances, Rule, collected
 
 __all__ = ["OF_COUNTERS", "OF_KERNELS", "RULES", "Case", "Circumstances", "Rule", "by_name"]
 
-# Causes before symptoms: what one rule claims, those after it do not tell again. Other files come between the two.
-_FIRST = (
-    "unequal",
-    "host",
-    "idle",
-    "overhead",
-    "attention",
-    "movement",
-    "chains",
-    "optimizer",
-    "compiler",
-    "machine",
-    "tables",
-    "paging",
-)
-OF_COUNTERS = (*access.RULES, *warps.RULES)  # a kernel's first reason is the one to mend first
-# Those that need no step around the kernels.
-OF_KERNELS = (*alignment.RULES, *kernels.RULES, *copies.RULES, *OF_COUNTERS)
-
-
-def _of_steps() -> tuple[Rule, ...]:
-    """The rules of every other file in this folder."""
-    last = {module.__name__.rpartition(".")[2] for module in (access, alignment, copies, kernels, warps)}
-    found = {module.name for module in pkgutil.iter_modules(__path__)} - last
-    names = (*_FIRST, *sorted(found - set(_FIRST)))
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name != "answers"]
-    return tuple(rule for module in modules for rule in getattr(module, "RULES", ()))
-
-
-RULES: tuple[Rule, ...] = (*_of_steps(), *OF_KERNELS)
+RULES: tuple[Rule, ...] = collected(__name__, Rule)
+OF_KERNELS = tuple(rule for rule in RULES if rule.rank >= base.OF_KERNELS)
+OF_COUNTERS = tuple(rule for rule in RULES if rule.explain)  # a kernel's first reason is the one to fix first
 
 
 def by_name() -> dict[str, Rule]:

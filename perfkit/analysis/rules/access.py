@@ -111,7 +111,7 @@ RULES = (
         ("Split the work over more blocks: a first pass that leaves a partial result a block, then one that joins "
          "them; or a library's reduction, such as CUB's.",),
         "A reduction in a single block.",
-        explained, _too_few_blocks,
+        explained, _too_few_blocks, rank=70,
     ),
     Rule(
         "uncoalesced", "memory accesses carry bytes that no thread asked for", WITH_COUNTERS,
@@ -121,7 +121,7 @@ RULES = (
         ("Let neighbouring threads touch neighbouring addresses: swap the loops, transpose in shared memory, or change "
          "the layout (structure of arrays).",),
         "A transpose that writes columns.",
-        explained, _uncoalesced,
+        explained, _uncoalesced, rank=70,
     ),
     Rule(
         "spills", "a kernel keeps values in local memory, which is memory", WITH_COUNTERS,
@@ -134,7 +134,7 @@ RULES = (
          "(__launch_bounds__), so that each may have more registers. Index arrays by constants, in loops that unroll, "
          "or hold them in shared memory. A limit of registers would spill more.",),
         "`float row[64]` indexed by a loop that does not unroll: 6.2 GB of local memory for 0.16 of global.",
-        explained, _local_memory,
+        explained, _local_memory, rank=70,
     ),
     Rule(
         "tensor-idle", "a matrix product does not use the matrix units", WITH_COUNTERS,
@@ -143,6 +143,6 @@ RULES = (
         "Its time less that of its FLOP at the matrix units' ceiling, or of its bytes, whichever is longer.",
         ("Where the precision allows, use TF32 (torch.set_float32_matmul_precision('high')), bf16 or fp16.",),
         "`torch.backends.cuda.matmul.allow_tf32` is off by default.",
-        explained, _tensor_idle,
+        explained, _tensor_idle, rank=70,
     ),
 )  # fmt: skip

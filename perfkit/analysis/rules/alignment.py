@@ -94,5 +94,6 @@ RULES = (
         example="GPT-2's vocabulary of 50257 in bf16 on an H100: the head's three products take 30 ms of a step of 75 "
         "ms, and 6 ms with 50304.",
         find=_unaligned,
+        rank=60,
     ),
 )

@@ -41,7 +41,7 @@ def _written_out(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         case,
         f"Attention is written out: products and softmax over {sizes} scores take {units.text(case.time(rows), 'ns')}",
         f"{number(case.per_step(rows.sum()))} kernels{case.a_step} write the scores to memory and read them back, "
-        f"{units.text(moved, 'B')} of them, in {percent(case.share(case.time(rows)))} of the step. A fused attention "
+        f"at least {units.text(moved, 'B')} of them, in {case.of_whole(case.time(rows))}. A fused attention "
         "keeps them on the chip.",
         case.time(rows),
         case.time(rows) - case.per_step(kept[rows].sum()),
@@ -109,6 +109,7 @@ UNFUSED = Rule(
     ),
     example="A vision transformer over 3137 patches: bmm, scale, softmax and bmm take 127 of 130 ms.",
     find=_written_out,
+    rank=5,
 )
 
 
@@ -166,6 +167,7 @@ MASK = Rule(
     ),
     example="Llama of transformers with an attention_mask of ones: its masks of T × T cost half of the attention.",
     find=_masked,
+    rank=5,
 )
 
 
@@ -181,7 +183,7 @@ def _spatial(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         return
     judged = rows & case.judged.judged
     if not judged.any():
-        yield rule.cannot(f"they take {percent(case.share(time))} of the step, and their roof is unknown")
+        yield rule.cannot(f"they take {case.of_whole(time)}, and their roof is unknown")
         return
     roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.time(judged)
     if roof >= _SLOW * of_judged:
@@ -224,5 +226,6 @@ TRANSPOSED = Rule(
     ),
     example="A language model's loss as cross_entropy(logits.transpose(1, 2), targets): 0.8 % of the bandwidth.",
     find=_spatial,
+    rank=5,
 )
 RULES = (UNFUSED, MASK, TRANSPOSED)

@@ -6,9 +6,11 @@ need. Its texts are the only ones: the report, `perfkit explain` and docs/findin
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from perfkit.analysis.alone import union_ns
 from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.roof import Booleans, Judged, Reals
+from perfkit.analysis.words import percent
 from perfkit.hardware.ceilings import Ceilings
 
 if TYPE_CHECKING:
@@ -82,6 +85,10 @@ class Case:
     def a_step(self) -> str:
         """What follows a number of things in a sentence: " a step" where amounts are of one."""
         return " a step" if self.report.per == "step" else ""
+
+    def of_whole(self, ns: float) -> str:
+        """A time of a profiled step as a share of the step, or of what else amounts are of: `9.1 % of the step`."""
+        return f"{percent(self.share(ns))} of the {self.report.per}"
 
     @property
     def on_cpu(self) -> bool:
@@ -179,9 +186,17 @@ class Case:
         return [str(n) for n in total.sort_values(ascending=False, kind="stable").index[:most]]
 
 
+R = TypeVar("R", bound="Texts")
+UNRANKED = 50  # of a rule that says nothing: after the causes of waiting, before single kernels
+OF_KERNELS = 60  # from here on: rules that need no step around the kernels
+
+
 @dataclass(frozen=True)
 class Texts:
-    """What a rule says of itself: `what` the fault is, by what it is `recognised`, what the `estimate` assumes."""
+    """What a rule says of itself: `what` the fault is, by what it is `recognised`, what the `estimate` assumes.
+
+    Rules are asked by their `rank`, causes before symptoms: those that come later leave out what one has claimed.
+    """
 
     name: str
     summary: str
@@ -191,6 +206,7 @@ class Texts:
     estimate: str
     remedies: tuple[str, ...]
     example: str
+    rank: int = field(default=UNRANKED, kw_only=True)
 
     @property
     def remedy(self) -> str:
@@ -200,6 +216,15 @@ class Texts:
     def cannot(self, why: str) -> Unjudged:
         """That this rule cannot judge the profile, and why."""
         return Unjudged(self.name, why)
+
+
+def collected(package: str, kind: type[R]) -> tuple[R, ...]:
+    """The rules in the files of a package that have `RULES`, by rank, then in the order of their files."""
+    folder = importlib.import_module(package).__path__
+    names = sorted(module.name for module in pkgutil.iter_modules(folder) if module.name != "answers")
+    modules = [importlib.import_module(f"{package}.{name}") for name in names]
+    rules = [rule for module in modules for rule in getattr(module, "RULES", ()) if isinstance(rule, kind)]
+    return tuple(sorted(rules, key=lambda rule: rule.rank))
 
 
 @dataclass(frozen=True)

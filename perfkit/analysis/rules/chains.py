@@ -13,7 +13,7 @@ from perfkit.analysis import tensors
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import BOUNDS, L2, MEMORY, Booleans, Integers, Reals
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
-from perfkit.analysis.words import number, percent
+from perfkit.analysis.words import number
 
 POINTWISE = ("elementwise", "activation", "dropout")
 GENERATED = re.compile(r"^(graph_\d+_)?(triton_|cpp_fused)")  # by Inductor
@@ -168,7 +168,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     yield rule.finding(
         case,
         f"{number(kernels)} elementwise kernels{case.a_step} in {number(left)} chains could be {number(left)}",
-        f"They take {units.text(time, 'ns')}, {percent(case.share(time))} of the step. Fused, {bytes_} of "
+        f"They take {units.text(time, 'ns')}, {case.of_whole(time)}. Fused, {bytes_} of "
         f"intermediates stay in registers, {units.text(moved, 'ns')}, and {number(kernels - left)} launches go, "
         f"{units.text(launches, 'ns')}. Most of it: {'; '.join(_largest(case, found))}.",
         time,
@@ -217,5 +217,6 @@ CHAINS = Rule(
     ),
     example="`F.gelu(x + bias) * scale`: three kernels and two intermediates; as one kernel, a third of the bytes.",
     find=_find,
+    rank=7,
 )
 RULES = (CHAINS,)

@@ -67,14 +67,15 @@ RULES = (
         "waits for the slowest rank, which overlap does not end.",
         ("Overlap them with computation (bucketed or asynchronous gradients, prefetching), send less (bf16, gradient "
          "accumulation), or balance the ranks: a collective also waits for the slowest.",),
-        "An all-reduce of all gradients after the backward pass instead of bucket by bucket beside it.", _collectives,
+        "An all-reduce of all gradients after the backward pass instead of bucket by bucket beside it.",
+        _collectives, rank=62,
     ),
     *(
         Rule(
             f"copies-{way}", f"copies {words} that no kernel covers", ON_A_GPU,
             f"Copies {words} take time in which the GPU does nothing else.",
             "The time of such copies in which no kernel runs on the device.",
-            "All of that time.", (remedy,), example, _copies,
+            "All of that time.", (remedy,), example, _copies, rank=62,
         )
         for way, words, remedy, example in (
             ("htod", "from host to GPU",

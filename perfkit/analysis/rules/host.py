@@ -9,7 +9,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.rules.idle import waiting
-from perfkit.analysis.words import listed, number, percent
+from perfkit.analysis.words import listed, number
 from perfkit.profile_names import ROOT
 
 _NAMED = 3
@@ -79,6 +79,7 @@ SYNC = Rule(
     ),
     example="`total += loss.item()` in every step → `total += loss.detach()`, and one `.item()` every hundred steps.",
     find=_waits,
+    rank=2,
 )
 
 
@@ -93,7 +94,7 @@ def _lists(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     where = f" The largest: {'; '.join(named[:_NAMED])}{more}." if named else ""
     yield rule.finding(
         case,
-        f"{number(count)} tensors{case.a_step} are made of Python lists, in {percent(case.share(time))} of the step",
+        f"{number(count)} tensors{case.a_step} are made of Python lists, in {case.of_whole(time)}",
         f"torch.tensor(list) walks the list for its type and then copies value by value.{where}",
         time,
         case.unprofiled(time),
@@ -116,5 +117,6 @@ LISTS = Rule(
     ),
     example="DLRM's `index-hash-list`: `known = torch.tensor(self.values)` in every forward → `index-hash-tensor`.",
     find=_lists,
+    rank=2,
 )
 RULES = (LISTS, SYNC)

@@ -57,7 +57,7 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         )
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
-        yield rule.cannot(f"the profile does not tell what the host did in {share} of the step")
+        yield rule.cannot(f"the profile does not tell what the host did in {share} of the {case.report.per}")
 
 
 def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Generator[Finding, None, list[Gap]]:
@@ -236,6 +236,7 @@ GPU_IDLE = Rule(
     ),
     example="40 kernels of 4 µs and 400 µs of Python: the GPU works a third of the time, whatever its speed.",
     find=_idle,
+    rank=3,
 )
 _LOADED = (
     "The loader has workers already, and they prepare less than the steps take: more of them where cores are free, "
@@ -254,6 +255,7 @@ _DATA = Rule(
     ),
     example="JPEG decoding in the training process → `DataLoader(..., num_workers=4)`.",
     find=_data,
+    rank=3,
 )  # fmt: skip
 _CUDA_ALLOCATION = Rule(
     name="cuda-allocation",
@@ -268,5 +270,6 @@ _CUDA_ALLOCATION = Rule(
     ),
     example="`torch.cuda.empty_cache()` after each step.",
     find=lambda rule, case: waiting(rule, case, "CUDA allocation", "Allocating and freeing GPU memory"),
+    rank=3,
 )
 RULES = (GPU_IDLE, _DATA, _CUDA_ALLOCATION)

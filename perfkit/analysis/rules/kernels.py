@@ -161,7 +161,7 @@ RULES = (
         "datasheet says, so it is a bound.",
         ("By family: fuse elementwise work, avoid copies, use fused attention and fused optimizers, larger products.",
          "`ncu --set full` tells stall reasons, access patterns and occupancy of a GPU kernel."),
-        "A softmax at 30 % of the bandwidth because it reads its input three times.", _below_roof,
+        "A softmax at 30 % of the bandwidth because it reads its input three times.", _below_roof, rank=61,
     ),
     Rule(
         "tiny-kernels", "kernels so short that launching them is most of their time", ON_A_GPU,
@@ -170,7 +170,7 @@ RULES = (
         "All of their time: merged into others, they cost next to nothing.",
         ("Merge them: torch.compile fuses elementwise chains, foreach and fused optimizers join per-tensor kernels, a "
          "larger batch makes each worth its launch.",),
-        "A LayerNorm written with mean, sub, pow, mean, add, rsqrt and mul on small tensors.", _tiny,
+        "A LayerNorm written with mean, sub, pow, mean, add, rsqrt and mul on small tensors.", _tiny, rank=61,
     ),
     Rule(
         "empty-multiprocessors", "kernels leave multiprocessors without a block, and nothing else runs", ON_A_GPU,
@@ -182,6 +182,6 @@ RULES = (
         ("Split the work over more blocks: of a kernel of your own, partial results that a second pass joins; of a "
          "library's, a larger batch, or independent products in one call (torch.bmm). Or run something beside it on "
          "another stream.",),
-        "A reduction in a single block of 256 threads.", _few_blocks,
+        "A reduction in a single block of 256 threads.", _few_blocks, rank=61,
     ),
 )  # fmt: skip

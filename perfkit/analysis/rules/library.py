@@ -12,7 +12,6 @@ from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import BOUNDS
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
 from perfkit.analysis.rules.chains import on_complex
-from perfkit.analysis.words import percent
 from perfkit.hardware.ceilings import FUNCTIONS
 
 _UNIT, _OWN = "matrix_fp32", "torch.mm"  # as `Ceilings.libraries` has them
@@ -60,7 +59,7 @@ def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
         case,
         f"fp32 products by {_OWN} take {units.text(took, 'ns')} where {best} is {rates[best] / own:.1f} × as fast",
         f"Measured here: {_OWN} {units.text(own, 'FLOP/s')}, {best} {units.text(rates[best], 'FLOP/s')}. These "
-        f"products run at {units.text(rate, 'FLOP/s')}, {percent(case.share(took))} of the step; as near to the rate "
+        f"products run at {units.text(rate, 'FLOP/s')}, {case.of_whole(took)}; as near to the rate "
         f"of {best} they would take {units.text(took * own / rates[best], 'ns')}.{_maker(case)}",
         took,
         took - case.per_step(np.nansum(case.judged.roof[rows])),

@@ -44,8 +44,8 @@ def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     lower = max((name for name in _LOWER if rates.get(name)), key=lambda name: rates[name], default="")
     if not now or not lower:
         yield rule.cannot(
-            f"fp32 matrix products take {percent(share)} of the step, and no ceilings tell what a lower precision "
-            "would do here"
+            f"fp32 matrix products take {percent(share)} of the {case.report.per}, and no ceilings say what a lower "
+            "precision would do here"
         )
         return
     if rates[lower] < _FASTER * now:
@@ -98,6 +98,7 @@ PRECISION = Rule(
     ),
     example="A linear layer on an H100: 50 TFLOP/s in fp32, 400 in TF32.",
     find=_precision,
+    rank=10,
 )
 
 
@@ -138,6 +139,7 @@ EMULATED = Rule(
     ),
     example="A model under torch.autocast on a processor without AVX512-bf16: 21 GFLOP/s in bf16, 174 in fp32.",
     find=_emulated,
+    rank=10,
 )
 
 
@@ -239,6 +241,7 @@ THREADS = Rule(
     remedies=("Set OMP_NUM_THREADS to the number of physical cores, or leave it unset.",),
     example="OMP_NUM_THREADS=1, which a job script sets for every program.",
     find=_threads,
+    rank=10,
 )
 CROWDED = Rule(
     name="crowded-threads",
@@ -255,5 +258,6 @@ CROWDED = Rule(
     ),
     example="Two ranks by mp.spawn on two cores: steps took 16.6 and 19.1 ms, with OMP_NUM_THREADS=1 8.5 and 7.4.",
     find=_crowded,
+    rank=10,
 )
 RULES = (PRECISION, EMULATED, THREADS, CROWDED)

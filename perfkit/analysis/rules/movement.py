@@ -14,9 +14,10 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
-from perfkit.analysis.words import cropped, listed, number, percent
+from perfkit.analysis.words import cropped, listed, number
 
 _NAMED = 3
+_SEARCHES = {f"aten::{name}" for name in ("argmax", "argmin", "max", "any", "nonzero")}
 _FOLLOWING = 12  # rows after a comparison that are asked whether they take its result
 _BROAD = 4  # times as many elements as the larger operand: a comparison of everything with everything
 _SMALL_BYTES = 64 * 1024.0
@@ -37,11 +38,18 @@ def _compare(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         result = _all_with_all(shapes[i])
         if result is None:
             continue
+        here = (steps[i], streams[i], modules[i])
+        uses = [
+            j
+            for j in range(i + 1, min(i + 1 + _FOLLOWING, len(operators)))
+            if (steps[j], streams[j], modules[j]) == here
+            and operators[j] != "aten::eq"
+            and any(shape == result for _, shape in tensors.shapes(shapes[j]))
+        ]
+        if not _SEARCHES & {operators[j] for j in uses}:
+            continue  # a mask is compared so too, and nobody searches it
         comparisons += 1
-        rows[i] = True
-        for j in range(i + 1, min(i + 1 + _FOLLOWING, len(operators))):
-            if (steps[j], streams[j], modules[j]) == (steps[i], streams[i], modules[i]) and operators[j] != "aten::eq":
-                rows[j] |= any(shape == result for _, shape in tensors.shapes(shapes[j]))
+        rows[[i, *uses]] = True
     if not comparisons:
         return
     time = case.time(rows)
@@ -54,8 +62,7 @@ def _compare(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     ]
     yield rule.finding(
         case,
-        f"{number(case.per_step(comparisons))} lookups{case.a_step} compare with all values, in "
-        f"{percent(case.share(time))} of the step",
+        f"{number(case.per_step(comparisons))} lookups{case.a_step} compare with all values, in {case.of_whole(time)}",
         f"Each makes a tensor of every index against every known value, and then searches it: {listed(parts)}.",
         time,
         time,
@@ -80,7 +87,8 @@ COMPARE = Rule(
     what="`(x.unsqueeze(-1) == known).argmax(-1)`, or `.nonzero()`, finds the place of each x by comparing it with "
     "every known value: B × N comparisons, a tensor of B × N, a conversion and a search over it, for B numbers.",
     recognised="A comparison (`aten::eq`) whose result has at least four times as many elements as either operand, "
-    "with the rows after it in the same module that take a tensor of that shape.",
+    "with the rows after it in the same module that take a tensor of that shape, one of which searches it (argmax, "
+    "nonzero, any, …): what masks something is no lookup.",
     estimate="All of the time of these rows: a lookup that reads each index once is far below them. In a backward pass "
     "nothing changes, for indices have no gradient.",
     remedies=(
@@ -89,6 +97,7 @@ COMPARE = Rule(
     ),
     example="DLRM's `index-hash-tensor` → `modulus-hash`.",
     find=_compare,
+    rank=6,
 )
 
 
@@ -154,6 +163,7 @@ SMALL = Rule(
     remedies=("Pack the values into one tensor and copy once; keep on the GPU what every step needs.",),
     example="26 index lists copied one by one → one stacked tensor of (26, B).",
     find=_small,
+    rank=6,
 )
 
 
@@ -215,6 +225,7 @@ CONVERSIONS = Rule(
     ),
     example="`mask.float()` in every layer → made once, before the loop.",
     find=_conversions,
+    rank=6,
 )
 LAYOUTS = Rule(
     name="layout-copies",
@@ -232,5 +243,6 @@ LAYOUTS = Rule(
     example="`x.transpose(1, 2).contiguous()` before each product: `torch.matmul` reads transposed tensors as they "
     "are.",
     find=_layouts,
+    rank=6,
 )
 RULES = (COMPARE, SMALL, LAYOUTS, CONVERSIONS)

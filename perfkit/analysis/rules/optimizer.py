@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
-from perfkit.analysis.words import number, percent
+from perfkit.analysis.words import number
 
 _MANY = 20  # rows a step, below which there is little to join
 _PARTS = ("elementwise", "copy", "fill", "reduction")
@@ -23,13 +24,15 @@ _COMPILED = (
 _APART = (
     "Give the parameters with dense gradients an optimizer of their own, with fused=True: sparse gradients have none."
 )
+_UPDATES = re.compile("multi_tensor_apply|_foreach_|fused_?(adam|sgd|adagrad)|backward|bwd|wgrad|dgrad", re.IGNORECASE)
 _CAUSES = ("Python", "dispatch", "allocation", "host code", "launch", "latency", "driver")
 
 
 def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     inside = case.is_in("pass", ("optimizer",))
     if not inside.any():
-        if case.report.coverage is not None and case.report.coverage.pass_ < 0.5 and len(case.frame) > _MANY:
+        unknown = case.report.coverage is not None and case.report.coverage.pass_ < 0.5
+        if unknown and len(case.frame) > _MANY and case.named(lambda name: bool(_UPDATES.search(name))).any():
             yield rule.cannot("the profile does not tell which kernels are the optimizer's")
         return
     operators = case.operators()
@@ -59,7 +62,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     yield rule.finding(
         case,
         f"{_counted(count, case.per_step(inside.sum()), case.a_step)} one parameter and operator at a time",
-        f"They take {units.text(time, 'ns')} ({percent(case.share(time))} of the step){between}.{least}",
+        f"They take {units.text(time, 'ns')} ({case.of_whole(time)}){between}.{least}",
         time + gaps,
         saving,
         rows=rows,
@@ -127,5 +130,6 @@ UNFUSED = Rule(
     ),
     example="`torch.optim.Adam(parameters, fused=True)`; on the CPU neither fused nor foreach is the default.",
     find=_find,
+    rank=8,
 )  # fmt: skip
 RULES = (UNFUSED,)

@@ -77,5 +77,6 @@ OVERHEAD = Rule(
     remedies=("Fewer and larger operators: torch.compile, a larger batch, foreach and fused optimizers.",),
     example="A two-layer MLP at batch 1: 20 operators of 3 µs in a step of 400 µs.",
     find=_overhead,
+    rank=4,
 )
 RULES = (OVERHEAD,)

@@ -60,5 +60,6 @@ FRESH_PAGES = Rule(
     "of fresh pages a step, 15 % of its CPU time; logits of 51 MB and the gradient of the embedding (154 MB) are among "
     "them.",
     find=_pages,
+    rank=12,
 )
 RULES = (FRESH_PAGES,)

@@ -12,6 +12,7 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
 from perfkit.analysis.rules.machine import usual_of
+from perfkit.analysis.rules.standing import NEAR
 from perfkit.analysis.words import listed, percent
 
 _LOOKUPS = ("aten::index_select", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag", "aten::gather")
@@ -37,9 +38,11 @@ def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     judged = rows & case.judged.judged
     if not judged.any():
         why = "they are too short" if case.report.withheld else "there are no ceilings"
-        yield rule.cannot(f"gathers take {percent(case.share(time))} of the step, and {why}")
+        yield rule.cannot(f"gathers take {case.of_whole(time)}, and {why}")
         return
     roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.per_step(usual[judged].sum())
+    if roof >= NEAR * of_judged:
+        return
     moved = np.nansum(case.judged.bytes[judged])
     rate = moved / usual[judged].sum() * 1e9
     logical = {name for name, one in zip(case.text("operator"), rows.tolist(), strict=True) if one}
@@ -47,7 +50,7 @@ def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     who = "Embedding lookups take" if tables else f"Gathers by {listed(_short(operators, rows))} take"
     yield rule.finding(
         case,
-        f"{who} {percent(case.share(time))} of the step, at {percent(roof / of_judged)} of the bandwidth",
+        f"{who} {case.of_whole(time)}, at {percent(roof / of_judged)} of the bandwidth",
         f"They read rows here and there: {units.text(rate, 'B/s')} of the rows asked for. Memory moves whole cache "
         f"lines, so narrow rows waste part of each.{without}",
         time,
@@ -69,7 +72,8 @@ GATHER = Rule(
     what="A lookup reads rows at random places: no prefetcher helps, each row is a cache or TLB miss of its own, and "
     "rows narrower than a cache line waste bandwidth.",
     recognised="Rows of `embedding`, `embedding_bag`, `index_select` and `gather` outside the backward pass that take "
-    "at least 2 % of the step. Where none is of an embedding, the finding says which operator gathers.",
+    "at least 2 % of the step, below 80 % of their roof. Where none is of an embedding, the finding says which "
+    "operator gathers.",
     estimate="Their time less their roof: the bytes of the rows that are read, at the measured bandwidth. A gather "
     "rarely reaches that.",
     remedies=(
@@ -78,6 +82,7 @@ GATHER = Rule(
     ),
     example="26 tables of width 16 looked up one after the other → one table with offsets and a single lookup.",
     find=_gathers,
+    rank=11,
 )
 
 
@@ -156,5 +161,6 @@ DENSE = Rule(
     ),
     example="`nn.Embedding(1_000_000, 16, sparse=True)` with `torch.optim.SparseAdam`.",
     find=_dense,
+    rank=11,
 )
 RULES = (GATHER, DENSE)

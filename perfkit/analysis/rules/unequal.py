@@ -130,5 +130,6 @@ RULES = (
         ),
         example="A gradient of 8,192 numbers was added in 1 µs, and once in 6.4 ms.",
         find=_unequal,
+        rank=1,
     ),
 )

@@ -188,7 +188,7 @@ RULES = (
         ("Let the threads of a warp go one way: sort or group the work by kind or length, a warp instead of a thread "
          "for each long row, branches replaced by arithmetic.",),
         "A thread for each row of a sparse matrix, with rows of 1 to 500 numbers.",
-        explained, _diverges,
+        explained, _diverges, rank=71,
     ),
     Rule(
         "occupancy", "one resource admits too few warps to hide latency", WITH_COUNTERS,
@@ -196,7 +196,7 @@ RULES = (
         "Theoretical occupancy of at most a half, and the resource that sets it, in a kernel that waits.",
         _TO_ROOF, ("Use less of the resource that limits: smaller tiles, __launch_bounds__, other block sizes.",),
         "A kernel of 100 KiB of shared memory a block where 228 KiB are there.",
-        explained, _occupancy,
+        explained, _occupancy, rank=71,
     ),
     Rule(
         "tail", "the last wave of blocks leaves the GPU half empty", WITH_COUNTERS,
@@ -204,14 +204,14 @@ RULES = (
         "The number of waves against the next whole number, with more than 15 % of all room idle.",
         "The idle share of the time, at most what separates the kernel from its roof.",
         ("Choose a grid that fills whole waves (or a persistent one), or smaller blocks.",), "1.1 waves of blocks.",
-        explained, _tail,
+        explained, _tail, rank=71,
     ),
     Rule(
         "imbalance", "warps leave early: blocks of uneven length", WITH_COUNTERS,
         "Achieved occupancy stays far under what the launch allows.",
         "Achieved occupancy under 60 % of the theoretical, in a kernel that waits.",
         _TO_ROOF, ("Share the work out evenly, or let a block do more of it.",), "One block a row of a sparse matrix.",
-        explained, _imbalance,
+        explained, _imbalance, rank=71,
     ),
     Rule(
         "stall", "warps wait most for one thing", WITH_COUNTERS,
@@ -219,7 +219,7 @@ RULES = (
         "The stall reason with the largest share, at least 30 % of stalled cycles.",
         _TO_ROOF, ("It depends on the reason: more loads in flight for memory, fewer barriers, no bank conflicts.",),
         "`long scoreboard` at 70 %: each thread loads one value at a time.",
-        explained, _stall,
+        explained, _stall, rank=71,
     ),
     Rule(
         "busy", "a level other than memory is what the kernel uses most", WITH_COUNTERS,
@@ -227,6 +227,6 @@ RULES = (
         "The busiest level, at 60 % of its peak or more, in a kernel far from its roof.",
         _TO_ROOF, ("Spare that level: fewer index computations, wider accesses, values kept in registers.",),
         "Integer divisions in the index of every element.",
-        explained, _busiest,
+        explained, _busiest, rank=71,
     ),
 )  # fmt: skip

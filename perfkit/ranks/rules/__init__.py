@@ -5,28 +5,14 @@ A file of this folder that has `RULES` is asked. `perfkit explain` and docs/find
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 from perfkit.analysis.results import Unjudged
+from perfkit.analysis.rules.base import WORTH, collected
 from perfkit.ranks.results import RanksFinding
 from perfkit.ranks.rules.base import RanksCase, RanksRule
 
 __all__ = ["RULES", "RanksCase", "RanksRule", "answers"]
 
-WORTH = 0.02  # of the step: what would save less is left out
-# In the order in which they are explained; other files come after these.
-_FIRST = ("straggler", "exposed", "buckets", "precision", "prefetch", "queues", "links")
-
-
-def _found() -> tuple[RanksRule, ...]:
-    names = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
-    ordered = (*_FIRST, *sorted(names - set(_FIRST)))
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in ordered]
-    return tuple(rule for module in modules for rule in getattr(module, "RULES", ()))
-
-
-RULES: tuple[RanksRule, ...] = _found()
+RULES: tuple[RanksRule, ...] = collected(__name__, RanksRule)
 
 
 def answers(case: RanksCase) -> tuple[list[RanksFinding], list[Unjudged]]:

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfkit.analysis.results import Unjudged
+from perfkit.analysis.rules.base import WORTH
+from perfkit.hardware.collectives.formulas import bus_factor
 from perfkit.ranks.results import RanksFinding
+from perfkit.ranks.rules import links
 from perfkit.ranks.rules.base import SEVERAL, RanksCase, RanksRule
 from perfkit.units import text
 
@@ -29,6 +32,12 @@ def _buckets(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding | Unjudg
             continue
         own = float(case.waiting.own[calls].sum()) / case.steps
         size = float(case.matched.message_bytes[calls].sum()) / case.steps
+        if case.sweep(calls[0]) is None:
+            rate = _rate(case, calls[0])
+            if rate is None and own >= WORTH * case.step_ns:
+                yield rule.cannot(f"nobody measured the links, and how long small messages of {operation} must take")
+            if rate is None or own <= 2 * _transfer_ns(case, calls, rate):
+                continue  # its bytes take that long
         exposed, _ = case.most(case.exposed[calls])
         yield rule.finding(
             case,
@@ -53,12 +62,29 @@ def _small(case: RanksCase, k: int) -> float:
 
 
 def _joined(case: RanksCase, calls: list[int], own: float, size: float) -> float:
-    """What the same bytes take in buckets of 25 MiB, ns a step: as measured, else each as long as the longest call."""
+    """What the same bytes take in buckets of 25 MiB, ns a step: as measured, else a call's latency for each bucket, and
+    the bytes at the rate of large messages."""
     number = max(1.0, np.ceil(size / _BUCKET))
     sweep = case.sweep(calls[0])
     if sweep is not None:
         return min(float(number * sweep.seconds(size / number) * 1e9), own)
-    return min(float(number * case.waiting.own[calls].max()), own)
+    transfer = _transfer_ns(case, calls, _rate(case, calls[0]) or np.inf)
+    return min(float(number * (own - transfer) * case.steps / len(calls) + transfer), own)
+
+
+def _rate(case: RanksCase, k: int) -> float | None:
+    """The bus bandwidth of large messages of a collective's operation, bytes/s: by the datasheet of the link, else the
+    best of this profile; None where neither is known."""
+    matched = case.matched
+    larger = [i for i in range(len(matched)) if matched.message_bytes[i] > _SMALL]
+    rates = [links.bus_rate(case, i) for i in larger if matched.operation[i] == matched.operation[k]]
+    return links.datasheet_rate(case, k) or max(rates, default=0.0) or None
+
+
+def _transfer_ns(case: RanksCase, calls: list[int], rate: float) -> float:
+    """What the bytes of `calls` take at a bus bandwidth of `rate`, ns a step."""
+    factors = [bus_factor(case.matched.operation[k], case.group_size(k)) or 0.0 for k in calls]
+    return float(np.dot(factors, case.matched.message_bytes[calls])) / rate * 1e9 / case.steps
 
 
 RULES = (
@@ -68,14 +94,16 @@ RULES = (
         where=SEVERAL,
         what="A collective costs some µs whatever it carries: small messages leave the links idle.",
         recognised="Three calls or more a step of one operation in one group, each of a message that reaches less than "
-        "half of the bandwidth that `perfkit ceilings --ranks N` measured, without that of at most 4 MiB.",
-        estimate="Their own time less that of the same bytes in buckets of 25 MiB, as measured; without that a "
-        "bucket takes as long as the longest of the calls. No more than what of them is exposed.",
+        "half of the bandwidth that `perfkit ceilings --ranks N` measured. Without that: of at most 4 MiB, and more "
+        "than twice as long as their bytes take at 55 % of the link's datasheet or at the best rate of larger ones.",
+        estimate="Their own time less that of the same bytes in buckets of 25 MiB, as measured; without that a bucket "
+        "has the latency of a call, and its bytes go at the rate of large messages. No more than what is exposed.",
         remedies=(
             "Join them: a larger bucket_cap_mb for DistributedDataParallel, more blocks in a unit of fully_shard, one "
             "tensor (torch.cat, or torch.distributed's coalescing) instead of many.",
         ),
         example="`DistributedDataParallel(model, bucket_cap_mb=1)`, or an all-reduce for each parameter.",
         find=_buckets,
+        rank=3,
     ),
 )

@@ -61,5 +61,6 @@ RULES = (
         ),
         example="One all-reduce of all gradients after the backward pass.",
         find=_exposed,
+        rank=2,
     ),
 )

@@ -30,27 +30,40 @@ def _slow(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding | Unjudged]
             "nobody measured the links (`perfkit ceilings --ranks N`), and their kind is not known for these ranks"
         )
         return
-    rates = {k: _rate(case, k) for k in judged}
+    rates = {k: bus_rate(case, k) for k in judged}
     slow = [k for k in judged if rates[k] and rates[k] < roofs[k][1] * (roofs[k][0] or 0.0)]
     if 2 * len(slow) < len(judged):
         return
     own = float(case.waiting.own[slow].sum()) / case.steps
     needed = np.array([1 - rates[k] / _reached(roofs[k]) for k in slow])
     saved, _ = case.most(np.minimum(case.exposed[slow], (needed * case.waiting.own[slow])[:, None]))
-    median, roof = float(np.median([rates[k] for k in slow])), roofs[slow[0]]
+    median = float(np.median([rates[k] for k in slow]))
+    reached = float(np.median([rates[k] / (roofs[k][0] or 1.0) for k in slow]))
+    _, share, words = roofs[slow[0]]
     operations = listed(sorted({case.matched.operation[k] for k in slow}))
     yield rule.finding(
         case,
-        f"Large messages ({operations}) run at {text(median, 'B/s')}, {percent(median / (roof[0] or 1))} of {roof[2]}",
-        f"{len(slow)} of {len(judged)} collectives of 32 MiB and more stay below {percent(roof[1])} of it: "
-        f"{text(roof[0], 'B/s')}. Their own time is {text(own, 'ns')} a step.",
+        f"Large messages ({operations}) run at {text(median, 'B/s')}, {percent(reached)} of {words}",
+        f"{len(slow)} of {len(judged)} collectives of 32 MiB and more stay below {percent(share)} of it: "
+        f"{_range([roofs[k][0] or 0.0 for k in slow])}. Their own time is {text(own, 'ns')} a step.",
         own,
         saved,
         count=len(slow) / case.steps,
     )
 
 
-def _rate(case: RanksCase, k: int) -> float:
+def _range(rates: list[float]) -> str:
+    least, most = text(min(rates), "B/s"), text(max(rates), "B/s")
+    return least if least == most else f"{least} to {most}, by their size"
+
+
+def datasheet_rate(case: RanksCase, k: int) -> float | None:
+    """What a large message should reach by the datasheet of its link, bytes/s; None where the link is not known."""
+    roof = _roof(case, k)
+    return _reached(roof) if roof[0] is not None and roof[1] == _OF_WIRE else None
+
+
+def bus_rate(case: RanksCase, k: int) -> float:
     """The bus bandwidth of one collective, bytes/s; 0 where there is no formula for it."""
     size, own = float(case.matched.message_bytes[k]), float(case.waiting.own[k])
     return bus_bandwidth(case.matched.operation[k], case.group_size(k), size, own * 1e-9) or 0.0
@@ -102,5 +115,6 @@ RULES = (
         ),
         example="`NCCL_P2P_DISABLE=1`, left in a container's environment.",
         find=_slow,
+        rank=7,
     ),
 )

@@ -38,10 +38,11 @@ def _wide(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
 
 
 def _of_gradients(case: RanksCase, k: int) -> bool:
+    """Return whether a collective sums fp32 in the backward pass, or where no pass is known."""
     operation, size = case.matched.operation[k], case.matched.message_bytes[k]
     if case.dtypes[k] != "fp32" or not size >= _LEAST:
         return False
-    return operation == "reduce_scatter" or (operation == "all_reduce" and case.column("pass", k) in ("", "backward"))
+    return operation in ("reduce_scatter", "all_reduce") and case.column("pass", k) in ("", "backward")
 
 
 def _in_half(member: Member) -> bool:
@@ -65,7 +66,7 @@ RULES = (
         where=SEVERAL,
         what="fp32 gradients are twice the bytes of bf16 ones. Sums over many ranks are more exact in fp32: "
         "FSDP2 is often told to reduce in it.",
-        recognised="reduce_scatter, and all_reduce of the backward pass, of fp32 messages of 256 KiB or more, where "
+        recognised="reduce_scatter and all_reduce of the backward pass, of fp32 messages of 256 KiB or more, where "
         "most of the time in matrix products is in bf16 or fp16.",
         estimate="What half of the bytes takes less, as `perfkit ceilings --ranks N` measured; without that half of "
         "the own time. No more than what of them is exposed.",
@@ -75,5 +76,6 @@ RULES = (
         ),
         example="`MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)`.",
         find=_wide,
+        rank=4,
     ),
 )

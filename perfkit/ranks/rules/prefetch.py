@@ -80,5 +80,6 @@ RULES = (
         ),
         example="A block's hook that gathers with async_op=False.",
         find=_late_gathers,
+        rank=5,
     ),
 )

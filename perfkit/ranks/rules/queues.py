@@ -88,5 +88,6 @@ RULES = (
         remedies=("Unset CUDA_DEVICE_MAX_CONNECTIONS (8 queues), or set it to 32, where FSDP or DDP is used.",),
         example="A launch script for Megatron, used for FSDP.",
         find=_one_queue,
+        rank=6,
     ),
 )

@@ -90,5 +90,6 @@ RULES = (
         ),
         example="Rank 0 alone writes a log or a checkpoint in every step.",
         find=_late,
+        rank=1,
     ),
 )
