@@ -6,8 +6,10 @@ that the fault takes most of the step however busy the machine is.
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,9 +72,38 @@ def training(model: nn.Module, make: Callable[..., torch.optim.Optimizer], *inpu
     return model, step
 
 
-def findings(made: Made, folder: Path, ceilings: Ceilings, steps: int = 2) -> dict[str, Finding]:
+_A_PAGE_NS = 3_000.0  # what the system takes to clear one at most, on machines that were seen
+
+
+def _pages() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@dataclass
+class Waited:
+    """Time of steps in which the program's own code did not run: other programs had its core, or the system cleared
+    pages for it. ns, over all steps."""
+
+    ns: float = 0.0
+
+    def noting(self, step: Step) -> Step:
+        """Return `step`, with what it waited noted."""
+
+        def noted(number: int) -> None:
+            pages, wall, worked = _pages(), time.perf_counter_ns(), time.process_time_ns()
+            step(number)
+            worked = time.process_time_ns() - worked
+            self.ns += max(time.perf_counter_ns() - wall - worked, 0.0) + _A_PAGE_NS * (_pages() - pages)
+
+        return noted
+
+
+def findings(
+    made: Made, folder: Path, ceilings: Ceilings, steps: int = 2, waited: Waited | None = None
+) -> dict[str, Finding]:
     """Return the findings in the profile of some steps, by name."""
     model, step = made
+    step = waited.noting(step) if waited else step
     program: Any = SimpleNamespace(model=model, keeps_modules=True)
     settings: Any = SimpleNamespace(device="cpu", profile_memory=False)
     trace = profile.write(profile.record(program, settings, step, steps), folder).trace
