@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import groupby
 from os.path import commonprefix
 
 from perfkit import units
@@ -39,7 +41,20 @@ def number(amount: float) -> str:
 
 def call(group: Group) -> str:
     """A kind of kernel call with the shapes it works on."""
-    return f"{cropped(group.key)} of {cropped(group.shapes, SHAPES)}" if group.shapes else cropped(group.key)
+    return f"{cropped(group.key)} of {operands(group.shapes)}" if group.shapes else cropped(group.key)
+
+
+def operands(shapes: str, most: int = SHAPES) -> str:
+    """Shapes as a table has them; of a long text the operands in the middle are left out, and equal ones counted."""
+    if len(shapes) <= most:
+        return shapes
+    parts = [(text, len(list(same))) for text, same in groupby(re.split(r", (?![^(]*\))", shapes))]
+    texts = [text if count == 1 else f"{count} × {text}" for text, count in parts]
+    for kept in range(len(texts), 2, -1):
+        some = texts if kept == len(texts) else [*texts[: kept - 1], "…", texts[-1]]
+        if len(", ".join(some)) <= most:
+            return ", ".join(some)
+    return cropped(", ".join(texts), most)
 
 
 def cropped(name: str, most: int = NAME) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.analysis.words import SHAPES, cropped
-from perfkit.analysis.words import number as counted
+from perfkit.analysis.words import cropped, operands
 from perfkit.ranks.members import Member
 from perfkit.ranks.results import Cause
 from perfkit.units import text as in_unit
@@ -123,7 +122,7 @@ def _slower(
 
 
 def _kernel(name: str, shapes: str, unknown: str) -> str:
-    return f"{cropped(name)} of {cropped(shapes, SHAPES) or unknown}"
+    return f"{cropped(name)} of {operands(shapes) or unknown}"
 
 
 def _by_kernel(member: Member, steps: np.ndarray) -> dict[tuple[str, str], tuple[float, int]]:

@@ -124,7 +124,7 @@ def test_a_gather_near_the_bandwidth_wastes_nothing() -> None:
 def test_inference_without_passes_is_not_asked_about_its_optimizer() -> None:
     rows = [{**gpu("k", 30), "pass": None} for _ in range(30)]
     assert not [u for u in report(rows, 1000).unjudged if u.rule == "unfused-optimizer"]
-    trains = [{**gpu("multi_tensor_apply_kernel", 30), "pass": None}, *rows]
+    trains = [{**gpu("batch_norm_backward_kernel", 30), "pass": None}, *rows]
     assert [u for u in report(trains, 1000).unjudged if u.rule == "unfused-optimizer"]
 
 

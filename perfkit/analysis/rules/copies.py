@@ -33,9 +33,13 @@ def _copies(rule: Rule, case: Case) -> Iterator[Finding]:
 
 def _uncovered(rule: Rule, case: Case, one: Exposed, title: str, more: str) -> Iterator[Finding]:
     if one.exposed_ns is not None:
-        device = "CPU" if case.on_cpu else "GPU"
-        evidence = f"For {units.text(one.exposed_ns, 'ns')} of it the {device} runs nothing else{more}"
+        rows = case.named(lambda name: name == one.name)
+        devices = case.frame["device"][rows].nunique()
+        where = "CPU" if case.on_cpu else "GPU"
+        summed = f", summed over {devices} GPUs," if devices > 1 else ""
+        evidence = f"For {units.text(one.exposed_ns, 'ns')} of it{summed} the {where} runs nothing else{more}"
         saving, bound = _without_profiler(case, one)
+        saving = min(saving, case.freed(rows)) if devices > 1 else saving
         yield rule.finding(
             case, title, evidence + bound, one.time_ns, saving, count=one.count, kernels=[one.name]
         )  # fmt: skip

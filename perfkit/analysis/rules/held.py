@@ -16,6 +16,10 @@ _USUAL_NS = 50_000.0  # without a kernel for each launch: more is not launching 
 _SEVERAL = 20  # launches a call: with fewer it is not launching that takes LONG_CALL_NS
 _ON_THE_HOST = "Make the data on the GPU (device='cuda'), or ahead, in the workers of a DataLoader."
 _LATER = "Profile later steps: leave the first one out (perfkit capture --warmup, or wait= of torch.profiler.schedule)."
+_EQUAL = (
+    "Keep shapes equal from step to step, so that what was found serves again, and run each shape once before the "
+    "steps that count. torch.backends.cudnn.benchmark=False searches less."
+)
 _ONCE = "Make these calls once, before the steps: what they load or create can be kept."
 _ONE_BY_ONE = (
     "Choose an operator or a layout that does all of it in one kernel, replay the step as a CUDA graph, or let "
@@ -81,7 +85,7 @@ def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:
         return f"It launches {many}, and the GPU idles {idle} before each of them", _ONE_BY_ONE
     inside = f". {_inside(case)}" if _in_calls(case, one) else ""
     known = "An operator that knows its kernel launches it within tens of µs"
-    return f"{known}; this one plans or compiles it first{inside}", ""
+    return f"{known}; this one plans or compiles it first{inside}", "" if "attention" in one["operator"] else _EQUAL
 
 
 def _without_launches(case: Case, one: dict[str, Any]) -> tuple[str, str]:

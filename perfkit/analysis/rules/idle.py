@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator
 
 import msgspec
@@ -25,6 +26,11 @@ _AHEAD_OF_IT = (
 _LOADS = (
     "The first use of a kernel or library loads it: profile later steps (perfkit capture --warmup, or wait= of "
     "torch.profiler.schedule). Where it comes again, keep shapes equal from step to step."
+)
+_COMPILING = re.compile(r"_dynamo|_inductor|cudagraph|\btriton/")
+_COMPILES = (
+    "Compiling, and recording a CUDA graph, happen once for each shape: profile later steps (perfkit capture --warmup, "
+    "or wait= of torch.profiler.schedule). Where it comes again, keep shapes equal from step to step."
 )
 _AROUND_GRAPHS = (
     "Most of the kernels are replayed by CUDA graphs. Take more of the step into one graph, and prepare what it needs "
@@ -50,7 +56,9 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         yield rule.finding(
             case,
             f"The GPU waits for the host during {percent(share_of(account, gaps))} of the {profiled_of(case)}",
-            " ".join(filter(None, (lack, of, _initialising(case), _ahead(delay), _host_sets_pace(account, gaps)))),
+            " ".join(
+                filter(None, (lack, of, _initialising(case), _ahead(case, delay), _host_sets_pace(account, gaps)))
+            ),
             sum(gap.time_ns for gap in gaps),
             saving,
             remedy=_AROUND_GRAPHS if _mostly_replayed(case) else "",
@@ -76,11 +84,18 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
             f"most of it by {one['cause']}. {of}",
             part,
             saving,
-            remedy=_LOADS if one["cause"] in ("launch", "driver") else _AHEAD_OF_IT,
+            remedy=_of_gap(one),
         )
         left = msgspec.structs.replace(gap, time_ns=gap.time_ns - part, share=gap.share * (1 - part / gap.time_ns))
         gaps = [left if g is gap else g for g in gaps if g is not gap or left.time_ns > 0]
     return gaps
+
+
+def _of_gap(one: dict[str, str]) -> str:
+    """What helps against one long gap."""
+    if _COMPILING.search(one["name"]):
+        return _COMPILES
+    return _LOADS if one["cause"] in ("launch", "driver") else _AHEAD_OF_IT
 
 
 def _mostly_replayed(case: Case) -> bool:
@@ -135,14 +150,15 @@ def _initialising(case: Case) -> str:
     )
 
 
-def _ahead(delay: dict[str, float | None]) -> str:
+def _ahead(case: Case, delay: dict[str, float | None]) -> str:
     """How far the host runs ahead of the GPU, in a sentence."""
     median = delay.get("median_ns")
     if median is None:
         return ""
     growth = delay.get("growth_ns")
-    falls = " and falls during a step" if growth is not None and growth < 0 else ""
-    grows = " and grows during a step" if growth is not None and growth > 0 else ""
+    during = f"during {'a' if case.a_step else 'the'} {case.report.per}"
+    falls = f" and falls {during}" if growth is not None and growth < 0 else ""
+    grows = f" and grows {during}" if growth is not None and growth > 0 else ""
     return (
         f"The host's lead, from a launch to the start of its kernel, has a median of {units.text(median, 'ns')}"
         f"{falls or grows}."

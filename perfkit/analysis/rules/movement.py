@@ -14,7 +14,7 @@ from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.roofline.roof import Booleans
 from perfkit.analysis.roofline.withheld import ON_GPU
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
-from perfkit.analysis.words import cropped, listed, number
+from perfkit.analysis.words import listed, number, operands
 
 _NAMED = 3
 _SEARCHES = {f"aten::{name}" for name in ("argmax", "argmin", "max", "any", "nonzero")}
@@ -195,7 +195,7 @@ def _needless(rule: Rule, case: Case, rows: Booleans, what: str) -> Iterator[Fin
     operators = case.text("operator")
     total: dict[str, float] = {}
     for i in np.flatnonzero(rows).tolist():
-        key = f"{operators[i].removeprefix('aten::') or 'kernel'} of {cropped(shapes[i]) or 'unknown shapes'}"
+        key = f"{operators[i].removeprefix('aten::') or 'kernel'} of {operands(shapes[i]) or 'unknown shapes'}"
         total[key] = total.get(key, 0.0) + float(np.nan_to_num(case.judged.time[i]))
     largest = sorted(total.items(), key=lambda item: -item[1])[:_NAMED]
     moved = case.per_step(np.nansum(case.judged.bytes[rows]))

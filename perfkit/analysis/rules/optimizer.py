@@ -24,7 +24,7 @@ _COMPILED = (
 _APART = (
     "Give the parameters with dense gradients an optimizer of their own, with fused=True: sparse gradients have none."
 )
-_UPDATES = re.compile("multi_tensor_apply|_foreach_|fused_?(adam|sgd|adagrad)|backward|bwd|wgrad|dgrad", re.IGNORECASE)
+_UPDATES = re.compile("fused_?(adam|sgd|adagrad)|_foreach_(lerp|addcdiv)|backward|bwd|wgrad|dgrad", re.IGNORECASE)
 _CAUSES = ("Python", "dispatch", "allocation", "host code", "launch", "latency", "driver")
 
 

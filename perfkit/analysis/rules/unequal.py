@@ -13,7 +13,7 @@ from perfkit import units
 from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import Booleans, Reals
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
-from perfkit.analysis.words import NAME, SHAPES, cropped, number
+from perfkit.analysis.words import number, operands
 
 _EQUALS = 3  # calls of one operator with one set of shapes: of fewer nobody knows what is usual
 _USUAL = 0.25  # the quantile that is usual: on a busy machine most calls may have waited
@@ -99,14 +99,14 @@ def _by_pages(case: Case, more: Reals) -> Booleans:
 
 def _largest(case: Case, more: Reals, rows: Booleans) -> tuple[str, int, float]:
     """The operator that lost most, with what its calls take; how many of them waited, and how long in all."""
-    names = np.array([f"{n} of {s}" for n, s in zip(case.text("short_name"), case.text("shapes"), strict=True)], object)
+    shapes = case.text("shapes")
+    names = np.array([f"{n} of {operands(s)}" for n, s in zip(case.text("short_name"), shapes, strict=True)], object)
     chosen, index = np.unique(names[rows], return_inverse=True)
     lost = np.bincount(index, weights=more[rows])
     most = int(lost.argmax())
     own, time = rows & (names == chosen[most]), np.nan_to_num(case.judged.time)
     usual, longest = float(np.median((time - more)[own])), float(time[own].max())
-    name = cropped(chosen[most], NAME + SHAPES)
-    told = f"{name} (usually {units.text(usual, 'ns')}, the longest {units.text(longest, 'ns')})"
+    told = f"{chosen[most]} (usually {units.text(usual, 'ns')}, the longest {units.text(longest, 'ns')})"
     return told, int(own.sum()), float(lost[most])
 
 
