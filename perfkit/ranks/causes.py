@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.analysis.words import cropped, operands
+from perfkit.analysis.words import number as counted
 from perfkit.ranks.members import Member
 from perfkit.ranks.results import Cause
 from perfkit.units import text as in_unit
