@@ -1,8 +1,7 @@
-"""CUDA and Triton kernels, compiled for a named architecture without a GPU: what they take, their PTX and SASS."""
+"""CUDA and Triton kernels, compiled for a named architecture without a GPU: resources, PTX and SASS."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import re
@@ -10,11 +9,11 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfkit.errors import InputError, PerfkitError, RunFailed, Unavailable, UsageError
+from perfkit.errors import InputError, RunFailed, UsageError
 from perfkit.inspection import ptx as ptx_text
 from perfkit.inspection.results import Inspected
 from perfkit.kernels.declare import Implementation, Operation
@@ -79,94 +78,22 @@ def inspect_triton(
     operation: Operation, chosen: Implementation, dtype: str, arch: str, arguments: Sequence[Any]
 ) -> list[Inspected]:
     """Each kernel that `chosen` launches for `arguments`, compiled by Triton for `arch`."""
-    from perfkit.kernels.cuda.resources import read_resources
+    from perfkit.kernels.triton.offline import compiled
 
-    made = _compiled_triton(operation, chosen, dtype, arch, arguments)
     found = []
-    for name, grid, kernel in made:
-        text = str(kernel.asm["ptx"])
-        meta = kernel.metadata
-        log = _assembled(text, arch)
-        taken = next(iter(read_resources(log).values()), None)
-        facts = [("launch", f"grid {_grid(grid)}, {32 * meta.num_warps} threads a block, {meta.num_stages} stages")]
-        if taken:
-            spilled = taken.spill_stores + taken.spill_loads
-            facts += _resources(taken.registers, meta.shared, spilled, taken.local)
-        else:
-            facts.append(("shared memory", f"{meta.shared:,} B a block"))
-        sass = disassembled(kernel.asm["cubin"]) if "cubin" in kernel.asm else None
-        facts += [*ptx_text.summary(text), *_sass_facts(sass, meta.name)]
-        title = f"{operation.name} triton:{chosen.version} {dtype} for {arch}: {name}"
-        found.append(Inspected(title=title, facts=facts, listing=text, notes=_no_sass(sass)))
-    return found
-
-
-def _compiled_triton(
-    operation: Operation, chosen: Implementation, dtype: str, arch: str, arguments: Sequence[Any]
-) -> list[tuple[str, Sequence[int], Any]]:
-    """Name, grid and compiled kernel of each launch."""
-    if importlib.util.find_spec("triton") is None:
-        raise Unavailable("Triton is not installed, which compiles the kernels.", "Install it: pip install triton.")
-    from torch import Tensor
-    from triton.runtime.jit import JITFunction
-
-    from perfkit.content import load_content_module
-    from perfkit.kernels.checking import as_tuple
-    from perfkit.kernels.triton.binding import ITEM_SIZES
-
-    launch = getattr(load_content_module("kernels", operation.source_path(chosen)), chosen.symbol)
-    outputs = as_tuple(operation.allocate(*arguments))
-    tensors = [a for a in arguments if isinstance(a, Tensor)] + list(outputs)
-    made: list[tuple[str, Sequence[int], Any]] = []
-    original = JITFunction.run
-
-    def only_compile(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        kernel = original(self, *args, grid=grid, warmup=True, **options)
-        sizes = grid(options) if callable(grid) else grid
-        made.append((self.fn.__name__, sizes, kernel))
-        return kernel
-
-    with _target(arch), contextlib.ExitStack() as stack:
-        JITFunction.run = only_compile
-        stack.callback(setattr, JITFunction, "run", original)
+    for kernel in compiled(operation, chosen, dtype, arguments, int(arch.removeprefix("sm_"))):
+        threads = f"{32 * kernel.warps} threads a block, {kernel.stages} stages"
+        facts = [("launch", f"grid {_grid(kernel.grid)}, {threads}")]
         try:
-            launch(*tensors, *operation.scalars(*arguments), itemsize=ITEM_SIZES[dtype])
-        except PerfkitError:
-            raise
-        except Exception as error:  # Triton's errors of compilation have many classes
-            said = "\n".join(str(error).strip().splitlines()[-12:])
-            raise RunFailed(f"Triton could not compile {chosen.symbol} for {arch}:\n{said}\n") from error
-    return made
-
-
-class _NamedTarget:
-    """Stands where Triton asks for the current GPU, with the architecture that is compiled for."""
-
-    def __init__(self, arch: str) -> None:
-        from triton.backends.compiler import GPUTarget
-
-        self._target = GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return int(self._target.arch)  # a device for each: Triton keeps what it compiled by device
-
-    def get_current_stream(self, device: int | None = None) -> int:
-        return 0
-
-
-@contextlib.contextmanager
-def _target(arch: str) -> Iterator[None]:
-    from triton.runtime import driver
-
-    before = getattr(driver, "_active", None)
-    driver.set_active(_NamedTarget(arch))
-    try:
-        yield
-    finally:
-        driver._active = before  # not `reset_active`, which looks for a GPU at once
+            taken = kernel.resources
+            facts += _resources(taken.registers, kernel.shared, taken.spill_stores + taken.spill_loads, taken.local)
+        except RunFailed:
+            facts.append(("shared memory", f"{kernel.shared:,} B a block"))
+        sass = disassembled(kernel.cubin)
+        facts += [*ptx_text.summary(kernel.ptx), *_sass_facts(sass, kernel.name)]
+        title = f"{operation.name} triton:{chosen.version} {dtype} for {arch}: {kernel.name}"
+        found.append(Inspected(title=title, facts=facts, listing=kernel.ptx, notes=_no_sass(sass)))
+    return found
 
 
 def _resources(registers: int, shared: int, spilled: int, local: int) -> list[tuple[str, str]]:
@@ -190,30 +117,13 @@ def tool(name: str) -> str | None:
     nowhere."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     spec = importlib.util.find_spec("triton")
-    beside = [Path(p) / "backends/nvidia/bin" / name for p in (spec.submodule_search_locations or [])] if spec else []
-    places = [shutil.which(name), Path(home) / "bin" / name, *beside]
+    own = [Path(p) / "backends/nvidia/bin" / name for p in (spec.submodule_search_locations or [])] if spec else []
+    places = [shutil.which(name), Path(home) / "bin" / name, *own]
     return next((str(p) for p in places if p and os.access(p, os.X_OK)), None)
 
 
-def _assembled(ptx: str, arch: str) -> str:
-    """Return the assembler's report on PTX; "" where no assembler knows the architecture."""
-    suffix = "a" if re.search(rf"\.target {arch}a", ptx) else ""
-    for name in ("ptxas", "ptxas-blackwell"):
-        found = tool(name)
-        if found is None:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            source = Path(folder) / "kernel.ptx"
-            source.write_text(ptx)
-            command = [found, "-v", f"--gpu-name={arch}{suffix}", str(source), "-o", str(source.with_suffix(".cubin"))]
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
-        if done.returncode == 0:
-            return done.stderr + done.stdout
-    return ""
-
-
 def disassembled(cubin: bytes) -> Mapping[str, str] | None:
-    """SASS by symbol; None where no cuobjdump is that reads it."""
+    """Return SASS by symbol; None without a cuobjdump that reads it."""
     found = tool("cuobjdump")
     if found is None:
         return None

@@ -105,6 +105,16 @@ def test_a_triton_kernel_without_a_gpu():
     assert driver._active is before
 
 
+def test_a_triton_kernel_that_can_add_to_its_outputs():
+    """Its launch takes one number more, which says what to add to: `perfkit inspect encoder_backward` failed."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    found = facts("encoder_backward", "triton", sizes="B=1,T=64,C=64,V=128")
+    assert [one.title.split(": ")[1] for one, _ in found] == [
+        "encoder_backward_pieces_kernel", "encoder_backward_words_kernel", "encoder_backward_wpe_kernel",
+    ]  # fmt: skip
+
+
 def test_a_log_without_kernels_tells_no_resources():
     """As where no assembler is that knows the architecture."""
     assert read_resources("") == {} and read_resources("ptxas fatal : nothing\n") == {}

@@ -5,6 +5,7 @@ A launch function is called on tensors without memory; its kernels are compiled,
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfkit.content import load_content_module
-from perfkit.errors import RunFailed, Unavailable
+from perfkit.errors import PerfkitError, RunFailed, Unavailable
 from perfkit.kernels.cuda.resources import Resources, read_resources
 from perfkit.kernels.declare import Implementation, Operation
 from perfkit.kernels.triton.availability import installed, interpreted
@@ -31,7 +32,9 @@ class Compiled:
 
     name: str
     capability: int
+    grid: tuple[int, ...]
     warps: int
+    stages: int
     shared: int
     ptx: str
     cubin: bytes
@@ -39,27 +42,28 @@ class Compiled:
     @cached_property
     def resources(self) -> Resources:
         """Registers, local memory and spills, from the log of Triton's own assembler. Raises `RunFailed`."""
-        from triton import knobs
-
-        blackwell = self.capability >= 100 and hasattr(knobs.nvidia, "ptxas_blackwell")
-        assembler = (knobs.nvidia.ptxas_blackwell if blackwell else knobs.nvidia.ptxas).path
-        suffix = "a" if self.capability >= 90 else ""
+        assembler = _assembler(self.capability)
+        arch = f"sm_{self.capability}{'a' if self.capability >= 90 else ''}"
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder) / "kernel.ptx"
             source.write_text(self.ptx)
-            command = [
-                assembler,
-                "-v",
-                f"--gpu-name=sm_{self.capability}{suffix}",
-                str(source),
-                "-o",
-                f"{source}.cubin",
-            ]
-            done = subprocess.run(command, capture_output=True, text=True)
+            command = [assembler, "-v", f"--gpu-name={arch}", str(source), "-o", f"{source}.cubin"]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         found = read_resources(done.stdout + done.stderr)
         if self.name not in found:
             raise RunFailed(f"{assembler} says nothing of {self.name}: {done.stderr[:300]}", "Report it.")
         return found[self.name]
+
+
+def _assembler(capability: int) -> str:
+    import triton
+
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    names = ("ptxas-blackwell", "ptxas") if capability >= 100 else ("ptxas",)
+    found = next((str(folder / name) for name in names if (folder / name).is_file()), None) or shutil.which("ptxas")
+    if found is None:
+        raise RunFailed("ptxas is neither in Triton's package nor on the PATH.", "Install the CUDA toolkit.")
+    return found
 
 
 def compiled(
@@ -67,7 +71,7 @@ def compiled(
 ) -> list[Compiled]:
     """The kernels that a call with these arguments (tensors of any device, numbers) would launch, in their order.
 
-    Raises `Unavailable` without Triton or under its interpreter.
+    Raises `Unavailable` without Triton or under its interpreter, `RunFailed` when it does not compile.
     """
     if not installed() or interpreted():
         raise Unavailable("Triton's compiler cannot be used here.", "Install triton, and unset TRITON_INTERPRET.")
@@ -80,11 +84,24 @@ def compiled(
     outputs: tuple[Tensor, ...] = (allocated,) if isinstance(allocated, torch.Tensor) else tuple(allocated)
     numbers = implementation.numbers(operation.scalars(*without_memory))
     with _recording(capability) as found:
-        launch(*tensors, *outputs, *numbers, itemsize=ITEM_SIZES[dtype])
-    return [
-        Compiled(k.metadata.name, capability, k.metadata.num_warps, k.metadata.shared, k.asm["ptx"], k.asm["cubin"])
-        for k in found
-    ]
+        try:
+            launch(*tensors, *outputs, *numbers, itemsize=ITEM_SIZES[dtype])
+        except PerfkitError:
+            raise
+        except Exception as error:  # Triton's errors of compilation have many classes
+            said = "\n".join(str(error).strip().splitlines()[-12:])
+            raise RunFailed(
+                f"Triton could not compile {implementation.symbol} for sm_{capability}:\n{said}\n"
+            ) from error
+    return [_described(kernel, grid, capability) for kernel, grid in found]
+
+
+def _described(kernel: Any, grid: Sequence[int], capability: int) -> Compiled:
+    meta, text = kernel.metadata, kernel.asm
+    sizes = tuple(int(n) for n in grid)
+    return Compiled(
+        meta.name, capability, sizes, meta.num_warps, meta.num_stages, meta.shared, text["ptx"], text["cubin"]
+    )
 
 
 class _Target:
@@ -106,22 +123,23 @@ class _Target:
 
 
 @contextmanager
-def _recording(capability: int) -> Iterator[list[Any]]:
-    """Within the block, launching a kernel compiles it for `capability` and appends it to the list."""
+def _recording(capability: int) -> Iterator[list[tuple[Any, Sequence[int]]]]:
+    """Within the block, launching a kernel compiles it for `capability` and appends it with its grid to the list."""
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
-    found: list[Any] = []
+    found: list[tuple[Any, Sequence[int]]] = []
     run = JITFunction.run
 
     def record(self: Any, *arguments: Any, grid: Any, warmup: bool, **meta: Any) -> None:
-        found.append(run(self, *arguments, grid=grid, warmup=True, **meta))
+        kernel = run(self, *arguments, grid=grid, warmup=True, **meta)
+        found.append((kernel, grid(meta) if callable(grid) else grid))
 
-    before = driver._active  # None until something was launched, and without a GPU there is nothing to go back to
+    before = getattr(driver, "_active", None)
     driver.set_active(_Target(capability))
     JITFunction.run = record
     try:
         yield found
     finally:
         JITFunction.run = run
-        driver.set_active(before)
+        driver._active = before  # not `reset_active`, which looks for a GPU at once
