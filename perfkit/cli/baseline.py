@@ -107,9 +107,10 @@ def history(
 
     A step is where the values before and after differ by rank, at 5 % corrected for the places tried, and by 2 %.
     """
-    from perfkit.cli.parts import pages
+    from perfkit.cli.parts.output import Wanted, put
     from perfkit.compare import baselines, history
     from perfkit.errors import InputError
+    from perfkit.render.output import of_page
     from perfkit.render.pages import history as rendered
 
     saved = {name: baselines.records(name) for name in names}
@@ -118,9 +119,4 @@ def history(
             raise InputError(f"There is no baseline {name}.", "`perfkit baseline list` shows them.")
     known = [(name, [(r.record.saved, r.record.metrics, r.record.machine) for r in saved[name]]) for name in saved]
     lines = history.lines(known, metric)
-    made = rendered.page_of(metric, lines)
-    pages.show(made, lines, as_json)
-    if out:
-        written = pages.write(made, lines, out, "history", ("html", "md"))
-        if not as_json:
-            print(f"History: {written[0]}")
+    put(of_page(lines, rendered.page_of(metric, lines), "history"), Wanted(out, ("html", "md"), as_json))

@@ -73,7 +73,8 @@ def bench(
     A wrong implementation gets no speed, and the exit code is 1. Times have 95 % intervals. Efficiency refers to the
     ceilings measured on this machine (`perfkit ceilings`).
     """
-    from perfkit.cli.parts.shown import make_folder, need_torch, progress
+    from perfkit.cli.parts.output import make_folder
+    from perfkit.cli.parts.shown import need_torch, progress
 
     need_torch("perfkit bench")
     from perfkit.bench import setup
@@ -103,20 +104,17 @@ def _ceilings(options: Options, say: Callable[[str, str], None]) -> Ceilings:
 
 
 def _show(found: list[Bench], out: Path | None, as_json: bool) -> None:
-    from perfkit.cli.parts import pages
-    from perfkit.render import json, page
+    from perfkit.cli.parts.output import Wanted, put, write
+    from perfkit.render import json
+    from perfkit.render.output import of_page
     from perfkit.render.pages import bench as rendered
 
-    made = [rendered.page(one) for one in found]
-    written = []
-    for one, its in zip(found, made, strict=True):
-        written += pages.write(its, one, out, f"bench-{one.operation}") if out else []
-    if as_json:
-        sys.stdout.write(json.render(found if len(found) > 1 else found[0]))
+    made = [of_page(one, rendered.page(one), f"bench-{one.operation}") for one in found]
+    if not as_json:
+        for number, one in enumerate(made):
+            print("\n" * bool(number), end="")
+            put(one, Wanted(out))
         return
-    for its in made:
-        page.show(its)
-        print()
-    for path in written:
-        if path.suffix == ".html":
-            print(f"Report: {path}")
+    for one in made:
+        write(one, Wanted(out))
+    sys.stdout.write(json.render(found if len(found) > 1 else found[0]))

@@ -112,10 +112,9 @@ def capture(
     The program needs no change; put two dashes before it: perfkit capture -- python train.py --lr 3e-4
     With torch its output, input and exit code stay its own, and the report goes to stderr.
     """
-    from perfkit.analysis.report.analyse import analyse_table
     from perfkit.capture import command
+    from perfkit.cli.parts import output, reported, shown
     from perfkit.cli.parts import program as torch
-    from perfkit.cli.parts import shown
     from perfkit.errors import UsageError
 
     given = {"set": counter_set != "metrics", "clock_control": clock_control != "none",
@@ -151,9 +150,8 @@ def capture(
         done = command.capture(
             tool, chosen, program, file, lambda text: progress("capture", text), _to_stderr, time_limit
         )
-    shown.show(analyse_table(done.table, None, done.file), as_json, limit)
-    if not as_json:
-        print(f"Profile:     {done.file}\nAgain:       perfkit report {done.file} --out FOLDER")
+    links = [("Profile", str(done.file)), ("Again", f"perfkit report {done.file} --out FOLDER")]
+    output.put(reported.output_of(done.table, done.file), output.Wanted(as_json=as_json, limit=limit), links)
     if done.problem:
         shown.complain(f"{done.problem} The report above is of what was captured before.")
     return 1 if done.problem else 0

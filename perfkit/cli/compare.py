@@ -188,10 +188,7 @@ def compare(
         _need_two(limits, len(sides))
         found = _compared(sides, rule, differs, say)
     found.conditions = [c for other in sides[1:] for c in gate.check(sides[0], other, limits, rule)]
-    _show(found, limit, as_json, as_markdown)
-    written = _write(found, out) if out else []
-    if written and not (as_json or as_markdown):
-        print(f"Comparison: {written[0]}")
+    _put(found, out, limit, as_json, as_markdown)
     return _exit_code(found, bool(limits), on_cannot_tell)
 
 
@@ -227,35 +224,18 @@ def _compared(sides: Sequence[Side], rule: Rule, differs: list[str], say: Callab
     return found
 
 
-def _show(found: Comparison, limit: int | None, as_json: bool, as_markdown: bool) -> None:
-    from perfkit.render import page
+def _put(found: Comparison, out: Path | None, limit: int | None, as_json: bool, as_markdown: bool) -> None:
+    """Write the comparison where a folder is given, and show it."""
+    from perfkit.cli.parts.output import Wanted, put, write
     from perfkit.render.pages import compare as rendered
 
     rows = rendered.LIMIT if limit is None else limit or None
-    if as_json:
-        sys.stdout.write(rendered.render_json(found))
-    elif as_markdown:
+    made, wanted = rendered.output(found, rows), Wanted(out, ("html", "md", "txt", "json"), as_json)
+    if as_markdown and not as_json:
+        write(made, wanted)
         sys.stdout.write(rendered.render_markdown(found, rows))
     else:
-        page.show(rendered.page_of(found, rows))
-
-
-def _write(found: Comparison, folder: Path) -> list[Path]:
-    from perfkit.cli.parts import shown
-    from perfkit.render.pages import compare as rendered
-    from perfkit.run_folder import write_whole
-
-    shown.make_folder(folder)
-    texts = {
-        "html": rendered.render_html(found),
-        "md": rendered.render_markdown(found),
-        "txt": rendered.render_text(found),
-        "json": rendered.render_json(found),
-    }
-    paths = {folder / f"comparison.{ending}": text for ending, text in texts.items()}
-    for path, text in paths.items():
-        write_whole(path, text)
-    return list(paths)
+        put(made, wanted)
 
 
 def _exit_code(found: Comparison, gated: bool, on_cannot_tell: str) -> int:

@@ -39,9 +39,10 @@ def eval_(
 
     Each backend is held against the first one on the same tokens. Exit code 1: one of them failed.
     """
-    from perfkit.cli.parts import pages
+    from perfkit.cli.parts.output import Wanted, put
     from perfkit.cli.parts.shown import progress
     from perfkit.evaluation import evaluate
+    from perfkit.render.output import of_page
     from perfkit.render.pages import evaluation as rendered
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
@@ -56,8 +57,7 @@ def eval_(
     options.unavailable_of(named, settings, False)
     with progress() as say:
         found = evaluate(settings, named, batches, lambda text: say(NAME, text))
-    made = rendered.page(found)
-    pages.show(made, found, as_json, pages.write(made, found, out, NAME) if out else [])
+    put(of_page(found, rendered.page(found), NAME), Wanted(out, as_json=as_json))
     return int(found.bad)
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from perfkit.analysis.results import Report
-    from perfkit.cli.parts.jobs import Job
-    from perfkit.readers.run import Run
-    from perfkit.table import KernelTable
+from perfkit.cli.parts.output import Wanted
 
 
 def report(
@@ -47,62 +44,27 @@ def report(
     training logs of llm.c (main.log), whose losses and evaluations it plots, and memory snapshots of PyTorch (.pickle),
     of which it says who holds the memory.
     """
-    from perfkit import readers, render
-    from perfkit.cli.parts import shown, styles
+    from perfkit.cli.parts import memory, ranks, reported, styles, training
+    from perfkit.render.output import chosen
 
-    wanted = render.chosen(formats)
+    wanted = Wanted(out, chosen(formats), as_json, limit)
     _check_annotate(annotate, paths, style)
     write = styles.choose(style, layers, pass_names, as_json)
     _check_counters(counters, paths, style)
     if write:
         styles.report(paths, out, write, ".json" if as_json else ".txt")
         return 0
-    from perfkit.cli.parts import jobs, memory, ranks, training
-
-    paths = training.report_logs(paths, out, wanted, as_json, counters is not None)
-    paths = memory.report_snapshots(paths, out, wanted, as_json, counters is not None)
+    with_hint = replace(wanted, hint=True)
+    paths = training.report_logs(paths, with_hint, counters is not None)
+    paths = memory.report_snapshots(paths, with_hint, counters is not None)
     given = len(paths)
-    paths = ranks.report_ranks(paths, out, wanted, as_json)
-    code = 0
+    paths = ranks.report_ranks(paths, with_hint)
+    unusable = False
     for number, path in enumerate(paths):
         if (number or given != len(paths)) and not as_json:
             print()  # each profile is a section of its own: what different profilers timed is never summed
-        source = readers.read(path, whole=bool(out) and "html" in wanted)
-        from perfkit.analysis.report.analyse import (
-            analyse_any,  # not before: what reads a report starts first, beside it
-        )
-
-        if counters:
-            source = _joined(source, counters)
-        folder = out or (path if path.is_dir() else None)
-        name = "report" if len(paths) == 1 or folder == path else f"report-{render.safe_name(path.name)}"
-        if not (annotate or counters) and (job := jobs.of(source)):
-            code |= _job(job, folder, wanted, name, as_json, limit)
-            continue
-        listed = _annotated(source, folder) if annotate else []
-        result = analyse_any(source, path)
-        _drop_links(result, path, folder)
-        written: list[Path] = []
-        if folder:
-            shown.make_folder(folder)
-            answers = shown.answers(result, source) if "html" in wanted else None
-            written = render.write_all(result, folder, wanted, readers.tables_of(source), name, answers)
-        shown.show(result, as_json, limit)
-        if not as_json:
-            shown.say_where(written, path if path.is_dir() else None, listed)
-        code |= shown.complain_of_profiles(result)
-    return code
-
-
-def _job(job: Job, folder: Path | None, wanted: tuple[str, ...], name: str, as_json: bool, limit: int | None) -> int:
-    """Report on the ranks of a captured job; 1 where the profile of the one in detail is unusable."""
-    from perfkit.cli.parts import jobs, shown
-
-    written = jobs.write(job, folder, wanted, name) if folder else []
-    jobs.show(job, as_json, limit)
-    if not as_json:
-        shown.say_where(written, job.run.folder)
-    return shown.complain_of_profiles(job.detail)
+        unusable |= reported.of_path(path, wanted, alone=len(paths) == 1, annotate=annotate, counters=counters)
+    return int(unusable)
 
 
 def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:
@@ -114,29 +76,6 @@ def _check_annotate(annotate: bool, paths: list[Path], style: str) -> None:
         raise UsageError("--annotate lists the programs of a run.", "Give the folder that `perfkit run` printed.")
 
 
-def _annotated(source: Run | KernelTable, folder: Path | None) -> list[Path]:
-    """Write the listings of a run's programs into `folder`."""
-    from perfkit.cli.parts import annotated, shown
-    from perfkit.errors import UsageError
-    from perfkit.table import KernelTable
-
-    assert folder is not None
-    assert not isinstance(source, KernelTable)
-    shown.make_folder(folder)
-    written = annotated.write(source, folder)
-    if not written:
-        raise UsageError(annotated.NONE, "Report on it without --annotate.")
-    return written
-
-
-def _drop_links(result: Report, path: Path, folder: Path | None) -> None:
-    """A report that is written elsewhere has links to listings that lie beside it only."""
-    if folder is None or folder == path:
-        return
-    for backend in result.backends:
-        backend.annotated = backend.annotated if (folder / backend.annotated).is_file() else ""
-
-
 def _check_counters(counters: Path | None, paths: list[Path], style: str) -> None:
     """Raise `UsageError` where --counters cannot be meant."""
     from perfkit.errors import UsageError
@@ -145,24 +84,3 @@ def _check_counters(counters: Path | None, paths: list[Path], style: str) -> Non
         raise UsageError("--counters belongs to one profile, and several are given.", "Report on them one by one.")
     if counters and style == "llmc":
         raise UsageError("--style llmc reports on ncu's own times.", "Give it the report of ncu alone.")
-
-
-def _joined(source: Run | KernelTable, counters: Path) -> Run | KernelTable:
-    """`source` with the counters of the report at `counters`. Raises `InputError` where they cannot be joined."""
-    from perfkit import readers
-    from perfkit.errors import InputError
-    from perfkit.readers.join import join
-    from perfkit.table import KernelTable
-
-    counted = readers.read(counters)
-    if not isinstance(counted, KernelTable):
-        raise InputError(f"{counters} is a run folder, and counters come from a report of ncu.", "Give the .ncu-rep.")
-    if isinstance(source, KernelTable):
-        return join(source, counted)
-    if len(source.tables) != 1:
-        raise InputError(
-            f"{source.folder} holds {len(source.tables)} backends, and the counters are of one of them.",
-            f"Give its table: {source.folder}/BACKEND/kernels.parquet",
-        )
-    source.tables = {name: join(table, counted, ceilings=False) for name, table in source.tables.items()}
-    return source

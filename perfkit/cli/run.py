@@ -156,6 +156,7 @@ def run(
     from perfkit.capture.ranks import hosts
     from perfkit.capture.ranks.meeting import meeting_of
     from perfkit.cli.parts import nsight, shown
+    from perfkit.cli.parts.reported import RunReport, in_run
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
@@ -215,8 +216,8 @@ def run(
     plan = nsight.plan(settings, counter_set, clock_control, cache_control, one_layer, time_limit)
     with shown.progress() as progress:
         problems = _record(settings, chosen_backends, unavailable, folder, overwrite, plan, progress, meeting)
-        made = None if no_report else shown.reported(folder, annotate, progress)
-    code = shown.show_run(folder, made, as_json, annotate) if made else 0
+        made = None if no_report else RunReport(folder, in_run(folder, as_json), annotate, progress)
+    code = made.show() if made else 0
     for problem in problems:
         shown.complain(f"Nothing of {settings.profiler}'s is in this report. {problem}")
     return 1 if problems else code
@@ -258,10 +259,11 @@ def _afar(
 ) -> int:
     """Record on another machine, and report here."""
     from perfkit.cli.parts import afar, shown
+    from perfkit.cli.parts.reported import RunReport, in_run
 
     code, brought = afar.do(context, host, python, folder, overwrite)
     if not brought:
         return code
     with shown.progress() as progress:
-        made = shown.reported(folder, annotate, progress)
-    return shown.show_run(folder, made, as_json, annotate) or code
+        made = RunReport(folder, in_run(folder, as_json), annotate, progress)
+    return made.show() or code

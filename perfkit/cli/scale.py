@@ -43,8 +43,10 @@ def scale(
     the schedule of ddp, fsdp or zero1 allows. A run with --parallel and --ranks 1 has what sharing costs the rank
     itself in its step; without it is assumed. Every assumption is printed. Needs no torch and no GPU.
     """
-    from perfkit.cli.parts import options, pages
+    from perfkit.cli.parts import options
+    from perfkit.cli.parts.output import Wanted, put
     from perfkit.errors import UsageError
+    from perfkit.render.output import of_page
     from perfkit.render.pages import scale as rendered
     from perfkit.scale import links, one_rank, predict
 
@@ -56,8 +58,7 @@ def scale(
     network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
     scalings = predict.SCALINGS if scaling == "both" else (scaling,)
     found = predict.predict(one, network, wanted, options.names(parallel or one.way or "ddp,fsdp"), scalings)
-    made = rendered.page(found)
-    pages.show(made, found, as_json, pages.write(made, found, out, NAME) if out else [])
+    put(of_page(found, rendered.page(found), NAME), Wanted(out, as_json=as_json))
     return 0
 
 

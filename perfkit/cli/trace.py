@@ -81,9 +81,9 @@ def _target(path: Path, out: Path | None, name: str) -> Path:
 
     Raises `UsageError` for a folder, or the profile itself.
     """
-    from perfkit.cli.parts import shown
+    from perfkit.cli.parts.output import make_folder
     from perfkit.errors import UsageError
-    from perfkit.render import safe_name
+    from perfkit.render.output import safe_name
     from perfkit.run_folder import MANIFEST
 
     if out is None:
@@ -94,7 +94,7 @@ def _target(path: Path, out: Path | None, name: str) -> Path:
         raise UsageError(f"{out} is a folder.", "Give --out the name of the file to write.")
     if path.exists() and out.exists() and out.samefile(path):
         raise UsageError(f"{out} is the profile that is read.", "Choose another --out.")
-    shown.make_folder(out.parent)
+    make_folder(out.parent)
     return out
 
 

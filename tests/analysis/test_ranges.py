@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perfkit import render
 from perfkit.analysis.report import ranges
 from perfkit.analysis.report.analyse import analyse_any
 from perfkit.analysis.results import RangeTime, Transfer, Wait
 from perfkit.readers import read
-from perfkit.render import markdown, terminal
+from perfkit.render import markdown, output, terminal
 from tests.support.readers.nsys_exports import two_steps, write
 
 FACTS = {
@@ -60,7 +59,7 @@ def test_the_report_of_a_capture_shows_them(tmp_path: Path) -> None:
 @pytest.mark.browser
 def test_the_page_shows_them(tmp_path: Path, open_page: Callable) -> None:
     path = write(tmp_path / "profile.sqlite", two_steps())
-    (file,) = render.write_all(analyse_any(read(path), path), tmp_path, ("html",))
+    (file,) = output.of_report(analyse_any(read(path), path)).write(tmp_path, ("html",))
     page, errors = open_page(file)
     card = page.locator("section.card", has_text="Ranges, copies and waits")
     assert card.locator("table").count() == 3

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from perfkit import render
 from perfkit.analysis.report.analyse import analyse_any
 from perfkit.errors import InputError, PerfkitError
 from perfkit.readers import read, tables_of
 from perfkit.readers.nsys.database import LONGEST_TEXT
-from perfkit.render import terminal
+from perfkit.render import output, terminal
 from perfkit.table import KernelTable
 from tests.support.readers.nsys_exports import (
     CALL,
@@ -164,7 +163,7 @@ def test_names_are_harmless_in_every_output(tmp_path: Path, text: str) -> None:
     result = analyse_any(table, path)
     out = tmp_path / "out"
     out.mkdir()
-    for file in render.write_all(result, out, render.chosen("html,md,txt,csv"), tables_of(table), "report"):
+    for file in output.of_report(result, lambda: tables_of(table)).write(out, output.chosen("html,md,txt,csv")):
         written = file.read_text(encoding="utf-8")
         if file.suffix == ".html":
             assert "<script>alert(1)" not in written

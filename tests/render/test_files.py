@@ -11,9 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from perfkit import render
 from perfkit.errors import InputError, RunFailed, UsageError
-from perfkit.render import html, notebook
+from perfkit.render import html, notebook, output
 from perfkit.table import KernelTable, build
 from tests.support.render import sample
 
@@ -26,23 +25,23 @@ def kernels() -> KernelTable:
     return build(rows, warnings=[sample.HOSTILE], source={"path": "trace.json"})
 
 
-def test_write_all_writes_every_format(tmp_path: Path) -> None:
-    written = render.write_all(sample.report(), tmp_path)
+def test_a_report_is_written_in_every_format(tmp_path: Path) -> None:
+    written = output.of_report(sample.report()).write(tmp_path, output.FORMATS)
     assert [p.name for p in written] == ["report.html", "report.md", "report.txt", "report.json", "report.csv"]
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in written)
 
 
 def test_chosen_formats() -> None:
-    assert render.chosen("html, json,html") == ("html", "json")
-    assert render.chosen("all") == tuple(render.FORMATS)
-    assert render.chosen("none") == ()
+    assert output.chosen("html, json,html") == ("html", "json")
+    assert output.chosen("all") == tuple(output.FORMATS)
+    assert output.chosen("none") == ()
     with pytest.raises(UsageError, match="pdf is not a report format"):
-        render.chosen("html,pdf")
+        output.chosen("html,pdf")
 
 
 @pytest.mark.parametrize("name", ["parquet", "kernels-csv"])
 def test_whole_tables_are_exported_when_asked_for(tmp_path: Path, name: str) -> None:
-    [path] = render.write_all(sample.report(), tmp_path, [name], {"../my backend": kernels()})
+    [path] = output.of_report(sample.report(), lambda: {"../my backend": kernels()}).write(tmp_path, [name])
     assert path.parent == tmp_path
     frame = pd.read_csv(path) if path.suffix == ".csv" else KernelTable.load(path).frame
     assert frame["duration_ns"].tolist() == [1000.0, 2000.0, 3000.0]
@@ -53,7 +52,7 @@ def test_whole_tables_are_exported_when_asked_for(tmp_path: Path, name: str) -> 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "report.json").mkdir()
     with pytest.raises(RunFailed, match="could not be written"):
-        render.write_all(sample.report(), tmp_path, ["json"])
+        output.of_report(sample.report()).write(tmp_path, ["json"])
     assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
 
 
@@ -100,8 +99,9 @@ def test_notebook_summary_is_escaped_and_names_what_matters() -> None:
 
 def test_rendering_loads_neither_torch_nor_pandas(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from perfkit import render; from tests.support.render import sample;"
-        "render.write_all(sample.report(), Path(sys.argv[1]));"
+        "import sys; from pathlib import Path; from perfkit.render import output;"
+        "from tests.support.render import sample;"
+        "output.of_report(sample.report()).write(Path(sys.argv[1]), output.FORMATS);"
         "print([m for m in ('torch', 'pandas', 'tensorboard') if m in sys.modules])"
     )
     root = Path(__file__).parents[2]

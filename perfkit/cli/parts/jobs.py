@@ -6,9 +6,7 @@ It is the report of the ranks together (`perfkit.ranks`), then that of the rank 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from perfkit.ranks.members import Member
     from perfkit.ranks.results import RanksReport
     from perfkit.readers.run import Run
+    from perfkit.render.output import Output
     from perfkit.table import KernelTable
 
 
@@ -126,42 +125,28 @@ def _only(run: Run, name: str) -> Run:
     return dataclasses.replace(run, manifest=manifest, tables={name: run.tables[name]})
 
 
-def write(job: Job, out: Path, wanted: Iterable[str], name: str = "report") -> list[Path]:
-    """Write the report's files into `out`; what was written."""
-    from perfkit.cli.parts import pages, shown
-    from perfkit.render import TABLE_FORMATS, csv, markdown, terminal
+def output_of(job: Job) -> Output:
+    """The report of the ranks, then of one in detail, and where the others are."""
+    from perfkit.cli.parts.reported import answers
+    from perfkit.render.output import Output
+    from perfkit.render.page import below
     from perfkit.render.pages import ranks as ranks_page
+    from perfkit.render.report import report_page
 
+    of_ranks = ranks_page.page(job.report)
     heading = detail.heading(job.report)
-    made, drawing, formats = ranks_page.page(job.report), draw(job.ranks), tuple(wanted)
-    written = pages.write(
-        made, job.report, out, name, formats,
-        html=lambda: ranks_page.render_job(made, job.report, drawing, shown.answers(job.detail, job.of_one)),
-        md=lambda: f"{pages.page.render_markdown(made)}\n# {heading}\n\n{markdown.render(job.detail)}",
-        txt=lambda: f"{pages.page.render_text(made)}\n━━ {heading} ━━\n\n{terminal.render(job.detail)}",
-        csv=lambda: "\n".join(ranks_page.summary_rows(job.report.parts)) + "\n",
+    files = {
+        "html": lambda: ranks_page.render_job(of_ranks, job.report, draw(job.ranks), answers(job.detail, job.of_one)),
+        "csv": lambda: "\n".join(ranks_page.summary_rows(job.report.parts)) + "\n",
+    }
+    return Output(
+        job.report, lambda form: below(of_ranks, heading, report_page(job.detail, form), _others(job)), "report", files,
+        lambda: {"": draw(job.ranks).joined()}, job.detail,
     )  # fmt: skip
-    tables = [out / f"{name}.kernels{TABLE_FORMATS[one]}" for one in formats if one in TABLE_FORMATS]
-    for path in tables:
-        csv.write_table(drawing.joined(), path)
-    return [*written, *tables]
 
 
-def show(job: Job, as_json: bool = False, limit: int | None = None, on_stderr: bool = False) -> None:
-    """Print the report: the ranks, then one in detail, and where the others are."""
-    from perfkit import render
-    from perfkit.cli.parts import pages
-    from perfkit.render import terminal
-    from perfkit.render.pages import ranks as ranks_page
-
-    if as_json:
-        pages.show(ranks_page.page(job.report), job.report, True)
-        return
-    console = terminal.console(on_stderr)
-    pages.page.show(ranks_page.page(job.report), console)
-    console.print(f"\n━━ {detail.heading(job.report)} ━━\n", style="bold")
-    render.print_terminal(job.detail, limit, on_stderr)
+def _others(job: Job) -> str:
+    """How to look at the first of the ranks that are not in detail; "" where there is none."""
     others = [name for rank, name in sorted(job.names.items()) if rank != job.report.detail_rank]
-    for name in others[:1]:
-        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
-        console.print(f"Other ranks: perfkit report {job.run.folder / name / KERNELS}{more}", soft_wrap=True)
+    more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+    return f"Other ranks: perfkit report {job.run.folder / others[0] / KERNELS}{more}" if others else ""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.errors import InputError
 
 if TYPE_CHECKING:
+    from perfkit.cli.parts.output import Wanted
     from perfkit.readers.sniff import Head
 
 NAME = "report-memory"
 ENDINGS = (".pickle", ".pkl")
 
 
-def report_snapshots(
-    paths: list[Path], out: Path | None, formats: Iterable[str], as_json: bool, counters: bool
-) -> list[Path]:
+def report_snapshots(paths: list[Path], wanted: Wanted, counters: bool) -> list[Path]:
     """Report on the snapshots among `paths`, all in one page; the other paths, in order.
 
     Raises `UsageError` for options that a snapshot does not take, `InputError` for one that cannot be read.
@@ -30,18 +28,15 @@ def report_snapshots(
         return paths
     if counters:
         raise UsageError(f"{files[0]} is a memory snapshot, and --counters belongs to a profile.", "Leave it out.")
-    from perfkit.cli.parts import pages
+    from perfkit.cli.parts.output import put
     from perfkit.memory.analyse import analyse
     from perfkit.readers.snapshot.read import read_snapshot
+    from perfkit.render.output import of_page
     from perfkit.render.pages import memory
 
     title = files[0].name if len(files) == 1 else f"{len(files)} snapshots"
     found = analyse([read_snapshot(file) for file in files], title)
-    made = memory.page(found)
-    written = pages.write(made, found, out, NAME, formats) if out else []
-    pages.show(made, found, as_json, written)
-    if not (written or as_json):
-        print(pages.NO_FILES)
+    put(of_page(found, memory.page(found), NAME), wanted)
     return [path for path, found_files in given.items() if not found_files]
 
 

@@ -30,6 +30,7 @@ def capture(
     to be `reported`; the program's own exit code, 1 where that is 0 and nothing was recorded, or counted."""
     from perfkit.capture import program
     from perfkit.cli.parts import shown
+    from perfkit.cli.parts.reported import program_report
     from perfkit.run_folder import read_manifest
 
     folder = out or _folder(command)
@@ -39,7 +40,7 @@ def capture(
     if problem is not None:
         shown.complain(str(problem))
         return code or problem.exit_code
-    unusable = reported and _report(folder, limit)
+    unusable = reported and program_report(folder, limit)
     lacking = counters is not None and not read_manifest(folder).backends[0].nsight
     return code or int(unusable or lacking)
 
@@ -55,32 +56,12 @@ def capture_afar(
 ) -> int:
     """The same on another machine: the program runs there with our streams, and the report is made here."""
     from perfkit.cli.parts import afar
+    from perfkit.cli.parts.reported import program_report
 
     folder = out or _folder(command)
     code, brought = afar.do(context, host, python, folder, overwrite, heard=True)
-    unusable = brought and _report(folder, limit)
+    unusable = brought and program_report(folder, limit)
     return code or int(unusable)
-
-
-def _report(folder: Path, limit: int | None) -> bool:
-    """Write the reports of a run folder and print the first; whether a profile in it is unusable."""
-    from perfkit import readers, render
-    from perfkit.analysis.report.analyse import analyse
-    from perfkit.cli.parts import jobs, shown
-    from perfkit.render import scalars
-
-    source = readers.read_run(folder)
-    if job := jobs.of(source):
-        written, report = jobs.write(job, folder, render.FORMATS), job.detail
-        scalars.write_events(analyse(source, findings=False), folder)
-        jobs.show(job, limit=limit, on_stderr=True)
-    else:
-        report = analyse(source)
-        written = shown.write_reports(report, source, folder)
-        scalars.write_events(report, folder)
-        render.print_terminal(report, limit, on_stderr=True)
-    shown.say_where(written, folder, on_stderr=True)
-    return shown.complain_of_profiles(report)
 
 
 @contextlib.contextmanager

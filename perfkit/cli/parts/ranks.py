@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perfkit.cli.parts.output import Wanted
     from perfkit.ranks.drawing import Drawing
     from perfkit.ranks.job import Job
     from perfkit.ranks.members import Member
     from perfkit.ranks.results import RanksReport
-    from perfkit.render.page import Page
+    from perfkit.render.output import Output
     from perfkit.table import KernelTable
 
 NAME = "report-ranks"
 
 
-def report_ranks(paths: list[Path], out: Path | None, formats: Iterable[str], as_json: bool) -> list[Path]:
+def report_ranks(paths: list[Path], wanted: Wanted) -> list[Path]:
     """Report on the traces of ranks among `paths`, if there are two or more; the other paths, in order.
 
     A folder that is no run folder stands for the traces in it.
@@ -34,20 +35,28 @@ def report_ranks(paths: list[Path], out: Path | None, formats: Iterable[str], as
         for problem in problems:
             print(f"Not compared with other ranks: {problem}", file=sys.stderr)
         return files
-    from perfkit.cli.parts import pages
+    from perfkit.cli.parts.output import put
     from perfkit.ranks import beside
     from perfkit.ranks.analyse import of_job
     from perfkit.ranks.job import together
-    from perfkit.render.pages import ranks as ranks_page
 
     job, run = together(members), beside.run_of(members)
     found = of_job(job, problems, beside.roofs(members, run), beside.environment(run))
-    made = ranks_page.page(found)
-    written = _write(found, made, job, out, tuple(formats)) if out else []
-    pages.show(made, found, as_json, written)
-    if not (written or as_json):
-        print(pages.NO_FILES)
+    put(_output(found, job), replace(wanted, name=NAME))
     return [file for file in files if file not in ranks]
+
+
+def _output(found: RanksReport, job: Job) -> Output:
+    from perfkit.ranks.drawing import draw
+    from perfkit.render.output import Output
+    from perfkit.render.pages import ranks as ranks_page
+
+    made = ranks_page.page(found)
+    files = {
+        "html": lambda: ranks_page.render_html(made, draw(job)),
+        "csv": lambda: "\n".join(ranks_page.summary_rows(found.parts)) + "\n",
+    }
+    return Output(found, lambda form: made, NAME, files, lambda: {"": draw(job).joined()})
 
 
 def _read(paths: list[Path]) -> tuple[list[Member], list[str]]:
@@ -89,21 +98,3 @@ def _with_table(table: KernelTable) -> tuple[Member, KernelTable]:
     from perfkit.ranks.members import of_table
 
     return of_table(table), table
-
-
-def _write(found: RanksReport, made: Page, job: Job, out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Write the report's files into `out`, and where asked for the kernel table of all ranks; what was written."""
-    from perfkit.cli.parts import pages
-    from perfkit.ranks.drawing import draw
-    from perfkit.render import TABLE_FORMATS, csv
-    from perfkit.render.pages import ranks as ranks_page
-
-    written = pages.write(
-        made, found, out, NAME, formats,
-        html=lambda: ranks_page.render_html(made, draw(job)),
-        csv=lambda: "\n".join(ranks_page.summary_rows(found.parts)) + "\n",
-    )  # fmt: skip
-    tables = [out / f"{NAME}.kernels{TABLE_FORMATS[name]}" for name in formats if name in TABLE_FORMATS]
-    for path in tables:
-        csv.write_table(draw(job).joined(), path)
-    return [*written, *tables]

@@ -35,8 +35,8 @@ def report(paths: Iterable[Path], out: Path | None, write: Write, extension: str
     """Print every kernel table in `paths`; where a folder `out` is given, write it there too, ending in `extension`."""
     from perfkit import readers
     from perfkit.errors import InputError
-    from perfkit.render import safe_name
     from perfkit.render.cells import clean
+    from perfkit.render.output import safe_name
     from perfkit.run_folder import write_whole
 
     texts: dict[str, str] = {}
@@ -48,9 +48,9 @@ def report(paths: Iterable[Path], out: Path | None, write: Write, extension: str
             title = str(path) if len(tables) == 1 else f"{path}, {name}"
             texts[title] = write(clean(title), table)
     if out:
-        from perfkit.cli.parts import shown
+        from perfkit.cli.parts.output import make_folder
 
-        shown.make_folder(out)
+        make_folder(out)
         for title, text in texts.items():
             name = "report.llmc" if len(texts) == 1 else f"report-{safe_name(title)}.llmc"
             write_whole(out / f"{name}{extension}", text)

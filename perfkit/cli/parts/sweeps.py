@@ -21,17 +21,20 @@ def run(
 ) -> int:
     """Run the cells and show them; the exit code, 1 where a backend is wrong or failed in one of them."""
     from perfkit.capture.sweep import run_cells
-    from perfkit.cli.parts import pages
+    from perfkit.cli.parts.output import Wanted, show, write
     from perfkit.cli.parts.shown import progress
+    from perfkit.render.output import of_page
     from perfkit.render.pages import sweep as rendered
+
+    wanted = Wanted(folder, as_json=as_json)
 
     with progress() as say:
         there = run_cells(cells, named, unavailable, say)
         say("report", "analysing")
         found = _analysed(axes, cells)
-        made = rendered.page(found)
-        written = pages.write(made, found, folder, "sweep")
-    pages.show(made, found, as_json, written)
+        made = of_page(found, rendered.page(found), "sweep")
+        written = write(made, wanted)
+    show(made, wanted, written)
     if there and not as_json:
         print(f"{len(there)} of {len(cells)} runs were there already.")
     return 1 if found.bad else 0

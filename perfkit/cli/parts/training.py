@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.errors import InputError
 
 if TYPE_CHECKING:
-    from perfkit.analysis.training import Training
+    from perfkit.cli.parts.output import Wanted
     from perfkit.readers.training_log import TrainingLog
 
 _SHOWN = 3  # damaged lines that are quoted
 EVENTS = "tensorboard"
 
 
-def report_logs(
-    paths: list[Path], out: Path | None, formats: Iterable[str], as_json: bool, counters: bool
-) -> list[Path]:
+def report_logs(paths: list[Path], wanted: Wanted, counters: bool) -> list[Path]:
     """Report on the training logs among `paths`; the other paths, in order.
 
     Raises `UsageError` for options that a log does not take.
@@ -31,7 +29,7 @@ def report_logs(
     if logs and counters:
         raise UsageError(f"{logs[0]} is a training log, and --counters belongs to a profile.", "Leave it out.")
     for path in logs:
-        _report(training_log.read_log(path), out, tuple(formats), as_json)
+        _report(training_log.read_log(path), wanted)
     return [path for path in paths if path not in logs]
 
 
@@ -44,25 +42,24 @@ def _is_log(path: Path) -> bool:
         return False
 
 
-def _report(log: TrainingLog, out: Path | None, formats: tuple[str, ...], as_json: bool) -> None:
+def _report(log: TrainingLog, wanted: Wanted) -> None:
     from perfkit.analysis.training import summarise
-    from perfkit.cli.parts import pages
-    from perfkit.render import json, page
+    from perfkit.cli.parts import output
+    from perfkit.render import scalars
+    from perfkit.render.output import of_page, safe_name
     from perfkit.render.pages import training
 
     found = summarise(log.path.name, log.series, list(_warnings(log)))
-    written = _write(found, out, formats) if out else []
-    if as_json:
-        sys.stdout.write(json.render(found))
-        return
-    page.show(training.page(found))
-    for path in written:
-        if path.suffix == ".html":
-            print(f"Report:      {path}")
-        elif path.is_dir():
-            print(f"TensorBoard: perfkit tensorboard {path}")
-    if not written:
-        print(pages.NO_FILES)
+    name = safe_name(found.title)
+    made = of_page(found, training.page(found), f"report-{name}", csv=lambda: training.csv(found))
+    wanted = replace(wanted, name="")
+    links = []
+    if wanted.folder:
+        events = wanted.folder / EVENTS / name
+        output.make_folder(events)
+        if scalars.write_scalars(training.scalars(found), events):
+            links.append(("TensorBoard", f"perfkit tensorboard {events.parent}"))
+    output.put(made, wanted, links)
 
 
 def _warnings(log: TrainingLog) -> Iterable[str]:
@@ -75,18 +72,3 @@ def _warnings(log: TrainingLog) -> Iterable[str]:
     if log.restarts:
         steps = ", ".join(f"{step:,}" for step in log.restarts[:5])
         yield f"restarted at step {steps}: {log.overwritten:,} values of earlier lines are overwritten by later ones"
-
-
-def _write(found: Training, out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Write the report's files and event files into `out`; what was written, the events' folder last."""
-    from perfkit.cli.parts import pages
-    from perfkit.cli.parts.shown import make_folder
-    from perfkit.render import safe_name, scalars
-    from perfkit.render.pages import training
-
-    name = safe_name(found.title)
-    made = training.page(found)
-    written = pages.write(made, found, out, f"report-{name}", formats, csv=lambda: training.csv(found))
-    events = out / EVENTS / name
-    make_folder(events)
-    return [*written, events.parent] if scalars.write_scalars(training.scalars(found), events) else written

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from perfkit import units
 from perfkit.compare.results import (
@@ -34,6 +33,7 @@ from perfkit.render.cells import (
     table,
     words,
 )
+from perfkit.render.output import Output
 from perfkit.render.page import Page, Section
 from perfkit.render.tables import spread
 from perfkit.statistics.ranks import SIGNED_RANK
@@ -70,9 +70,14 @@ def page_of(found: Comparison, limit: int | None = LIMIT) -> Page:
                 sections=sections)  # fmt: skip
 
 
-def render_json(found: Comparison) -> str:
-    """The record as indented JSON; unknown values are null."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+def output(found: Comparison, limit: int | None = LIMIT) -> Output:
+    """The comparison as an output, with `limit` rows of the long tables on a terminal."""
+    files = {
+        "html": partial(render_html, found),
+        "md": partial(render_markdown, found),
+        "txt": partial(render_text, found),
+    }
+    return Output(found, lambda form: page_of(found, limit), "comparison", files)
 
 
 def render_markdown(found: Comparison, limit: int | None = LIMIT) -> str:
