@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from perfkit.render import json as json_render
 from perfkit.render.pages import compare as rendered
 from tests.support.compare.sample import hostile, measured
 
@@ -15,7 +16,7 @@ def test_text_markdown_and_json_are_as_they_were(golden):
     found = measured()
     golden("compare/comparison.txt", rendered.render_text(found))
     golden("compare/comparison.md", rendered.render_markdown(found))
-    golden("compare/comparison.json", rendered.render_json(found))
+    golden("compare/comparison.json", json_render.render(found))
 
 
 def test_a_family_is_found_guilty_and_no_other():
@@ -24,7 +25,7 @@ def test_a_family_is_found_guilty_and_no_other():
 
 
 def test_json_knows_no_nan():
-    assert json.loads(rendered.render_json(measured()))["schema"] == 1
+    assert json.loads(json_render.render(measured()))["schema"] == 1
 
 
 def test_names_stay_text():
