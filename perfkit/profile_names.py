@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 PREFIX = "perfkit:"
 STEP, PASS, MODULE = f"{PREFIX}step:", f"{PREFIX}pass:", f"{PREFIX}module:"
 LINE = f"{PREFIX}line:"
+AT, IN = f"{PREFIX}at:", f"{PREFIX}in:"  # a line of the user's code, a call in a library (`programs.line_tracer`)
 APART = f"{PREFIX}apart"  # work next to a step: a request that another thread answers at the time
 GRAPH = f"{PREFIX}graph:"  # the replay of a CUDA graph whose capture was recorded, by its number
 

@@ -79,6 +79,7 @@ def _column_list() -> tuple[Column, ...]:
         c("operator", TEXT, "", "place", "the logical operator it serves; for a backward kernel, the forward operator"),
         c("range", TEXT, "", "place", "ranges around it, joined by /; in a generated program the last is generated:N"),
         c("placed_by", CATEGORY, "", "place", f"how its place was found: {', '.join(EVIDENCE)}"),
+        c("line", TEXT, "", "place", "source line that launched it, such as train.py:8 in augment; its forward's line"),
         c("serves", TEXT, "", "place", "of a fused kernel the operators that it serves, with their shares: see below"),
     )
     launch = (

@@ -50,6 +50,44 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     saving_ns: float | None = None
 
 
+class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of source code that a finding is about, and its share of what the finding is about, 0 to 1.
+
+    `line` is 0 where it is somewhere in the function; without `exact` it is the function's first line.
+    """
+
+    file: str
+    line: int
+    function: str
+    exact: bool = True
+    share: float
+    code: str = ""  # the text of the line, where it is known
+    library: str = ""  # the function of a library in which the line spends most
+
+
+class LineTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What one line of source code takes a step; times in ns.
+
+    `host_ns` is the time of the step's own thread, of which `python_ns` lies between operators; `kernel_ns` that of the
+    kernels that it launches, of a forward line those of its backward too; `idle_ns` that in which a GPU was idle.
+    """
+
+    file: str
+    line: int
+    function: str
+    exact: bool = True
+    code: str = ""
+    library: str = ""
+    host_ns: float
+    python_ns: float
+    kernel_ns: float
+    kernels: float
+    waits: float  # for a value or for a device
+    wait_ns: float
+    idle_ns: float | None = None
+    bytes: float | None = None  # allocated
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Something worth doing: what is wrong, where, what it takes, what mending it saves at most, and how.
 
@@ -66,6 +104,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[str] = []  # short names, where it is about kernels
     count: float = 0.0  # rows a step that it is about
     bounded: bool = True  # False: `saving_ns` is what is known to be spent, 0 for nothing in the profiled steps
+    lines: list[SourceLine] = []  # the largest share first
 
 
 class Unjudged(msgspec.Struct, frozen=True):
@@ -345,6 +384,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     transfers: list[Transfer] = []
     exposed: list[Exposed] = []  # copies and collectives
     waits: list[Wait] = []
+    lines: list[LineTime] = []  # source lines, the most time on the host first
     kind: str = "run"  # where its table is from: run, ncu, nsys, trace, or table
     per: str = "step"  # what amounts are of: a step, a capture, or a profile (kernels measured one by one)
     kernel_ns: float = 0.0  # Σ time of its kernels

@@ -19,7 +19,7 @@ from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.power import Watch
-from perfkit.programs.order import CUT, TRACE, Order, Result, captures, read_results
+from perfkit.programs.order import CUT, LINES, TRACE, Order, Result, captures, read_results
 from perfkit.run_folder import (
     CEILINGS,
     GENERATED,
@@ -212,6 +212,7 @@ def _table(trace: Path, result: Result, plain: Path) -> KernelTable:
         call_sites=[[_site(*site) for site in graph] for graph in told.get("call_sites", [])],
         event_cost_ns=result.event_cost_ns,
         captures=captures(plain),
+        lines=plain / LINES if (plain / LINES).is_file() else None,
         stepped=[[TensorSpec(tuple(shape), dtype) for shape, dtype in group] for group in result.stepped],
         expected=Expected(len(result.step_ns), result.device != "cpu", timed),
     )

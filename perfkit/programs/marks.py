@@ -87,9 +87,13 @@ class Marks:
 
         return close
 
+    def close(self) -> None:
+        """Close the range that lasts until the next pass."""
+        self._tail.close()
+
     def boundary(self) -> None:
         """A step is over."""
-        self._tail.close()
+        self.close()
         self.usual, self._backwards = self._backwards, 0
         self._calls, self._called = self._called, False
 

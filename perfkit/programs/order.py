@@ -10,6 +10,7 @@ from typing import Any
 
 VARIABLE = "PERFKIT_CAPTURE"  # names the order's file in the environment of a program and its children
 ORDER, RESULT, TRACE = "order.json", "result.json", "trace.json"
+LINES = "lines.json"  # the trace of the step whose source lines are marked
 GRAPH = "graph-{}.json"  # the trace of a CUDA graph's capture, by the graph's number
 WARMUP, STEPS = 10, 3
 CUT = "The program was ended by a signal, or by os._exit, before its steps were recorded."
@@ -21,6 +22,7 @@ class Order:
 
     `memory` records allocations too; with `stop` the program ends when the steps are recorded. With `whole` the whole
     program is one step, from the import of torch to its end. With `counters` steps are left to a tool that counts.
+    `lines` marks source lines in one further step; None: where that costs little.
     """
 
     warmup: int = WARMUP
@@ -30,6 +32,7 @@ class Order:
     stop: bool = False
     whole: bool = False
     counters: bool = False
+    lines: bool | None = None
 
 
 @dataclasses.dataclass

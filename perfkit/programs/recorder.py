@@ -6,6 +6,7 @@ begun      1 … warmup        steps that are counted and timed; those of the se
                              (never the first one, which is cold: of two boundaries no step is timed)
 then                         the profiler starts, and one step warms it up
 then       steps             each is marked, timed and recorded; the last one ends the recording
+then                         one step has its source lines marked (`lines`)
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 
 from perfkit import profile_names, ranges
 from perfkit.programs import profiler as profilers
+from perfkit.programs.lines import LineStep
 from perfkit.programs.order import TRACE, Order, Result
 from perfkit.programs.paging import paging
 from perfkit.programs.session import STAYS, Session, why_attached
 
-WARMING, STARTING, RECORDING, DONE = "warming", "starting", "recording", "done"
+WARMING, STARTING, RECORDING, LINING, DONE = "warming", "starting", "recording", "lining", "done"
 
 
 class Recorder:
@@ -34,6 +36,7 @@ class Recorder:
         self.order, self.folder, self.result = order, folder, Result()
         self.state = WARMING
         self.session = Session()
+        self.lines = LineStep(order, folder, self.result)
         self._arrived = time.monotonic()
         self.in_step = False
         self._forget()
@@ -52,6 +55,12 @@ class Recorder:
             self._begin_recording()
         elif self.state == RECORDING:
             self._begin_step()
+        elif self.state == LINING and ready() and not other_profiler():
+            self.in_step = True
+            self.lines.begin(on_gpu())
+        elif self.state == LINING:
+            self.state = DONE
+            self.lines.abandon("No source lines: a profiler of the program's own records.")
         return self.state == DONE
 
     def end(self) -> bool:
@@ -64,6 +73,10 @@ class Recorder:
             self._end_step()
             if len(self.result.step_ns) >= self.order.steps:
                 self.finish(goes_on=True)
+                self.state = LINING if self.result.recorded and self.lines.wanted else DONE
+        elif self.state == LINING:
+            self.lines.end()
+            self.state = DONE
         self.in_step = False
         return self.state == DONE
 
@@ -154,6 +167,10 @@ class Recorder:
 
         With `goes_on` the program runs on, and nothing of the profiler stays behind.
         """
+        if self.state == LINING:
+            self.state = DONE
+            self.lines.abandon()
+            return
         if self.order.whole and self.state == RECORDING:
             self._end_step()
             self.result.device = "cuda" if on_gpu() else "cpu"
@@ -175,6 +192,10 @@ class Recorder:
 
     def give_way(self, why: str) -> None:
         """Another profiler is about to record: keep the whole steps that there are, else begin again after it."""
+        if self.state == LINING:
+            self.state = DONE
+            self.lines.abandon(f"{why} There are no source lines.")
+            return
         if self.order.whole:
             self.result.notes.append(f"{why} What came before it is recorded.")
             self.finish()

@@ -33,33 +33,36 @@ _DETACHES_SINCE = (12, 6)
 _DETACHING_S = 0.05
 
 
+_here = threading.local()  # of every session: there is one at a time
+
+
 class Session:
     """A profiler that is armed, started and stopped at most once at a time, by whichever thread."""
 
     def __init__(self) -> None:
         self._profiler: Any = None
         self._is_recording = False
-        self._here = threading.local()
 
     @property
     def is_touched_here(self) -> bool:
         """Whether what this thread asks of torch's profilers now comes from perfkit."""
-        return getattr(self._here, "touching", False)
+        return getattr(_here, "touching", False)
 
     @contextlib.contextmanager
     def touching(self) -> Iterator[None]:
         """What this thread asks of torch's profilers in the block comes from perfkit."""
-        before, self._here.touching = self.is_touched_here, True
+        before, _here.touching = self.is_touched_here, True
         try:
             with without_notices_of_kineto():
                 yield
         finally:
-            self._here.touching = before
+            _here.touching = before
 
-    def arm(self, on_gpu: bool, memory: bool) -> None:
-        """Have the profiler warm up: what runs from here on is not recorded yet."""
+    def arm(self, on_gpu: bool, memory: bool, here_only: bool = False) -> None:
+        """Have the profiler warm up: what runs from here on is not recorded yet. With `here_only` it is of this thread
+        alone, which has to stop it."""
         with self.touching():
-            self._profiler = profilers.of_all_threads(on_gpu, memory)
+            self._profiler = profilers.of_all_threads(on_gpu, memory, here_only)
             with profilers.silent():
                 self._profiler.prepare_trace()
 

@@ -18,7 +18,7 @@ from perfkit.programs.graphs import Graphs
 from perfkit.programs.marks import Marks
 from perfkit.programs.models import Models
 from perfkit.programs.patches import Patches
-from perfkit.programs.recorder import DONE, RECORDING, STARTING, WARMING, Recorder, captures_graph
+from perfkit.programs.recorder import DONE, LINING, RECORDING, STARTING, WARMING, Recorder, captures_graph
 from perfkit.programs.steps import BARE, CALL, MARK, OPTIMIZER, REPLAY, REQUEST, StepFinder
 from perfkit.programs.threads import Owner, Thread, Threads
 from perfkit.programs.turns import key_of, role_of
@@ -148,7 +148,7 @@ class Watcher:
         if self.recorder.session.is_touched_here:
             return
         self._others += 1
-        if self.recorder.state in (STARTING, RECORDING):
+        if self.recorder.state in (STARTING, RECORDING, LINING):
             self._guarded(self._give_way)
 
     def _other_ends(self, args: Any, kwargs: Any) -> Callable[[], None] | None:
@@ -161,6 +161,7 @@ class Watcher:
         return ended
 
     def _give_way(self) -> None:
+        self.threads.own.marks.close()  # a range that ends in the profile of another session crashes PyTorch
         self.recorder.give_way("The program started a torch.profiler of its own, which ended the recording.")
         if self.recorder.state == DONE:
             self._end()

@@ -147,11 +147,11 @@ def _findings(about: About) -> Iterator[Section]:
     limit = min(limit, FEW) if limit is not None and about.several and about.form.short else limit
     shown = backend.findings[:limit]
     of = f" ({len(shown)} of {len(backend.findings)})" if len(shown) < len(backend.findings) else ""
-    said = [sentences.finding(found, backend.per) for found in shown]
+    said = [(*sentences.finding(found, backend.per), sentences.lines(found)) for found in shown]
     notes = [sentences.FINDINGS_NOTE] if shown else []
     yield Section(
         title=f"{sentences.FINDINGS}{of}",
-        items=[Item(head, [evidence, f"→ {remedy}"]) for head, evidence, remedy in said],
+        items=[Item(head, [evidence, *lines, f"→ {remedy}"]) for head, evidence, remedy, lines in said],
         numbered=True,
         notes=[*notes, *([sentences.unjudged(backend)] if backend.unjudged else [])],
         view="findings",

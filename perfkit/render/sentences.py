@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfkit import units
-from perfkit.analysis.results import Advice, BackendReport, Finding, Missing, Report, Roof
+from perfkit.analysis.results import Advice, BackendReport, Finding, LineTime, Missing, Report, Roof, SourceLine
 from perfkit.analysis.words import capital, percent
 from perfkit.render.cells import clean
 
@@ -95,6 +95,21 @@ def finding(found: Finding, per: str) -> tuple[str, str, str]:
         clean(found.evidence, SENTENCE),
         clean(found.remedy, SENTENCE),
     )
+
+
+def line(found: SourceLine | LineTime) -> str:
+    """A source line in words: `train.py:8 in augment`."""
+    number = f":{found.line}" if found.line else ""
+    return f"{found.file}{number} in {found.function}{'' if found.exact else ' (its first line)'}"
+
+
+def lines(found: Finding) -> list[str]:
+    """The source lines of a finding, each with its share and its text."""
+    said = []
+    for one in found.lines:
+        share = f", {percent(one.share)}" if len(found.lines) > 1 or one.share < 1 else ""
+        said.append(clean(f"at {line(one)}{share}{f': {one.code}' if one.code else ''}", SENTENCE))
+    return said
 
 
 FINDINGS = "What to do next"

@@ -29,6 +29,7 @@ def _generated(rng: random.Random) -> HostEvents:
     return HostEvents(
         names=[], name=number, category=category[order], lane=lane[order], lanes=[], start=start[order], end=end[order],
         sequence=none, forward_thread=none, correlation=none, call=none, calls=[], hierarchy=none, hierarchies=[],
+        stack=none, stacks=[],
         message=none, messages=[],
     )  # fmt: skip
 

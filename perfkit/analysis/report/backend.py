@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from perfkit.analysis import source
+from perfkit.analysis import source, source_lines
 from perfkit.analysis.fusion import predict
 from perfkit.analysis.report import aggregate, exposed, generation, nvidia, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting, incomparable
@@ -126,6 +126,7 @@ def profiled(
         transfers=ranges.transfers(table.facts),
         waits=ranges.waits(table.facts),
         serving=serving(table.facts),
+        lines=source_lines.table(table.facts, len(table.facts.get("step_ns") or []) or 1),
     )
     frame = in_steps(table)
     if not len(frame):

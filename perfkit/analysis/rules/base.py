@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from perfkit.analysis import source_lines
 from perfkit.analysis.alone import union_ns
-from perfkit.analysis.results import BackendReport, Finding, Group, Reason, Unjudged
+from perfkit.analysis.results import BackendReport, Finding, Group, Reason, SourceLine, Unjudged
 from perfkit.analysis.roofline.counters import Counters
 from perfkit.analysis.roofline.roof import Booleans, Judged, Reals
 from perfkit.analysis.words import percent
@@ -177,6 +178,14 @@ class Case:
         found: Booleans = (self.frame["short_name"].fillna(self.frame["name"]) == name).to_numpy(bool)
         return found
 
+    def lines_of(self, rows: Booleans | None, measure: str) -> list[SourceLine]:
+        """The source lines of some rows, by their time; without rows those with the most of `measure`."""
+        if rows is None:
+            return source_lines.by_measure(self.facts, measure)
+        lines = self.text("line")
+        chosen = np.flatnonzero(rows).tolist()
+        return source_lines.by_rows(self.facts, [lines[i] for i in chosen], self.judged.time[rows].tolist())
+
     def main_kernels(self, rows: Booleans, most: int = 8) -> list[str]:
         """Short names of the kernels among `rows`, the longest first."""
         import pandas as pd
@@ -248,12 +257,15 @@ class Rule(Texts):
         kernels: Sequence[str] = (),
         remedy: str = "",
         bounded: bool = True,
+        measure: str = "",
+        lines: Sequence[SourceLine] = (),
     ) -> Finding:
         """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
 
         A profiled step may be longer than the timed one: what kernels on a CPU save (`rows`, or `kernels` by name)
         shrinks as the step does, and nothing saves more than the step takes, or than it has beside what the GPU does
-        for other rows. Without a `remedy` it has the rule's.
+        for other rows. Without a `remedy` it has the rule's. Its source lines are `lines`, else those of its rows, else
+        those with the most of `measure` (`analysis.source_lines`), which the rule's name tells too.
         """
         saved_ns = saving_ns
         if case.on_cpu and (rows is not None or kernels):
@@ -264,7 +276,7 @@ class Rule(Texts):
         found = Finding(
             name=self.name, title=title, evidence=evidence, remedy=remedy or self.remedy, time_ns=time_ns,
             saving_ns=saving_ns, share=case.of_step(saving_ns), kernels=list(kernels), count=count,
-            bounded=bounded,
+            bounded=bounded, lines=list(lines) or case.lines_of(rows, measure or source_lines.measure_of(self.name)),
         )  # fmt: skip
         if rows is not None:
             case.claims.append((found, rows))

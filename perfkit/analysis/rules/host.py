@@ -52,6 +52,7 @@ def _stops(rule: Rule, case: Case, waits: list[dict[str, Any]], why: str, remedy
         saving,
         count=count,
         remedy=remedy,
+        measure="upload_ns" if waits[0].get("copy") else "",
     )
 
 

@@ -45,6 +45,7 @@ def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
             own[0].time_ns,
             saving,
             remedy=f"{_FIND}." if case.loader_workers else _OWN_CODE,
+            measure="python_ns",
         )
     if gaps := [gap for gap in gaps if gap not in own]:
         saving, of = most_of(account, gaps, case.report.device)

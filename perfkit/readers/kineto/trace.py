@@ -20,6 +20,7 @@ from perfkit.readers.finish import finish, hidden, uncosted
 from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
+from perfkit.readers.kineto.lines.find import Lines
 from perfkit.readers.kineto.measure.measure import Known, Measured, measure
 from perfkit.readers.kineto.measure.process_group import rank_of
 from perfkit.readers.kineto.measure.rows import wanted
@@ -46,6 +47,7 @@ def read_trace(
     call_sites: Sequence[Sequence[CallSite]] = (),
     stepped: Sequence[Sequence[TensorSpec]] = (),
     captures: Mapping[int, Path] | None = None,
+    lines: Path | None = None,
     expected: checks.Expected | None = None,
     whole: bool = False,
 ) -> table.KernelTable:
@@ -56,7 +58,8 @@ def read_trace(
     the name they have in the trace; `event_cost_ns` is what recording one event costs, for the estimate of the
     profiler's own share of the gaps; `call_sites` says what the calls of compiled graphs serve, `stepped` what each
     group of the optimizer steps, for a profiler leaves long lists out; `captures` are traces of the captures of CUDA
-    graphs, by the number in the range around their replays (`perfkit:graph:0`).
+    graphs, by the number in the range around their replays (`perfkit:graph:0`); `lines` is the trace of a step whose
+    source lines are marked, for a trace that holds no stacks.
     `facts` of the table hold steps, step_ns, busy_ns, gaps, events, trace_checks. `expected` is what a capture of
     perfkit's own knows of its trace. With `whole` the table keeps what else the trace holds (`Recorded`).
     Raises `InputError` for a file that is missing, damaged or no trace, `UnusableProfile` for one that fails a check
@@ -64,7 +67,14 @@ def read_trace(
     """
     path = Path(path)
     known = Known(
-        costs or CostModel(), declared or {}, matmul_precision, event_cost_ns, call_sites, stepped, captures or {}
+        costs or CostModel(),
+        declared or {},
+        matmul_precision,
+        event_cost_ns,
+        call_sites,
+        stepped,
+        captures or {},
+        lines,
     )
     with collector_off():
         columns, facts, warnings, recorded = _measured(path, known, expected, whole)
@@ -97,6 +107,9 @@ def _measured(
     checks.refuse(path, checked)
     found.facts["trace_checks"] = msgspec.to_builtins([check for check, _ in checked])
     said = [check.sentence for check, _ in checked if check.sentence]
+    source = Lines(events, placed, known.lines)
+    source.add(found.columns, found.facts, found.launched, known.reads)
+    said += [source.problem] if source.problem else []
     warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said
     recorded = {"profile": Recorded.of(events, placed.launch, path)} if whole else {}
     return found.columns, found.facts, warnings, recorded

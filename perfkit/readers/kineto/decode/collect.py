@@ -51,6 +51,7 @@ class Collector:
         self._wanted = wanted
         self._names, self._lanes, self._calls = Table(), Table(), Table()
         self._device_names, self._shapes, self._messages, self._hierarchies = Table(), Table(), Table(), Table()
+        self._stacks = Table()
         self._keeps = np.empty(0, bool)  # for each name whether its arguments are kept
         self._host, self._device, self._flows = Columns(), Columns(), Columns()
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
@@ -115,6 +116,8 @@ class Collector:
                 calls=[key_of(names[code], text) for code, text in self._calls],
                 hierarchy=columns.taken("hierarchy", np.int32),
                 hierarchies=list(self._hierarchies),
+                stack=columns.taken("stack", np.int32),
+                stacks=list(self._stacks),
                 message=columns.taken("message", np.int32),
                 messages=list(self._messages),
                 flows=flows,
@@ -128,7 +131,7 @@ class Collector:
         name = self._names.column([e.name for e in events])
         calls, others = Some(category == RUNTIME), Some(category != RUNTIME)
         of_calls, of_others = calls.of(args), others.of(args)
-        hierarchy, message = self._rarely_stated(of_others)
+        hierarchy, stack, message = self._rarely_stated(of_others)
         self._host.add(
             name=name,
             category=category,
@@ -138,6 +141,7 @@ class Collector:
             correlation=calls.spread(tight([a.correlation for a in of_calls])),
             call=self._call_codes(name, args),
             hierarchy=others.spread(hierarchy),
+            stack=others.spread(stack),
             message=others.spread(message),
             start=reals([e.ts for e in events]),
             length=reals([e.dur for e in events]),
@@ -168,13 +172,15 @@ class Collector:
             self._keeps = np.append(self._keeps, np.array(new, bool))
         return self._keeps[name]
 
-    def _rarely_stated(self, args: Sequence[Args]) -> tuple[Integers, Integers]:
-        """Codes of module hierarchies and of messages, which most traces do not hold: one look finds neither."""
+    def _rarely_stated(self, args: Sequence[Args]) -> tuple[Integers, Integers, Integers]:
+        """Codes of module hierarchies, call stacks and messages, which most traces do not hold: one look finds none."""
         none = np.full(len(args), -1, np.int32)
-        if not [a for a in args if a.hierarchy or a.collective is not None]:
-            return none, none
-        code = self._hierarchies.code
-        return np.array([code(a.hierarchy) if a.hierarchy else -1 for a in args], np.int32), self._message_codes(args)
+        if not [a for a in args if a.hierarchy or a.stack or a.collective is not None]:
+            return none, none, none
+        paths, stacks = self._hierarchies.code, self._stacks.code
+        hierarchy = np.array([paths(a.hierarchy) if a.hierarchy else -1 for a in args], np.int32)
+        stack = np.array([stacks(a.stack) if a.stack else -1 for a in args], np.int32)
+        return hierarchy, stack, self._message_codes(args)
 
     def _add_device(self, events: list[Complete], kind: Integers) -> None:
         args, moving = [e.args for e in events], Some((kind == COPY) | (kind == FILL))

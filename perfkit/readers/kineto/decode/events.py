@@ -84,6 +84,8 @@ class HostEvents:
     calls: list[Key]
     hierarchy: Integers  # index into `hierarchies`, the texts of "Module Hierarchy" of old traces
     hierarchies: list[str]
+    stack: Integers  # index into `stacks`, the texts of "Call stack", the innermost frame first
+    stacks: list[str]
     message: Integers  # index into `messages`, what a collective's operator sends
     messages: list[Message]
     flows: Flows = field(default_factory=Flows.none)

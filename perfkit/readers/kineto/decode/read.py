@@ -51,7 +51,8 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
     if not (about.of_torch or len(host) or len(device) or len(memory)):
         raise _foreign(path, about)
     about.unread = {word: n for word, n in collector.unread.items() if n > _FEW * about.events}
-    about.origin_ns += round(collector.origin_us * 1e3)
+    about.first_ns = round(collector.origin_us * 1e3)
+    about.origin_ns += about.first_ns
     return Events(host, device, memory, about)
 
 

@@ -28,6 +28,7 @@ _RAW_NAMES = {
     "strides": "Input Strides",
     "concrete": "Concrete Inputs",
     "hierarchy": "Module Hierarchy",
+    "stack": "Call stack",
     "registers": "registers per thread",
     "shared_memory": "shared memory",
     "occupancy": "est. achieved occupancy %",
@@ -57,6 +58,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_RAW_NAMES):
     forward_thread: Whole = -1
     sequence: Whole = -1
     hierarchy: str = ""
+    stack: str = ""
     device: Whole | str | None = None
     stream: Whole | str | None = None
     correlation: Whole = -1
@@ -165,7 +167,8 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 @dataclass
 class About:
     """What the decoding learns besides the events: how many there were and could not be read, the devices, what the
-    trace says of its process group (`distributed`), when its first event began, in ns of the host's clock,
+    trace says of its process group (`distributed`), when its first event began, in ns of the host's clock and as the
+    file counts (`first_ns`),
     `remarks` (sentences about the file), `unread` (how many events have a category that nothing reads), and whether
     the text around the events is as torch.profiler writes it."""
 
@@ -174,6 +177,7 @@ class About:
     devices: list[dict[str, Any]] = field(default_factory=list)
     distributed: dict[str, Any] = field(default_factory=dict)
     origin_ns: int = 0
+    first_ns: int = 0
     remarks: list[str] = field(default_factory=list)
     unread: dict[str, int] = field(default_factory=dict)
     of_torch: bool = False

@@ -42,16 +42,23 @@ class Known:
     call_sites: Sequence[Sequence[CallSite]]
     stepped: Sequence[Sequence[TensorSpec]]
     captures: Mapping[int, Path]
+    lines: Path | None = None  # the trace of a step whose source lines are marked
+
+    def reads(self, name: str) -> bool:
+        """Return whether an operator reads a value; one that waits for a collective does not."""
+        return self.costs.kind(name) == "sync" and self.costs.family(name) != "collective"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Columns of the table but for those that `perfkit.readers.finish` adds, facts, what could not be placed, and how
-    many activities of replays the captures of their graphs tell of."""
+    """Columns of the table but for those that `perfkit.readers.finish` adds, facts, what could not be placed, the host
+    event that each row is or was launched by (−1: unknown), and how many activities of replays the captures of their
+    graphs tell of."""
 
     columns: dict[str, Any]
     facts: dict[str, Any]
     unplaced: list[str]
+    launched: Integers
     captured: int = 0
 
 
@@ -74,7 +81,7 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting)
     facts |= cpu_collectives.facts(host, placed.steps, only_group(facts))
-    return Measured(columns, facts, unplaced)
+    return Measured(columns, facts, unplaced, chosen)
 
 
 def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuSteps, known: Known) -> Measured:
@@ -100,24 +107,19 @@ def _activities(events: Events, placed: Placed, launches: Launches, on_gpu: GpuS
             "launches": len(np.unique(launches.call[launches.replayed])),
             "activities": int(launches.replayed.sum()),
         }
-    return Measured(columns, facts, unplaced, int(replays.placed.sum()) if replays is not None else 0)
+    return Measured(columns, facts, unplaced, launches.around, int(replays.placed.sum()) if replays is not None else 0)
 
 
 def _facts(
     events: Events, placed: Placed, known: Known, accounting: Accounting, launch: Integers | None = None
 ) -> dict[str, Any]:
     """The facts of every trace; `launch` is the host event that launched each activity."""
-    host, device, costs = events.host, events.device, known.costs
+    host, device = events.host, events.device
     facts = accounting.facts() | about(events, placed) | {"marked": placed.steps.marked}
-    facts |= stalls.facts(host, device, placed.steps, placed.places, launch, lambda name: _reads(costs, name))
+    facts |= stalls.facts(host, device, placed.steps, placed.places, launch, known.reads)
     facts["loader_workers"] = any(name.startswith(f"{LOADER}#_MultiProcessing") for name in host.names)
     if known.event_cost_ns is not None:
         facts["profiler_estimate"] = {"event_cost_ns": known.event_cost_ns, "events": accounting.recorded}
     if loops := {name: kernel.loops for name, kernel in known.declared.items() if kernel.loops}:
         facts["loops"] = loops
     return facts
-
-
-def _reads(costs: CostModel, name: str) -> bool:
-    """Whether an operator reads a value; one that waits for a collective does not."""
-    return costs.kind(name) == "sync" and costs.family(name) != "collective"

@@ -36,15 +36,27 @@ def facts(
     if not len(host):
         return {"host_waits": [], "list_tensors": [], "compiled": _no_regions()}
     inside = places.step >= 0
-    if launch is not None and len(device):
-        found: tuple[Integers, Integers | None] = _device_waits(host, device, steps, places, inside, launch)
-    else:
-        found = _value_reads(host, inside, waits)
+    found = waits_of(host, device, steps, places, launch, waits)
     return {
-        "host_waits": _summed(host, places, *found, _uploads(host, device, places, launch)),
+        "host_waits": _summed(host, places, *found, uploads(host, device, places, launch)),
         "list_tensors": _lists(host, places, inside),
         "compiled": _compiled(host, inside),
     }
+
+
+def waits_of(
+    host: HostEvents,
+    device: DeviceEvents,
+    steps: Steps,
+    places: Place,
+    launch: Integers | None,
+    waits: Callable[[str], bool],
+) -> tuple[Integers, Integers | None]:
+    """The host events that wait for a value or a device, and how long a GPU idles for each; None on a CPU."""
+    inside = places.step >= 0
+    if launch is not None and len(device):
+        return _device_waits(host, device, steps, places, inside, launch)
+    return _value_reads(host, inside, waits)
 
 
 def _named(host: HostEvents, test: Callable[[str], bool]) -> Booleans:
@@ -93,7 +105,7 @@ def _next_call(host: HostEvents, steps: Steps, calls: Integers) -> Integers:
     return np.where(found >= 0, steps.at(found), -1)
 
 
-def _uploads(host: HostEvents, device: DeviceEvents, places: Place, launch: Integers | None) -> dict[int, str]:
+def uploads(host: HostEvents, device: DeviceEvents, places: Place, launch: Integers | None) -> dict[int, str]:
     """The copies to the device by the operators, host events, that made them."""
     if launch is None or not len(device):
         return {}
@@ -153,9 +165,17 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
     `empty` the list is walked once for its type and shape, which takes about as long as filling: so much of the time
     before it counts too, as far as no other operator ran. Waiting for the GPU is no part of it.
     """
+    events, ns = conversions(host, inside)
+    none = [""] * len(events)
+    entries = _grouped(none, _modules(places, events), none, ns, None)
+    return [{name: entry[name] for name in ("module", "count", "ns")} for entry in entries]
+
+
+def conversions(host: HostEvents, inside: Booleans) -> tuple[Integers, Integers]:
+    """The events `lift_fresh` that end the making of a tensor out of a list, and what that took, in ns."""
     lifts = np.flatnonzero(_named(host, lambda n: n == _LIFT) & inside)
     if not len(lifts):
-        return []
+        return lifts, lifts
     kept = np.flatnonzero(np.isin(host.parent, np.unique(host.parent[lifts])) & inside)
     order = kept[np.lexsort((host.start[kept], host.parent[kept], host.lane[kept]))].tolist()
     at = {event: i for i, event in enumerate(order)}
@@ -166,10 +186,7 @@ def _lists(host: HostEvents, places: Place, inside: Booleans) -> list[dict[str, 
         if spent:
             found.append(lift)
             ns.append(spent)
-    events = np.array(found, dtype=np.int64)
-    none = [""] * len(found)
-    entries = _grouped(none, _modules(places, events), none, np.array(ns, dtype=np.int64), None)
-    return [{name: entry[name] for name in ("module", "count", "ns")} for entry in entries]
+    return np.array(found, dtype=np.int64), np.array(ns, dtype=np.int64)
 
 
 def _conversion(host: HostEvents, order: list[int], at: int, blocks: Integers) -> int:

@@ -1,0 +1,85 @@
+"""Source lines of findings and of the view "Lines", by the facts and the column `line` of the kernel table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from perfkit.analysis.results import LineTime, SourceLine
+
+MOST = 3  # lines of a finding
+_LEAST = 0.05  # of what a finding is about: a line with less is not named
+# The amount by line that a finding is about, where it is about no rows of the table.
+_MEASURES = {
+    "sync": "wait_ns",
+    "list-to-tensor": "list_ns",
+    "gpu-idle": "idle_ns",
+    "cuda-allocation": "idle_ns",
+    "slow-operator": "idle_ns",
+    "data": "loading_ns",
+    "overhead": "between_ns",
+    "low-clock": "",
+}
+_OF_A_CAPTURE = ("host_ns", "python_ns", "between_ns", "loading_ns", "idle_ns", "kernel_ns", "wait_ns")
+
+
+def measure_of(rule: str) -> str:
+    """The amount by line that findings of a rule are about; "" where lines say nothing of it."""
+    return _MEASURES.get(rule, "")
+
+
+def by_measure(facts: Mapping[str, Any], measure: str) -> list[SourceLine]:
+    """The lines with the most of an amount, and their shares of what is known of it by line."""
+    entries = [entry for entry in facts.get("lines") or [] if entry.get(measure)]
+    return _largest([(entry, entry[measure]) for entry in entries])
+
+
+def by_rows(facts: Mapping[str, Any], lines: Sequence[str], time: Sequence[float]) -> list[SourceLine]:
+    """The lines with the most `time` of some rows, whose `lines` are given ("" for unknown)."""
+    known = {entry["text"]: entry for entry in facts.get("lines") or []}
+    total: dict[str, float] = {}
+    for line, ns in zip(lines, time, strict=True):
+        if line:
+            total[line] = total.get(line, 0.0) + (ns if np.isfinite(ns) else 0.0)
+    return _largest([(known.get(line) or _parsed(line), ns) for line, ns in total.items()])
+
+
+def named(lines: Sequence[Mapping[str, Any]]) -> list[SourceLine]:
+    """Lines that a compiler names, those that it names most often first."""
+    return _largest([(line, float(line.get("count") or 1)) for line in lines])
+
+
+def _largest(found: Sequence[tuple[Mapping[str, Any], float]]) -> list[SourceLine]:
+    whole = sum(amount for _, amount in found)
+    order = sorted(found, key=lambda one: -one[1])[:MOST]
+    return [_line(entry, amount / whole) for entry, amount in order if whole and amount >= _LEAST * whole]
+
+
+def _line(entry: Mapping[str, Any], share: float) -> SourceLine:
+    return SourceLine(
+        file=entry["file"], line=entry["line"], function=entry["function"], exact=entry.get("exact", True),
+        share=share, code=entry.get("code", ""), library=entry.get("library", ""),
+    )  # fmt: skip
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """A line of the kernel table, `train.py:8 in augment`, of which the facts say nothing."""
+    place, _, function = text.partition(" in ")
+    file, _, line = place.rpartition(":")
+    exact = not function.endswith(" (its first line)")
+    function = function.removesuffix(" (its first line)")
+    return {"file": file or place, "line": int(line) if line.isdigit() else 0, "function": function, "exact": exact}
+
+
+def table(facts: Mapping[str, Any], steps: int) -> list[LineTime]:
+    """What each line takes a step, the most time on the host first."""
+    found = []
+    for entry in facts.get("lines") or []:
+        a_step = {name: entry[name] / max(steps, 1) for name in _OF_A_CAPTURE if entry.get(name) is not None}
+        counts = {name: entry[name] / max(steps, 1) for name in ("waits", "kernels")}
+        own = {name: entry[name] for name in ("file", "line", "function", "exact", "code", "library")}
+        found.append(msgspec.convert(own | a_step | counts | {"bytes": entry.get("bytes")}, LineTime))
+    return found

@@ -1,0 +1,61 @@
+"""The calls that a step makes: operators inside no other one, and CUDA's calls outside of any, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents
+from perfkit.readers.kineto.place.places import Place
+from perfkit.tree.sequences import MOST_CELLS, align
+
+_OPEN = ("Torch-Compiled Region", "CompiledFunction", "ProfilerStep", "AOTDispatcher", "Pregraph")
+_FEW_CELLS = MOST_CELLS // 20  # pairs that are compared exactly: well under a second
+
+
+def calls_of(host: HostEvents, places: Place) -> Booleans:
+    """Which events are calls; autograd's own events and regions of compiled code are transparent."""
+    if not len(host):
+        return np.zeros(0, bool)
+    opens = host.named([name.startswith(_OPEN) for name in host.names])
+    real = ((host.category == OPERATOR) & ~places.wrapper & ~opens) | (host.category == RUNTIME)
+    around = host.nearest(real)
+    inside = (host.parent >= 0) & (around[np.maximum(host.parent, 0)] >= 0)
+    return real & ~inside & (host.category != ANNOTATION)
+
+
+def sequence(calls: Booleans, host: HostEvents, places: Place, steps: Steps, step: int) -> Integers:
+    """The calls of one step on the thread of the steps, in order."""
+    found: Integers = np.flatnonzero(calls & (places.step == step) & (host.lane == steps.lane))
+    return found
+
+
+def matched(first: list[str], second: list[str]) -> Integers:
+    """For each name of `first` its place in `second`, −1 where none is certain."""
+    if first == second:
+        return np.arange(len(first))
+    found = np.full(len(first), -1, np.int64)
+    head = _alike(first, second)
+    tail = _alike(first[head:][::-1], second[head:][::-1])
+    found[:head] = np.arange(head)
+    if tail:
+        found[-tail:] = np.arange(len(second) - tail, len(second))
+    rows, columns = first[head : len(first) - tail], second[head : len(second) - tail]
+    if not rows or not columns or len(rows) * len(columns) > _FEW_CELLS:
+        return found
+    codes = {name: i for i, name in enumerate(dict.fromkeys([*rows, *columns]))}
+    left, right = (np.array([codes[name] for name in names]) for names in (rows, columns))
+    inner = align(len(rows), len(columns), lambda i: right == left[i])
+    found[head : len(first) - tail] = np.where(inner >= 0, inner + head, -1)
+    return found
+
+
+def _alike(first: list[str], second: list[str]) -> int:
+    """How many names two lists begin with alike."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

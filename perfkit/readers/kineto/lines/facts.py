@@ -1,0 +1,149 @@
+"""What the lines of a trace took, summed by line: the host's time, Python's, the GPU's idle time, kernels, waits."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfkit.profile_names import LOADER, PASS
+from perfkit.readers.columns import Coded, Integers
+from perfkit.readers.intervals import Cover
+from perfkit.readers.kineto.decode.events import HostEvents
+from perfkit.readers.kineto.lines.join import Lined
+from perfkit.readers.kineto.lines.stacks import Frame
+
+_LOADING = (f"{PASS}loading", f"{LOADER}#")
+_MOST = 500  # lines that are kept, those with the most time
+
+
+def texts(frames: list[Frame]) -> list[str]:
+    """Each frame as it is shown, with the shortest path."""
+    return [text_of(frame._replace(file=shown(frame.file))) for frame in frames]
+
+
+def text_of(frame: Frame) -> str:
+    """A frame in words: `train.py:8 in augment`."""
+    line = f":{frame.line}" if frame.line else ""
+    first = "" if frame.exact else " (its first line)"
+    return f"{frame.file}{line} in {frame.function}{first}"
+
+
+def shown(path: str) -> str:
+    """A path as short as it can be said: from the folder that the program ran in, or from its package on."""
+    for part in ("/site-packages/", "/dist-packages/"):
+        if part in path:
+            return path.rpartition(part)[2]
+    here = os.getcwd() + os.sep
+    return path.removeprefix(here) if path.startswith(here) else path
+
+
+def column(lined: Lined, events: Integers) -> Coded:
+    """The line of each of `events`, −1 for none: the user's, else the library's."""
+    frame = _taken(lined.frame, events)
+    frame = np.where(frame >= 0, frame, _taken(lined.library, events))
+    words = Coded.of(list(texts(lined.frames)))
+    return Coded(words.words, np.append(words.code, -1)[frame].astype(np.int32))
+
+
+def by_line(
+    host: HostEvents, lined: Lined, idle: Cover | None, waits: Mapping[str, tuple[Integers, Integers]],
+    bytes_: Mapping[int, float] | None, rows: tuple[Integers, Any], lane: int,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """An entry for each line with all that it took, over the capture, in ns; the bytes are those of one step.
+
+    `idle` are the stretches in which a GPU was idle inside the steps; `waits` events and their ns by what they do (wait
+    for a value or for a copy to a device, make tensors of lists); `rows` the host event and duration of each row;
+    `lane` the thread of the steps.
+    """
+    count = len(lined.frames)
+    pieces = lined.pieces
+    length = pieces.end - pieces.start
+    loading = host.named([name.startswith(_LOADING) for name in host.names])
+    amounts: dict[str, Any] = {
+        "host_ns": _summed(pieces.frame, length, count),
+        "python_ns": _summed(pieces.frame, np.where(pieces.working, 0, length), count),
+        "loading_ns": _summed(
+            pieces.frame, length - pieces.free_of(Cover(host.start[loading], host.end[loading])), count
+        ),
+        "idle_ns": _summed(pieces.frame, length - pieces.free_of(idle), count) if idle is not None else None,
+    }
+    for name, (events, ns) in waits.items():
+        of = _frames_of(lined, events)
+        amounts[f"{name}_ns"] = _summed(of, ns, count)
+        amounts[f"{name}s"] = _summed(of, np.ones(len(events)), count)
+    launched, duration = rows
+    of_rows = _frames_of(lined, launched)
+    amounts["between_ns"] = amounts["host_ns"]
+    if idle is None:  # the rows ran on the host
+        own = np.where(host.lane[launched] == lane, np.nan_to_num(duration), 0.0)
+        amounts["between_ns"] = np.maximum(amounts["host_ns"] - _summed(lined.caller[launched], own, count), 0.0)
+    amounts["kernel_ns"] = _summed(of_rows, np.nan_to_num(duration), count)
+    amounts["kernels"] = _summed(of_rows, np.ones(len(launched)), count)
+    _share_out(lined.frames, amounts)
+    found: list[dict[str, Any]] = []
+    library = _main_library(host, lined)
+    for number, (frame, text) in enumerate(zip(lined.frames, texts(lined.frames), strict=True)):
+        known = {name: float(values[number]) for name, values in amounts.items() if values is not None}
+        if not any(known.values()) and not (bytes_ or {}).get(number):
+            continue
+        found.append(
+            {"text": text, "file": shown(frame.file), "line": frame.line, "function": frame.function}
+            | {"exact": frame.exact, "code": code_of(frame), "library": library.get(number, "")}
+            | known
+            | ({"bytes": bytes_.get(number, 0.0)} if bytes_ is not None else {})
+        )
+    return sorted(found, key=lambda one: -max(one["host_ns"], one["kernel_ns"]))[:_MOST]
+
+
+def _taken(values: Integers, events: Integers) -> Integers:
+    return np.where(events >= 0, values[np.maximum(events, 0)], -1) if len(values) else np.full(len(events), -1)
+
+
+def _frames_of(lined: Lined, events: Integers) -> Integers:
+    """The frame of each event: the user's, else the library's."""
+    frame = _taken(lined.frame, events)
+    return np.where(frame >= 0, frame, _taken(lined.library, events))
+
+
+def _summed(frame: Integers, amount: Any, count: int) -> Any:
+    known = frame >= 0
+    return np.bincount(frame[known], weights=np.asarray(amount, float)[known], minlength=count).astype(float)
+
+
+def _share_out(frames: list[Frame], amounts: dict[str, Any]) -> None:
+    """Give what is known of a function as a whole (line 0) to its lines, as far as they are known: by the host's time
+    of each. A function with very many lines is marked as a whole after the first few thousand."""
+    by_function: dict[tuple[str, str], list[int]] = {}
+    for number, frame in enumerate(frames):
+        if frame.line and frame.exact:
+            by_function.setdefault((frame.file, frame.function), []).append(number)
+    for whole in [number for number, frame in enumerate(frames) if not frame.line]:
+        lines = by_function.get((frames[whole].file, frames[whole].function), [])
+        weight = amounts["host_ns"][lines]
+        if weight.sum() <= 0:
+            continue
+        for values in {id(v): v for v in amounts.values() if v is not None}.values():
+            values[lines] += values[whole] * weight / weight.sum()
+            values[whole] = 0.0
+
+
+def _main_library(host: HostEvents, lined: Lined) -> dict[int, str]:
+    """Of each line the library's frame in which its operators take the most time."""
+    both = np.flatnonzero((lined.caller >= 0) & (lined.library >= 0))
+    pairs, which = np.unique(
+        np.stack([lined.caller[both], lined.library[both]], 1).reshape(-1, 2), axis=0, return_inverse=True
+    )
+    time = np.bincount(which.reshape(-1), weights=host.self_ns[both], minlength=len(pairs))
+    names = [f"{shown(frame.file)} in {frame.function}" for frame in lined.frames]
+    return {int(pairs[i, 0]): names[int(pairs[i, 1])] for i in np.argsort(time, kind="stable").tolist()}
+
+
+def code_of(frame: Frame) -> str:
+    """The text of a line, where its file is here and it is the line that ran."""
+    known = frame.exact and frame.line and Path(frame.file).is_absolute()
+    return linecache.getline(frame.file, frame.line).strip()[:200] if known else ""

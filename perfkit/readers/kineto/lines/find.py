@@ -1,0 +1,97 @@
+"""From placed events to the lines of a trace: the column of the table, and the facts by line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfkit.errors import InputError
+from perfkit.readers.columns import Integers
+from perfkit.readers.intervals import Cover, stretches
+from perfkit.readers.kineto.decode.read import Events, read_events
+from perfkit.readers.kineto.lines import facts
+from perfkit.readers.kineto.lines.join import Lined, Traced, by_other_step, by_own_stacks
+from perfkit.readers.kineto.lines.stacks import stacks_of
+from perfkit.readers.kineto.measure.at_work import at_work
+from perfkit.readers.kineto.measure.stalls import conversions, uploads, waits_of
+from perfkit.readers.kineto.place.columns import Placed, place
+
+
+class Lines:
+    """The lines of a trace, and how they were found: by its `own` stacks, or by a step of its own, `path`."""
+
+    def __init__(self, events: Events, placed: Placed, path: Path | None) -> None:
+        self._events, self._placed = events, placed
+        self._trace = Traced(events.host, placed.places, placed.steps)
+        self._bytes: Mapping[int, float] | None = None
+        self.problem = ""
+        self._lined = self._found(path)
+
+    def _found(self, path: Path | None) -> Lined | None:
+        stacks = stacks_of(self._events.host)
+        if stacks is not None:
+            return by_own_stacks(self._trace, stacks)
+        if path is None:
+            return None
+        try:
+            events = read_events(path, lambda name: False)
+        except InputError as error:
+            self.problem = f"There are no source lines: {error.message}"
+            return None
+        stacks = stacks_of(events.host)
+        if stacks is None:
+            self.problem = f"There are no source lines: {path.name} holds none."
+            return None
+        placed = place(events.host, events.device)
+        other = Traced(events.host, placed.places, placed.steps)
+        self._bytes = _allocated(events, by_own_stacks(other, stacks)) if len(events.memory) else None
+        return by_other_step(self._trace, other, stacks)
+
+    def add(self, columns: dict[str, Any], found: dict[str, Any], launched: Integers, reads: Any) -> None:
+        """Add the column `line` of the rows, which the host events `launched` made (−1: unknown), and `lines` to the
+        facts. `reads` says by name which operators read a value."""
+        if self._lined is None:
+            return
+        host, device, placed = self._events.host, self._events.device, self._placed
+        columns["line"] = facts.column(self._lined, launched)
+        idle = None
+        if len(device) and placed.on_gpu is not None:
+            start, end, _ = stretches(at_work(host, device, placed.launch), placed.on_gpu.steps)
+            idle = Cover(start, end)
+        launch = placed.launch if len(device) else None
+        events, _ = waits_of(host, device, placed.steps, placed.places, launch, reads)
+        copying = uploads(host, device, placed.places, launch)
+        upload = np.array([event in copying for event in placed.places.operator[events].tolist()], bool)
+        inside = np.asarray(columns["step"]) >= 0
+        rows = launched[inside], columns["duration_ns"][inside]
+        made, ns = conversions(host, placed.places.step >= 0)
+        length = host.end - host.start
+        waits = {
+            "wait": (events[~upload], length[events[~upload]]),
+            "upload": (events[upload], length[events[upload]]),
+            "list": (made, ns),
+        }
+        found["lines"] = facts.by_line(host, self._lined, idle, waits, self._bytes, rows, placed.steps.lane)
+
+
+def _allocated(events: Events, lined: Lined) -> dict[int, float]:
+    """Bytes that each line of a step allocated, by its place in the frames."""
+    host, memory = events.host, events.memory
+    lanes = {thread: lane for lane, (_, thread) in enumerate(host.lanes)}
+    found: dict[int, float] = defaultdict(float)
+    for i in np.flatnonzero(memory.bytes > 0).tolist():
+        lane, amount = lanes.get(memory.threads[memory.thread[i]]), float(memory.bytes[i])
+        if lane is None:
+            continue
+        low, high = np.searchsorted(host.lane, [lane, lane + 1])
+        at = round(memory.time_ns[i]) - events.about.first_ns
+        event = int(low) + int(np.searchsorted(host.start[low:high], at, side="right")) - 1
+        while event >= low and host.end[event] < at:
+            event = int(host.parent[event])
+        if event >= low and lined.frame[event] >= 0:
+            found[int(lined.frame[event])] += amount
+    return found

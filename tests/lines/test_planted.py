@@ -1,0 +1,73 @@
+"""Programs with one costly line each: the first finding names it, and none does of their healthy twins."""
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis.report.analyse import analyse_table
+from perfkit.programs.order import Order
+from tests.support.programs.captured import capture
+
+PROGRAM = Path(__file__).parents[1] / "support" / "lines" / "planted.py"
+FUNCTIONS = {
+    "augment": "augment",
+    "metric": "metric",
+    "tokens": "tokens",
+    "hook": "convert",
+    "collate": "tokenized",
+    "print": "log",
+    "loss": "loss_of",
+    "optimizer": "step",
+}
+
+
+@cache
+def planted():
+    """The number of each planted line by its function."""
+    found, function = {}, ""
+    for number, text in enumerate(PROGRAM.read_text().splitlines(), 1):
+        if text.lstrip().startswith("def "):
+            function = text.split("def ")[1].split("(")[0]
+        if text.endswith("# planted"):
+            found[function] = number
+    return found
+
+
+def captured(folder, *arguments):
+    found = capture([sys.executable, str(PROGRAM), *arguments], folder, Order(warmup=4, steps=2))
+    assert found.code == 0, found.stderr.decode()
+    table = found.table()
+    return table, analyse_table(table, None, folder).backends[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_first_finding_names_the_planted_line(name, tmp_path):
+    _, report = captured(tmp_path, name)
+    first = report.findings[0].lines[0]
+    assert (Path(first.file).name, first.line, first.function) == (
+        "planted.py", planted()[FUNCTIONS[name]], FUNCTIONS[name],
+    )  # fmt: skip
+    assert first.code == PROGRAM.read_text().splitlines()[first.line - 1].strip()
+    assert first.share > 0.3
+
+
+@pytest.mark.slow
+def test_no_finding_of_a_healthy_program_names_a_planted_line(tmp_path):
+    table, report = captured(tmp_path, "augment", "healthy")
+    assert table.facts["lines"]
+    named = {line.line for finding in report.findings for line in finding.lines}
+    assert named and not named & set(planted().values())
+
+
+@pytest.mark.slow
+def test_kernels_of_the_backward_pass_have_the_line_of_their_forward(tmp_path):
+    table, _ = captured(tmp_path, "augment", "healthy")
+    rows = table.frame[table.frame["step"].notna()]
+    backward = rows[(rows["pass"] == "backward") & (rows["module"] == "0")]
+    assert len(backward)
+    forward = rows[(rows["pass"] == "forward") & (rows["module"] == "0")]
+    assert set(backward["line"]) == set(forward["line"])
+    assert "in main" in next(iter(set(forward["line"])))

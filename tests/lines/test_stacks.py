@@ -1,0 +1,87 @@
+"""Lines of traces that hold stacks of their own, and of steps that are joined by what they call."""
+
+import numpy as np
+import pytest
+
+from perfkit.readers.kineto.lines import calls
+from perfkit.readers.kineto.lines.stacks import Frame, _innermost, is_library
+from perfkit.readers.kineto.trace import read_trace
+
+torch = pytest.importorskip("torch")
+
+
+def augment(x):
+    for i in range(3):
+        x = x + x[i, 0].item()
+    return x
+
+
+def step(model, x):
+    model(augment(x)).square().sum().backward()
+
+
+def recorded(path, **options):
+    """A trace of two steps by torch.profiler with stacks."""
+    model, x = torch.nn.Linear(8, 4), torch.randn(4, 8)
+    step(model, x)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, record_shapes=True, with_stack=True, **options) as profiler:
+        for _ in range(2):
+            step(model, x)
+    profiler.export_chrome_trace(str(path))
+    return read_trace(path)
+
+
+def first_line(function):
+    return function.__code__.co_firstlineno
+
+
+@pytest.mark.parametrize("with_frames", [True, False])
+def test_a_trace_with_stacks_is_used_as_it_is(with_frames, tmp_path):
+    """By the frames, which are events, or where these are gone by the call stacks of operators."""
+    path = tmp_path / "trace.json"
+    config = torch._C._profiler._ExperimentalConfig(verbose=True)
+    table = recorded(path, experimental_config=config)
+    if not with_frames:
+        path.write_text(path.read_text().replace('"cat": "python_function"', '"cat": "unread"'))
+        table = read_trace(path)
+    entries = {entry["function"]: entry for entry in table.facts["lines"]}
+    assert entries["augment"]["line"] == first_line(augment)
+    assert not entries["augment"]["exact"]
+    assert entries["augment"]["waits"] == 6  # of 3 in each of two steps
+    lines = table.frame.groupby("operator")["line"].agg(set)
+    assert all("in augment" in line for line in lines["aten::add"])
+    assert all("in step" in line for line in lines["aten::linear"])
+
+
+def test_the_library_is_told_from_the_users_code():
+    """Paths of torch.profiler lack the folders of sys.path."""
+    assert is_library("torch/nn/functional.py")
+    assert is_library("threading.py")
+    assert is_library("/usr/lib/python3.11/contextlib.py")
+    assert is_library("/home/me/venv/lib/python3.12/site-packages/mine/a.py")
+    assert is_library("<frozen importlib._bootstrap>")
+    assert not is_library("train.py")
+    assert not is_library("mine/torch.py")
+    assert not is_library("/home/me/torch/train.py")
+
+
+def test_the_innermost_frame_of_the_user_in_a_call_stack():
+    stack = [
+        "<built-in method linear>",
+        "torch/nn/modules/linear.py(130): forward",
+        "train.py(7): forward",
+        "train.py(3): <module>",
+    ]
+    assert _innermost(stack) == (
+        Frame("train.py", 7, "forward", False), Frame("torch/nn/modules/linear.py", 130, "forward", False),
+    )  # fmt: skip
+    assert _innermost(["", "damaged("]) == (None, None)
+
+
+def test_calls_are_matched_in_order_and_only_where_it_is_certain():
+    assert calls.matched(["a", "b", "c"], ["a", "b", "c"]).tolist() == [0, 1, 2]
+    assert calls.matched(["a", "x", "b", "c"], ["a", "b", "c"]).tolist() == [0, -1, 1, 2]
+    assert calls.matched(["a", "b"], ["a", "y", "z", "b"]).tolist() == [0, 3]
+    assert np.array_equal(calls.matched([], ["a"]), [])
+    assert calls.matched(["q"], []).tolist() == [-1]
