@@ -23,6 +23,7 @@ CACHE_LEVELS = ("L1d", "L2", "L3")
 # Of both, what is read alone: a core of a CPU has so many reads under way and no more, while its stores go beside them.
 MEMORY, IN_PLACE, READING = "memory", "memory in place", "memory, read alone"
 BANDWIDTHS = (MEMORY, IN_PLACE, READING)
+BUSY = 0.25  # share of the CPUs' time in other hands above which what is measured may be too low
 FUNCTIONS = "functions"  # numbers a second of which an exponential is taken: no roof, for libraries are compared by it
 
 

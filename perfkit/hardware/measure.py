@@ -13,7 +13,7 @@ import perfkit
 from perfkit.errors import PerfkitError, Unavailable, UsageError
 from perfkit.hardware import native_bench
 from perfkit.hardware.assemble import Machine, assemble, unsettled
-from perfkit.hardware.ceilings import Ceilings
+from perfkit.hardware.ceilings import BUSY, Ceilings
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.cpu import Cpu, read_cpu
 from perfkit.hardware.gpu import Gpu, gpu_use, read_gpus
@@ -24,7 +24,6 @@ from perfkit.hardware.subprocesses import import_path, json_lines, thread_settin
 from perfkit.hardware.torch_operators import Request
 
 TIME_LIMIT = 120.0  # for torch's part; it plans for far less
-BUSY = 0.25  # share of the CPUs' time in other hands above which a warning is due
 SAMPLED_S = 0.3
 LOOKS, PERIOD_S = 4, 0.4  # at a GPU: what NVML tells is of a period of up to a second
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from perfkit.cache import cache_dir, locked
 from perfkit.errors import PerfkitError, UsageError
-from perfkit.hardware.ceilings import Ceilings, from_json, to_json
+from perfkit.hardware.ceilings import BUSY, Ceilings, from_json, to_json
 from perfkit.hardware.collectives import measure as collectives
 from perfkit.hardware.compiler import find_compiler
 from perfkit.hardware.identity import fingerprint, usable_threads, version_of
-from perfkit.hardware.measure import BUSY, check_device, measure, used_by_others
+from perfkit.hardware.measure import check_device, measure, used_by_others
 from perfkit.hardware.observation import METHOD, Plan, Progress
 from perfkit.run_folder import write_whole
 

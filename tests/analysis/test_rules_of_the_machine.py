@@ -100,6 +100,20 @@ def test_mkl_on_a_processor_that_is_not_intels_is_told_of_its_switch() -> None:
     assert "Intel's" not in intel.evidence and "LD_PRELOAD" not in intel.remedy
 
 
+@pytest.mark.parametrize(
+    ("rule", "rows", "rates"),
+    [
+        ("slow-blas", [faults.slow_product()], faults.LIBRARIES),
+        ("slow-functions", [faults.product(800), faults.cpu("tanh", 200, moved=4 * faults.MB)], faults.FUNCTIONS),
+    ],
+)
+def test_libraries_are_not_compared_by_what_a_busy_machine_measured(rule: str, rows: Any, rates: Any) -> None:
+    def found(load: float) -> dict[str, Finding]:
+        return named(faults.report(rows, 1000, msgspec.structs.replace(faults.CEILINGS, libraries=rates, load=load)))
+
+    assert rule in found(0.1) and rule not in found(1.0)
+
+
 def test_small_products_are_not_slow_by_their_library() -> None:
     """A quarter of what torch.mm reaches: another library would wait for the same."""
     assert "slow-blas" not in by_blas("AuthenticAMD", flop=60e6)

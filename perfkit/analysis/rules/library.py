@@ -12,7 +12,7 @@ from perfkit.analysis.results import Finding
 from perfkit.analysis.roofline.roof import BOUNDS
 from perfkit.analysis.rules.base import ON_A_CPU, Case, Rule
 from perfkit.analysis.rules.chains import on_complex
-from perfkit.hardware.ceilings import FUNCTIONS
+from perfkit.hardware.ceilings import BUSY, FUNCTIONS
 
 _UNIT, _OWN = "matrix_fp32", "torch.mm"  # as `Ceilings.libraries` has them
 _PRODUCTS = ("aten::mm", "aten::addmm")
@@ -37,6 +37,9 @@ _FOR_MKL = (
     "program with LD_PRELOAD=$PWD/libmklchoice.so. This is an internal switch: read MKL's licence, and check the "
     "results (torch.ones(1).sqrt() as the first call helps: docs/numbers.md, Correctness)."
 )
+_OWN_FUNCTIONS = (
+    "PyTorch's own functions are fast everywhere: F.gelu, sigmoid, rsqrt; torch.compile writes its own code for others."
+)
 _OTHERWISE = (
     "Take oneDNN instead: for inference torch.compile and torch.utils.mkldnn.to_mkldnn(model) multiply by it, and "
     "torch.autocast to bf16 in training too."
@@ -44,7 +47,7 @@ _OTHERWISE = (
 
 
 def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
-    rates = case.ceilings.libraries.get(_UNIT, {}) if case.ceilings else {}
+    rates = _rates(case, _UNIT)
     own, best = rates.get(_OWN), max(rates, key=lambda name: rates[name], default="")
     if not case.on_cpu or not own or rates[best] < _FASTER * own:
         return
@@ -68,6 +71,12 @@ def _slow(rule: Rule, case: Case) -> Iterator[Finding]:
     )
 
 
+def _rates(case: Case, of: str) -> Mapping[str, float]:
+    """The measured rate of each library; none where other programs used the machine: such rates do not compare."""
+    measured = case.ceilings
+    return measured.libraries.get(of, {}) if measured and (measured.load or 0.0) <= BUSY else {}
+
+
 def _cpu(case: Case) -> Mapping[str, Any]:
     return case.about.environment.get("cpu") or {}
 
@@ -81,7 +90,7 @@ def _maker(case: Case) -> str:
 
 
 def _functions(rule: Rule, case: Case) -> Iterator[Finding]:
-    rates = case.ceilings.libraries.get(FUNCTIONS, {}) if case.ceilings else {}
+    rates = _rates(case, FUNCTIONS)
     own, other = rates.get("torch.exp"), rates.get("torch.exp2")
     if not case.on_cpu or not own or not other or other < _SLOWER * own:
         return
@@ -95,11 +104,12 @@ def _functions(rule: Rule, case: Case) -> Iterator[Finding]:
     yield rule.finding(
         case,
         f"Functions of MKL take {units.text(took, 'ns')}, where PyTorch's own code is {other / own:.1f} × as fast",
-        f"Measured here: torch.exp, which is MKL's, {own / 1e9:.1f} G numbers/s, and torch.exp2, which is not, "
-        f"{other / 1e9:.1f}.{_maker(case)}",
+        f"Measured here: torch.exp, which is MKL's, {units.text(own, '')} numbers/s, and torch.exp2, which is "
+        f"not, {units.text(other, '')}.{_maker(case)}",
         took,
         took - case.per_step(np.nansum(case.judged.roof[rows])),
         rows=rows,
+        remedy=_OWN_FUNCTIONS if _cpu(case).get("vendor") == _INTEL else "",
     )
 
 
@@ -130,10 +140,7 @@ _VECTOR_MATH = Rule(
     recognised=f"Rows of these functions that take at least {_NOTABLE:.0%} of the step, where `perfkit ceilings` found "
     f"exp2 at least {_SLOWER:.0f} times as fast as exp.",
     estimate="Their time less their roof.",
-    remedies=(
-        _FOR_MKL,
-        "Or take functions that are PyTorch's own: F.gelu, sigmoid, rsqrt; torch.compile writes its own code for them.",
-    ),
+    remedies=(_FOR_MKL, _OWN_FUNCTIONS),
     example="131,072 numbers on two cores of an AMD EPYC: tanh 134 µs, and 12 with MKL's other code; exp 41 and 7.5, "
     "sqrt 25 and 6.",
     find=_functions,
