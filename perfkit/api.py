@@ -1,4 +1,4 @@
-"""What `perfkit.read` gives: the kernel tables of a run or profile, and its report."""
+"""Result of `perfkit.read`: the kernel tables of a run or profile, and its report."""
 
 from __future__ import annotations
 

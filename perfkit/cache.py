@@ -1,4 +1,4 @@
-"""Where perfkit keeps what it can make again: measured ceilings, compiled programs, trained vocabularies."""
+"""The folder of files that perfkit can make again: measured ceilings, compiled programs, trained vocabularies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cache_dir() -> Path:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of `path`, a file in the cache, while the block makes it: another process waits and then finds it.
 
-    A folder that cannot be written is no error here: making the file will say so.
+    A folder that cannot be written is not an error here: making the file will say so.
     """
     with contextlib.ExitStack() as stack:
         if fcntl is not None:

@@ -6,9 +6,9 @@ the relative error ‖a − r‖ / ‖r‖ in the Euclidean norm, computed in fp
 
 What its optimizer changes it measures by itself, step by step on its own gradients: `update_error`.
 
-A backend may err as much as rounding makes eager err in the same precision, times `SLACK`; below `FLOOR`, the rounding
-unit of that precision, an error is no error, and in a sum over the samples neither is what adding them up in another
-order does (`rounding_of_a_sum`). A value that is not finite never passes.
+The limit of a backend's error is the rounding error of eager in the same precision, times `SLACK`. Errors below
+`FLOOR`, the rounding unit of that precision, do not count, nor, in a sum over the samples, what adding them up in
+another order does (`rounding_of_a_sum`). A value that is not finite never passes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COARSE_FLOOR = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 2.0**-7}
 LOSS_FLOOR = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
 
 # Relative error of an update beyond what rounding hides of it: 0.1 % of a second moment is 0.05 % of an update, and the
-# dozen fp32 roundings of an AdamW err by 1e-6. In bf16 ten steps add up to 0.4 % of an element (one standard
+# dozen fp32 roundings of an AdamW are off by 1e-6. In bf16 ten steps add up to 0.4 % of an element (one standard
 # deviation), and in a small tensor all may hang on one element.
 UPDATE_FLOOR = {"fp32": 1e-5, "bf16": 2.0**-7}
 
@@ -62,7 +62,7 @@ _WHOLE = 1 << 28  # elements of an output that are all compared: of a longer one
 
 @dataclass(frozen=True)
 class Found:
-    """What a backend's first steps gave: losses, `errors_against` the reference, `update_error` by name.
+    """Results of a backend's first steps: losses, `errors_against` the reference, `update_error` by name.
 
     `updates_in` is the precision in which its optimizer computes; "" for that of the parameters. `parts` are checks
     that it made of parts of itself, `problems` its complaints.
@@ -126,7 +126,7 @@ def errors_against(
 def relative_error(actual: torch.Tensor, reference: np.ndarray) -> float | None:
     """‖actual − reference‖ / ‖reference‖ in fp64 (the absolute error where the reference is all zero).
 
-    Computed where `actual` is: beside a GPU several backends are checked at once, and their threads on the CPU would
+    Computed where `actual` is: with a GPU several backends are checked at once, and their threads on the CPU would
     wait for each other. None when the shapes differ or a value is not finite.
     """
     import torch
@@ -151,14 +151,14 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def update_error(held: torch.Tensor, before: torch.Tensor, expected: torch.Tensor) -> float | None:
-    """How far an update is off, beyond what rounding hides of it; None when shapes differ or a value is not finite.
+    """Return the error of an update beyond what rounding hides; None when shapes differ or a value is not finite.
 
     `held` are the parameters after a step as the optimizer holds them, in any precision; `before` and `expected` what
-    they were and should be, in fp64. An element errs by what |held − expected| exceeds half a unit in the last place of
-    `held`, and three roundings in fp32 of the parameter itself. The result is the root mean square of these errors over
-    the elements that err, relative to the expected change, or to the root mean square of all changes where an element's
-    is smaller. (In bf16 an error of 0.1 % shows in few elements, those that nearly rounded the other way.) Parameters
-    that should stay as they are err relative to their own size.
+    they were and should be, in fp64. An element's error is what |held − expected| exceeds half a unit in the last place
+    of `held`, and three roundings in fp32 of the parameter itself. The result is the root mean square of these errors
+    over the elements with an error, relative to the expected change, or to the root mean square of all changes where an
+    element's is smaller. (In bf16 an error of 0.1 % shows in few elements, those that nearly rounded the other way.)
+    Parameters that should stay as they are have errors relative to their own size.
     """
     import torch
 
@@ -244,11 +244,11 @@ def _update_checks(dtype: str, found: Found, eager: Found) -> list[Check]:
 
 
 def rounding_of_a_sum(terms: int) -> float:
-    """What adding `terms` numbers one after the other in fp32 is off by, relative to the sum: √(n / 6) · 2⁻²⁴.
+    """Return the relative error of adding `terms` numbers one after the other in fp32: √(n / 6) · 2⁻²⁴.
 
     Each addition is off by up to 2⁻²⁴ of the partial sum, evenly spread: 1/√3 of that in the root mean square. Partial
     sums grow as √k where signs are mixed, so that their squares add up to n/2 times that of the last: √(n / 2) · 1/√3.
-    PyTorch's own sums add in a tree and are better; a compiled loop adds in order and is no less right. Errors of
+    PyTorch's own sums add in a tree and are better; a compiled loop adds in order and is as right. Errors of
     independent roundings grow as their root mean square: Higham and Mary, A New Approach to Probabilistic Rounding
     Error Analysis, 2019.
     """

@@ -38,7 +38,7 @@ class Iteration(NamedTuple):
 
     @property
     def details(self) -> int:
-        """How many of its numbers are known."""
+        """Return the number of its known numbers."""
         return sum(value is not None for value in self)
 
 
@@ -51,7 +51,7 @@ _LONGEST = 200  # characters of a name that is looked at
 
 @lru_cache(maxsize=65536)
 def iteration_of(name: str) -> Iteration | None:
-    """Return what the range called `name` served; None for a range that is no iteration of an engine."""
+    """Return what the range called `name` served; None for a range that is not an iteration of an engine."""
     if len(name) > _LONGEST:
         return None
     if found := _COUNTED.fullmatch(name):

@@ -29,7 +29,7 @@ def sentence(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str:
-    """ "FILE, line N, in FUNCTION" of the code that `error` came out of; "" where nothing tells."""
+    """ "FILE, line N, in FUNCTION" of the code that `error` came out of; "" where it is unknown."""
     frames = list(_frames(error))
     own = [frame for frame in frames if _somebodys(frame[0])]
     chosen = own or [frame for frame in frames if _package(frame[0]) not in ("", *_ENGINES)]

@@ -40,7 +40,7 @@ def pytest_addoption(parser: Any) -> None:
 
 @dataclass
 class Result:
-    """What one benchmark measured: ns of each call, by turn, and the conditions with their outcomes."""
+    """Result of one benchmark: ns of each call, by turn, and the conditions with their outcomes."""
 
     name: str
     turns_ns: list[list[float]]

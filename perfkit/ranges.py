@@ -31,7 +31,7 @@ _INJECTION = (
 
 @functools.cache
 def tool_listens() -> bool:
-    """Whether an NVTX tool is attached to this process, as far as the environment it was started with tells."""
+    """Return whether an NVTX tool is attached to this process, by the environment it was started with."""
     return os.environ.get("PERFKIT_NVTX") == "1" or any(os.environ.get(name) for name in _INJECTION)
 
 
@@ -52,7 +52,7 @@ def _torch_profiler_records() -> bool:
 
 
 def listening() -> bool:
-    """Whether anybody would see a range that is opened now."""
+    """Return whether anybody would see a range that is opened now."""
     return _torch_profiler_records() or tool_listens()
 
 
@@ -83,7 +83,7 @@ def compiled_code(name: str) -> contextlib.AbstractContextManager[None]:
 def _recorded(name: str, light: bool = False) -> contextlib.AbstractContextManager[None]:
     """The range in torch's profile.
 
-    A range of perfkit's own is made where torch has it in a way that costs an eighth of `record_function`, and is no
+    A range of perfkit's own is made where torch has it in a way that costs an eighth of `record_function`, and is not a
     operator: that one is dispatched, and a program's TorchDispatchMode sees it. The profiler shows it as an operator,
     and the readers know it by its name.
     """

@@ -42,7 +42,7 @@ TIMED_APART = "Too large to be kept in memory beside the others: timed apart fro
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was asked to do. Sizes that a workload does not have are None."""
+    """Options of a run. Sizes that a workload does not have are None."""
 
     workload: str
     preset: str
@@ -74,11 +74,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int = 1  # processes that train together, on all hosts; `batch_size` is of all of them together
     parallel: str = ""  # how they share the work: ddp, fsdp, zero1, or the workload's own way
     hosts: int = 1
-    generate: int = 0  # tokens that a step generates behind a prompt of `sequence_length` tokens; 0: none
+    generate: int = 0  # tokens that a step generates after a prompt of `sequence_length` tokens; 0: none
 
     @property
     def in_group(self) -> bool:
-        """Whether the work is done as ranks share it, be it by a group of one."""
+        """Return whether the work is done as ranks share it, even by a group of one."""
         return self.ranks > 1 or bool(self.parallel)
 
     def alone(self) -> Settings:
@@ -98,7 +98,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadFacts(msgspec.Struct, kw_only=True):
-    """What the manifest keeps of the workload, so that a report needs nothing else."""
+    """Facts about the workload in the manifest, so that a report needs nothing else."""
 
     title: str
     parameters: int
@@ -146,7 +146,7 @@ class Symbol(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the backend knows of a kernel it generated: its work, and the operators it fuses."""
+    """Facts that only the backend knows about a kernel it generated: its work, and the operators it fuses."""
 
     flop: dict[str, float]
     bytes_read: float
@@ -157,7 +157,7 @@ class DeclaredKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankRun(msgspec.Struct, kw_only=True):
-    """What one rank of a backend measured, in ns and bytes."""
+    """Measurements of one rank of a backend, in ns and bytes."""
 
     rank: int
     host: str = ""
@@ -170,7 +170,7 @@ class RankRun(msgspec.Struct, kw_only=True):
 
 class Power(msgspec.Struct, kw_only=True):
     """A GPU while steps were timed: its mean draw and power limit in W, its median and highest clock in Hz, and the
-    shares of the time in which the power limit or the temperature held the clock down. None: not told.
+    shares of the time in which the power limit or the temperature held the clock down. None: unknown.
     """
 
     watts: float | None = None
@@ -192,7 +192,7 @@ class World(msgspec.Struct, kw_only=True):
 
 
 class BackendRun(msgspec.Struct, kw_only=True):
-    """What one backend did. `status` is ok, wrong, failed or unavailable; `reason` says why when it is not ok."""
+    """Results of one backend. `status` is ok, wrong, failed or unavailable; `reason` says why when it is not ok."""
 
     name: str
     status: str = "ok"
@@ -206,7 +206,7 @@ class BackendRun(msgspec.Struct, kw_only=True):
     turns: list[int] = []  # how many of `samples_ns` each turn gave, in order
     profiled_ns: list[float] = []  # wall time of the profiled steps
     replays: bool = False  # the timed steps replay CUDA graphs; the profiled ones launch their kernels one by one
-    # Of each timed step that generates: the time to the first token, and that of each further one.
+    # Times of each timed step that generates: to the first token, and for each further one.
     tokens_ns: list[list[float]] = []
     beside_ns: list[float] = []  # of the steps right before them, in the same process without the profiler
     losses: list[float] = []
@@ -222,9 +222,9 @@ class BackendRun(msgspec.Struct, kw_only=True):
     unusable: str = ""  # why no number was made from the trace, in sentences; then it has no kernel table
     trace_checks: list[TraceCheck] = []  # of an unusable trace; else the kernel table has them
     nsight: str = ""  # the report of ncu or nsys in the backend's folder
-    # What Dynamo counted: graphs, graph_breaks (reason → count), recompilations (function, reason, ns).
+    # Counts of Dynamo: graphs, graph_breaks (reason → count), recompilations (function, reason, ns).
     compiler: dict[str, Any] | None = None
-    # Of several ranks: a step of `samples_ns` and the peak of memory are the slowest's and the largest of these.
+    # For several ranks, a step of `samples_ns` and the peak of memory are the slowest's and the largest of these.
     ranks: list[RankRun] = []
     warnings: list[str] = []
 
@@ -257,7 +257,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check a manifest. Raises `InputError` when `folder` is no run folder, or it is damaged."""
+    """Read and check a manifest. Raises `InputError` when `folder` is not a run folder, or it is damaged."""
     path = folder / MANIFEST
     try:
         raw = path.read_bytes()
@@ -277,12 +277,12 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether `path` is a folder with a manifest in it."""
+    """Return whether `path` is a folder with a manifest in it."""
     return (path / MANIFEST).is_file()
 
 
 def write_whole(path: Path, data: bytes | str) -> None:
-    """Write a file through a temporary name beside it and rename: nothing that existed is lost or half-written.
+    """Write a file under a temporary name and rename it: nothing that existed is lost or half-written.
 
     Raises `RunFailed` with the cause (disk full, no permission) in one sentence.
     """

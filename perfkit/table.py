@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 ORIGINS = ("counter", "derived", "model", "absent")
-# How a row's place was found; docs/one-tree.md tells what each is worth.
+# How a row's place was found; docs/one-tree.md says what each is worth.
 EVIDENCE = ("range", "autograd", "parameter", "symbol", "provenance", "declared", "alignment", "none")
 
 # The units that do arithmetic: matrix units (on a CPU, the code paths of matrix products) apart from vector units.
@@ -277,7 +277,8 @@ def _absent(dtype: str, rows: int) -> Any:
 
 
 def _default_origin(column: Column, data: Mapping[str, Any], rows: int) -> Any:
-    """Where measures come from if a reader does not say: times are counted, anything else that is known is modelled."""
+    """Return the origin of measures if a reader does not say: times are counted, anything else that is known is
+    modelled."""
     import numpy as np
     import pandas as pd
 

@@ -48,7 +48,7 @@ def pythons() -> list[str]:
 
 
 def untested(version: str, known: Iterable[str], get: str) -> str:
-    """A sentence for a version whose MAJOR.MINOR is none of the `known` ones; "" for one that was tested.
+    """Return a sentence for a version whose MAJOR.MINOR is not among the `known` ones; "" for one that was tested.
 
     `get` says how to get the newest of the known ones, which it names by {}.
     """

@@ -54,7 +54,8 @@ def measure(
 
 
 def synchronizer(device: str) -> Callable[[], None] | None:
-    """What waits for all work on `device` ("cpu", "cuda", "cuda:1"); None for the CPU, whose calls return when done."""
+    """Return the function that waits for all work on `device` ("cpu", "cuda", "cuda:1"); None for the CPU, whose calls
+    return when done."""
     if device.split(":")[0] == "cpu":
         return None
     import torch

@@ -1,4 +1,4 @@
-"""What the checks of a profile found, and the error of a profile that fails one."""
+"""Results of the checks of a profile, and the error of a profile that fails one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfkit.errors import InputError, PerfkitError
 
 
 class TraceCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of a profile found. `holds`: None where it does not apply to the profile.
+    """Result of a check of a profile. `holds`: None where it does not apply to the profile.
 
     `figure` is a share (0 to 1) or ns, as `unit` says; `events` of `of` failed. `needed`: a failure makes the profile
     unusable. `sentence` says what failed, or is a footnote to a check that holds.

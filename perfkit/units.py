@@ -82,7 +82,8 @@ def scale_for(values: Iterable[float | None], unit: str) -> Scale:
 
 
 def many(count: int, what: str) -> str:
-    """How many there are: `many(124_400_000, "parameter")` is `124.4 M parameters`, that of 1 is `1 parameter`."""
+    """Return a count with its noun: `many(124_400_000, "parameter")` is `124.4 M parameters`, that of 1 is `1
+    parameter`."""
     return f"{text(float(count), '' if count >= 1000 else 'count')} {what}{'' if count == 1 else 's'}"
 
 

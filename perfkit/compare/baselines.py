@@ -6,8 +6,8 @@
           baseline.json               when, from where, and what may be plotted
           content/ or content.parquet
 
-A record is made beside its place and renamed: it is whole, or it is not there. Traces and event files are left out;
-what a comparison needs is kept.
+A record is made under a temporary name and renamed: it is whole, or it is not there. Traces and event files are left
+out; what a comparison needs is kept.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Record(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Saved:
-    """A record and the folder it lies in."""
+    """A record and its folder."""
 
     record: Record
     folder: Path
 
     @property
     def content(self) -> Path:
-        """What was saved: a folder or a kernel table."""
+        """The saved folder or kernel table."""
         return self.folder / self.record.content
 
 
@@ -61,12 +61,12 @@ def root() -> Path:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can be the name of a baseline."""
+    """Return whether `text` can be the name of a baseline."""
     return bool(_NAME.fullmatch(text)) and not text.endswith(".")
 
 
 def save(name: str, path: Path, metrics: dict[str, dict[str, float]], machine: str = "") -> Saved:
-    """Keep what lies at `path` as the newest record of `name`.
+    """Keep the folder or table at `path` as the newest record of `name`.
 
     Raises `UsageError` for a name that cannot be one, `RunFailed` where it cannot be written.
     """
@@ -120,7 +120,7 @@ def names() -> list[str]:
 
 
 def records(name: str) -> list[Saved]:
-    """The records of `name`, the oldest first; none where there are none. Damaged ones raise `InputError`."""
+    """Return the records of `name`, the oldest first; [] for an unknown name. Damaged ones raise `InputError`."""
     if not is_name(name) or not (root() / name).is_dir():
         return []
     folders = sorted(p for p in (root() / name).iterdir() if (p / RECORD).is_file() and not p.name.startswith("."))
@@ -128,13 +128,13 @@ def records(name: str) -> list[Saved]:
 
 
 def latest(name: str) -> Saved | None:
-    """The newest record of `name`, None where there is none."""
+    """Return the newest record of `name`; None without one."""
     found = records(name)
     return found[-1] if found else None
 
 
 def remove(name: str) -> int:
-    """Delete every record of `name`; how many there were. Raises `InputError` where there is no such baseline."""
+    """Delete every record of `name` and return their number. Raises `InputError` for an unknown baseline."""
     found = records(name)
     if not found:
         raise InputError(f"There is no baseline {name}.", "`perfkit baseline list` shows them.")

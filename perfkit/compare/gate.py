@@ -5,7 +5,7 @@
     sign      = > for what costs (step, memory, pass, family); < for efficiency, where less is worse
 
 A condition asks whether the metric got worse by more than the percentage of the first side's value. *Regressed*: all
-of the 95 % interval lies beyond it. *Passed*: none of it does. *Cannot tell*: it holds the limit, or there is none.
+of the 95 % interval is beyond it. *Passed*: none of it is. *Cannot tell*: it holds the limit, or is missing.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def _limit(text: str) -> Limit:
 
 
 def check(first: Side, second: Side, limits: Sequence[Limit], rule: metrics.Rule) -> list[Condition]:
-    """What comes of each condition for `second` against `first`."""
+    """Return the outcome of each condition for `second` against `first`."""
     return [_condition(limit, _tested(first, second, limit, rule)) for limit in limits]
 
 
 def _tested(first: Side, second: Side, limit: Limit, rule: metrics.Rule) -> Tested | str:
-    """The metric of both sides, or why there is none."""
+    """Return the metric of both sides, or why it is missing."""
     kind, _, name = limit.metric.partition(":")
     if kind == "step":
         return metrics.step_test(first, second, rule)

@@ -13,7 +13,7 @@ from perfkit.statistics.series import change_points
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Where a line changed its level: the index of the first value of the new level, when, and both levels."""
+    """A change of a line's level: the index of the first value of the new level, its time, and both levels."""
 
     index: int
     when: str

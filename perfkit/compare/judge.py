@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, str], None]  # of whom, and what is being done
 
-# What the first and the other must have been asked to do alike, by its name in the settings.
+# Settings in which the first and the other side must agree, by name.
 _SETTINGS = (
     "workload", "preset", "variant", "dimensions", "device", "dtype", "batch_size", "sequence_length", "training",
     "grad_accumulation", "recompute", "optimizer", "weights", "config", "data", "launch_blocking",
@@ -36,7 +36,7 @@ _SETTINGS = (
 def compare(
     sides: Sequence[Side], rule: Rule | None = None, how: str = "", title: str = "", say: Progress | None = None
 ) -> Comparison:
-    """Every other side against the first; `say` is told what is being done where launches are compared, which takes
+    """Compare every other side with the first; `say` gets progress where launches are compared, which takes
     seconds. Raises `ValueError` for no sides."""
     if not sides:
         raise ValueError("nothing to compare")
@@ -176,7 +176,7 @@ def _notes(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _sentences(found: Comparison) -> Iterator[str]:
-    """What is to be said first."""
+    """Return the first sentence."""
     for pair in found.pairs:
         j = pair.step.judgement
         if j.ratio is not None and j.low is not None and j.high is not None:

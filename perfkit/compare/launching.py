@@ -1,7 +1,7 @@
 """Measuring several sides in turns: launches of fresh processes, each side's steps timed A B B A, then profiled so.
 
     launch    a fresh process for each side, all alive together: what a process keeps for its whole life (where its
-              memory lies, what its compiler chose) is drawn anew, and so becomes part of the spread
+              memory is, what its compiler chose) is drawn again, and so becomes part of the spread
     start     processes start and take their first step, which compiles, two launches at a time where memory holds them,
               and as many processes as there are cores. What is not being measured waits, and takes nothing
     warm-up   until the steps are steady (`perfkit.statistics.series.warmup_end`), not a fixed number
@@ -45,7 +45,7 @@ from perfkit.statistics.turns import PARTS
 Progress = Callable[[str, str], None]
 
 TOGETHER = 2  # launches that start at the same time
-# From such a step on a launch has one round of turns that do not settle, and profiles so many steps a side.
+# From this step time on a launch has one round of turns that do not settle, and profiles this many steps a side.
 LONG_STEP_NS, LONG_PROFILE = 0.4e9, 2
 WARMUP_STEPS = 60  # at most
 # A processor changes its pace for a tenth of a second at a time: many steps, in short parts, meet every pace.
@@ -70,7 +70,7 @@ def measure(
 ) -> tuple[list[Launch], str]:
     """Measure `programs`, kernel tables below `folder`; the launches, and why there are as many as there are.
 
-    `peaks` are the sides' peaks of memory in bytes, where a run before has told them. Raises `RunFailed` when a side
+    `peaks` are the sides' peaks of memory in bytes, where an earlier run measured them. Raises `RunFailed` when a side
     fails, or the machine's memory does not hold all sides at once.
     """
     lots = random.Random(plan.seed)
@@ -88,7 +88,7 @@ def measure(
 
 
 def _together(programs: Sequence[Program], peaks: Sequence[float | None]) -> int:
-    """How many launches may start at the same time: one until it is known what memory it takes, and on a GPU, whose
+    """Return the number of launches that may start at the same time: one until its memory is known, and on a GPU, whose
     memory the processes would share."""
     if not peaks or any(p.settings.device != "cpu" for p in programs):
         return 1

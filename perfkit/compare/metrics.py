@@ -25,7 +25,7 @@ LEAST_SHARE = 0.01  # of either side's kernel time: smaller families are shown, 
 @dataclass(frozen=True)
 class Rule:
     """How verdicts are reached: the change that must not stay hidden for "no difference shown", and the allowance for
-    what the values cannot tell (None: by how they were measured)."""
+    the uncertainty beyond the values (None: by how they were measured)."""
 
     resolution: float = verdicts.RESOLUTION
     allowance: float | None = None
@@ -39,7 +39,7 @@ class Weighed(NamedTuple):
 
 
 def allowance_of(first: Values, second: Values, rule: Rule) -> float:
-    """What the values cannot tell: nothing of launches that alternated, more the farther apart two runs are."""
+    """Return the uncertainty beyond the values: 0 for launches that alternated, more the farther apart two runs are."""
     if rule.allowance is not None:
         return rule.allowance
     if first.origin and first.origin == second.origin:

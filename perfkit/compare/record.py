@@ -1,4 +1,4 @@
-"""What a measured comparison leaves behind: every turn of every launch, in order, and where its profiles lie.
+"""Record of a measured comparison: every turn of every launch, in order, and the paths of its profiles.
 
     COMPARISON/
       compare.json                     the record (`Measurement`), written last and whole
@@ -35,7 +35,7 @@ class Launch(msgspec.Struct, kw_only=True):
 
     turns: list[Turn]  # in the order in which they were measured
     warmup_ns: list[list[float]]  # by side
-    steady_from: list[int | None]  # by side: the first steady step of the warm-up, None where there was none
+    steady_from: list[int | None]  # by side: the first steady step of the warm-up, None without one
     peak_memory_bytes: list[float | None]
     tables: list[str]
     unusable: str = ""  # why the sides have no table although they were profiled
@@ -68,7 +68,7 @@ def write_measurement(folder: Path, measurement: Measurement) -> None:
 
 
 def is_measurement(path: Path) -> bool:
-    """Whether `path` is the folder of a measured comparison."""
+    """Return whether `path` is the folder of a measured comparison."""
     return (path / MEASUREMENT).is_file()
 
 

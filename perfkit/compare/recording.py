@@ -71,10 +71,11 @@ def _named(progress: Progress, run: str) -> Progress:
 
 @contextlib.contextmanager
 def _new_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder beside `folder` that takes its place at the end, and goes away if the measurement does not get there."""
+    """Give a temporary folder that takes the place of `folder` at the end, and goes away if the measurement does not
+    get there."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         if not is_measurement(folder):
-            raise UsageError(f"{folder} exists and is no measured comparison.", "Choose another --out.")
+            raise UsageError(f"{folder} exists and is not a measured comparison.", "Choose another --out.")
         if not overwrite:
             raise UsageError(f"{folder} holds a comparison already.", "Choose another --out, or give --overwrite.")
     partial = folder.with_name(f".{folder.name}.partial")

@@ -1,4 +1,4 @@
-"""What a comparison finds: one record in the middle, as in `results`. Times in ns a step, the first side the base."""
+"""Result of a comparison: one record in the middle, as in `results`. Times in ns a step, the first side the base."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WaterfallLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the difference of the steps comes from; `basis` says what is summed: timed, profiled or kernels."""
+    """Sources of the difference of the steps; `basis` says what is summed: timed, profiled or kernels."""
 
     basis: str
     first_ns: float
@@ -62,7 +62,7 @@ class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What one side takes at one place of the tree, a step; None where unknown.
+    """Time of one side at one place of the tree, a step; None where unknown.
 
     `flop_known` and `bytes_known` are the shares of its time whose kernels know theirs; the others add nothing.
     """
@@ -136,7 +136,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition of `--fail-on` and what came of it: regressed, passed or cannot tell."""
+    """One condition of `--fail-on` and its outcome: regressed, passed or cannot tell."""
 
     text: str
     outcome: str

@@ -27,7 +27,7 @@ LESS = 0.9  # of what the other calls or moves: less than that is a reason
 
 @dataclass(frozen=True)
 class Amounts:
-    """What one side does for a part in one step: time in ns, calls, bytes (NaN where unknown), kernels by time, and
+    """Work of one side for a part in one step: time in ns, calls, bytes (NaN where unknown), kernels by time, and
     the share of the time that belongs to kernels that serve other parts too."""
 
     time: float
@@ -82,7 +82,7 @@ def _share(part: Part, found: Sequence[Mapping[Part, Amounts]], whole: Sequence[
 
 
 def _amounts(side: Side) -> dict[Part, Amounts]:
-    """What a side does for each part."""
+    """Return the work of a side for each part."""
     assert side.places is not None and side.frame is not None and side.judged is not None
     lines, steps = side.places.lines, max(side.steps, 1)
     module = lines["module"].fillna("").map(without_numbers)

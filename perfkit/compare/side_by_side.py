@@ -76,7 +76,7 @@ def tree(sides: Sequence[pd.DataFrame]) -> list[TreeLine]:
 
 
 def _matrix(lines: pd.DataFrame) -> Reals:
-    """The amounts of the lines, those that are unknown as 0, and behind them the time of what is known."""
+    """Return the amounts of the lines, unknown ones as 0, then the time of the known ones."""
     values = lines[list(_AMOUNTS)].to_numpy(float)
     amounts = np.nan_to_num(values)
     return np.concatenate([amounts, np.isfinite(values) * amounts[:, :1]], axis=1)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LAUNCH, ROUND, TURN, STEP = "launch", "round", "turn", "profiled step"
 FEWEST_LAUNCHES = 6  # with fewer pairs the signed ranks cannot show anything
-BLOCKS = 5  # into which the steps of a run that tells no turns are divided
+BLOCKS = 5  # into which the steps of a run without recorded turns are divided
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Side:
 
     @property
     def has_times(self) -> bool:
-        """Whether its kernel time is known: it was profiled, with durations."""
+        """Return whether its kernel time is known: it was profiled, with durations."""
         return self.table is not None and not self.untimed_calls
 
     @cached_property
@@ -134,7 +134,7 @@ class Side:
 
 
 def profiled_steps(frame: pd.DataFrame) -> int:
-    """How many steps of a table's rows are marked."""
+    """Return the number of marked steps of a table's rows."""
     return int(frame["step"].nunique())
 
 
@@ -170,7 +170,7 @@ def of_launches(
 ) -> Side:
     """The `place`-th side of a measured comparison.
 
-    `run` is its run folder, None where there is none; `tables` are those of its launches. Raises `KeyError` when the
+    `run` is its run folder or None; `tables` are those of its launches. Raises `KeyError` when the
     run lacks the backend.
     """
     measured = measurement.sides[place]
@@ -202,8 +202,8 @@ def _of_pooled(
 ) -> Side:
     """A side whose table and samples are those of all launches, and whose correctness is that of the run.
 
-    The run's steps beside its own profile are another process's, minutes old: what profiling added to the launches'
-    steps is told by the launches' timed ones. Nor are these timed as the run's were.
+    The run's steps next to its own profile are another process's, minutes old: the launches' timed steps show what
+    profiling added to the launches' steps. Nor are these timed as the run's were.
     """
     record = run.manifest.backend(backend)
     if record is None:
@@ -254,7 +254,7 @@ def _launch_flags(
 
 
 def _turns(record: BackendRun, source: str) -> Values:
-    """The median step of each turn; of `BLOCKS` blocks of steps in a row where the record tells no turns."""
+    """The median step of each turn; of `BLOCKS` blocks of steps in a row where the record has no turns."""
     samples = record.samples_ns
     sizes = record.turns if sum(record.turns) == len(samples) and len(record.turns) > 1 else _even(len(samples))
     edges = np.cumsum([0, *sizes])
@@ -268,7 +268,7 @@ def _even(count: int) -> list[int]:
 
 
 def _flags(samples: Sequence[float], units: Sequence[float], warmup: Sequence[float]) -> list[str]:
-    """What is odd about a series of steps, in sentences."""
+    """Return sentences about odd features of a series of steps."""
     found = []
     odd = series.outliers(samples)
     if odd:

@@ -43,7 +43,7 @@ def target_of(path: Path) -> Target:
 
 
 def find(text: str) -> Target | None:
-    """What `text` names: PATH, PATH:BACKEND, BASELINE or BASELINE:BACKEND; None where there is no such thing."""
+    """Return the target of `text`: PATH, PATH:BACKEND, BASELINE or BASELINE:BACKEND; None for an unknown one."""
     from perfkit.compare import baselines
 
     for name, wanted in ((text, ""), tuple(text.rpartition(":")[::2])):
@@ -61,7 +61,7 @@ def _name(path: Path) -> str:
 
 def load(target: Target, say: Progress = quiet) -> list[Side]:
     """The sides in `target`: one, or every measured backend where none is wanted by name. Of launches, which take
-    seconds, `say` is told how far it is.
+    seconds, `say` gets progress.
 
     Raises `InputError` for what cannot be read, or a backend that is not there.
     """
@@ -137,7 +137,7 @@ def _check(measurement: Measurement, place: int, path: Path) -> None:
 
 
 def sides_of(texts: Sequence[str], say: Progress = quiet) -> list[Side]:
-    """The sides that `texts` name, labelled so that they can be told apart; `say` as for `load`.
+    """The sides that `texts` name, labelled so that they can be distinguished; `say` as for `load`.
 
     Raises `InputError` for what is not there, and `UsageError` where it is not clear which backends are meant.
     """
@@ -172,7 +172,7 @@ def _labelled(found: Sequence[tuple[Target, Side]]) -> list[Side]:
 
 
 def check_comparable(sides: Sequence[Side], anyway: bool) -> list[str]:
-    """What differs although it should not. Raises `InputError`, naming it, unless `anyway`."""
+    """Return the differences that should not exist. Raises `InputError`, naming it, unless `anyway`."""
     from perfkit.compare.judge import incomparable
 
     found = []

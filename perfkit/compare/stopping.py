@@ -1,8 +1,8 @@
-"""How many launches a comparison takes: as many as planned, fewer where the verdict is clear, more for a precision.
+"""Number of launches of a comparison: as many as planned, fewer where the verdict is clear, more for a precision.
 
 Launches may end after `EARLY` of them, and end after the last that is planned: two looks. Each has its share of the
 error, the shares sum to 1, and p values and intervals of a look are those of its share (`statistics.verdicts.judge`).
-Whatever decides between the looks, both together then call equal sides different no oftener than the whole error:
+Whatever decides between the looks, both together then call equal sides different no more often than the whole error:
 P(either) ≤ P(first) + P(second). Nothing has to be known of how the looks depend on each other.
 """
 
@@ -29,8 +29,8 @@ FAR = 0.05  # from equal: of a step that is nearer the parts are of interest, an
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. With a `precision` (a share) launches go on until every ratio to the first side is known to
-    that, plus or minus, or `time_limit` (seconds) is over. That rule looks at the interval's width alone, never at
+    """Amount of measurement. With a `precision` (a share) launches go on until every ratio to the first side is known
+    to that, plus or minus, or `time_limit` (seconds) is over. That rule looks at the interval's width alone, never at
     whether it leaves out 1: it favours no verdict."""
 
     launches: int = FIRST_LAUNCHES
@@ -44,24 +44,24 @@ class Plan:
     seed: int = 0
 
     def share(self, launches: int) -> float:
-        """The part of the error that verdicts after so many launches may spend: all of it where there is one look."""
+        """Return the part of the error that verdicts after `launches` may spend: all of it with one look."""
         if not self.looks_early:
             return 1.0
         return EARLY_SHARE if launches <= self.early else 1 - EARLY_SHARE
 
     def for_sides(self, sides: int) -> Plan:
-        """The plan for so many sides: each doubling of the pairs that Holm corrects for takes one launch more, which
-        halves the least p, before the first look can show anything."""
+        """Return the plan for `sides` sides: each doubling of the pairs that Holm corrects for takes one launch more,
+        which halves the least p, before the first look can show anything."""
         more = math.ceil(math.log2(max(1, sides - 1)))
         return replace(self, early=self.early + more) if self.early else self
 
     @property
     def looks_early(self) -> bool:
-        """Whether there is a look before the last: where it saves half of the launches or more."""
+        """Return whether there is a look before the last: where it saves half of the launches or more."""
         return self.precision is None and 0 < self.early <= self.launches / 2
 
     def until_look(self, launches: int) -> int:
-        """How many launches there are until the next look, at least one."""
+        """Return the number of launches until the next look, at least one."""
         ends = [self.early, self.launches] if self.looks_early else [self.launches]
         return next((end - launches for end in ends if end > launches), 1)
 
@@ -81,7 +81,8 @@ def why(launches: Sequence[Launch], sides: int, plan: Plan, seconds: float) -> s
 
 
 def clear(launches: Sequence[Launch], sides: int, share: float) -> bool:
-    """Whether every side's step is told from the first's, after Holm's correction, and is `FAR` from it for certain."""
+    """Return whether every side's step differs from the first's, after Holm's correction, and is `FAR` from it for
+    certain."""
     shifts = [ranks.paired(one, 1 - (1 - LEVEL) * share) for one in _log_ratios(launches, sides)]
     adjusted = holm([min(1.0, shift.p / share) for shift in shifts])
     far = math.log1p(FAR)
@@ -91,7 +92,7 @@ def clear(launches: Sequence[Launch], sides: int, share: float) -> bool:
 
 
 def reached(launches: Sequence[Launch], sides: int, precision: float) -> bool:
-    """Whether half the interval of every side's ratio to the first is at most `precision`."""
+    """Return whether half the interval of every side's ratio to the first is at most `precision`."""
     return all(ranks.paired(one).half <= precision for one in _log_ratios(launches, sides))
 
 

@@ -1,11 +1,11 @@
-"""Where the difference of two steps comes from, in parts that add up to it exactly.
+"""Sources of the difference of two steps, in parts that add up to it exactly.
 
     step = kernels by pass and family − what of them overlaps + the time without a kernel − what only profiling adds
 
 Nothing is scaled. Kernels and gaps are as profiled; the step is as timed without a profiler; what the profiled step
 takes more than the timed one is a line of its own (negative), for a profiler lengthens steps of many small kernels
 more than others. Where a side was not timed the profiled step is compared, and where a profile does not
-tell its steps, the kernels alone.
+show its steps, the kernels alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEAST = 1e-9  # of the step: rounding
 def waterfall(
     first: BackendReport, second: BackendReport, timed: tuple[float | None, float | None] = (None, None)
 ) -> Waterfall:
-    """From `first` to `second`; `timed` are their timed steps in ns, None where there is none.
+    """From `first` to `second`; `timed` are their timed steps in ns, or None.
 
     The lines of level 0 sum to `difference_ns` up to rounding in the last digit, as do the children of each line.
     """

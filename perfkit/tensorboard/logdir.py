@@ -1,4 +1,4 @@
-"""What lies under the logdir that perfkit can show, and nothing else.
+"""Files under the logdir that perfkit can show, and nothing else.
 
 A run folder and a profile are named by an identity: the number of the logdir and the path in it, percent-encoded. No
 identity reaches outside: every file that would be read must, with all links followed, lie under the logdir.
@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, kw_only=True):
-    """What was found, the newest first, and sentences about what was not looked at."""
+    """The found files, the newest first, and sentences about what was left out."""
 
     entries: list[Entry]
     notes: list[str] = []
@@ -92,13 +92,13 @@ class Logdir:
             found.notes.append(f"{path} is not on this machine: perfkit reads local folders only")
         for number, root in enumerate(self.roots):
             if not root.path.is_dir():
-                found.notes.append(f"{root.path} is no folder")
+                found.notes.append(f"{root.path} is not a folder")
             found.entries += self._entries(number, root, found.notes)
         found.entries.sort(key=lambda e: (-e.modified, e.name))
         return found
 
     def any(self) -> bool:
-        """Whether there is anything to show."""
+        """Return whether there is anything to show."""
         return any(True for root in self.roots for _ in _walk(root.path, []))
 
     def place(self, identity: str) -> Place:
@@ -113,7 +113,7 @@ class Logdir:
             path = _resolved(path)
             kind = _kind(path)
             files = _files(path, kind)
-            if kind == RANKS:  # what lies beside the traces is read where it may be
+            if kind == RANKS:  # files next to the traces are read where that is allowed
                 files = tuple(file for file in files if file.parent == path or _inside(file, root))
             for file in files:
                 _check(file, root)
@@ -203,7 +203,7 @@ def _walk(folder: Path, notes: list[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _kind(path: Path) -> str:
-    """What is at `path`: a kind, or "" for nothing that is shown."""
+    """Return the kind of file at `path`; "" for one that is not shown."""
     if path.is_dir():
         return RUN if is_run_folder(path) else RANKS if ranks_in(path) else ""
     return _kind_of_file(path)
@@ -221,7 +221,7 @@ def ranks_in(folder: Path) -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=4 * MOST_FOUND)
 def _of_a_rank(path: Path, modified: int) -> bool:
-    """Whether a trace names its rank; looked up once for each state of the file."""
+    """Return whether a trace names its rank; looked up once for each state of the file."""
     return several.is_of_a_rank(path)
 
 
@@ -234,7 +234,7 @@ def _kind_of_file(path: Path) -> str:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    """Whether the beginning of a JSON file has the marks of a trace."""
+    """Return whether the beginning of a JSON file has the marks of a trace."""
     try:
         head = head_of(path)
         known = format_of(head)

@@ -36,7 +36,7 @@ class Makers:
         self.library = library
 
     def source(self, place: Place, task: Task) -> Run | KernelTable:
-        """What is read from `place`."""
+        """Read `place`."""
 
         def make(inner: Task) -> tuple[Any, int]:
             inner.stage = task.stage = f"reading {_megabytes(place.size)}"
@@ -72,7 +72,7 @@ class Makers:
             raise InputError(f"There is no backend {error} in this run.", "Choose another.") from error
 
     def ranks_json(self, place: Place, task: Task) -> tuple[bytes, int]:
-        """What the traces of ranks in a folder tell together, as a page with its timeline.
+        """Make the report on the traces of ranks in a folder, as a page with its timeline.
 
         Raises `InputError` where they cannot be compared.
         """

@@ -3,7 +3,7 @@
 index.js            the page as an ES module; style.css and timeline/* are what it loads
 runs                what is under the logdir
 report?run=         a report; answered at once with {"state": "reading", …} until it is made
-ranks?run=          what the traces of ranks in a folder tell together
+ranks?run=          the report on the traces of ranks in a folder
 memory?run=         allocations over time
 diff?run=&backend=&other=&other_backend=
 timeline?run=&backend=    binary columns
@@ -66,11 +66,11 @@ class PerfkitPlugin(base_plugin.TBPlugin):
         }
 
     def is_active(self) -> bool:
-        """Whether the logdir holds anything that perfkit can show."""
+        """Return whether the logdir holds anything that perfkit can show."""
         return self.logdir.any()
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """Where the page is."""
+        """Return the place of the page."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name=NAME)
 
     def _runs(self, request: wrappers.Request) -> Any:
@@ -150,7 +150,7 @@ def _json(request: wrappers.Request, content: bytes, code: int = 200) -> Any:
 
 def _failed(request: wrappers.Request, error: BaseException, places: Any) -> Any:
     message, hint = (error.message, error.hint) if isinstance(error, PerfkitError) else (str(error), "")
-    for place in places:  # as it is named on the page, not as it lies on the disk
+    for place in places:  # as it is named on the page, not on the disk
         message = message.replace(str(place.path), place.name)
     return _json(request, _said(message, hint))
 

@@ -10,7 +10,7 @@ belongs to what lies between their partners:
   reference (`perfkit.tree.shares.split`);
 - several have what the places left over have in common: pass, layer, and the path of the module around them.
 
-Before the first and behind the last pair the same holds up to the step's ends. Where nothing is in common, rows stay
+Before the first and after the last pair the same holds up to the step's ends. Where nothing is in common, rows stay
 not placed. Rows that have a module keep their place.
 """
 
@@ -46,7 +46,7 @@ _Served = list[tuple[_Place, float]]  # with shares that sum to 1
 
 
 class _Row(NamedTuple):
-    """What alignment looks at in a row."""
+    """The properties of a row that alignment compares."""
 
     at: int  # its position in its step
     anchor: str  # the family of an anchor, "" for another row
@@ -59,7 +59,7 @@ class _Row(NamedTuple):
 def align_places(frame: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     """`frame` (of a kernel table) with places for the rows that have no module, from `reference`, whose rows have.
 
-    Both hold whole steps; the first of `reference` stands for all. Steps with the same sequence of rows are aligned
+    Both hold whole steps; the first of `reference` represents all. Steps with the same sequence of rows are aligned
     once. Returns `frame` itself where there is nothing to do.
     """
     lost = frame["module"].isna().to_numpy()
@@ -110,7 +110,7 @@ def _coded(column: pd.Series) -> Words:
 
 
 def _columns_of(served: _Served) -> tuple[str | None, ...]:
-    """What a row that serves this has in the columns `_FILLED`."""
+    """Return the values of the columns `_FILLED` for a row that serves this."""
     parts = [shares.Member(p[0] or "", p[2] or "", p[3] or "", share) for p, share in served]
     main = parts.index(shares.main(parts))
     pass_, layer, module, operator = served[main][0]
@@ -151,10 +151,11 @@ def _rows(part: pd.DataFrame) -> list[_Row]:
 
 
 def dimensions(shapes: str, family: str) -> tuple[int, ...]:
-    """What tells an anchor from others: of a product batch, the outer dimensions in order of size, and the inner one.
+    """Return the identity of an anchor: for a product the batch, the outer dimensions in order of size, and the inner
+    one.
 
     A product and its transpose are the same, for backends differ in which of them they compute. () where `shapes` do
-    not tell.
+    not know.
     """
     tensors = [tuple(int(n) for n in t.split("×") if n) for t in _TENSOR.findall(shapes)]
     matrices = [t for t in tensors if len(t) > 1]
@@ -201,7 +202,7 @@ def _pairs(rows: list[_Row], model: list[_Row]) -> list[tuple[int, int]]:
     mine, other = _codes([rows[i] for i in ours], words), _codes([model[r] for r in theirs], words)
 
     def equal(i: int) -> Booleans:
-        unknown = (mine[i] < 0) | (other < 0)  # tells nothing
+        unknown = (mine[i] < 0) | (other < 0)  # says nothing
         same: Booleans = ((mine[i] == other) | unknown).all(axis=1)
         return same
 
@@ -216,7 +217,7 @@ def _codes(rows: Sequence[_Row], words: dict[Any, int]) -> Integers:
 
 
 def _same(a: _Row, b: _Row) -> bool:
-    """Whether two anchors may be the same: what is unknown of either tells nothing."""
+    """Return whether two anchors may be the same; unknown properties decide nothing."""
     if a.anchor != b.anchor or (a.dimensions and b.dimensions and a.dimensions != b.dimensions):
         return False
     return a.place[0] is None or b.place[0] is None or _pass(a.place[0]) == _pass(b.place[0])
@@ -258,12 +259,12 @@ def _shared(model: Sequence[_Row]) -> _Served:
 
 
 def _may(row: _Row, model: _Row) -> bool:
-    """Whether the pass that is known of a row is that of the reference's."""
+    """Return whether the known pass of a row is that of the reference's."""
     return row.place[0] is None or model.place[0] is None or _pass(row.place[0]) == _pass(model.place[0])
 
 
 def _common(places: Sequence[_Place]) -> _Place | None:
-    """What places have in common; None where they have not even the pass."""
+    """Return the common part of places; None where not even the pass is."""
     if len({place[0] for place in places}) != 1:
         return None
     passes, layers, modules, operators = (set(column) for column in zip(*places, strict=True))

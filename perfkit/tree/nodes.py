@@ -24,7 +24,7 @@ NO_MODULE = "no module"
 NO_LAYER = -1
 _LAST = {
     name: rank for rank, name in enumerate(("loading", "between", OPTIMIZER, NO_MODULE), 1)
-}  # what is no module of the model
+}  # rows outside modules of the model
 _LATE = (BACKWARD, OPTIMIZER)  # passes that come to the modules in another order
 
 Key = tuple[str | int, ...]
@@ -72,7 +72,7 @@ def grow(sides: Sequence[tuple[Sequence[Key], Reals]], order: Order) -> Node | N
 def by_layer(sides: Sequence[tuple[pd.DataFrame, Reals]], time: int) -> Node | None:
     """The tree step / pass / layer / operator over the lines of `Places.lines` and their amounts.
 
-    Passes stand in their order, layers by number, operators by the time that all sides take, column `time` of the
+    Passes are in their order, layers by number, operators by the time that all sides take, column `time` of the
     amounts. Where no side has layers in a pass, its operators stand right below it.
     """
     layered = {str(p) for lines, _ in sides for p in lines["pass"][lines["layer"].notna()].unique()}
@@ -98,7 +98,7 @@ def by_module(lines: pd.DataFrame, amounts: Reals, seen: Integers) -> Node | Non
     """The tree of modules over the lines of `Places.lines`, in the order of the model.
 
     That is the order in which the forward pass comes to the modules: `seen` has for each line the position of the
-    first of its rows. The numbered blocks of a list go by their numbers; what is no module of the model is last.
+    first of its rows. The numbered blocks of a list go by their numbers; rows outside modules of the model are last.
     """
     keys = [_way(path) for path in lines["module"].fillna("").tolist()]
     late = lines["pass"].isin(_LATE).to_numpy(bool)

@@ -1,11 +1,11 @@
-"""What each source says of the places of rows, and the one order in which their words hold.
+"""The sources' evidence on the places of rows, and the one order in which it holds.
 
     table        what a kernel table holds already
     events       ranges around a kernel, module hooks, and autograd's links
     capture      what a CUDA graph was captured from, of what its replays run
-    model        the model's own work beside the graphs of a compiler
+    model        the model's own work outside the graphs of a compiler
     line         lines of a generated program
-    call site    calls that a compiler told of
+    call site    calls that a compiler reported
     alignment    the position between kernels of a reference that are certain
 
 Each says what it knows of a row and nothing else. Later ones hold over earlier ones, column by column; what a fused
@@ -26,7 +26,7 @@ from perfkit.tree.places import Integers
 SOURCES = TABLE, EVENTS, CAPTURE, MODEL, LINE, CALL_SITE, ALIGNMENT = (
     "table", "events", "capture", "model", "line", "call site", "alignment",
 )  # fmt: skip
-RANGE, SUFFIX = "range", "range suffix"  # the second stands behind the first in the end
+RANGE, SUFFIX = "range", "range suffix"  # the second follows the first in the end
 EVIDENCE, SERVES = "placed_by", "serves"
 
 
@@ -56,7 +56,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Placement:
-    """What one of `SOURCES` says of the rows: place columns of the kernel table by name, −1 where it says nothing.
+    """The evidence of one of `SOURCES`: place columns of the kernel table by name, −1 where it has none.
 
     Raises `ValueError` for an unknown source.
     """
@@ -66,7 +66,7 @@ class Placement:
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
-            raise ValueError(f"{self.source!r} is no source of places")
+            raise ValueError(f"{self.source!r} is not a source of places")
 
 
 def settled(placements: Sequence[Placement]) -> dict[str, Column]:
@@ -104,7 +104,7 @@ def _over(below: Column, above: Column, says: np.ndarray) -> Column:
 
 
 def _joined(paths: Column, ends: Column) -> Column:
-    """Paths, with the rows' ends behind them."""
+    """Paths, followed by the rows' ends."""
     pairs, which = distinct_pairs(paths.code, ends.code)
     words = [
         "/".join((*([paths.words[path]] if path >= 0 else []), *([ends.words[end]] if end >= 0 else []))) or None

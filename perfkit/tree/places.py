@@ -29,7 +29,7 @@ Reals = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Places:
-    """The places of the rows of a frame, told once for all rows that have the same.
+    """The places of the rows of a frame, stored once for all rows that share them.
 
     `kind` is of each row which of the distinct places it has, `first` of each kind the first row that has it. `lines`
     has a line for each kind and logical operator that it serves, one kind after another: `kind`, `pass`, `layer`
@@ -43,7 +43,7 @@ class Places:
 
     @property
     def kinds(self) -> int:
-        """How many distinct places there are."""
+        """Return the number of distinct places."""
         return len(self.first)
 
     def of_lines(self, by_kind: Reals) -> Reals:
@@ -53,7 +53,7 @@ class Places:
         return divided
 
     def in_pass(self, name: str) -> Reals:
-        """Of each row the share that serves the pass `name`."""
+        """Return the share of each row that serves the pass `name`."""
         there = (self.lines["pass"] == name).to_numpy(bool)
         by_kind = np.zeros(self.kinds)
         np.add.at(by_kind, self.lines["kind"].to_numpy(np.int64)[there], self.lines["share"].to_numpy(float)[there])
@@ -131,7 +131,7 @@ def _plain(column: pd.Series) -> list[Any]:
 
 @lru_cache(maxsize=4096)
 def _members(text: str | None) -> Sequence[shares.Member]:
-    """The members that `text` tells, those whose operators have one name after all taken together."""
+    """Return the members that `text` names; those whose operators turn out to have one name are joined."""
     if not text:
         return ()
     lines = [(part, m.share * part.share) for m in shares.read(text) for part in _parts(m.pass_, m.module, m.operator)]
@@ -140,14 +140,14 @@ def _members(text: str | None) -> Sequence[shares.Member]:
 
 @lru_cache(maxsize=4096)
 def _parts(pass_: str, module: str, operator: str) -> Sequence[shares.Member]:
-    """What an operator in a place serves: one logical operator, or those that a kernel of perfkit's replaces."""
+    """Return what an operator in a place serves: one logical operator, or those that a kernel of perfkit's replaces."""
     return [shares.Member(pass_, module, name, share) for name, share in parts(operator)]
 
 
 def _layers(modules: Sequence[str | None], layers: Sequence[int | None]) -> Callable[[str], int | None]:
     """From a module path to the layer's index or None, as the table's rows have it.
 
-    For a path that no row has for its own it follows from theirs: the layer stands behind the same prefix.
+    For a path that no row has for its own it follows from theirs: the layer follows the same prefix.
     """
     known = {m: n for m, n in zip(modules, layers, strict=True) if m}
     prefixes: set[str] = set()

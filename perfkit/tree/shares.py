@@ -1,4 +1,4 @@
-"""What a kernel serves when it serves several logical operators: members, each with its share of the kernel.
+"""Members of a kernel that serves several logical operators, each with its share of the kernel.
 
 As text, in the column `serves` of the kernel table, a member is `pass|module|operator|share`, and `;` joins members:
 
@@ -29,7 +29,7 @@ class Member(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a call must do at least: FLOP by unit, and bytes. `parts` divide it over kernels by their names, as
+    """The least work of a call: FLOP by unit, and bytes. `parts` divide it over kernels by their names, as
     `CostModel.parts` has it; empty where one kernel does it all."""
 
     flop: Mapping[str, float]
@@ -70,7 +70,7 @@ def split(places: Iterable[tuple[str, str, str]], weights: Iterable[float | None
 
 
 def text(members: Sequence[Member]) -> str | None:
-    """The members as the kernel table holds them; None for fewer than two, which its place columns tell."""
+    """The members as the kernel table holds them; None for fewer than two, which its place columns name."""
     if len(members) < 2:
         return None
     return ";".join(
@@ -96,7 +96,7 @@ def read(written: str) -> list[Member]:
 
 
 def main(members: Sequence[Member]) -> Member:
-    """The member that stands for the kernel in the columns that hold one place: the one with the largest share.
+    """Return the member that represents the kernel in the columns that hold one place: the one with the largest share.
 
     Of equal ones the last, whose result the kernel is there for.
     """

@@ -121,7 +121,7 @@ def test_what_was_measured_differently_is_refused_unless_asked(cli, runs, change
         (["mlp", "--backend", "eager", "--fail-on", "step>+3%"], "needs two sides"),
         (["base", "mlp"], "base was measured before, and mlp would be now"),
         (["mlp", "--backend", "eager", "--launches", "0"], "--launches must be at least 1"),
-        (["mlp", "--backend", "eager", "--out", "base"], "is no measured comparison"),
+        (["mlp", "--backend", "eager", "--out", "base"], "is not a measured comparison"),
     ],
 )
 def test_a_mistake_is_a_sentence(cli, arguments, said):

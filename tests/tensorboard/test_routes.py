@@ -63,7 +63,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert Asking(tmp_path).plugin.is_active() is False
     gone = Asking(tmp_path / "gone")
     assert gone.plugin.is_active() is False
-    assert "is no folder" in gone.json("/runs")["notes"][0]
+    assert "is not a folder" in gone.json("/runs")["notes"][0]
 
 
 def test_a_logdir_spec(logs: Path, tmp_path: Path) -> None:
