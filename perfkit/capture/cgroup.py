@@ -1,6 +1,6 @@
 """The limit of memory that Linux puts on this process's control group, as containers and CI runners have it.
 
-`/proc/meminfo` tells of the whole machine. Version 2 of control groups names its files memory.max and memory.current,
+`/proc/meminfo` describes the whole machine. Version 2 of control groups names its files memory.max and memory.current,
 version 1 memory.limit_in_bytes and memory.usage_in_bytes. A group above may be narrower than the process's own. Files
 that the group has read count as used, but go when memory is needed (`inactive_file`).
 """
@@ -16,7 +16,7 @@ _UNLIMITED = 1 << 60  # version 1 writes a number near 2⁶³ for none
 
 
 def free_bytes() -> float | None:
-    """What the narrowest group around this process still allows, in bytes; None where none has a limit."""
+    """Return the bytes that the narrowest group around this process still allows; None where none has a limit."""
     found = [free for folder, names in _groups() if (free := _free(folder, *names)) is not None]
     return min(found, default=None)
 

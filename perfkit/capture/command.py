@@ -110,7 +110,8 @@ def _by_nsys(
 
 @contextlib.contextmanager
 def _unfinished(out: Path) -> Iterator[Path]:
-    """A name beside `out` for what is not whole yet; whatever has it or its suffixes goes away at the end.
+    """Give a temporary name in the folder of `out` for unfinished files; files with it or its suffixes are removed at
+    the end.
 
     Without other dots than that of the suffix: the tools might take what follows one for a suffix of theirs.
     """

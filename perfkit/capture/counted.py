@@ -26,7 +26,7 @@ LOG = "ncu.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked of ncu, and how long the second run may take (s; None: no limit)."""
+    """The request to ncu, and the time limit of the second run (s; None: no limit)."""
 
     ncu: ncu.Options = field(default_factory=lambda: ncu.Options(profiler_api=True))
     limit_s: float | None = None
@@ -53,7 +53,7 @@ def add(
     record = records[0]
     if len(records) > 1:
         raise RunFailed(
-            f"{len(records)} processes were recorded, and ncu's report does not tell which of them a kernel is of.",
+            f"{len(records)} processes were recorded, and ncu's report does not say which of them a kernel is of.",
             "Capture one process.",
         )
     if record.unusable:

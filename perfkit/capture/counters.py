@@ -38,7 +38,7 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run asks of Nsight: the tool, ncu's options, and how long a backend may take."""
+    """The request of a run to Nsight: the tool, ncu's options, and the time limit of a backend."""
 
     tool: str
     ncu: ncu.Options = field(default_factory=lambda: ncu.Options(profiler_api=True))
@@ -148,7 +148,7 @@ def _watched(
     is_own: Callable[[str], bool],
     progress: Show,
 ) -> Ended:
-    """Run the target under the tool; everything that is printed goes to a log beside the report."""
+    """Run the target under the tool; everything that is printed goes to a log next to the report."""
     show(f"starting {plan.tool}")
     order = Order(settings=settings, backend=backend, one_layer=plan.one_layer)
     with (
@@ -173,13 +173,13 @@ def _watched(
 
 
 def layers_of(path: Path) -> int:
-    """How many repeated layers the kernel table at `path` names; 0 for none."""
+    """Return the number of repeated layers that the kernel table at `path` names."""
     layers = kernel_table(path).frame["layer"].dropna()
     return int(layers.max()) + 1 if len(layers) else 0
 
 
 def kernels_a_step(path: Path) -> int:
-    """How many kernels a step of the kernel table at `path` launches, about."""
+    """Return about how many kernels a step of the kernel table at `path` launches."""
     frame = kernel_table(path).frame
     return int((frame["kind"] == "gpu_kernel").sum()) // max(int(frame["step"].nunique()), 1)
 

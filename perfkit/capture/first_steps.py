@@ -91,7 +91,7 @@ class Checking:
             return {}
         with files.seen(folder, self.ranks) as near:
             errors = correctness.errors_against(near, results, self.ranks.rank, self.ranks.size)
-        # Results that other ranks have and this one has not: NaN stands for their errors.
+        # Results that other ranks have and this one has not: their errors are NaN.
         return errors | dict.fromkeys(map(_gradient_of, self.program.elsewhere), math.nan)
 
     def _results(self, outputs: Outputs, losses: Sequence[float]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Making a run folder whole or not at all, beside the place where it will lie."""
+"""Make a run folder whole or not at all, under a temporary name in the same place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_out(out: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def made(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that takes its place at the end, and goes away if the block fails."""
+    """Give a temporary folder that takes the place of `out` at the end, and goes away if the block fails."""
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

@@ -19,7 +19,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(program: Sequence[str], order: Order, folder: Path) -> int:
-    """Run `program` to its end with `order` in `folder`; its exit code, as a shell tells it.
+    """Run `program` to its end with `order` in `folder`; its exit code, as a shell reports it.
 
     Raises `UsageError` for a program that cannot be run.
     """
@@ -47,7 +47,7 @@ def check(program: Sequence[str]) -> None:
     if shutil.which(first) is None:
         script = Path(first).suffix == ".py" and Path(first).is_file()
         hint = f"perfkit capture -- python {first}" if script else "Give its path, and make it executable (chmod +x)."
-        raise UsageError(f"{first} is no program that can be run.", hint)
+        raise UsageError(f"{first} is not a program that can be run.", hint)
 
 
 def environment(order: Path, given: Mapping[str, str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ class Member:
 
     @property
     def alive(self) -> bool:
-        """Whether it has a process and nothing of it failed."""
+        """Return whether it has a process and nothing of it failed."""
         return self.child is not None and self.record.status != "failed"
 
     def let_go(self) -> None:
@@ -79,9 +79,9 @@ def _kept(member: Member, child: Child | Group, keep: Callable[[Member, Any], No
 
 
 def _with_log(member: Member, error: PerfkitError) -> str:
-    """What went wrong, and where the whole of it can be read, unless there is a next step."""
+    """Return what went wrong, and where the whole message is, unless there is a next step."""
     log = member.folder / LOG
     said = str(error)
     if error.hint or not (log.is_file() and log.stat().st_size):
         return said
-    return f"{said.rstrip('.')}. The whole message lies in {member.name}/{LOG} of the run folder."
+    return f"{said.rstrip('.')}. The whole message is in {member.name}/{LOG} of the run folder."

@@ -12,7 +12,7 @@ from perfkit.errors import Unavailable
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-_SHARED_POOL = (0, 0)  # the id of the pool that is no graph's own
+_SHARED_POOL = (0, 0)  # the id of the pool that belongs to no graph
 
 
 def keep_freed() -> None:
@@ -69,7 +69,8 @@ def private_bytes(segments: list[dict[str, Any]]) -> float:
 
 
 def available_bytes(device: str = "cpu") -> float | None:
-    """Memory that can still be taken without swapping (CPU) or is free on the GPU, in bytes, where the system tells.
+    """Memory that can still be taken without swapping (CPU) or is free on the GPU, in bytes, where the system reports
+    it.
 
     In a container with a limit of its own that counts too.
     """

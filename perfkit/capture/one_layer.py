@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def keep_one_layer(model: torch.nn.Module, pattern: str) -> None:
     """Cut the repeated layers that `pattern` (such as `transformer.h.*`) names down to the first, in place.
 
-    Raises `UsageError` where the workload names none, or they are no list of modules.
+    Raises `UsageError` where the workload names none, or they are not a list of modules.
     """
     import torch
 

@@ -10,7 +10,7 @@ The parent process never runs a model. It drives one child process a backend, wi
     profile     each backend alone, under torch.profiler, and its trace read into the kernel table
     nsight      where asked for: each backend once more, in a new process that ncu or nsys watches
 
-All files are made in a folder beside the final one, which is renamed when the run is whole.
+All files are made in a temporary folder next to the final one, which is renamed when the run is whole.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ RANKS_SHARE = (
     "memory bandwidth is shared by all."
 )
 ROOMY = 0.5  # of a GPU's memory, that all members together may take as they prepare
-FULL = 0.6  # of a GPU's memory: where eager's first steps took so much, two backends hardly fit beside each other
+FULL = 0.6  # of a GPU's memory: where eager's first steps took this share, two backends hardly fit together
 
 
 @dataclass
@@ -185,7 +185,8 @@ class Session:
                 groups += [[self._again(m)] for m in group if self._crowded_out(m, group)]
 
     def _crowded_out(self, member: Member, group: Sequence[Member]) -> bool:
-        """Whether it found too little memory beside the others. Eager, by whose error they are judged, comes first.
+        """Return whether it found too little memory along with the others. Eager, by whose error they are judged, comes
+        first.
 
         It is then tried again alone; on several hosts not, whose ranks are started once.
         """
@@ -205,7 +206,7 @@ class Session:
             eager.let_go()
 
     def _again(self, member: Member) -> Member:
-        """Make a member that found too little memory beside the others as it was before it started."""
+        """Reset a member that found too little memory along with the others to its state before it started."""
         member.let_go()
         member.record, member.crowded = self._record(member.name), False
         member.record.warnings.append(TIMED_APART)

@@ -28,7 +28,7 @@ class Cell:
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
-    """Every combination, the first axis changing slowest; one empty combination where there is no axis."""
+    """Every combination, the first axis changing slowest; one empty combination without axes."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 

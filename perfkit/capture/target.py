@@ -4,7 +4,7 @@
 
 Unlike the workers of a run it speaks to nobody: a profiler starts it, and watches. It warms up as a run does, so that
 compilers, autotuners and allocators are done, and marks what is to be profiled twice: by cudaProfilerStart and
-cudaProfilerStop, which tools can be told to wait for, and by the ranges of `perfkit.ranges`.
+cudaProfilerStop, which tools can wait for, and by the ranges of `perfkit.ranges`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WARMUP = 3  # steps before the profiled one: the first compiles, the second and 
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run: a backend by its name or file, and how many steps are profiled after `warmup` others.
+    """A backend to run, by its name or file, and the number of steps to profile after `warmup` others.
 
     With `one_layer` the model keeps the first of its repeated layers only.
     """

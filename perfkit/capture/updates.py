@@ -1,4 +1,4 @@
-"""What a program's optimizer changes, against the workload's own optimizer in fp64 on the program's own gradients.
+"""Check a program's optimizer updates against the workload's own optimizer in fp64 on the program's own gradients.
 
 An update cannot be compared with the reference's: the first step of Adam turns every gradient into ± its learning rate,
 so that the noise in a gradient near 0 becomes a full step. So the optimizer is compared by itself: an fp64 one of the
@@ -145,7 +145,7 @@ def _in_fp64(gradient: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def place(sizes: Mapping[str, int], device: str) -> tuple[str, set[str]]:
-    """Where an fp64 optimizer has room, and the parameters of these `sizes` (elements) that it has room for.
+    """Return the device with room for an fp64 optimizer, and the parameters of these `sizes` (elements) that fit.
 
     On `device` where all fit, else on a CPU where all fit and are few enough to be stepped there, else some of the
     smallest ones on `device`: an optimizer does the same with every tensor.

@@ -44,7 +44,7 @@ BESIDE, BESIDE_LONG = 4, 2  # steps without a profiler right before the profiled
 
 @dataclass
 class Timed:
-    """What timed steps took from the kernel: fresh pages (bytes), and CPU time in it (ns)."""
+    """Costs of timed steps in the kernel: fresh pages (bytes), and CPU time in it (ns)."""
 
     steps: int = 0
     fresh_bytes: float = 0.0
@@ -137,7 +137,7 @@ class Worker:
 
     def _reference_precision(self, parameters: int, highest: str) -> str:
         """`highest` if in fp64 parameters, gradients, AdamW's two moments and as much again for activations and files
-        fit; what a large vocabulary's logits take beyond that, only a step can tell."""
+        fit; only a step shows what a large vocabulary's logits take beyond that."""
         words = 8 if self.settings.training else 3
         available = memory.available_bytes(self.settings.device)
         return highest if available is None or parameters * 8.0 * words < available else "fp32"
@@ -173,7 +173,7 @@ class Worker:
         return {**found, "prepare_ns": self._prepare_ns + found["first_step_ns"]}
 
     def tokens_ns(self) -> list[list[float]]:
-        """Of each timed step the time to its first token, and that of each further one."""
+        """Times of each timed step: to its first token, and for each further one."""
         return self._tokens_ns
 
     def first_step(self) -> list[float]:
@@ -229,7 +229,7 @@ class Worker:
         def prepare(_: int) -> None:
             nonlocal started
             batches[:] = self._batches(self._next_step)
-            self.ranks.meet()  # what a rank takes longer to make its batch is no part of the others' step
+            self.ranks.meet()  # a rank's longer time to make its batch is not part of the others' step
             started = paging()
 
         def step() -> None:
@@ -300,7 +300,7 @@ class Worker:
     def start_recording(self, steps: int, beside: int | None = None) -> None:
         """Start a profile of `steps` steps.
 
-        What the profiler adds is told by `beside` steps right before: the timed ones may be minutes old, and other
+        `beside` steps right before show what the profiler adds: the timed ones may be minutes old, and other
         backends' processes had the caches and the machine since. Without any, what the timed ones took is held good.
         """
         self._progress("profiling")
@@ -315,7 +315,7 @@ class Worker:
         self._recorder.start()
 
     def record_steps(self, steps: int) -> None:
-        """Record the next `steps` of the steps that `start_recording` was told of; several ranks begin together."""
+        """Record the next `steps` of the steps announced to `start_recording`; several ranks begin together."""
         self.ranks.meet()
         self._recorder.steps(steps)
 
@@ -354,7 +354,7 @@ class Worker:
         return max(statistics.median(ns) for ns in (self._samples_ns, self._beside_ns) if ns)
 
     def describe(self, folder: str) -> dict[str, Any]:
-        """What the program says of itself after it ran: symbols, warnings, and the file with the program as text."""
+        """Return the program's facts after it ran: symbols, warnings, and the file with the program as text."""
         text = self.program.generated()
         if text and not self.ranks.rank:
             write_whole(Path(folder) / GENERATED, text)

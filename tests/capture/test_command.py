@@ -114,7 +114,7 @@ def test_no_tool(tmp_path, monkeypatch):
 def test_no_program_and_no_folder(tools, tmp_path):
     with pytest.raises(UsageError, match="No program"):
         run(tmp_path / "p.ncu-rep", [])
-    with pytest.raises(UsageError, match="is no program"):
+    with pytest.raises(UsageError, match="is not a program"):
         run(tmp_path / "p.ncu-rep", ["./cheese"])
     with pytest.raises(UsageError, match="is a folder"):
         run(tmp_path / "out")

@@ -129,4 +129,4 @@ def test_counters_are_joined_onto_a_trace(run_here, tmp_path, environment):
 def test_a_script_without_its_interpreter_is_told_how(run_here, tmp_path, environment):
     (tmp_path / "train.py").write_text("print(1)")
     sentence = mistake(run_here(["capture", "train.py"], cwd=tmp_path, env=environment))
-    assert "train.py is no program that can be run. perfkit capture -- python train.py" in sentence
+    assert "train.py is not a program that can be run. perfkit capture -- python train.py" in sentence

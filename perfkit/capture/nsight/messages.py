@@ -1,4 +1,4 @@
-"""What the tools say when they fail, in words with the next step. The texts are those of ncu 2020 to 2025."""
+"""Messages of the tools when they fail, in words with the next step. The texts are those of ncu 2020 to 2025."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ ROOM = 64 << 20  # bytes free below which a file that could not be written is bl
 
 
 def missing(tool: str) -> PerfkitError | None:
-    """Why there is no `tool` to run, None when there is one."""
+    """Return why `tool` is missing; None when it is there."""
     return None if shutil.which(tool) else Unavailable(*INSTALL[tool])
 
 
 def known(said: Sequence[str], report: Path) -> PerfkitError | None:
-    """The failure that the tool's lines tell of, None for none that is known."""
+    """Return the failure that the tool's lines report; None for an unknown one."""
     text = "\n".join(said)
     if _SAVE.search(text):
         return unsaved(report)

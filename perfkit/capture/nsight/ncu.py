@@ -27,7 +27,7 @@ _PASSES = re.compile(r"- (\d+) pass(?:es)?\s*$")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to capture and how.
+    """The kernels to capture, and how.
 
     `clock_control` is "none" (kernels run at the clocks that the program meets without a profiler, so that counters
     and the times of a trace belong together) or "base" (held at the base clock: slower, and the same every time).
@@ -47,7 +47,7 @@ class Options:
 
     @property
     def filtered(self) -> bool:
-        """Whether kernels were left out on purpose."""
+        """Return whether kernels were left out on purpose."""
         return bool(self.kernel_name or self.launch_skip or self.launch_count or self.nvtx or self.profiler_api)
 
 
@@ -85,7 +85,7 @@ def _range(name: str) -> str:
 
 
 def is_own(line: str) -> bool:
-    """Whether a line is the tool's and not the program's."""
+    """Return whether a line is the tool's and not the program's."""
     return bool(_OWN.match(line))
 
 

@@ -26,22 +26,22 @@ _BAR = re.compile(r"\[(\d+)/(\d+)\] \[=*\s*(\d+)%\]\s*(\S*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to capture. With `profiler_api` only what runs between cudaProfilerStart and cudaProfilerStop."""
+    """The part to capture. With `profiler_api` only what runs between cudaProfilerStart and cudaProfilerStop."""
 
     profiler_api: bool = False
     nvtx: tuple[str, ...] = ()
 
     @property
     def filtered(self) -> bool:
-        """Whether something was left out on purpose."""
+        """Return whether something was left out on purpose."""
         return bool(self.profiler_api or self.nvtx)
 
 
 def command(options: Options, report: Path, program: Sequence[str]) -> list[str]:
-    """The command that captures `program` into `report` (.nsys-rep) and, beside it, the sqlite export.
+    """The command that captures `program` into `report` (.nsys-rep) and the sqlite export next to it.
 
     Kernels of CUDA graphs are traced one by one, since a graph as a whole says nothing of its kernels. CPU sampling is
-    off: it needs rights of its own and tells nothing that perfkit reads.
+    off: it needs rights of its own and records nothing that perfkit reads.
     """
     given = [NAME, "profile", "--trace", TRACE, "--sample", "none", "--cpuctxsw", "none"]
     given += ["--cuda-graph-trace", "node", "--force-overwrite", "true", "--export", "sqlite"]
@@ -60,12 +60,12 @@ def _range(name: str) -> str:
 
 
 def environment(options: Options) -> dict[str, str]:
-    """What the tool needs in its environment: range names are not registered strings, which it would insist on."""
+    """Return the environment that the tool needs: range names are not registered strings, which it would insist on."""
     return {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"} if options.nvtx and not options.profiler_api else {}
 
 
 def is_own(line: str) -> bool:
-    """Whether a line is the tool's and not the program's."""
+    """Return whether a line is the tool's and not the program's."""
     return bool(_OWN.match(line))
 
 
@@ -84,7 +84,7 @@ class Progress:
 
 
 def export_of(report: Path) -> Path:
-    """The sqlite file that the tool writes beside a report."""
+    """Return the sqlite file that the tool writes next to a report."""
     return report.with_suffix(".sqlite")
 
 

@@ -1,4 +1,4 @@
-"""Running a profiler around a program: what it says is told apart from what the program prints, and time is limited.
+"""Run a profiler around a program: its messages are separated from the program's output, and time is limited.
 
 The tools write to the streams that the program writes to as well. Lines of theirs start with `==WORD==` (ncu) or are
 known by their text (nsys); everything else is the program's and goes on to `output` as it came.

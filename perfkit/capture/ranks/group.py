@@ -221,7 +221,7 @@ class Group:
         raise type(error)(f"Rank {member.number}: {error.message}", error.hint)
 
     def _earlier(self, member: _Rank, error: PerfkitError) -> tuple[_Rank, PerfkitError | None]:
-        """The rank whose failure left `member` without a partner, where one tells of it soon; else `member`."""
+        """Return the rank whose failure left `member` without a partner, where one reports it soon; else `member`."""
         until = time.monotonic() + _GRACE
         others = [m for m in self._members if m is not member and not m.done]
         while others and (left := until - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""The ranks of a host: what starts them, and what a host beside the first one does."""
+"""The ranks of a host: their start, and the work of a host other than the first."""
 
 from __future__ import annotations
 

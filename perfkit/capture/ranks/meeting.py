@@ -1,4 +1,4 @@
-"""Where several hosts meet, by torchrun's own options."""
+"""The meeting point of several hosts, by torchrun's own options."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from perfkit.errors import UsageError
 from perfkit.run_folder import Settings
 
-_JOIN_S = 600  # for torchrun on the other hosts, once host 0 has told them to start it
+_JOIN_S = 600  # for torchrun on the other hosts, once host 0 has asked them to start it
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the hosts meet: HOST:PORT of the first of them. `number` is this host's, 0 of the first."""
+    """The meeting point: HOST:PORT of the first host. `number` is this host's, 0 of the first."""
 
     host: str
     port: int
@@ -21,7 +21,7 @@ class Meeting:
     def options(self, index: int) -> tuple[str, ...]:
         """torchrun's options for the backend number `index`: each has a port of its own, after the run's own.
 
-        Static, because ranks then follow the numbers of hosts: rank 0 is beside the session and its files.
+        Static, because ranks then follow the numbers of hosts: rank 0 is on the host of the session and its files.
         """
         return (
             "--rdzv-backend", "static", "--rdzv-endpoint", f"{self.host}:{self.port + 1 + index}",
@@ -30,7 +30,8 @@ class Meeting:
 
 
 def meeting_of(settings: Settings, number: int, endpoint: str) -> Meeting | None:
-    """Where the hosts of `settings` meet; None for one host. Raises `UsageError` for what does not go together."""
+    """Return the meeting point of `settings`; None for one host. Raises `UsageError` for options that do not go
+    together."""
     if settings.hosts == 1:
         if number or endpoint:
             raise UsageError("--node-rank and --rdzv-endpoint are for several hosts.", "Give --nnodes 2.")

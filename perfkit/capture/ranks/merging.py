@@ -1,4 +1,4 @@
-"""What the results of several ranks make together, by the command of the worker that gave them."""
+"""Merge the results of several ranks, by the command of the worker that gave them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python -m perfkit.capture.ranks.rank
 
 Each connects to the session (`group`) and says who it is; then it serves commands as any worker does.
-Rank 0, which runs beside the session, tells the ranks of other hosts where that is.
+Rank 0, which runs on the session's host, sends the place to the ranks of other hosts.
 """
 
 from __future__ import annotations

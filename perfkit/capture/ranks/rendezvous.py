@@ -28,7 +28,7 @@ _END = "end"
 
 
 class Rendezvous:
-    """Host 0's side: it tells the other hosts which backend begins.
+    """Host 0's side: it announces to the other hosts which backend begins.
 
     Use as a context manager; leaving it ends the run for the others. Raises `RunFailed` when the port is taken.
     """
@@ -86,7 +86,7 @@ class Rendezvous:
                 threading.Thread(target=self._hear, args=(guest,), daemon=True).start()
 
     def _hear(self, guest: socket.socket) -> None:
-        """What one host says until it hangs up. Who does not say which host it is, is a stranger."""
+        """Read the lines of one host until it hangs up. A peer that does not say which host it is, is a stranger."""
         name = ""
         for line in _lines(guest):
             word, _, value = line.partition(" ")
@@ -98,10 +98,10 @@ class Rendezvous:
 
 
 def told(meeting: Meeting, failures: Callable[[], list[int]]) -> Iterator[int]:
-    """On a host beside the first: the number of each backend that begins, until the run ends.
+    """On a host other than the first: the number of each backend that begins, until the run ends.
 
     `failures` is asked every second for the backends whose ranks have failed here since. Raises `RunFailed` when host 0
-    is not found within an hour, is no perfkit of this version, or goes before the end.
+    is not found within an hour, is not a perfkit of this version, or goes before the end.
     """
     connection = _connected(meeting)
     heard: queue.Queue[str | None] = queue.Queue()
@@ -150,7 +150,7 @@ def _check(greeting: str | None, meeting: Meeting) -> None:
 
 
 def _lines(connection: socket.socket) -> Iterator[str]:
-    """What the other side says, until it hangs up."""
+    """Give the lines of the other side until it hangs up."""
     with contextlib.suppress(OSError), connection.makefile(encoding="utf-8", errors="replace") as lines:
         yield from map(str.strip, lines)
 

@@ -1,1 +1,1 @@
-"""What a run does with its backends once their processes are there: reference, turns, profiling, Nsight's tools."""
+"""Stages of a run once the processes of its backends are there: reference, turns, profiling, Nsight's tools."""

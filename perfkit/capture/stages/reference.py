@@ -21,18 +21,18 @@ Start = Callable[[str, Path, Settings], Child | Group]  # a process: what it is 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the others are held against: the precision it ran in, and the losses of its first steps."""
+    """The reference of the others: the precision it ran in, and the losses of its first steps."""
 
     facts: WorkloadFacts
     precision: str
     losses: list[float]
-    # What eager in one process errs by, of several ranks: its own error is not what they may be judged by.
+    # The error of eager in one process, for several ranks: they cannot be judged by their own error.
     standard: correctness.Found | None = None
     share: float = 1.0  # of the GPU's memory, that it took at its peak
 
 
 def checked_steps(settings: Settings) -> int:
-    """How many first steps are held against the reference's."""
+    """Return the number of first steps that are held against the reference's."""
     return correctness.CHECKED_STEPS if settings.training else 1
 
 
@@ -65,7 +65,7 @@ def run_reference(
 
 
 def _in_one_process(given: Settings, start: Start, folder: Path, scratch: Path) -> correctness.Found:
-    """What eager gives in one process, in the precision of the run: several ranks may err as much."""
+    """Return eager's results in one process, in the precision of the run: their error is the limit of several ranks."""
     settings = given.alone()
     with start("one process", folder, settings) as child:
         child.call("prepare", settings=settings, backend=REFERENCE)

@@ -11,8 +11,8 @@ from perfkit.hardware.power import Watch
 from perfkit.run_folder import Settings
 
 ROUNDS = 6  # turns into which the timed steps of a backend are divided; fewer show nothing for several backends
-# Before a turn, steps settle until this time has passed, or so many have run. On an H100, steps of 12 ms that wait for
-# the host took 17.5 ms as the second and third step after another process's turn.
+# Before a turn, steps settle until this time has passed, or this number has run. On an H100, steps of 12 ms that wait
+# for the host took 17.5 ms as the second and third step after another process's turn.
 SETTLE_NS, SETTLE_STEPS = 150e6, 10
 
 
