@@ -54,7 +54,7 @@ def test_ends_stand_behind_the_ranges() -> None:
 
 
 def test_an_unknown_source_is_refused_and_the_order_is_the_listed_one() -> None:
-    with pytest.raises(ValueError, match="no source of places"):
+    with pytest.raises(ValueError, match="not a source of places"):
         Placement("hearsay", {})
     assert SOURCES == ("table", "events", "capture", "model", "line", "call site", "alignment")
     assert settled([]) == {}
