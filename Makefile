@@ -24,7 +24,7 @@ install: ## make .venv and install perfkit with what a run needs
 	@sh tools/install.sh $(VENV) run,data,traces
 
 install-dev: ## the same, and what tests and checks need
-	@sh tools/install.sh $(VENV) run,data,traces,ncu,integrations,dev
+	@sh tools/install.sh $(VENV) run,data,traces,ncu,agents,integrations,dev
 
 demo: install ## run GPT-2 124M on eager and thunder-llmc over real text, and write the report
 	@out=runs/demo-$$(date +%Y%m%d-%H%M%S) && \

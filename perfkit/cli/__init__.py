@@ -22,7 +22,7 @@ INTERRUPTED = 130
 # `app` holds a group of commands.
 COMMANDS = (
     "run", "capture", "report", "compare", "explain", "list", "doctor", "ceilings", "tensorboard", "trace", "export",
-    "bench", "sweep", "scale", "eval", "data", "baseline", "inspect",
+    "bench", "sweep", "scale", "eval", "data", "baseline", "inspect", "mcp", "skill",
 )  # fmt: skip
 _ELSEWHERE = {"list": ("listing", "list_"), "eval": ("evaluate", "eval_")}
 _SETTINGS = {"capture": {"allow_interspersed_args": False}}

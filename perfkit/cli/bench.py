@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfkit.cli.parts import options
+
 if TYPE_CHECKING:
     from perfkit.bench.results import Bench
     from perfkit.bench.run import Options
+    from perfkit.cli.parts.output import Json
     from perfkit.hardware import Ceilings
 
 WHAT, HOW, OUTPUT = "What", "Measurement", "Output"
@@ -67,33 +70,34 @@ def bench(
         Path | None, typer.Option(help="Folder for bench-OP.html, .md and .json.", rich_help_panel=OUTPUT)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.", rich_help_panel=OUTPUT)] = False,
+    brief: options.Brief = False,
 ) -> int:
     """Check every implementation of an operation against fp64, then time it beside PyTorch, with warm and cold caches.
 
     A wrong implementation gets no speed, and the exit code is 1. Times have 95 % intervals. Efficiency refers to the
     ceilings measured on this machine (`perfkit ceilings`).
     """
-    from perfkit.cli.parts.output import make_folder
+    from perfkit.cli.parts.output import json_of, make_folder
     from perfkit.cli.parts.shown import need_torch, progress
 
     need_torch("perfkit bench")
     from perfkit.bench import setup
 
-    options = setup.options(device, seconds, cache, seed)
+    how = setup.options(device, seconds, cache, seed)
     folders = [str(k) for k in kernels or ()]
-    subjects = [s for name in operations for s in setup.subjects(name, options.device, blocks, folders)]
+    subjects = [s for name in operations for s in setup.subjects(name, how.device, blocks, folders)]
     dtypes = setup.names(dtype) or ["fp32"]
     wanted = (
         [n for text in implementation or () for n in setup.names(text)],
         [n for text in language or () for n in setup.names(text)],
     )
-    plans = [setup.plan(subject, sizes, sweep, *wanted, options.device) for subject in subjects]
+    plans = [setup.plan(subject, sizes, sweep, *wanted, how.device) for subject in subjects]
     if out:
         make_folder(out)
     with progress() as say:
-        ceilings = None if no_ceilings else _ceilings(options, say)
-        found = [setup.run(s, plan, dtypes, options, ceilings, say) for s, plan in zip(subjects, plans, strict=True)]
-    _show(found, out, as_json)
+        ceilings = None if no_ceilings else _ceilings(how, say)
+        found = [setup.run(s, plan, dtypes, how, ceilings, say) for s, plan in zip(subjects, plans, strict=True)]
+    _show(found, out, json_of(as_json, brief))
     return 1 if any(one.wrong for one in found) else 0
 
 
@@ -103,17 +107,17 @@ def _ceilings(options: Options, say: Callable[[str, str], None]) -> Ceilings:
     return load_or_measure(options.device, progress=lambda text: say("ceilings", text))
 
 
-def _show(found: list[Bench], out: Path | None, as_json: bool) -> None:
+def _show(found: list[Bench], out: Path | None, as_json: Json | None) -> None:
     from perfkit.cli.parts.output import Wanted, put, write
     from perfkit.render import json
     from perfkit.render.output import of_page
     from perfkit.render.pages import bench as rendered
 
     made = [of_page(one, rendered.page(one), f"bench-{one.operation}") for one in found]
-    if not as_json:
+    if as_json is None or as_json.brief:
         for number, one in enumerate(made):
-            print("\n" * bool(number), end="")
-            put(one, Wanted(out))
+            print("\n" * bool(number and not as_json), end="")
+            put(one, Wanted(out, as_json=as_json))
         return
     for one in made:
         write(one, Wanted(out))

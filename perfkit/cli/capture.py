@@ -103,6 +103,7 @@ def capture(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report at --out.")] = False,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
+    brief: options.Brief = False,
     on: options.On = "",
     remote_python: options.RemotePython = "",
     no_report: options.NoReport = False,
@@ -115,6 +116,7 @@ def capture(
     from perfkit.capture import command
     from perfkit.cli.parts import output, reported, shown
     from perfkit.cli.parts import program as torch
+    from perfkit.cli.parts.output import Wanted, json_of
     from perfkit.errors import UsageError
 
     given = {"set": counter_set != "metrics", "clock_control": clock_control != "none",
@@ -123,13 +125,14 @@ def capture(
     tool = _checked_tool(tool)
     if tool in (TORCH_TOOL, JOINED):
         nsight = {"nvtx": nvtx, "profiler_api": profiler_api, "time_limit": time_limit is not None, "json": as_json}
+        form = Wanted(as_json=json_of(False, brief), limit=limit, on_stderr=True)
         order = _order(warmup, steps, after, memory, stop, whole)
         odd = given | nsight
         plan = _counters(odd, counter_set, clock_control, cache_control, time_limit, whole) if tool == JOINED else None
         _check(backend, odd)
         if on or remote_python:
-            return torch.capture_afar(context, on, remote_python, program, out, overwrite, limit)
-        return torch.capture(program, order, out, backend, overwrite, limit, plan, not no_report)
+            return torch.capture_afar(context, on, remote_python, program, out, overwrite, form)
+        return torch.capture(program, order, out, backend, overwrite, form, plan, not no_report)
     if on or remote_python:
         raise UsageError("--on is for --tool torch.", f"Run {tool} there, then `perfkit report` of its file.")
     file = _file(out, tool, overwrite)
@@ -151,7 +154,7 @@ def capture(
             tool, chosen, program, file, lambda text: progress("capture", text), _to_stderr, time_limit
         )
     links = [("Profile", str(done.file)), ("Again", f"perfkit report {done.file} --out FOLDER")]
-    output.put(reported.output_of(done.table, done.file), output.Wanted(as_json=as_json, limit=limit), links)
+    output.put(reported.output_of(done.table, done.file), Wanted(as_json=json_of(as_json, brief), limit=limit), links)
     if done.problem:
         shown.complain(f"{done.problem} The report above is of what was captured before.")
     return 1 if done.problem else 0

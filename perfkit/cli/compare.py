@@ -13,6 +13,7 @@ import typer
 from perfkit.cli.parts import options
 
 if TYPE_CHECKING:
+    from perfkit.cli.parts.output import Json
     from perfkit.compare.metrics import Rule
     from perfkit.compare.results import Comparison
     from perfkit.compare.sides import Side
@@ -140,6 +141,7 @@ def compare(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the comparison as JSON.", rich_help_panel=OUTPUT)
     ] = False,
+    brief: options.Brief = False,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown for a pull request.", rich_help_panel=OUTPUT)
     ] = False,
@@ -166,9 +168,11 @@ def compare(
         "config": config, "allocator": allocator, "cuda_graphs": cuda_graphs,
     }  # fmt: skip
     from perfkit.cli.parts import measured
+    from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.shown import progress
     from perfkit.compare.sources import check_comparable, sides_of
 
+    answer = json_of(as_json, brief)
     plan = measured.plan(launches, share(precision, "--precision") if precision else None, time_limit, early)
     if self_test:
         return measured.self_test(texts, backend or "eager", asked, plan, tries, as_json)
@@ -188,7 +192,7 @@ def compare(
         _need_two(limits, len(sides))
         found = _compared(sides, rule, differs, say)
     found.conditions = [c for other in sides[1:] for c in gate.check(sides[0], other, limits, rule)]
-    _put(found, out, limit, as_json, as_markdown)
+    _put(found, out, limit, answer, as_markdown)
     return _exit_code(found, bool(limits), on_cannot_tell)
 
 
@@ -224,7 +228,7 @@ def _compared(sides: Sequence[Side], rule: Rule, differs: list[str], say: Callab
     return found
 
 
-def _put(found: Comparison, out: Path | None, limit: int | None, as_json: bool, as_markdown: bool) -> None:
+def _put(found: Comparison, out: Path | None, limit: int | None, as_json: Json | None, as_markdown: bool) -> None:
     """Write the comparison where a folder is given, and show it."""
     from perfkit.cli.parts.output import Wanted, put, write
     from perfkit.render.pages import compare as rendered

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.parts.output import Wanted
+from perfkit.cli.parts import options
+from perfkit.cli.parts.output import Wanted, json_of
 
 
 def report(
@@ -29,6 +30,10 @@ def report(
     ] = False,
     limit: Annotated[int | None, typer.Option(help="Rows of each table in the terminal; 0 for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of text.")] = False,
+    brief: options.Brief = False,
+    select: Annotated[
+        str, typer.Option(help="Parts of the report as JSON, such as kernels[:10],findings.gpu-idle,modules.h.*.")
+    ] = "",
     style: Annotated[
         str, typer.Option(help="perfkit, or llmc: the summary that llm.c's profile script prints for profile_gpt2cu.")
     ] = "perfkit",
@@ -47,7 +52,8 @@ def report(
     from perfkit.cli.parts import memory, ranks, reported, styles, training
     from perfkit.render.output import chosen
 
-    wanted = Wanted(out, chosen(formats), as_json, limit)
+    answer = json_of(as_json, brief, select)
+    wanted = Wanted(out, chosen(formats), answer, limit)
     _check_annotate(annotate, paths, style)
     write = styles.choose(style, layers, pass_names, as_json)
     _check_counters(counters, paths, style)
@@ -61,7 +67,7 @@ def report(
     paths = ranks.report_ranks(paths, with_hint)
     unusable = False
     for number, path in enumerate(paths):
-        if (number or given != len(paths)) and not as_json:
+        if (number or given != len(paths)) and not answer:
             print()  # each profile is a section of its own: what different profilers timed is never summed
         unusable |= reported.of_path(path, wanted, alone=len(paths) == 1, annotate=annotate, counters=counters)
     return int(unusable)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from perfkit.capture.ranks.meeting import Meeting
+    from perfkit.cli.parts.output import Json
     from perfkit.errors import PerfkitError
     from perfkit.run_folder import Settings
 
@@ -143,6 +144,7 @@ def run(
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=DATA)] = False,
+    brief: options.Brief = False,
     on: options.On = "",
     remote_python: options.RemotePython = "",
     no_report: options.NoReport = False,
@@ -156,17 +158,19 @@ def run(
     from perfkit.capture.ranks import hosts
     from perfkit.capture.ranks.meeting import meeting_of
     from perfkit.cli.parts import nsight, shown
+    from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.reported import RunReport, in_run
     from perfkit.workloads import loader
     from perfkit.workloads.settings import resolve_settings
 
+    answer = json_of(as_json, brief)
     sizes = options.whole_numbers("--batch-size", batch_size)
     if len(sizes) > 1:
         given = {"on": on, "nnodes": nnodes > 1, "annotate": annotate, "overwrite": overwrite}
         options.alone(given | {f"profiler {profiler}": profiler in ("ncu", "nsys")})
     if on or remote_python:
         folder = out or Path("runs") / f"{Path(workload).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        return _afar(context, on, remote_python, folder, overwrite, as_json, annotate)
+        return _afar(context, on, remote_python, folder, overwrite, answer, annotate)
 
     chosen = loader.find(workload)
     resolve = partial(
@@ -212,11 +216,11 @@ def run(
     folder = out or Path("runs") / f"{chosen.name}-{settings.preset}-{time.strftime('%Y%m%d-%H%M%S')}"
     if len(sizes) > 1:
         each = [resolve(batch_size=size) for size in sizes]
-        return _of_sizes(each, chosen_backends, unavailable, folder, as_json)
+        return _of_sizes(each, chosen_backends, unavailable, folder, answer)
     plan = nsight.plan(settings, counter_set, clock_control, cache_control, one_layer, time_limit)
     with shown.progress() as progress:
         problems = _record(settings, chosen_backends, unavailable, folder, overwrite, plan, progress, meeting)
-        made = None if no_report else RunReport(folder, in_run(folder, as_json), annotate, progress)
+        made = None if no_report else RunReport(folder, in_run(folder, answer), annotate, progress)
     code = made.show() if made else 0
     for problem in problems:
         shown.complain(f"Nothing of {settings.profiler}'s is in this report. {problem}")
@@ -224,7 +228,7 @@ def run(
 
 
 def _of_sizes(
-    each: Sequence[Settings], named: dict[str, str], unavailable: dict[str, str], folder: Path, as_json: bool
+    each: Sequence[Settings], named: dict[str, str], unavailable: dict[str, str], folder: Path, as_json: Json | None
 ) -> int:
     """A run of each batch size below `folder`, and one page of them."""
     from perfkit.capture.sweep import Cell, folder_name
@@ -255,7 +259,7 @@ def _record(
 
 
 def _afar(
-    context: typer.Context, host: str, python: str, folder: Path, overwrite: bool, as_json: bool, annotate: bool
+    context: typer.Context, host: str, python: str, folder: Path, overwrite: bool, as_json: Json | None, annotate: bool
 ) -> int:
     """Record on another machine, and report here."""
     from perfkit.cli.parts import afar, shown

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfkit.cli.parts import options
+
 if TYPE_CHECKING:
     from perfkit.hardware import Sweep
     from perfkit.scale.one_rank import OneRank
@@ -36,6 +38,7 @@ def scale(
     backend: Annotated[str, typer.Option(help="The run's backend to predict from; default: its first.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for scale.html, scale.md and scale.json.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    brief: options.Brief = False,
 ) -> int:
     """Foretell step time, throughput, efficiency and memory on more ranks, from the kernels of one.
 
@@ -44,7 +47,7 @@ def scale(
     itself in its step; without it is assumed. Every assumption is printed. Needs no torch and no GPU.
     """
     from perfkit.cli.parts import options
-    from perfkit.cli.parts.output import Wanted, put
+    from perfkit.cli.parts.output import Wanted, json_of, put
     from perfkit.errors import UsageError
     from perfkit.render.output import of_page
     from perfkit.render.pages import scale as rendered
@@ -58,7 +61,7 @@ def scale(
     network = links.network(link, per_host, device, one.ceilings.device_name, _sweeps(one))
     scalings = predict.SCALINGS if scaling == "both" else (scaling,)
     found = predict.predict(one, network, wanted, options.names(parallel or one.way or "ddp,fsdp"), scalings)
-    put(of_page(found, rendered.page(found), NAME), Wanted(out, as_json=as_json))
+    put(of_page(found, rendered.page(found), NAME), Wanted(out, as_json=json_of(as_json, brief)))
     return 0
 
 

@@ -10,6 +10,7 @@ import typer
 
 from perfkit.cli.parts import options, sweeps
 from perfkit.cli.parts.options import DATA, MEASURE
+from perfkit.cli.parts.output import json_of
 
 if TYPE_CHECKING:
     from perfkit.capture.sweep import Cell
@@ -86,7 +87,7 @@ def sweep(
     unavailable: dict[str, str] = {}
     for cell in cells:  # what a backend can do may depend on what is varied
         unavailable |= options.unavailable_of(named, cell.settings, skip_unavailable)
-    return sweeps.run(_varied(axes), cells, named, unavailable, folder, as_json)
+    return sweeps.run(_varied(axes), cells, named, unavailable, folder, json_of(as_json))
 
 
 def _axes(dim: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:

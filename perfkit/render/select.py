@@ -7,6 +7,7 @@ number: `[3]`, `[:10]`, `[2:5]` of a list; `.NAME` of an object, or of a list th
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,11 @@ _PATH = re.compile(r"([A-Za-z_]\w*)((?:\[-?\d*:?-?\d*\]|\.[^.\[\],]+)*)")
 _STEP = re.compile(r"\[(?P<slice>-?\d*:-?\d*)\]|\[(?P<index>-?\d+)\]|\.(?P<name>[^.\[\],]+)")
 _MODULES, _TREE = "modules", "tree"
 _KEYS = ("name", "key", "rule", "path", "title")  # by which an entry of a list is called
+
+
+def render(report: str, paths: str) -> str:
+    """Return the parts of a report, given and returned as JSON. Raises `UsageError` as `select` does."""
+    return json.dumps(select(json.loads(report), paths), indent=1, ensure_ascii=False) + "\n"
 
 
 def select(report: Mapping[str, Any], paths: str) -> dict[str, Any]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from perfkit.analysis.results import Finding, Report
+from perfkit.cli import main
 from perfkit.errors import UsageError
 from perfkit.render import brief
 from perfkit.render import json as plain
+from perfkit.render.brief import texts
+from perfkit.render.cells import figures, table, words
+from perfkit.render.output import of_page, of_report
+from perfkit.render.page import Page, Section
 from perfkit.render.select import select
+from tests.support.readers.traces import event, write
 from tests.support.render import sample
 
 
@@ -65,7 +72,7 @@ REPORTS = {"run": _found, "hostile": sample.hostile, "many": lambda: _many(_foun
 @pytest.mark.parametrize("name", REPORTS)
 def test_an_answer_is_short_and_says_nothing_else(name: str) -> None:
     report = REPORTS[name]()
-    text = brief.render(report)
+    text = brief.render(of_report(report))
     assert len(text.encode()) <= brief.LARGEST and text.count("\n") == 1
     said = json.loads(text)
     left = said.pop("left_out", {})
@@ -77,7 +84,7 @@ def test_an_answer_is_short_and_says_nothing_else(name: str) -> None:
 
 def test_the_largest_savings_come_first() -> None:
     report = _found()
-    found = json.loads(brief.render(report))["findings"]
+    found = json.loads(brief.render(of_report(report)))["findings"]
     savings = sorted((f.saving_ns for b in report.backends for f in b.findings), reverse=True)
     assert found and [one["saves_at_most_ns"] for one in found] == savings[: len(found)]
     assert all(one["more"] == f"perfkit explain {one['rule']}" for one in found)
@@ -93,7 +100,7 @@ def test_the_largest_savings_come_first() -> None:
     ],
 )
 def test_a_crop_keeps_numbers_whole(length: int, kept: str) -> None:
-    assert brief._cropped("It takes 123.45 ms. Saves 67.89 ms, 12 % of the step.", length) == kept
+    assert texts.cropped("It takes 123.45 ms. Saves 67.89 ms, 12 % of the step.", length) == kept
 
 
 def test_parts_of_a_report() -> None:
@@ -128,5 +135,62 @@ def test_a_path_that_is_none(path: str) -> None:
 
 
 def test_the_structure_of_answers_is_that_of_the_docs() -> None:
-    said = json.loads(brief.render(sample.report()))
+    said = json.loads(brief.render(of_report(sample.report())))
     assert set(said) <= {"schema", "of", "measured", "verdict", "backends", "findings", "unknown", "more", "left_out"}
+
+
+def _traces(folder: Path) -> list[str]:
+    """Two traces of six kernels each, those of the second half as long."""
+    for name, length in (("before.json", 200), ("after.json", 100)):
+        events = []
+        for i in range(6):
+            start = 200 + i * length
+            events.append(event("cuda_runtime", "cudaLaunchKernel", 100 + i, 100.5 + i, correlation=i + 1))
+            events.append(
+                event("kernel", "gemm", start, start + length - 2, pid=0, tid=7, device=0, stream=7, correlation=i + 1)
+            )
+        write(folder / name, events)
+    return [str(folder / "before.json"), str(folder / "after.json")]
+
+
+def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = _traces(tmp_path)
+    full = json.loads(_printed(capsys, "compare", *sides, "--json"))
+    text = _printed(capsys, "compare", *sides, "--brief")
+    said = json.loads(text)
+    assert len(text.encode()) <= brief.LARGEST and said["of"] == "comparison"
+    assert said.pop("schema") == brief.SCHEMA
+    assert set(_numbers(said)) <= set(_numbers(full))
+    assert [side["name"] for side in said["sides"]] == [side["label"] for side in full["sides"]]
+    assert said["pairs"][0]["step"]["metric"] and said["verdict"] == full["verdict"]
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = _traces(tmp_path)[0]
+    full = json.loads(_printed(capsys, "report", profile, "--json"))
+    part = json.loads(_printed(capsys, "report", profile, "--select", "kernels[:1]"))
+    assert part == {"kernels[:1]": {"before": full["backends"][0]["kernels"][:1]}}
+    with pytest.raises(SystemExit) as ended:
+        main(["report", profile, "--brief", "--json"])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("rows", [3, 500])
+def test_a_result_with_a_page_alone(rows: int) -> None:
+    made = table(
+        "Ways", words("way", [f"cuda:{i}" for i in range(rows)], name=True), figures("time", [1e3] * rows, "ns")
+    )
+    page = Page(title="gelu", verdict=["All are right."], sections=[Section(table=made)], warnings=["noisy " * 200])
+    text = brief.render(of_page({}, page, "bench-gelu"))
+    said = json.loads(text)
+    shown = said["tables"][0]["rows"]
+    assert len(text.encode()) <= brief.LARGEST and said["of"] == "bench-gelu" and said["verdict"] == ["All are right."]
+    assert len(shown) + said.get("left_out", {}).get("rows", 0) == rows
+    assert said["tables"][0]["columns"] == ["way", "time (µs)"] and shown[0] == ["cuda:0", "1.00"]

@@ -8,7 +8,17 @@ from typing import Any
 
 import typer
 
-HERE = ("on", "remote_python", "out", "overwrite", "as_json", "limit", "annotate", "no_report")  # what is done here
+HERE = (
+    "on",
+    "remote_python",
+    "out",
+    "overwrite",
+    "as_json",
+    "brief",
+    "limit",
+    "annotate",
+    "no_report",
+)  # what is done here
 
 
 def do(

@@ -51,6 +51,7 @@ Allocator = Annotated[
         help="Of CPU tensors: default (PyTorch's), or keep (freed memory serves the next step).", rich_help_panel=WORK
     ),
 ]
+Brief = Annotated[bool, typer.Option("--brief", help="Print at most 4 KB of JSON: verdict and largest findings.")]
 Inference = Annotated[bool, typer.Option("--inference", help="Forward only, no gradients.", rich_help_panel=WORK)]
 CudaGraphs = Annotated[
     str,

@@ -15,6 +15,31 @@ NO_FILES = "No files were written: --out FOLDER writes the report as HTML and mo
 
 
 @dataclass(frozen=True)
+class Json:
+    """JSON on stdout instead of text: all of a result, the parts that `select` names, or a `brief` answer."""
+
+    select: str = ""
+    brief: bool = False
+
+    def text(self, output: Output) -> str:
+        """Return what is printed of `output`. Raises `UsageError` for a path that is none."""
+        from perfkit.render import brief, json, select
+
+        if self.brief:
+            return brief.render(output)
+        return select.render(json.render(output.record), self.select) if self.select else json.render(output.record)
+
+
+def json_of(as_json: bool, brief: bool = False, select: str = "") -> Json | None:
+    """Return what `--json`, `--brief` and `--select` ask for; None for text. Raises `UsageError` for two of them."""
+    from perfkit.errors import UsageError
+
+    if brief and (as_json or select):
+        raise UsageError("--brief is JSON of its own.", "Leave out --json and --select.")
+    return Json(select, brief) if as_json or brief or select else None
+
+
+@dataclass(frozen=True)
 class Wanted:
     """Where a result goes: files of these formats in a folder under a name, and JSON or text on a stream.
 
@@ -23,7 +48,7 @@ class Wanted:
 
     folder: Path | None = None
     formats: Sequence[str] = ("html", "md", "json")
-    as_json: bool = False
+    as_json: Json | None = None
     limit: int | None = None
     name: str = ""
     on_stderr: bool = False
@@ -49,11 +74,11 @@ def write(output: Output, wanted: Wanted) -> list[Path]:
 
 def show(output: Output, wanted: Wanted, written: Sequence[Path], links: Sequence[tuple[str, str]] = ()) -> bool:
     """Show `output`, and say where its files lie; whether a profile is unusable."""
-    from perfkit.render import json, page, terminal
+    from perfkit.render import page, terminal
     from perfkit.render.report import on_terminal
 
     if wanted.as_json:
-        sys.stdout.write(json.render(output.record))
+        (sys.stderr if wanted.on_stderr else sys.stdout).write(wanted.as_json.text(output))
     else:
         form, console = on_terminal(wanted.limit), terminal.console(wanted.on_stderr)
         page.show(output.page(form), console, form.fold)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import typer
 
     from perfkit.capture import counted
+    from perfkit.cli.parts.output import Wanted
     from perfkit.programs.order import Order
 
 
@@ -22,7 +23,7 @@ def capture(
     out: Path | None,
     backend: str,
     overwrite: bool,
-    limit: int | None,
+    form: Wanted,
     counters: counted.Plan | None = None,
     reported: bool = True,
 ) -> int:
@@ -40,7 +41,7 @@ def capture(
     if problem is not None:
         shown.complain(str(problem))
         return code or problem.exit_code
-    unusable = reported and program_report(folder, limit)
+    unusable = reported and program_report(folder, form)
     lacking = counters is not None and not read_manifest(folder).backends[0].nsight
     return code or int(unusable or lacking)
 
@@ -52,7 +53,7 @@ def capture_afar(
     command: Sequence[str],
     out: Path | None,
     overwrite: bool,
-    limit: int | None,
+    form: Wanted,
 ) -> int:
     """The same on another machine: the program runs there with our streams, and the report is made here."""
     from perfkit.cli.parts import afar
@@ -60,7 +61,7 @@ def capture_afar(
 
     folder = out or _folder(command)
     code, brought = afar.do(context, host, python, folder, overwrite, heard=True)
-    unusable = brought and program_report(folder, limit)
+    unusable = brought and program_report(folder, form)
     return code or int(unusable)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.cli.parts.output import Wanted, links_of_run, put, show, write
+from perfkit.cli.parts.output import Json, Wanted, links_of_run, put, show, write
 
 if TYPE_CHECKING:
     from perfkit.analysis.results import Report
@@ -87,7 +87,7 @@ def listings(source: Run | KernelTable, folder: Path | None) -> list[Path]:
     return written
 
 
-def in_run(folder: Path, as_json: bool = False) -> Wanted:
+def in_run(folder: Path, as_json: Json | None = None) -> Wanted:
     """Every format in the run folder itself, and JSON or text on stdout."""
     return Wanted(folder, EVERY_FORMAT, as_json)
 
@@ -126,9 +126,9 @@ class RunReport:
         return int(unusable or bool(report and any(b.status in ("wrong", "failed") for b in report.backends)))
 
 
-def program_report(folder: Path, limit: int | None) -> int:
-    """Write the report of a captured program and show it on stderr; 1 where its profile is unusable."""
-    return RunReport(folder, replace(in_run(folder), limit=limit, on_stderr=True)).show()
+def program_report(folder: Path, form: Wanted) -> int:
+    """Write the report of a captured program, and show it as `form` says; 1 where its profile is unusable."""
+    return RunReport(folder, replace(form, folder=folder, formats=EVERY_FORMAT)).show()
 
 
 def joined(source: Run | KernelTable, counters: Path) -> Run | KernelTable:

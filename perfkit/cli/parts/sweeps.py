@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perfkit.analysis.sweep import Sweep
     from perfkit.capture.sweep import Cell
+    from perfkit.cli.parts.output import Json
 
 
 def run(
@@ -17,7 +18,7 @@ def run(
     named: Mapping[str, str],
     unavailable: dict[str, str],
     folder: Path,
-    as_json: bool,
+    as_json: Json | None,
 ) -> int:
     """Run the cells and show them; the exit code, 1 where a backend is wrong or failed in one of them."""
     from perfkit.capture.sweep import run_cells

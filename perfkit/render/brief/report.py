@@ -1,59 +1,28 @@
-"""The report in at most 4 KB of JSON, for code agents and CI: what was measured, the verdict, the largest findings.
-
-    {"schema": 1, "of": "run", "measured": {...}, "verdict": [...], "backends": [...], "findings": [...],
-     "unknown": [...], "more": [...]}
-
-Every number is one of the full report, in its base unit (ns, bytes, shares from 0 to 1). Where the answer would be
-longer, texts are cropped, then findings and backends of the end are left out, and `left_out` says how many.
-"""
+"""The brief answer about a report: what was measured, the verdict, the backends, and the largest findings."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Any
 
-from perfkit.analysis.results import BackendReport, Finding, Interval, Report
+from perfkit.analysis.results import BackendReport, Finding, Interval, Report, SourceLine
+from perfkit.render.brief.texts import FINDINGS, LONGEST_PATH, cropped, known
 from perfkit.render.cells import clean
 
-SCHEMA = 1
-LARGEST = 4096  # bytes of an answer
-FINDINGS = 5
-_TEXTS = (400, 240, 160, 100, 60)  # characters of a sentence, tried one after the other until the answer fits
-_FEWEST = 1
-LONGEST_PATH = 400
+_VERDICT, _UNKNOWN = 3, 6  # sentences
+_LINES = 2  # of a finding
 
 
-def render(report: Report) -> str:
-    """Return the answer as one line of JSON. `LARGEST` bytes hold any report: what does not fit is left out."""
-    for length in _TEXTS:
-        if fits(text := _text(report, length, FINDINGS, len(report.backends))):
-            return text
-    for count in range(max(FINDINGS, len(report.backends)), _FEWEST - 1, -1):
-        if fits(text := _text(report, _TEXTS[-1], min(count, FINDINGS), count)):
-            return text
-    return text
-
-
-def fits(text: str) -> bool:
-    """Return whether an answer is short enough."""
-    return len(text.encode()) <= LARGEST
-
-
-def _text(report: Report, length: int, findings: int, backends: int) -> str:
-    return json.dumps(answer(report, length, findings, backends), ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def answer(report: Report, length: int, findings: int, backends: int) -> dict[str, Any]:
-    """Return the answer with sentences of `length` characters, the first `backends`, and so many findings in all."""
+def answer(report: Report, length: int, most: int) -> dict[str, Any]:
+    """Return the answer with sentences of `length` characters, and at most `most` backends and findings."""
+    findings, backends = min(most, FINDINGS), most
     found = sorted(
         ((backend, one) for backend in report.backends for one in backend.findings), key=lambda pair: -pair[1].saving_ns
     )
     made: dict[str, Any] = {
-        "schema": SCHEMA,
         "of": report.kind,
         "measured": _measured(report, length),
-        "verdict": [_cropped(sentence, length) for sentence in report.verdict[:3]],
+        "verdict": [cropped(sentence, length) for sentence in report.verdict[:_VERDICT]],
         "backends": [_backend(backend) for backend in report.backends[:backends]],
         "findings": [_finding(backend, one, length) for backend, one in found[:findings]],
         "unknown": _unknown(report, length),
@@ -63,26 +32,16 @@ def answer(report: Report, length: int, findings: int, backends: int) -> dict[st
     return made | ({"left_out": {k: n for k, n in left.items() if n}} if any(left.values()) else {})
 
 
-def _cropped(text: str, length: int) -> str:
-    """The text on one line; one that is too long ends with a whole sentence, else with a whole word."""
-    whole = clean(text, len(text) + 1)
-    if len(whole) <= length:
-        return whole
-    kept = whole[: length - 1]
-    sentence = kept.rfind(". ") + 1
-    return kept[:sentence] if sentence > length // 2 else f"{kept.rpartition(' ')[0] or kept}…"
-
-
 def _measured(report: Report, length: int) -> dict[str, Any]:
     settings = report.settings
     told = {
         "source": clean(report.source, LONGEST_PATH),
-        "title": _cropped(report.title, length),
+        "title": cropped(report.title, length),
         "device": clean(str(report.environment.get("gpu") or report.environment.get("cpu") or ""), length),
         "workload": clean(settings.workload, length) if settings else "",
         "dtype": settings.dtype if settings else "",
     }
-    return {name: value for name, value in told.items() if value}
+    return known(told)
 
 
 def _backend(backend: BackendReport) -> dict[str, Any]:
@@ -99,10 +58,13 @@ def _backend(backend: BackendReport) -> dict[str, Any]:
         "headroom_ns": backend.headroom_ns,
     }
     correct = backend.correctness
-    told = {"name": clean(backend.name, 60), "status": backend.status, "reason": _cropped(backend.reason, 160)}
-    if correct is not None:
-        told["correct"] = correct.ok
-    return {k: v for k, v in (told | figures).items() if v not in (None, "")}
+    told: dict[str, Any] = {
+        "name": clean(backend.name, 60),
+        "status": backend.status,
+        "reason": cropped(backend.reason, 160),
+        "correct": correct.ok if correct else None,
+    }
+    return known(told | figures)
 
 
 def _interval(interval: Interval) -> list[float]:
@@ -113,15 +75,22 @@ def _finding(backend: BackendReport, finding: Finding, length: int) -> dict[str,
     told = {
         "backend": clean(backend.name, 60),
         "rule": finding.name,
-        "title": _cropped(finding.title, length),
-        "evidence": _cropped(finding.evidence, length),
-        "do": _cropped(finding.remedy, length),
+        "title": cropped(finding.title, length),
+        "evidence": cropped(finding.evidence, length),
+        "do": cropped(finding.remedy, length),
         "time_ns": finding.time_ns,
         "saves_at_most_ns": finding.saving_ns if finding.bounded else None,
         "share": finding.share if finding.bounded else None,
+        "lines": [_line(one) for one in finding.lines[:_LINES]],
         "more": f"perfkit explain {finding.name}",
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return known(told)
+
+
+def _line(line: SourceLine) -> dict[str, Any]:
+    """Where a finding is in the source: `line` is left out where only the function is known."""
+    at = line.line or None
+    return known({"file": clean(line.file, 200), "line": at, "function": clean(line.function, 80), "share": line.share})
 
 
 def _unknown(report: Report, length: int) -> list[str]:
@@ -129,7 +98,7 @@ def _unknown(report: Report, length: int) -> list[str]:
     told = [f"{one.rule}: {one.why}" for backend in report.backends for one in backend.unjudged]
     told += [backend.coverage.text for backend in report.backends if backend.coverage]
     told += [text for backend in report.backends for text in backend.warnings] + report.warnings
-    return [_cropped(text, length) for text in dict.fromkeys(told)][:6]
+    return [cropped(text, length) for text in dict.fromkeys(told)][:_UNKNOWN]
 
 
 def _more(report: Report, length: int) -> list[str]:

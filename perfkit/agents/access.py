@@ -1,0 +1,63 @@
+"""What a client of the server may read and run."""
+
+from __future__ import annotations
+
+import fnmatch
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.errors import UsageError
+
+_OWN_PLACE = ("--out", "--on", "--remote-python", "--data", "--kernels", "--config")  # options that name another place
+
+
+@dataclass(frozen=True)
+class Access:
+    """The folders whose files may be read, and patterns of the command lines that may run (none by default)."""
+
+    folders: tuple[Path, ...]
+    commands: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, folders: Sequence[Path], commands: Sequence[str]) -> Access:
+        """Access to `folders`. Raises `UsageError` for one that is not there."""
+        for folder in folders:
+            if not folder.is_dir():
+                raise UsageError(f"{folder} is no folder.", "Name the folders with profiles: perfkit mcp FOLDER …")
+        return cls(tuple(folder.resolve() for folder in folders), tuple(commands))
+
+    def path(self, text: str) -> Path:
+        """Return the file or folder that `text` names, in one of the folders or relative to the first that has it.
+
+        Raises `UsageError` for what is outside of them (links are followed first), and for what is not there.
+        """
+        if "\0" in text:
+            raise UsageError("A path holds no zero byte.")
+        places = [Path(text)] if Path(text).is_absolute() else [folder / text for folder in self.folders]
+        for place in places:
+            found = place.resolve()
+            if not any(found == folder or folder in found.parents for folder in self.folders):
+                raise UsageError(
+                    f"{text!r} is outside of the folders that this server may read.", "Call list_profiles."
+                )
+            if found.exists():
+                return found
+        raise UsageError(f"{text!r} does not exist.", "Call list_profiles.")
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return `words` where they may run.
+
+        Raises `UsageError` for a command line that no pattern allows, and for options that name places elsewhere.
+        """
+        line = shlex.join(words)
+        if not any(fnmatch.fnmatchcase(line, pattern) for pattern in self.commands):
+            allowed = f"It allows: {', '.join(self.commands)}." if self.commands else "It allows none."
+            raise UsageError(f"This server may not run `{line}`. {allowed}", "Start it with --allow-run PATTERN.")
+        elsewhere = [word for word in words if word.partition("=")[0] in _OWN_PLACE]
+        if elsewhere and words[:1] == ["perfkit"] and "--" not in words[: words.index(elsewhere[0])]:
+            raise UsageError(
+                f"{elsewhere[0]} names a place of its own.", "The server chooses where results are written."
+            )
+        return list(words)
