@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+NAME = 48  # characters of a name in a sentence
 ABSENT = "–"
 
 # Unit name → the ladder of (factor, suffix), smallest first. Times are given in ns; decimal prefixes elsewhere, except
@@ -90,3 +91,12 @@ def many(count: int, what: str) -> str:
 def text(value: float | None, unit: str) -> str:
     """One value, scaled on its own, with its unit: `text(1.5e6, "ns")` is `1.50 ms`."""
     return scale_for([value], unit).text(value)
+
+
+def cropped(text: str, most: int = NAME) -> str:
+    """At most `most` characters of a text, with … for what is left out of the middle: names of kernels differ at the
+    end as at the beginning."""
+    if len(text) <= most:
+        return text
+    tail = max(0, (most - 1) * 2 // 5)
+    return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}" if most > 1 else "…"

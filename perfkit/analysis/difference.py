@@ -1,4 +1,4 @@
-"""Two reports beside each other: what each pass, family, operator and kernel takes in one and in the other.
+"""Two reports side by side: the time of each pass, family, operator and kernel in both.
 
 Plain differences of times, without an interval: whether one is more than noise, these numbers do not say.
 `perfkit.compare.judge` builds on them, and does.

@@ -36,7 +36,7 @@ class FusedKernel(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel that a compiler fused, a step: predicted from the operators that it stands for, and measured.
 
     `eager_ns` is its part of what these operators took in eager; None where that is not the same work, and `apart` says
-    why. `predicted_ns` is None where nothing allows a prediction, and `why` then says so; else `why` tells of
+    why. `predicted_ns` is None if none is possible, and `why` then says so; else `why` explains
     predictions that are far from the measurement.
     """
 
@@ -53,7 +53,7 @@ class FusedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fusion(msgspec.Struct, kw_only=True):
-    """What fusing could save of a step (`perfkit.analysis.fusion`), and what the compiled backend of the run made."""
+    """Savings of fusing in a step (`perfkit.analysis.fusion`), and the result of the run's compiled backend."""
 
     parts: list[FusionPart]
     groups: list[FusionGroup]  # those first on which fusing saves most

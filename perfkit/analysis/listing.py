@@ -1,4 +1,4 @@
-"""What each line of a generated program costs: a Thunder trace, or Inductor's code, with the kernels of its lines.
+"""The cost of each line of a generated program: a Thunder trace, or Inductor's code, with the kernels of its lines.
 
 The table's `range` of a row ends in `generated:LINE` where the line that it ran in is known (for Thunder
 `perfkit.profile_names.line_name`, for Inductor the compiler's call sites). A row without a line never gets one by
@@ -94,14 +94,14 @@ def lines_of(ranges: pd.Series, length: int) -> np.ndarray:
 
 
 def _labels(frame: pd.DataFrame) -> list[str]:
-    """Pass and operator of each row, as one text that is no number."""
+    """Pass and operator of each row, as one text, never a number."""
     operator = frame["operator"].fillna(frame["short_name"]).fillna(frame["name"])
     passes = frame["pass"].astype(object).fillna(_NO_PASS)
     return [f"{p}: {o}" for p, o in zip(passes, operator, strict=True)]
 
 
 def _places(frame: pd.DataFrame) -> pd.Series:
-    """What each row serves: pass, module and operator, as far as known."""
+    """Return the place of each row: pass, module and operator, as far as known."""
     import pandas as pd
 
     parts = (frame[name].astype(object).where(frame[name].notna(), "") for name in ("pass", "module", "operator"))

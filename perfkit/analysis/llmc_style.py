@@ -32,7 +32,7 @@ _COLLAPSED = ("ampere_bf16", "cudnn_generated_fort_native_sdpa")  # generated na
 _BLOCK = re.compile(r"(?:^|\.)\d+(?:\.|$)")  # a module of a repeated layer, such as transformer.h.0.mlp
 _NOT_KERNELS = ("cpu_op", "memcpy", "memset", "graph")
 
-# What the summary needs: column of the kernel table → in words, and ncu's metrics.
+# Needs of the summary: column of the kernel table → in words, and ncu's metrics.
 _NEEDED = {
     "duration_ns": ("durations", ("gpu__time_duration.sum",)),
     "dram_read_bytes": ("bytes read from DRAM", ("dram__bytes_read.sum",)),
@@ -121,7 +121,7 @@ class Summary(msgspec.Struct, kw_only=True):
 
 
 def named(text: str) -> tuple[tuple[str, str], ...]:
-    """`"fwd=forward,cls=head"` → pairs of a pass and its name. Raises `UsageError` for what is no such list."""
+    """`"fwd=forward,cls=head"` → pairs of a pass and its name. Raises `UsageError` for anything else."""
     pairs = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         pass_, equals, name = (p.strip() for p in part.partition("="))
@@ -249,8 +249,8 @@ def _passes_by_name(names: list[str]) -> list[str]:
     last = max((i for i, name in enumerate(names) if "fused_classifier" in name), default=None)
     if last is None:
         raise InputError(
-            "No kernel has fused_classifier in its name, so this is no training step of llm.c, and its kernels have no "
-            "ranges that tell pass and module.",
+            "No kernel has fused_classifier in its name, so this is not a training step of llm.c, and its kernels have "
+            "no ranges of pass and module.",
             "Leave --style out, or give a report of llm.c's profile_gpt2cu or of perfkit run --profiler ncu.",
         )
     classifier = range(last + _CLASSIFIER_SPAN[0], last + _CLASSIFIER_SPAN[1])

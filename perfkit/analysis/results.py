@@ -33,14 +33,14 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def is_range(self) -> bool:
-        """Whether there are too few samples for an interval."""
+        """Return whether there are too few samples for an interval."""
         return self.samples < SMALL
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """Why a kernel takes longer than its roof, or cannot be judged: a named rule with its evidence.
 
-    `saving_ns` is the most that mending it saves a step; None where nothing bounds it.
+    `saving_ns` is the most that fixing it saves a step; None without a bound.
     """
 
     name: str  # the rule, such as "uncoalesced"
@@ -89,7 +89,7 @@ class LineTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something worth doing: what is wrong, where, what it takes, what mending it saves at most, and how.
+    """Something worth doing: the fault, its place, its time, the most that fixing it saves, and the remedy.
 
     Savings of different findings may be about the same time: they are never added up.
     """
@@ -100,7 +100,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     time_ns: float  # a step, of what it is about
     saving_ns: float  # a step, at most
-    share: float  # saving over the time of the step (the kernel time where there is no step), 0 to 1
+    share: float  # saving over the time of the step (the kernel time without a step), 0 to 1
     kernels: list[str] = []  # short names, where it is about kernels
     count: float = 0.0  # rows a step that it is about
     bounded: bool = True  # False: `saving_ns` is what is known to be spent, 0 for nothing in the profiled steps
@@ -115,7 +115,7 @@ class Unjudged(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule of NVIDIA's says of a kernel, as stored in the report; estimates overlap and are never added up."""
+    """A result of NVIDIA's own rules for a kernel, stored in the report; estimates overlap and are never added up."""
 
     kernel: str
     title: str
@@ -125,7 +125,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the profile does not hold, and the option of the profiler that supplies it."""
+    """A fact that the profile lacks, and the profiler's option that supplies it."""
 
     what: str
     option: str
@@ -168,8 +168,8 @@ class Group(msgspec.Struct, kw_only=True):
     bound: str = ""  # the resource that sets most of roof_ns, such as "memory" or "matrix_fp32"
     ceiling: str = ""  # the ceiling used, in words
     datasheet: bool = False  # whether a part of roof_ns is by a datasheet, which nothing reaches in practice
-    # Whether kernels faster than their roof allows take a tenth of its time or lift its efficiency by 5 points: the
-    # measurement or the model of their work is broken, and its efficiency is no true figure.
+    # True if kernels faster than their roof allows take a tenth of its time or lift its efficiency by 5 points: the
+    # measurement or the model of their work is broken, and its efficiency is wrong.
     above_roof: bool = False
     above_ns: float = 0.0  # Σ time of kernels above their roof
     above_kernels: list[str] = []  # their short names, the most such time first
@@ -230,7 +230,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Accounting(msgspec.Struct, kw_only=True):
-    """Where the profiled step went: kernels + gaps = the step; beside it the step without a profiler."""
+    """The parts of the profiled step: kernels + gaps = the step; next to it the step without a profiler."""
 
     profiled_step_ns: float
     kernel_ns: float
@@ -248,7 +248,7 @@ class Accounting(msgspec.Struct, kw_only=True):
 
     @property
     def is_slowed(self) -> bool:
-        """Whether the profiled step takes so much longer than one without a profiler that it is another one."""
+        """Return whether the profiled step takes much longer than one without a profiler."""
         return self.profiler_overhead is not None and self.profiler_overhead > MUCH_OVERHEAD
 
 
@@ -352,7 +352,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     timed: bool = True
     correctness: Correctness | None = None
     step: Interval | None = None  # ns
-    speedup: Interval | None = None  # against eager; None when wrong, untimed, or there is no eager
+    speedup: Interval | None = None  # against eager; None when wrong, untimed, or without eager
     samples_per_second: float | None = None
     prepare_ns: float | None = None
     peak_memory_bytes: float | None = None
@@ -392,7 +392,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     findings: list[Finding] = []  # what to do next, the largest saving first
     unjudged: list[Unjudged] = []  # rules that the profile does not allow to judge
     fusion: Fusion | None = None  # of a backend that runs operator by operator
-    # Of one with generated kernels, by pass: kernels, ns, bytes and efficiency of what is left of fusible work.
+    # By pass of a backend with generated kernels: kernels, ns, bytes and efficiency of the remaining fusible work.
     compiled: dict[str, tuple[float, float, float | None, float | None]] | None = None
     advice: list[Advice] = []  # NVIDIA's, by kernel
     missing: list[Missing] = []

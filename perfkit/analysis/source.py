@@ -1,4 +1,4 @@
-"""What kind of profile a kernel table is from, and what its report is to call things."""
+"""The kind of profile that a kernel table comes from, and the words of its report."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Member(msgspec.Struct, kw_only=True):
     efficiency: float | None = None
     mfu: float | None = None
     peak_memory_bytes: float | None = None
-    # Of steps that generate tokens: the time to the first one, and of each further one, with its share of its roof.
+    # For steps that generate tokens: the time to the first one, and of each further one, with its share of its roof.
     first_token_ns: float | None = None
     token_ns: float | None = None
     token_efficiency: float | None = None
@@ -134,7 +134,7 @@ def scaling(sweep: Sweep, point: Point, member: Member) -> float | None:
 
 
 def _work(point: Point) -> dict[str, str]:
-    """What was varied beside the devices and how they share it."""
+    """Return the settings that were varied, besides the devices and how they share the work."""
     return {name: value for name, value in point.values.items() if name not in ("ranks", "parallel")}
 
 
@@ -148,7 +148,7 @@ def _is_size(value: str) -> bool:
 def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[tuple[float, Member]]]]:
     """For each backend and each combination of the other axes: the members that were timed, by size along `axis`.
 
-    What is wrong has no place on a line: a wrong result is no fast result.
+    Wrong results are on no line: a wrong result is not a fast one.
     """
     found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, Member]]] = {}
     for point in sweep.points:
@@ -161,7 +161,7 @@ def lines(sweep: Sweep, axis: str) -> Iterator[tuple[str, dict[str, str], list[t
 
 
 def cost_ns(member: Member, axis: str) -> float | None:
-    """What grows along `axis`: the time of a step, or of all timed steps together."""
+    """Return the value that grows along `axis`: the time of a step, or of all timed steps together."""
     if axis == STEPS:
         return member.steps_ns
     return member.step.value if member.step else None

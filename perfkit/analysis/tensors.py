@@ -17,13 +17,13 @@ def shapes(text: str) -> tuple[tuple[str, Shape], ...]:
 
 
 def elements(shape: Shape) -> int:
-    """How many elements a tensor of that shape has."""
+    """Return the number of elements of a tensor of that shape."""
     return math.prod(shape)
 
 
 @functools.lru_cache(maxsize=4096)
 def broadcast(text: str) -> Shape | None:
-    """The shape that the tensors of `text` broadcast to; None where they do not, or there is none."""
+    """The shape that the tensors of `text` broadcast to; None if they do not, or without tensors."""
     found = [shape for _, shape in shapes(text)]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""What a training log says: where the losses stand, and against OpenAI's GPT-2 models."""
+"""Results of a training log: the losses, and OpenAI's GPT-2 models for comparison."""
 
 from __future__ import annotations
 

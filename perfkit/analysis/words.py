@@ -10,10 +10,10 @@ from os.path import commonprefix
 from perfkit import units
 from perfkit.analysis.results import Group
 from perfkit.run_folder import Power
+from perfkit.units import NAME, cropped
 
 PLAIN = {"memory": "memory bandwidth", "l2": "L2 bandwidth"}
 SHAPES = 60  # characters of shapes in a sentence
-NAME = 48  # and of a kernel's name
 _HELD = 0.1  # of the time: that long a clock was held down before it is said
 
 
@@ -35,7 +35,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def number(amount: float) -> str:
-    """How many, without an exponent: `1,500`, `2.5`, `0.333`."""
+    """A number without an exponent: `1,500`, `2.5`, `0.333`."""
     return f"{amount:,.0f}" if amount >= 100 or round(amount) == amount else f"{amount:,.3g}"
 
 
@@ -55,12 +55,6 @@ def operands(shapes: str, most: int = SHAPES) -> str:
         if len(", ".join(some)) <= most:
             return ", ".join(some)
     return cropped(", ".join(texts), most)
-
-
-def cropped(name: str, most: int = NAME) -> str:
-    """A name without its middle where it is long: kernels of a library differ at the end as at the beginning."""
-    end = most // 2
-    return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
 
 
 def apart(names: Sequence[str], most: int = NAME) -> list[str]:
@@ -97,7 +91,7 @@ def capital(text: str) -> str:
 
 
 def clock_held(power: Power | None) -> str:
-    """What a GPU drew, and what held its clock down while steps were timed; "" where nothing did for long."""
+    """Return a sentence on a GPU's power and on what held its clock down while steps were timed; "" if nothing did."""
     if power is None or max(power.capped or 0.0, power.hot or 0.0) < _HELD:
         return ""
     hot = (power.hot or 0.0) > (power.capped or 0.0)

@@ -131,12 +131,12 @@ class CostModel:
         return operator.kind
 
     def is_composite(self, name: str) -> bool:
-        """Whether an operator leaves its work to others, but has a cost where none of them does it."""
+        """Return whether an operator leaves its work to others, but has a cost where none of them does it."""
         operator = self._find(normalise(name))
         return operator is not None and operator.kind == "dispatch" and operator.cost is not None
 
     def family(self, name: str) -> str:
-        """One of `FAMILIES`: from the registry, else from what the name tells, else other."""
+        """One of `FAMILIES`: from the registry, else from the name, else other."""
         name = normalise(name)
         if name in self._families:
             return self._families[name]

@@ -1,4 +1,4 @@
-"""What an operator must do at least: FLOP by unit, and minimal bytes read and written.
+"""The least work of an operator: FLOP by unit, and bytes read and written.
 
 The model works from a call's name and the shapes and dtypes of its arguments alone, so that it serves a profiler trace,
 an FX node and a formula in a test alike. It never touches torch.
@@ -28,7 +28,7 @@ class TensorSpec:
     """Shape and dtype of a tensor argument; `strides` in elements where known.
 
     `value` is that of a single integer where it is known: a benchmark has its inputs, a profile has not. A tensor that
-    is not `strided` is sparse, or of a library's own layout: its shape does not tell how many elements it holds.
+    is not `strided` is sparse, or of a library's own layout: its shape does not give its number of elements.
     """
 
     shape: tuple[int, ...]

@@ -14,7 +14,7 @@ _DISPATCH = re.compile(
 
 
 class _Family(NamedTuple):
-    """What the names of a family's kernels hold, in lower case: one of `words`, or of `parts` (between underscores and
+    """Parts of the names of a family's kernels, in lower case: one of `words`, or of `parts` (between underscores and
     ends), or a word that counts only where its pattern matches. Words are found many times faster than patterns."""
 
     name: str
@@ -42,7 +42,7 @@ _KERNELS = (
             multi_tensor_apply="multi_tensor_apply.*::copy<"),  # _foreach_copy_, by which FSDP gathers its parts
     _family("fill", "memset fillbuffer settensor cupy_fill fillfunctor fill_kernel elementwise_kernel_with_index "
             "clean_logits", multi_tensor_apply="multi_tensor_apply.*zerofunctor"),
-    # CuPy writes the types of a ufunc's kernel behind two underscores: cupy_sqrt__float_float. A reduction has none.
+    # CuPy writes the types of a ufunc's kernel after two underscores: cupy_sqrt__float_float. Reductions do not.
     _family("elementwise", "", cupy=r"^cupyx?_\w+__[a-z]"),
     _family("attention", "fmha sdpa attention attn_fwd attn_bwd dot_do_o convert_dq withkvcache withpagedkvcache "
             "withraggedkvcache batchprefill batchdecode singleprefill singledecode mergestate merge_state "
@@ -92,7 +92,7 @@ _KERNELS = (
             "unary_op unary_gated scale_f32 subtensoropwithscalar optensor op2dtensor op1dtensor op3dtensor op4dtensor "
             "scalepackedtensor upsample parallel_for fp16_to_fp4 geglu dyt_ _fusion nvfuser __myl_ lstm_cell gru_cell "
             "causal_mask", add="^add", mul="^mul", div="^div"),
-    # What CUTLASS runs, and is not named above.
+    # Other kernels of CUTLASS.
     _family("matmul", "", cutlass=r"cutlass(_\d|3x|::(device_)?kernel|::gemm)"),
 )  # fmt: skip
 # The name of a library, and collectives whose results Inductor's kernels use.

@@ -24,7 +24,7 @@ _TYPES = {
     "c10::quint8": "uint8", "c10::qint8": "int8", "c10::qint32": "int32",
 }  # fmt: skip
 _WHOLE = {int, bool}
-_LISTS = (list, tuple)  # not a union, which each test would make anew
+_LISTS = (list, tuple)  # not a union, which each test would build again
 
 
 def dtype_name(recorded: str) -> str:

@@ -1,4 +1,4 @@
-"""What perfkit knows of one operator, and how a family lists its operators."""
+"""The record of one operator, and how a family lists its operators."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perfkit.cost.model import Argument, Call, Cost, TensorSpec
 
-# What the profiler did not write down although the argument was there (a scalar of an old trace, for example).
+# An argument that the profiler did not write down (a scalar of an old trace, for example).
 UNRECORDED = "?"
 
 _INTEGERS = ("bool", "uint8", "int8", "int16", "int32", "int64")
@@ -26,7 +26,7 @@ SCALAR_TYPES = {
 
 
 def is_complex(dtype: str) -> bool:
-    """Whether a number of `dtype` is a pair of real ones."""
+    """Return whether a number of `dtype` is a pair of real ones."""
     return dtype in _COMPLEX
 
 
@@ -80,7 +80,7 @@ def promote(arguments: Iterable[Argument]) -> str:
             numbers = _wider(numbers, "bool" if isinstance(argument, bool) else "int64")
     for weaker in (wide, numbers):
         if _category(weaker) > _category(dimensioned):
-            # A double 0-d tensor is mostly a Python number: it gives the default dtype beside integers.
+            # A double 0-d tensor is mostly a Python number: with integers it gives the default dtype.
             dimensioned = "fp32" if dimensioned and weaker == "fp64" else weaker
     if not dimensioned:
         raise TypeError("no tensor to take the dtype from")
@@ -104,12 +104,12 @@ def _category(dtype: str) -> int:
 
 
 def floating(dtype: str) -> str:
-    """What a real function of `dtype` gives: integers become the default dtype, fp32."""
+    """Return the dtype of a real function of `dtype`: integers become the default dtype, fp32."""
     return "fp32" if dtype in _INTEGERS else dtype
 
 
 def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The common shape under broadcasting; raises `ValueError` where there is none."""
+    """The common shape under broadcasting; raises `ValueError` if there is none."""
     result: list[int] = []
     for shape in shapes:
         padded = (1,) * (len(result) - len(shape)) + shape
@@ -146,7 +146,7 @@ def tensor_at(call: Call, index: int) -> TensorSpec | None:
 
 
 def tensors_at(call: Call, index: int) -> tuple[TensorSpec, ...]:
-    """The tensors of the list at `index`; raises `TypeError` where it is none."""
+    """The tensors of the list at `index`; raises `TypeError` if it is not one."""
     argument = call.arguments[index] if index < len(call.arguments) else None
     if not isinstance(argument, tuple) or not all(isinstance(a, TensorSpec) for a in argument):
         raise TypeError(f"{call.name}: argument {index} is not a list of tensors")
@@ -160,7 +160,7 @@ def number_at(call: Call, index: int, default: float) -> float:
 
 
 def integer_at(call: Call, index: int) -> int:
-    """The integer at `index`; raises `TypeError` where there is none (it decides about shapes)."""
+    """The integer at `index`; raises `TypeError` if it is missing (it decides about shapes)."""
     argument = call.arguments[index] if index < len(call.arguments) else None
     if not isinstance(argument, int):
         raise TypeError(f"{call.name}: argument {index} is not an integer")
@@ -168,7 +168,7 @@ def integer_at(call: Call, index: int) -> int:
 
 
 def integers_at(call: Call, index: int, count: int = 0) -> tuple[int, ...]:
-    """The list of integers at `index`, a single one repeated to `count`; raises `TypeError` where there is none."""
+    """The list of integers at `index`, a single one repeated to `count`; raises `TypeError` if it is missing."""
     argument = call.arguments[index] if index < len(call.arguments) else None
     if isinstance(argument, int):
         argument = (argument,)

@@ -98,7 +98,7 @@ def matmul_flop(shape: Shape) -> dict[str, dict[str, float]]:
 
 
 def generation_flop(shape: Shape, prompt: int, tokens: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Matrix FLOP by part of generating `tokens` tokens behind a prompt: of the prompt's pass, and of all the others.
+    """Matrix FLOP by part of generating `tokens` tokens after a prompt: for the prompt's pass, and for all others.
 
     The first token comes with the prompt. Logits are of the last position alone. The prompt's attention counts all of
     its scores, that of a later token those over the positions up to its own.

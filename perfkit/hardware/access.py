@@ -17,7 +17,7 @@ ASK_FOR_ACCESS = (
 
 
 def closed_devices(root: Path = ROOT) -> list[Path]:
-    """Device files that keep CUDA from this user, because it may not open them; empty where there are none.
+    """Return the device files that this user may not open, which keeps CUDA from them; empty if all are open.
 
     The driver's two are always needed, and one GPU's: of several, a batch system closes those of other people's jobs.
     They are opened, not asked about: a container's rules for devices show in nothing else.
@@ -34,7 +34,7 @@ def _closed(path: Path) -> bool:
     except PermissionError:
         return True
     except OSError:
-        return False  # busy, or no device behind it: another matter
+        return False  # busy, or without a device: other rules apply
     return False
 
 
@@ -55,7 +55,7 @@ def no_gpu(asked: str, root: Path = ROOT) -> Unavailable:
 
 
 def _hides_all(visible: str, gpus: int) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES surely leaves none of so many GPUs: CUDA stops at an entry that names none."""
+    """Return whether CUDA_VISIBLE_DEVICES surely hides all `count` GPUs: CUDA stops at the first unknown entry."""
     first = visible.partition(",")[0].strip()
     unknown = first.removeprefix("-").isdecimal() and not 0 <= int(first) < gpus
     return gpus > 0 and (not first or unknown)

@@ -15,13 +15,13 @@ from perfkit import units
 from perfkit.hardware.ceilings import BANDWIDTHS, FUNCTIONS, IN_PLACE, MEMORY, READING, Ceiling, Ceilings, SelfCheck
 from perfkit.hardware.observation import AGREE, Observation
 
-# Of the bytes that count of a pattern, those that it reads.
+# The bytes that a pattern reads, among those that count.
 READ_SHARE = {"sum": 1.0, "triad": 2 / 3, "copy": 1 / 2, "negate": 1 / 2, "torch sum": 1.0}
 TOLERANCE = 0.05  # by how much a check may be missed through noise alone
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the device besides what was seen: `bounds` must not be exceeded, `datasheet` is shown beside."""
+    """Facts about the device that were not measured: `bounds` must not be exceeded, `datasheet` is only shown."""
 
     fingerprint: str
     device: str
@@ -93,7 +93,7 @@ def _memory(seen: Sequence[Observation], resource: str) -> list[Ceiling]:
 
 
 def _reads(seen: Sequence[Observation]) -> list[Observation]:
-    """What the patterns read, as observations of `READING`; none where no compiled program ran.
+    """Return the rates of reading as observations of `READING`; none if no compiled program ran.
 
     One that also writes is a witness too: what it reads, the memory can give. torch's operators alone set no such roof:
     on a GPU, and on a CPU without a compiler, its sum may be what is slow.
@@ -183,7 +183,7 @@ def _rounds_agree(ceilings: Ceilings) -> SelfCheck:
 
 
 def _long_enough(ceiling: Ceiling, device: str) -> bool:
-    """Whether one pass over the working set takes as long as the shortest launch that is judged on a GPU.
+    """Return whether one pass over the working set takes as long as the shortest launch that is judged on a GPU.
 
     Shorter ones vary from round to round with how launches follow each other, and no kernel is held against them.
     """

@@ -20,7 +20,7 @@ CACHE_LEVELS = ("L1d", "L2", "L3")
 
 # Memory read and written by kernels whose results are storage of their own, and by kernels that work in place: these
 # move twice the bytes a line that they fetch, so that inside the caches their roof is about twice as high.
-# Of both, what is read alone: a core of a CPU has so many reads under way and no more, while its stores go beside them.
+# Reads alone: a CPU core has a fixed number of reads under way, and its stores do not compete with them.
 MEMORY, IN_PLACE, READING = "memory", "memory in place", "memory, read alone"
 BANDWIDTHS = (MEMORY, IN_PLACE, READING)
 BUSY = 0.25  # share of the CPUs' time in other hands above which what is measured may be too low
@@ -32,7 +32,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
 
     `resource` is one of `BANDWIDTHS` or of `perfkit.table.RESOURCES`; `unit` is "B/s" or "FLOP/s". `how` says what
     was run to reach it. `samples` are the best rates of the separate rounds, the best first; `spread` is the share by
-    which the second best stays behind (None for one round): a rate that was reached twice can be trusted.
+    which the second best falls short (None for one round): a rate that was reached twice can be trusted.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Ceilings(msgspec.Struct, kw_only=True):
 
     `bandwidth` holds (working-set bytes, bytes/s) by rising size, as measured, and `in_place` the same for work in
     place (bytes read and written both counted; empty where it was not measured). `reading` is of the bytes read alone,
-    whatever is written beside them (empty where it was not measured: GPUs). `compute` maps a resource to FLOP/s; a
-    resource that is not in it is unknown. `details` holds the `Ceiling` behind every number of these. `libraries`
+    whatever is written meanwhile (empty where it was not measured: GPUs). `compute` maps a resource to FLOP/s; a
+    resource that is not in it is unknown. `details` holds the `Ceiling` for every number of these. `libraries`
     maps a resource that several libraries reach, or `FUNCTIONS`, to the best rate of each, by its name. `caches` maps
     L1d, L2, L3 to the bytes that all threads together have. `datasheet` maps "memory" and resources to the vendor's
     dense peak where known, with where that comes from in `datasheet_source`. `on_paper` ceilings were not measured: all
@@ -121,7 +121,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
     def memory_time(
         self, read: float, written: float, working_set: float, in_place: bool = False
     ) -> tuple[float, Ceiling]:
-        """Seconds that so many bytes take at least, and the ceiling that says so: of all of them, or of those read.
+        """Return the least seconds for these bytes, and the ceiling that sets them: for all bytes, or for those read.
 
         Raises `ValueError` when no bandwidth was measured.
         """
@@ -137,7 +137,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
 
     @property
     def l2_capacity(self) -> float | None:
-        """Bytes that a GPU's L2 holds; None for a CPU, whose caches lie one behind the other, and where unknown."""
+        """Bytes that a GPU's L2 holds; None for a CPU, whose caches form a hierarchy, and where unknown."""
         return (self.device.startswith("cuda") and self.caches.get("L2")) or None
 
     def compute_for(self, resource: str) -> Ceiling | None:
@@ -149,7 +149,7 @@ class Ceilings(msgspec.Struct, kw_only=True):
         return next((n for n in CACHE_LEVELS if working_set <= self.caches.get(n, 0.0)), "memory")
 
     def _memory_ceiling(self, size: float, rate: float, resources: tuple[str, ...]) -> Ceiling:
-        """The `Ceiling` of one of `resources` that reached `rate`, named for the working set it stands for."""
+        """The `Ceiling` of one of `resources` that reached `rate`, named for the working set it was measured for."""
         made = Ceiling(name="bandwidth", resource="memory", unit="B/s", value=rate, how="unknown")
         source = next((c for c in self.details if c.resource in resources and c.value == rate), made)
         return msgspec.structs.replace(source, name=self.bandwidth_name(source, size), working_set=size)
@@ -174,7 +174,7 @@ def _falling(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _point(curve: list[tuple[float, float]], working_set: float) -> tuple[float, float]:
-    """The point of the next smaller size that was measured, of the smallest where there is none."""
+    """The point of the next smaller size that was measured, of the smallest if there is no smaller one."""
     return curve[max(0, bisect_right([size for size, _ in curve], working_set) - 1)]
 
 

@@ -21,7 +21,7 @@ HOW_TO_GET = "Install one: `apt install gcc`, `dnf install gcc`, or `xcode-selec
 
 # OpenMP as gcc and clang take it, and as Apple's clang does when Homebrew's libomp is there.
 _OPENMP = (("-fopenmp",), ("-Xpreprocessor", "-fopenmp", "-lomp"))
-# What this very processor has, as gcc and clang on x86, clang elsewhere, and nobody at all take it.
+# Options for this very processor: gcc and clang on x86, clang elsewhere, and without any.
 _TUNE = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
 
 
@@ -33,14 +33,14 @@ class Compiler(msgspec.Struct, frozen=True):
 
 
 def find_compiler() -> Compiler | None:
-    """`$CC` where set, else the first of cc, gcc, clang that runs; None where there is none."""
+    """`$CC` where set, else the first of cc, gcc, clang that runs; None if none does."""
     return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
 
 def build_program(source: Path) -> Path:
     """Compile an OpenMP program for this processor, once: the executable is cached by sources, compiler and processor.
 
-    Headers beside `source` belong to it.
+    Headers next to `source` belong to it.
 
     Raises `Unavailable` without a compiler, `RunFailed` when it cannot compile the source or write to the cache.
     """
@@ -69,7 +69,7 @@ def _key(*parts: str) -> str:
 
 
 def has_openmp(compiler: Compiler) -> bool:
-    """Whether `compiler` builds an OpenMP program, tried on a small one."""
+    """Return whether `compiler` builds an OpenMP program, tried on a small one."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "openmp.c"
         source.write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")

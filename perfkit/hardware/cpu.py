@@ -1,6 +1,6 @@
-"""What processor and memory this process can use.
+"""The processor and memory that this process can use.
 
-Read from /proc, /sys and the control groups on Linux; elsewhere what the system tells cheaply, and None for the rest.
+Read from /proc, /sys and the control groups on Linux; elsewhere what the system reports cheaply, and None for the rest.
 Every reader takes the root of the file tree, so that any machine's files can be read on any other.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 
 ROOT = Path("/")
 
-# What the vector code of this field asks for; named as in /proc/cpuinfo.
+# Features that vector code asks for, named as in /proc/cpuinfo.
 SIMD_FLAGS = (
     "avx2", "fma", "f16c", "avx_vnni",
     "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16",
@@ -57,7 +57,7 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
     numa_nodes: int | None = None
     max_frequency_hz: float | None = None
     governor: str | None = None
-    virtualization: str | None = None  # "hypervisor" or its name where it can be told; None: none seen
+    virtualization: str | None = None  # "hypervisor" or its name where it is known; None: none seen
 
     @property
     def usable(self) -> int:
@@ -66,7 +66,7 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
         return cores if self.quota is None else max(1, min(cores, int(self.quota)))
 
     def cache(self, level: str) -> Cache | None:
-        """The cache called L1d, L2 or L3; None where there is none or it is unknown."""
+        """The cache called L1d, L2 or L3; None if missing or unknown."""
         return next((c for c in self.caches if c.level == level), None)
 
 
@@ -209,7 +209,7 @@ def _virtualization(root: Path, flagged: bool) -> str | None:
 
 
 def _other_cpu() -> Cpu:
-    """macOS and others: name, cores and memory where sysctl tells them."""
+    """macOS and others: name, cores and memory from sysctl."""
     memory, physical = _sysctl("hw.memsize"), _sysctl("hw.physicalcpu")
     return Cpu(
         model=_sysctl("machdep.cpu.brand_string") or platform.processor() or platform.machine(),

@@ -1,4 +1,4 @@
-"""What is on this machine, what is missing, and what kinds of report that allows. Imports nothing heavy to find out."""
+"""Inventory of this machine: what is there, what is missing, and which reports that allows. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN_EXTRA = "pip install 'perfkit[run]'"
 FIRST_PYTHON_WITHOUT_THUNDER = (3, 14)
 LEAST_TORCH = (2, 7, 1)
 
-# Where Nsight's tools lie when they are not on the PATH.
+# Places of Nsight's tools when they are not on the PATH.
 _NSIGHT_PLACES = (
     "usr/local/cuda/bin",
     "usr/local/cuda-*/bin",
@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of report, whether it is possible here, and what stands in the way."""
+    """A kind of report, whether it is possible here, and what prevents it."""
 
     name: str
     possible: bool
@@ -177,7 +177,7 @@ def _torch() -> Finding:
 
 
 def torch_cuda() -> str | None:
-    """What the installed torch is built for, such as "CUDA 12.8", from its version file; None for a CPU build."""
+    """Return what the installed torch was built for ("CUDA 12.8"), from its version file; None for a CPU build."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.origin:
         return None

@@ -1,7 +1,7 @@
-"""What GPUs there are, how they are clocked now, and whether their counters may be read.
+"""The GPUs of this machine, their clocks now, and whether their counters may be read.
 
-NVML (package nvidia-ml-py) tells most; without it, torch where the program has loaded it anyway; without that, the
-names in /proc. What none of them tells is None.
+NVML (package nvidia-ml-py) knows most; without it, torch where the program has loaded it anyway; without that, the
+names in /proc. What none of them knows is None.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ THROTTLE_REASONS = {
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU. Clocks in Hz, power in W, memory in bytes. `throttling` is None where it cannot be told."""
+    """One GPU. Clocks in Hz, power in W, memory in bytes. `throttling` is None if unknown."""
 
     index: int
     name: str
@@ -54,7 +54,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_gpus(root: Path = ROOT) -> list[Gpu]:
-    """All GPUs of this machine, from the best source there is; an empty list where there is none."""
+    """All GPUs of this machine, from the best source; an empty list without any."""
     return _from_nvml() or _from_torch() or _from_proc(root)
 
 
@@ -73,7 +73,7 @@ def driver_version(root: Path = ROOT) -> str | None:
 
 def gpu_use(index: int) -> float | None:
     """Share of the time of NVML's last period, up to a second, in which kernels ran on CUDA's device `index`, 0 to 1,
-    whoever launched them; None where NVML does not tell."""
+    whoever launched them; None if NVML does not report it."""
     try:
         import pynvml
     except ImportError:
@@ -96,7 +96,7 @@ def _nvml_handle(nvml: Any, index: int) -> Any:
 
 
 def counters_need_admin(root: Path = ROOT) -> bool | None:
-    """Whether the driver lets only administrators read performance counters; None where it does not say."""
+    """Return whether the driver lets only administrators read performance counters; None where it does not say."""
     for line in _text(root / "proc/driver/nvidia/params").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "RmProfilingAdminOnly":
@@ -105,7 +105,7 @@ def counters_need_admin(root: Path = ROOT) -> bool | None:
 
 
 def is_admin(root: Path = ROOT) -> bool:
-    """Whether this process has CAP_SYS_ADMIN (bit 21 of its effective capabilities)."""
+    """Return whether this process has CAP_SYS_ADMIN (bit 21 of its effective capabilities)."""
     for line in _text(root / "proc/self/status").splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> 21 & 1)
@@ -179,7 +179,7 @@ def _from_torch() -> list[Gpu]:
 
 
 def gpu_of_torch(properties_of: Callable[[int], Any], index: int) -> Gpu:
-    """A `Gpu` from `torch.cuda.get_device_properties`; clocks, where this torch tells them, are in kHz there."""
+    """A `Gpu` from `torch.cuda.get_device_properties`; clocks, where this torch has them, are in kHz there."""
     p = properties_of(index)
     clock, memory_clock = getattr(p, "clock_rate", None), getattr(p, "memory_clock_rate", None)
     return Gpu(

@@ -27,7 +27,7 @@ PACKAGES = {
     "numpy": "numpy",
 }
 
-# What must be equal before times are compared: words for it, and where it lies in `environment()`.
+# Facts that must be equal before times are compared: their names in words, and their place in `environment()`.
 _MUST_AGREE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("CPU", ("cpu", "model")),
     ("CPU stepping", ("cpu", "stepping")),
@@ -75,9 +75,9 @@ def hash_of(cpu: Cpu, threads: int, gpus: list[str], switched: bool = False) -> 
 
 
 def mkl_switched() -> bool:
-    """Whether a preloaded library answers MKL's question for Intel's processor, as the remedy of `slow-blas` does.
+    """Return whether a preloaded library answers MKL's question for an Intel processor, as `slow-blas` advises.
 
-    MKL lies in libraries of torch, whose names are not global: only a library loaded before the program has it here.
+    MKL is part of libraries of torch, whose names are not global: only a library loaded before the program has it here.
     """
     try:
         return hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true")
@@ -91,7 +91,7 @@ def memory_class(size: int | None) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """All that may change a measurement, as plain data for JSON; what cannot be told is None."""
+    """All that may change a measurement, as plain data for JSON; what is unknown is None."""
     import perfkit
 
     cpu, gpus = read_cpu(), read_gpus()
@@ -123,9 +123,9 @@ def environment() -> dict[str, Any]:
 
 
 def comparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """The differences between two environments that forbid comparing their times, in words; empty where there are none.
+    """The differences between two environments that forbid comparing their times, in words; empty if none does.
 
-    What one of the two does not tell (None, or a key it lacks) is no proof of a difference.
+    A fact that one of the two lacks (None, or no such key) does not prove a difference.
     """
     differences = []
     for words, path in _MUST_AGREE:

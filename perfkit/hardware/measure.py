@@ -25,7 +25,7 @@ from perfkit.hardware.torch_operators import Request
 
 TIME_LIMIT = 120.0  # for torch's part; it plans for far less
 SAMPLED_S = 0.3
-LOOKS, PERIOD_S = 4, 0.4  # at a GPU: what NVML tells is of a period of up to a second
+LOOKS, PERIOD_S = 4, 0.4  # at a GPU: NVML's figures cover up to a second
 
 
 def measure(device: str, threads: int, progress: Progress | None = None, plan: Plan | None = None) -> Ceilings:
@@ -102,7 +102,7 @@ def _observe_cpu(plan: Plan, threads: int, stream_from: int, say: Progress) -> t
 def _native_round(
     plan: Plan, threads: int, stream_from: int, number: int, say: Progress
 ) -> tuple[list[Observation], str]:
-    """One round of the compiled programs, and the sentence that says why there is none."""
+    """One round of the compiled programs, and the sentence that says why it is missing."""
     try:
         say(f"vector units · round {number + 1}")
         seen = list(native_bench.vector(plan, threads, number))
@@ -115,7 +115,7 @@ def _native_round(
 def _between_threads(
     name: str, measured: Callable[[Plan, int], float | None], plan: Plan, threads: int, say: Progress
 ) -> float | None:
-    """What a compiled program tells of several threads; None where that could not be measured."""
+    """Return what a compiled program measured with several threads; None if it could not be measured."""
     say(name)
     try:
         return measured(plan, threads)
@@ -143,7 +143,7 @@ def _measure_gpu(device: str, threads: int, say: Progress) -> Ceilings:
 
 
 def _with_clocks(gpu: Gpu) -> Gpu:
-    """What torch says of a GPU, with the clocks that NVML says, where it lists a board of the same name."""
+    """Return torch's properties of a GPU, with NVML's clocks if it lists a board of that name."""
     twin = next((g for g in read_gpus() if g.name == gpu.name), None)
     if twin is None:
         return gpu
@@ -196,7 +196,7 @@ def _software() -> dict[str, str]:
 
 
 def used_by_others(device: str) -> float | None:
-    """Share of the CPUs' time, or of a GPU's, that others use just now, 0 to 1; None where nothing tells.
+    """Share of the CPUs' time, or of a GPU's, that others use just now, 0 to 1; None if unknown.
 
     Kernels of perfkit's own that have ended count until NVML's period is over: the least of several looks is others'.
     """
@@ -213,7 +213,7 @@ def used_by_others(device: str) -> float | None:
 
 
 def load_a_core() -> float | None:
-    """Share of the CPUs' time that others use just now, 0 to 1; None where nothing tells.
+    """Share of the CPUs' time that others use just now, 0 to 1; None if unknown.
 
     Sampled rather than read from the load average, which remembers for minutes what ended before (an installation).
     """

@@ -33,10 +33,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """How much to measure. Times are per item and round, in seconds; sizes in bytes; `matmul_s` is per precision."""
+    """The extent of a measurement. Times in seconds are per item and round; sizes in bytes; `matmul_s` a precision."""
 
     sizes: tuple[int, ...]
-    main_memory: int | None  # a working set far beyond the caches; None where there is no room for one
+    main_memory: int | None  # a working set far beyond the caches; None if memory has no room for one
     pattern_s: float = 0.010
     vector_s: float = 0.25
     matmul_s: float = 1.5
@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     more_rounds: int = 2  # for working sets whose rounds disagree
     more_until_s: float = 20.0  # none of these starts later
     shapes: tuple[tuple[int, int, int], ...] = ()
-    # Whether products of zeros count too: a GPU at its power limit clocks by how many bits flip, and a step's tensors,
+    # Products of zeros count too: a GPU at its power limit clocks by how many bits flip, and a step's tensors,
     # gradients above all, may run up to 19 % faster than normally distributed numbers (seen on an H200).
     zeros: bool = False
     least_flop_s: float = 1e10  # what any device of this kind reaches: whether a first product fits into its time
@@ -73,7 +73,7 @@ def cpu_plan(last_cache: int | None, memory: int | None) -> Plan:
     )
 
 
-# Of a GPU's L2: towards its capacity bandwidth falls to main memory's, and a kernel gets the roof of the next smaller
+# Near the capacity of a GPU's L2 bandwidth falls to main memory's, and a kernel gets the roof of the next smaller
 # size that was measured.
 L2_PARTS = (0.75, 0.9)
 

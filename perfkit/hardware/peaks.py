@@ -1,8 +1,8 @@
 """Theoretical peaks: what a device could do on paper, from its attributes, with a table to label and to fill in.
 
 For a GPU: peak = multiprocessors × FLOP a multiprocessor does in a cycle × clock; DRAM = 2 × bus width × memory clock.
-The rates and the datasheet rows are data (`peaks.toml`). What neither attributes nor table tell is left out. Where a
-device is only named, its row makes the ceilings (`ceilings_on_paper`).
+The rates and the datasheet rows are data (`peaks.toml`). Peaks that neither attributes nor table give are left out.
+Where a device is only named, its row makes the ceilings (`ceilings_on_paper`).
 For a CPU nothing says how many arithmetic units a core has, so there is only an upper bound (`cpu_bounds`).
 """
 

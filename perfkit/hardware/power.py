@@ -1,4 +1,4 @@
-"""What GPUs draw and how they are clocked while another process works on them, as their driver tells it (NVML).
+"""Power and clocks of GPUs while another process works on them, as their driver reports them (NVML).
 
 Nothing is measured in the process that is timed: one that waits for it reads the clocks, and the power samples that
 the driver keeps of the last two seconds.
@@ -22,13 +22,13 @@ Spans = Sequence[tuple[float, float]]  # from, to: seconds since the epoch
 PERIOD_S = 0.02
 KEPT = 100_000  # readings of a GPU: those of the last half hour
 OFTEN_S = 1.0  # the driver keeps two seconds of power samples or more
-DELAY_S = 0.025  # a power sample is the mean of about so long before it
+DELAY_S = 0.025  # a power sample is the mean over about this time before it
 POWER_CAP = next(bit for bit, reason in THROTTLE_REASONS.items() if reason == "power cap")
 THERMAL = sum(bit for bit, reason in THROTTLE_REASONS.items() if "thermal" in reason)
 
 
 class Gauge:
-    """What is known of one GPU: `clocks` holds when, the clock in Hz and why it is held down; `watts` when and W."""
+    """Samples of one GPU: `clocks` holds when, the clock in Hz and why it is held down; `watts` when and W."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -39,7 +39,7 @@ class Gauge:
         self._collecting = threading.Lock()
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """NVML's answer; None where this driver or board does not tell. Constants are given by their names."""
+        """NVML's answer; None if this driver or board has none. Constants are given by their names."""
         try:
             values = (getattr(self._nvml, a) if isinstance(a, str) else a for a in arguments)
             return getattr(self._nvml, function)(self._handle, *values)
@@ -62,7 +62,7 @@ class Gauge:
                     self.watts.append((sample.timeStamp / 1e6, sample.sampleValue.uiVal / 1e3))
 
     def during(self, spans: Spans) -> Power | None:
-        """What was seen within `spans`; None for nothing."""
+        """Return the summary within `spans`; None without samples."""
         clocks = [(clock, why) for at, clock, why in tuple(self.clocks) if _within(at, spans)]
         watts = [drawn for at, drawn in tuple(self.watts) if _within(at, spans, DELAY_S)]
         if not clocks and not watts:
@@ -99,7 +99,7 @@ class Watch:
             self._thread.join()
 
     def during(self, uuid: str, spans: Spans) -> Power | None:
-        """What the GPU with this UUID did within `spans` so far; None where nothing is known of it."""
+        """Return power and clocks of the GPU with this UUID within `spans` so far; None if unknown."""
         gauge = self._gauges.get(uuid.removeprefix("GPU-"))
         if gauge is None:
             return None

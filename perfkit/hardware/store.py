@@ -75,19 +75,19 @@ def load_or_measure_collectives(
 
 
 def kept_ceilings(device: str = "cpu") -> Ceilings | None:
-    """What is kept of `device`, whether or not it still holds; None where nothing is. Nothing is measured."""
+    """Return the stored ceilings of `device`, valid or not; None if there are none. Nothing is measured."""
     return _load(cache_path(check_device(device), usable_threads()))[0]
 
 
 def _usable(path: Path, refresh: bool) -> tuple[Ceilings | None, str, str]:
-    """What is kept and still holds; else a complaint about what is there, or why it no longer holds."""
+    """Return the stored ceilings if they are valid; else a complaint about the file, or why they are not."""
     kept, complaint = (None, "") if refresh else _load(path)
     reason = outdated(kept) if kept else ""
     return None if reason else kept, complaint, reason
 
 
 def cache_path(device: str, threads: int) -> Path:
-    """Where the ceilings of `device` with `threads` threads are kept."""
+    """Return the path of the ceilings of `device` with `threads` threads."""
     return cache_dir() / "ceilings" / f"{fingerprint(threads)}-{device.replace(':', '')}-{threads}.json"
 
 
@@ -114,7 +114,7 @@ def outdated(ceilings: Ceilings) -> str:
 
 
 def _load(path: Path) -> tuple[Ceilings | None, str]:
-    """What is kept, and a complaint when there is something that cannot be used."""
+    """Return what is stored, and a complaint if it cannot be used."""
     try:
         return from_json(path.read_bytes()), ""
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What torch's own operators reach: run as `python -m perfkit.hardware.torch_bench`, a process of its own.
+"""Rates of torch's own operators: run as `python -m perfkit.hardware.torch_bench`, a process of its own.
 
 It reads a JSON object {"device", "threads", "plan", "patterns"} from its one argument and prints one JSON line an
 observation (`perfkit.hardware.observation.Observation`); lines {"progress": …}, {"device_name": …, …} lie between.

@@ -1,4 +1,4 @@
-"""What a GPU reaches, driven through torch: bandwidth by working set, matrix products a precision, multiply-add chains.
+"""Rates of a GPU, driven through torch: bandwidth by working set, matrix products a precision, multiply-add chains.
 
 Calls are captured into a CUDA graph and replayed, so that the time of launching them from Python does not count; events
 on the stream take the time. Working sets that fit the L2 cache show its bandwidth, larger ones the main memory's.
@@ -87,7 +87,7 @@ def _event_seconds(call: Callable[[], object]) -> float:
 
 
 def precisions(capability: str, amd: bool = False) -> tuple[str, ...]:
-    """What the tensor or vector units of this generation multiply.
+    """Return the precisions that the units of this generation multiply.
 
     AMD's GPUs number their generations otherwise, and some have fp8 of another kind: it is left out.
     """

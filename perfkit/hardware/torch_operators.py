@@ -27,7 +27,7 @@ Shape = tuple[int, int, int]  # m, k, n
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parent asks for. `patterns`: "check" (each other size, beside the C program) or "all" (in its stead)."""
+    """The parent's request. `patterns`: "check" (every second size, next to the C program) or "all" (instead of it)."""
 
     device: str
     threads: int

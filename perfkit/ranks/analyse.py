@@ -19,7 +19,7 @@ from perfkit.ranks.rules import RanksCase, answers
 from perfkit.ranks.saving import Savings
 from perfkit.ranks.waiting import Waiting
 
-_UNEVEN = 0.05  # of the most, and 1 % of the step: less is no imbalance
+_UNEVEN = 0.05  # of the most, and 1 % of the step: less is noise
 
 
 def analyse(
@@ -28,7 +28,7 @@ def analyse(
     roofs: Roofs | None = None,
     environment: Mapping[str, Any] | None = None,
 ) -> RanksReport:
-    """What `traces` of one job tell together; `problems` are sentences about traces that could not be read, `roofs`
+    """Return the report of the `traces` of one job; `problems` are sentences about unreadable traces, `roofs`
     sweeps of collectives measured where they were recorded, `environment` that of their run where it is known.
 
     Raises `InputError` where they are not two ranks of one job, recorded different steps, or share no collective.
@@ -107,7 +107,7 @@ def _stragglers(ranks: Sequence[Member], lateness: Sequence[Lateness], savings: 
 
 
 def _exposed(lateness: Lateness, saved: np.ndarray) -> Interval:
-    """What of a lateness no computation covers, in the steps in which it counts: on the rank that saves least."""
+    """Return the part of a delay that no computation covers, in the steps that count: on the rank that saves least."""
     least = int(saved[lateness.late].mean(axis=0).argmin())
     return late.mean(np.minimum(lateness.ns, saved[:, least])[lateness.late])
 

@@ -1,4 +1,4 @@
-"""What lies beside the traces of ranks: the links that were measured where they were recorded, and the environment."""
+"""Context of the traces of ranks: the links that were measured on their machine, and the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfkit.run_folder import CEILINGS, is_run_folder, read_manifest
 
 
 def run_of(members: Sequence[Member]) -> Path | None:
-    """The run folder that the traces lie in; None outside of one."""
+    """Return the run folder of the traces; None outside of one."""
     folder = Path(members[0].path).absolute().parent.parent
     return folder if is_run_folder(folder) else None
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.analysis.words import cropped, operands
 from perfkit.analysis.words import number as counted
+from perfkit.analysis.words import operands
 from perfkit.ranks.members import Member
 from perfkit.ranks.results import Cause
+from perfkit.units import cropped
 from perfkit.units import text as in_unit
 
 HOST, KERNELS, WORK, COPIES = "host", "kernels", "work", "copies"

@@ -1,4 +1,4 @@
-"""The ranks' clocks beside each other: a robust line through the differences of the ends of collectives."""
+"""Offsets between the ranks' clocks: a robust line through the differences of the ends of collectives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 400  # collectives that a line is drawn through: all pairs of them are l
 
 
 def align(members: Sequence[Member], matched: Matched) -> list[Clock]:
-    """Each member's clock beside the first one's: theirs = first's + offset + drift · time since the first collective.
+    """Return each member's clock: theirs = first's + offset + drift · time since the first collective.
 
     A collective that all ranks must reach ends on all of them at once, but for the network's latency. The drift is the
     median of the slopes between all pairs of ends (Theil–Sen); it counts only where the clocks part by more than the

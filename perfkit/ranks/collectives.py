@@ -20,7 +20,7 @@ _DTYPE = re.compile(r"(?:fp|bf|int|uint)\d+|bool")
 
 
 def roof_of(operation: str, ranks: int, message_bytes: float, roofs: Roofs) -> float | None:
-    """The bus bandwidth measured for this message between so many ranks, in bytes/s; None where it was not measured."""
+    """The bus bandwidth measured for this message between as large a group, in bytes/s; None if not measured."""
     sweep = sweep_for(roofs, operation, ranks)
     return sweep.bus_bandwidth(message_bytes) if sweep else None
 
@@ -79,7 +79,7 @@ def group_size(group: str) -> int | None:
 
 
 def dtypes(members: Sequence[Member], matched: Matched) -> list[str]:
-    """Of each collective the dtype that the table's shapes name (`all_reduce fp32[1024], 2 ranks`); "" for none."""
+    """Return the dtype of each collective from the table's shapes (`all_reduce fp32[1024], 2 ranks`); "" for none."""
     texts = [m.frame["shapes"].astype(object).fillna("").tolist() for m in members]
     found = []
     for line in matched.rows.tolist():

@@ -62,7 +62,7 @@ def draw(job: Job, whole: Mapping[int, KernelTable] | None = None) -> Drawing:
 
 
 def _waits(job: Job, column: int) -> np.ndarray:
-    """What each row of a member waits, ns; NaN for what is no matched collective."""
+    """Return the waiting of each row of a member, ns; NaN for all but matched collectives."""
     rows = job.matched.rows[:, column]
     found = np.full(len(job.ranks[column].frame), np.nan)
     found[rows[rows >= 0]] = job.waiting.wait[rows >= 0, column]

@@ -1,4 +1,4 @@
-"""What a report on several ranks says first."""
+"""The headline of a report on several ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from perfkit.ranks import naming
 from perfkit.ranks.results import Part, RanksReport, Straggler
 from perfkit.units import text
 
-_WORTH = 0.005  # of the step: what a rank waits beside its computation is then told
+_WORTH = 0.005  # of the step: waiting next to computation is reported from here on
 
 
 def sentences(report: RanksReport) -> list[str]:
-    """Who is late, why, and what the communication itself takes, in this order."""
+    """Return sentences on late ranks, their causes, and the time of communication itself, in this order."""
     said = [_late(group, len(report.parts)) for group in naming.together(report.stragglers)] or [
         "No rank is named a straggler: none is late by 2 % of the step in most steps, nor by more in some alone."
     ]

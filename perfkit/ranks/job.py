@@ -29,7 +29,7 @@ class Job:
 
 
 def together(traces: Sequence[Member], one_host: bool = False) -> Job:
-    """The job that `traces` are of. On `one_host` the clock tells which steps are the same, whatever their numbers.
+    """The job that `traces` are of. On `one_host` the clock says which steps are the same, whatever their numbers.
 
     Raises `InputError` where they are not two ranks of one job, recorded different steps, or share no collective.
     """
@@ -67,7 +67,7 @@ def _of_steps(ranks: Sequence[Member], unfit: Sequence[str]) -> Job:
 
 
 def _steps_apart(job: Job) -> list[int]:
-    """By how many steps each rank's recording began later than the first one's, by the host's clock."""
+    """Return the number of steps by which each rank's recording began after the first one's, by the host's clock."""
     length = float(np.median([m.step_ns for m in job.ranks]))
     return [round((one.offset_ns or 0.0) / length) if length else 0 for one in job.clocks]
 

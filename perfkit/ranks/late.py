@@ -1,4 +1,4 @@
-"""Who is late: the ranks that others wait for, step by step."""
+"""Late ranks: those that others wait for, step by step."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from perfkit.statistics import estimates
 
 WORTH = 0.02  # of the step: what a rank that is always late must delay the others
 BURST = 0.10  # of the step: what one that is late now and then must delay them then
-LARGE = 0.50  # of the step: a burst that is no hiccup of a machine that profiles
+LARGE = 0.50  # of the step: a longer burst than those of a machine that profiles
 CHANCE = 0.05  # that bursts which fall on ranks by chance name one
-# Hosts of equal ranks differ by so much a step while a profiler records them (seen on two H100: 0.2 ms).
+# The least difference a step between hosts of equal ranks while a profiler records them (seen on two H100: 0.2 ms).
 LEAST_NS = 0.5e6
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """Of one member: how late it is in each step, beyond what the others are (ns), and in which steps that counts."""
+    """The delay of one member in each step, beyond that of the others (ns), and the steps in which it counts."""
 
     ns: np.ndarray
     late: np.ndarray
@@ -37,7 +37,7 @@ class Lateness:
 
     @property
     def total_ns(self) -> float:
-        """What it delays the others in all the steps in which it is late."""
+        """Its delay of the others over all steps in which it is late."""
         return self.interval.value * float(self.late.sum())
 
 
@@ -49,7 +49,7 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
     program's. It is named where the whole interval of the median over steps is above `WORTH` of the step; or where it
     is late in bursts, above `BURST` and five times what it is otherwise, more often than if bursts fell on ranks by
     chance; or where bursts above `LARGE` are at least two more than the median of the others has. Where it is late
-    always and has bursts as well, what delays the others more in all is told.
+    always and has bursts as well, the larger sum is reported.
     """
     steps = members[0].steps
     lag = np.maximum(per_step(waiting.lag, matched.step, steps) - _of_profiler(members, steps), 0.0)
@@ -68,7 +68,7 @@ def judge(members: Sequence[Member], matched: Matched, waiting: Waiting) -> list
 
 
 def _of_profiler(members: Sequence[Member], steps: int) -> np.ndarray:
-    """How long each member's profiler worked for itself, ns: (steps, members); 0 where its capture does not tell."""
+    """Return the time of each member's own profiler, ns: (steps, members); 0 if unknown."""
     told = [[float(one.get("profiler_ns") or 0.0) for one in m.facts["per_step"]] for m in members]
     return np.array(told).reshape(len(members), steps).T
 

@@ -10,8 +10,8 @@ import numpy as np
 from perfkit.errors import InputError
 from perfkit.ranks.members import Member
 
-# Those that end on no rank before the last one has arrived. Of the others (broadcast, reduce, send, recv) a rank may
-# leave early: when each began tells who waits.
+# Collectives that end on no rank before the last one has arrived. From others (broadcast, reduce, send, recv) a rank
+# may leave early: their starts show who waits.
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
 
@@ -35,7 +35,7 @@ class Matched:
 
     @property
     def synchronising(self) -> np.ndarray:
-        """Whether each is a collective that no rank leaves before the last has come."""
+        """Return whether each is a collective that no rank leaves before the last has come."""
         return np.array([o in SYNCHRONISING for o in self.operation], bool)
 
 
@@ -95,7 +95,7 @@ def _sequences(member: Member) -> dict[tuple[int, str], list[tuple[int, tuple[st
 
 
 def _common(calls: Sequence[list[tuple[int, tuple[str, float]]]]) -> int:
-    """How many calls from the first on are the same on all ranks."""
+    """Return the number of first calls that are the same on all ranks."""
     shortest = min(map(len, calls))
     for k in range(shortest):
         if any(one[k][1] != calls[0][k][1] for one in calls[1:]):

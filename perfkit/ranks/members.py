@@ -34,7 +34,7 @@ class OtherSteps(InputError):
 class Member:
     """A rank: the rows of its kernel table (chosen columns), and the facts about its steps and its host.
 
-    `world_size` is 0 where a capture does not tell it."""
+    `world_size` is 0 if the capture does not have it."""
 
     rank: int
     world_size: int
@@ -44,7 +44,7 @@ class Member:
 
     @property
     def steps(self) -> int:
-        """How many steps its trace has."""
+        """The number of steps in its trace."""
         return len(self.facts["step_ns"])
 
     @property
@@ -69,7 +69,7 @@ class Member:
 
     @property
     def is_collective(self) -> np.ndarray:
-        """Whether each row is a collective."""
+        """Return whether each row is a collective."""
         return (self.frame["family"] == "collective").to_numpy(bool, na_value=False)
 
     @property
@@ -80,7 +80,7 @@ class Member:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its kernels ran on a GPU."""
+        """Return whether its kernels ran on a GPU."""
         return "gpus" in self.facts
 
 
@@ -99,7 +99,7 @@ def of_table(table: KernelTable) -> Member:
     if "per_step" not in table.facts:
         if not table.facts.get("cpu_collectives"):
             raise InputError(
-                f"{path} holds no collective of a GPU or a CPU, so that its waiting for other ranks cannot be told.",
+                f"{path} holds no collective of a GPU or a CPU, so its waiting for other ranks is unknown.",
                 "Report on each rank by itself.",
             )
         _require_one_group(table, str(path))
@@ -121,7 +121,7 @@ def _require_one_group(table: KernelTable, path: str) -> None:
 
 
 def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
-    """Those that belong to one job, by rank, and sentences about the others and about ranks that are missing.
+    """Return the traces of one job, by rank, and sentences about the others and about ranks that are missing.
 
     Raises `InputError` where fewer than two are left.
     """
@@ -129,7 +129,7 @@ def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     sizes = [m.world_size for m in members if m.world_size]
     world = max(set(sizes), key=sizes.count) if sizes else max((m.rank + 1 for m in members), default=0)
     if members and not sizes:
-        problems.append(f"How many ranks the job had is not told: {world}, if {world - 1} was the last one.")
+        problems.append(f"The number of ranks of the job is unknown: {world}, if {world - 1} was the last one.")
     kept: dict[int, Member] = {}
     for member in members:
         if member.world_size not in (0, world) or member.rank >= world:
@@ -148,9 +148,7 @@ def belonging(members: Sequence[Member]) -> tuple[list[Member], list[str]]:
     if missing:
         named = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
         ranks = "rank is" if len(missing) == 1 else "ranks are"
-        problems.append(
-            f"{len(missing)} of {world} {ranks} not here ({named}): whether others wait for a missing rank is not told."
-        )
+        problems.append(f"{len(missing)} of {world} {ranks} not here ({named}): waiting for a missing rank is unknown.")
     return [kept[rank] for rank in sorted(kept)], problems
 
 
@@ -181,7 +179,7 @@ def _span(member: Member, names: Sequence[str]) -> str:
 
 
 def _cut(member: Member, steps: Sequence[int]) -> Member:
-    """The member with these of its steps alone, numbered anew."""
+    """The member with only these of its steps, numbered from 0."""
     import pandas as pd
 
     new = np.full(member.steps + 1, -1, np.int64)

@@ -1,4 +1,4 @@
-"""Ranks in sentences: a few by their numbers, and stragglers that are late for one reason told of together."""
+"""Ranks in sentences: a few by their numbers, and stragglers that are late for one reason together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfkit.units import text
 
 NAMED = 4  # ranks that a sentence names one by one, where there are more
 _COVERED = 0.01  # of a delay: less covered by computation is not worth a sentence
-MANY = 4  # stragglers for one kind of cause that are told of together
+MANY = 4  # stragglers for one kind of cause that are reported together
 
 
 def numbers(ranks: Sequence[int]) -> str:

@@ -57,5 +57,5 @@ def divide(member: Member, column: int, matched: Matched, waiting: Waiting) -> d
 
 
 def _left(ns: float, steps: int) -> float:
-    """What is left of sums of times, a step, without their rounding errors: 0 is 0, and not a little beside it."""
+    """Return a difference of sums of times, a step, without rounding errors: what should be 0 is 0."""
     return max(0.0, round(ns / steps, 3))

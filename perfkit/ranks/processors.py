@@ -18,7 +18,7 @@ _RECEIVING = ("recv", "recvanysource", "recv_any_source")
 def on_cpu(frame: pd.DataFrame, facts: dict[str, Any]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Rows and facts in the form that a GPU's rank has, of a table of operators with the fact `cpu_collectives`.
 
-    Rows of collectives come behind the others. The operator that asks for a collective is no computation. `idle` in
+    Rows of collectives come after the others. The operator that asks for a collective does not compute. `idle` in
     `per_step` is the time in which neither an operator nor a collective runs; the causes in `idle` are those of the
     time between operators, waiting for a collective left out.
     """

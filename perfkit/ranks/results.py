@@ -17,8 +17,8 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's clock beside that of the first: `offset_ns` at the start, `drift` in ns a ns, and how far the ends of
-    collectives then lie apart (`residual_ns`, the median). `collectives` is how many told it; 0: not aligned."""
+    """A rank's clock against that of the first: `offset_ns` at the start, `drift` in ns a ns, and how far the ends of
+    collectives are then apart (`residual_ns`, the median). `collectives` is their number; 0: not aligned."""
 
     rank: int
     collectives: int
@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The step of one rank, the mean over its steps: unions of intervals.
 
     `compute_ns` + `waiting_ns` + `exposed_ns` + `copy_ns` + `idle_ns` is the step: computation, waiting for other
-    ranks and transfer that no computation covers, copies and fills beside neither, nothing. `waiting_ns` +
+    ranks and transfer that no computation covers, copies and fills next to neither, nothing. `waiting_ns` +
     `exposed_ns` + `overlapped_ns` is all of its communication, and `transfer_ns` all of it but the waiting. `overlap`
     is the share of communication that computation covers; `overlap_hta` is HolisticTraceAnalysis' figure of it, with
     its rounding.
@@ -78,7 +78,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """What a late rank does longer than the others: `kind` is host, kernels, work, or copies; `ns` a step."""
+    """A part of a late rank that takes longer than on others: `kind` is host, kernels, work, or copies; `ns` a step."""
 
     kind: str
     ns: float
@@ -89,7 +89,7 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that others wait for: how long a step, in how many steps, and the causes.
 
     In the steps in which it is late, `late_ns` is the median of how long the others wait for it, `mean_ns` the mean,
-    and `exposed_ns` the mean of the part that no computation of theirs covers: mending it saves no more.
+    and `exposed_ns` the mean of the part that no computation of theirs covers: fixing it saves no more.
     """
 
     rank: int
@@ -105,7 +105,7 @@ EQUAL_RANKS = "equal ranks"  # a what-if's name
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step would take at least if something were ideal; a bound, by `how`."""
+    """The least time of a step if something were ideal; a bound, by `how`."""
 
     name: str
     step_ns: float
@@ -126,7 +126,7 @@ class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
 class RanksFinding(Finding, frozen=True, kw_only=True):
     """Something worth doing about several ranks, and the ranks that it is about (none: all of them).
 
-    `saving_ns` is what mending it saves a step at most; `saving_low_ns` and `saving_high_ns` are its 95 % interval
+    `saving_ns` is the most that fixing it saves a step; `saving_low_ns` and `saving_high_ns` are its 95 % interval
     where it was measured step by step.
     """
 
@@ -136,9 +136,9 @@ class RanksFinding(Finding, frozen=True, kw_only=True):
 
 
 class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the traces of several ranks tell together. `step_ns` is the mean step, each as long as on its
-    slowest rank, `problems` are sentences about what could not be told, `roofs` the sweeps of collectives measured on
-    the machine of the traces. Of a captured job `timed_step_ns` is the median step without the profiler, of the rank on
+    """The report of the traces of several ranks. `step_ns` is the mean step, each as long as on its
+    slowest rank, `problems` are sentences about unknown facts, `roofs` the sweeps of collectives measured on
+    the machine of the traces. `timed_step_ns` of a captured job is the median step without the profiler, of the rank on
     which it is longest, and `detail` the report of one of its ranks by itself."""
 
     title: str

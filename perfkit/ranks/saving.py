@@ -1,4 +1,4 @@
-"""What a step loses at most where ranks are late no more: only waiting that no computation covers can be saved."""
+"""Bounds on what equal ranks save: only waiting that no computation covers can be saved."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Savings:
         self._working = [_working(member, i, matched, waiting) for i, member in enumerate(members)]
 
     def of_rank(self, column: int) -> np.ndarray:
-        """What each member saves at most in each step, ns: (steps, members), if this one came with the median rank."""
+        """Return the most that each member saves in each step, ns: (steps, members), if it came with the median."""
         return self._without(np.nan_to_num(self._waiting.lag[:, column]))
 
     def of_all(self) -> float:
-        """What the mean step loses at most, ns, if no rank came to a collective later than the median one."""
+        """Return the most that the mean step saves, ns, if no rank came to a collective later than the median one."""
         saved = self._without(self._latest)
         return float(saved.mean(axis=0).min()) if len(saved) else 0.0
 
     def _without(self, delay: np.ndarray) -> np.ndarray:
-        """The same where each collective is `delay` ns less behind its median rank."""
+        """The same where each collective comes `delay` ns less after its median rank."""
         lag = self._waiting.lag
         # How long one that takes no part waits elsewhere for those that do is not known: all of it may be saved.
         own = np.where(np.isnan(lag), delay[:, None], np.fmin(lag, delay[:, None]))
@@ -42,7 +42,7 @@ class Savings:
         return per_step(own, self._matched.step, steps) + np.array(bare).T
 
     def _bare(self, column: int, delay: np.ndarray, steps: int) -> np.ndarray:
-        """What a member waits for these delays while it does no work, ns in each step."""
+        """Return a member's waiting for these delays while it does no work, ns in each step."""
         here = np.flatnonzero((self._matched.rows[:, column] >= 0) & (delay > 0))
         wait, latest = self._waiting.wait[here, column], self._latest[here]
         arrival = self._members[column].start[self._matched.rows[here, column]] + wait  # of the last rank

@@ -34,5 +34,5 @@ class Union:
         return np.where(index >= 0, self._before[at] + part, 0.0)
 
     def inside(self, other: Union) -> float:
-        """How much of this union lies inside `other`."""
+        """Return the length of this union inside `other`."""
         return float((self.until(other.end) - self.until(other.start)).sum())

@@ -1,4 +1,4 @@
-"""Of each collective: its own time, and how long each rank waits in it."""
+"""The own time of each collective, and each rank's waiting in it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def divide(members: Sequence[Member], matched: Matched, clocks: Sequence[Clock])
         return Waiting(duration, np.zeros(0), duration, duration)
     own = np.nanmin(duration, axis=1)
     together = matched.synchronising[:, None]
-    # Of an even number the longer of the two in the middle: of two ranks the one that came first.
+    # The longer of the two in the middle of an even number: of two ranks the one that came first.
     middle = np.array([_upper_median(line) for line in duration])
     wait, lag = duration - own[:, None], np.maximum(middle[:, None] - duration, 0.0)
     if not together.all():

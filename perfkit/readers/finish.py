@@ -16,6 +16,7 @@ from perfkit.readers.kernel_names import short_name
 from perfkit.run_folder import DeclaredKernel
 from perfkit.table import CATEGORY, COLUMNS, TEXT
 from perfkit.tree import shares
+from perfkit.units import cropped
 
 _NAMED = 5  # operators without a cost that a warning names
 UNKNOWN_WORK = "FLOP and bytes are unknown"
@@ -82,7 +83,8 @@ def uncosted(columns: Mapping[str, Any], total_ns: float | None = None) -> list[
     of_name = np.bincount(code, weights=time[unknown], minlength=len(names.words))
     total = {names.words[c]: float(of_name[c]) for c in used[np.argsort(first)].tolist()}
     largest = sorted(total, key=lambda n: -total[n])
-    shown = ", ".join(f"{_cropped(n)} ({total[n] / whole:.1%})" for n in largest[:_NAMED])
+    bare = {name: short_name(name) if name.startswith("void ") else name for name in largest[:_NAMED]}
+    shown = ", ".join(f"{cropped(short)} ({total[name] / whole:.1%})" for name, short in bare.items())
     more = f" and {len(largest) - _NAMED} more" if len(largest) > _NAMED else ""
     return [f"{UNKNOWN_WORK} for {sum(total.values()) / whole:.1%} of the kernel time: {shown}{more}"]
 
@@ -100,11 +102,6 @@ def hidden(shapes: Coded, duration_ns: Any) -> list[str]:
         f"FLOP are unknown for {share} of the kernel time: attention whose mask, or lengths of sequences, the trace "
         "does not record. Profile with record_shapes=True and PyTorch 2.1 or newer, which record whether it is causal"
     ]
-
-
-def _cropped(name: str, width: int = 60) -> str:
-    bare = short_name(name) if name.startswith("void ") else name
-    return bare if len(bare) <= width else bare[: width - 1] + "…"
 
 
 def _split_forward(passes: Coded, modules: Coded, patterns: Mapping[str, tuple[str, ...]]) -> Coded:

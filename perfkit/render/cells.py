@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit import units
+from perfkit.analysis.words import apart
 
 NAME_LIMIT = 160  # characters of a name that any text output shows
 NOTE_LIMIT = 600  # characters of a note
@@ -79,18 +80,10 @@ def clean(text: str, limit: int = NAME_LIMIT) -> str:
 
     The crop leaves the beginning and the end, because kernel names differ in both.
     """
-    short = crop(text, limit)
+    short = units.cropped(text, limit)
     if short.isprintable():
         return short
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
-
-
-def crop(text: str, width: int) -> str:
-    """At most `width` characters of `text`, with … for what is left out of the middle."""
-    if len(text) <= width:
-        return text
-    tail = max(0, (width - 1) * 2 // 5)
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}" if width > 1 else "…"
 
 
 def words(
@@ -102,8 +95,8 @@ def words(
     name: bool = False,
     least: int = 0,
 ) -> Column:
-    """A column of text, cleaned."""
-    shown = [clean(t) for t in texts]
+    """A column of text, cleaned; of names no two that differ read alike."""
+    shown = [clean(t) for t in (apart([*texts], NAME_LIMIT) if name else texts)]
     return Column(header, _cells(shown, tones), "", False, priority, name, least)
 
 

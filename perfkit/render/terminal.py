@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfkit.analysis.words import apart
-from perfkit.render.cells import Cell, Column, Table, crop
+from perfkit.render.cells import Cell, Column, Table
+from perfkit.units import cropped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -133,7 +134,7 @@ def table_lines(table: Table, width: int) -> Iterator[Text]:
 
     columns, widths = _fit(table, width)
     yield Text("")
-    yield Text(crop(table.title, width), style="bold cyan")
+    yield Text(cropped(table.title, width), style="bold cyan")
     if any(c.unit for c in columns):
         yield _line([Cell(c.header, "dim") for c in columns], columns, widths)
         yield _line([Cell(c.unit, "dim") for c in columns], columns, widths)
@@ -203,7 +204,7 @@ def _cropped(text: str, width: int) -> str:
     """`text` in at most `width` terminal cells, wide characters counted as two."""
     from rich.cells import cell_len
 
-    shown = crop(text, width)
+    shown = cropped(text, width)
     while cell_len(shown) > width:
-        shown = crop(text, len(shown) - 1)
+        shown = cropped(text, len(shown) - 1)
     return shown

@@ -1,4 +1,4 @@
-"""Many tests at once: p values raised so that all of them together are wrong no oftener than one alone would be.
+"""Many tests at once: p values raised so that together they are wrong no more often than one alone.
 
 `holm` knows nothing of how the tests depend on each other, and takes the worst case. `together` knows: the differences
 of all metrics come from the same launches, and in a launch of two equal sides they all change their signs if the sides
@@ -14,7 +14,7 @@ import numpy as np
 
 from perfkit.statistics import ranks
 
-_EVERY = 15  # differences: beyond, not every exchange of signs is tried, but so many drawn by lot as of these
+_EVERY = 15  # differences: beyond, exchanges of signs are drawn at random, as many as these have
 _SEED = 20_240_501
 
 
@@ -51,7 +51,7 @@ def together(differences: Sequence[Sequence[float]]) -> list[float]:
     order = np.argsort(observed, kind="stable")
     turned = rank * (1 - 2 * above)  # what the sum gains by an exchange of the sides
     exchanged = ranks.signed_rank_p(whole[order] + _exchanges(n) @ turned[order].T, n)  # one line an exchange
-    smallest = np.minimum.accumulate(exchanged[:, ::-1], axis=1)[:, ::-1]  # of a metric and those behind it
+    smallest = np.minimum.accumulate(exchanged[:, ::-1], axis=1)[:, ::-1]  # of a metric and those after it
     raised = (smallest <= observed[order] * (1 + 1e-9)).mean(axis=0)
     adjusted = np.empty(len(order))
     adjusted[order] = np.maximum.accumulate(np.maximum(raised, observed[order]))

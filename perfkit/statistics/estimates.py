@@ -83,7 +83,7 @@ def share(count: int, n: int) -> Estimate:
 def ratio_of_medians(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     """Median of `numerator` over median of `denominator`, from independent samples: a speed-up is (before, after).
 
-    Both groups are drawn anew for every ratio. Raises `ValueError` for no samples, one not finite, or a denominator
+    Both groups are resampled for every ratio. Raises `ValueError` for no samples, one not finite, or a denominator
     that is not positive throughout.
     """
     upper, lower = clean(numerator), clean(denominator)
@@ -126,7 +126,7 @@ def clean(samples: Sequence[float]) -> np.ndarray:
     """The samples as a flat array of reals. Raises `ValueError` for none, or one that is not finite."""
     values = np.asarray(samples, dtype=float).ravel()
     if values.size == 0:
-        raise ValueError("there are no samples")
+        raise ValueError("no samples were given")
     if not np.isfinite(values).all():
         raise ValueError("a sample is not a finite number")
     return values

@@ -2,8 +2,8 @@
 
 Nothing is assumed of the distribution of the noise but what the way of measuring makes sure of:
 
-    paired    (Wilcoxon 1945, signed ranks)  each difference is as likely positive as negative where there is no effect
-    groups    (Mann and Whitney 1947)        any order of the two groups' values is as likely where there is no effect
+    paired    (Wilcoxon 1945, signed ranks)  each difference is as likely positive as negative without an effect
+    groups    (Mann and Whitney 1947)        any order of the two groups' values is as likely without an effect
 
 The estimates are those of Hodges and Lehmann (1963): the median of all pairwise means, or of all pairwise differences.
 The interval holds every shift that the test does not reject at `1 − LEVEL`. With so few values that no order of them
@@ -28,7 +28,7 @@ _NORMAL = NormalDist()
 
 
 class Shift(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much the second group lies above the first, in the unit of the values: estimate, interval, p value.
+    """The shift of the second group against the first, in the unit of the values: estimate, interval, p value.
 
     `n` is the number of pairs, or of values of the smaller group; an interval of ±∞ says that there were too few.
     `level` is the interval's.
@@ -72,7 +72,7 @@ def paired(differences: Sequence[float], level: float = LEVEL) -> Shift:
 
 
 def groups(first: Sequence[float], second: Sequence[float], level: float = LEVEL) -> Shift:
-    """By how much `second` lies above `first`, by the rank sum, with the interval at `level`.
+    """Return the shift of `second` against `first`, by the rank sum, with the interval at `level`.
 
     Raises `ValueError` for an empty group or a value that is not finite. Four values each are the fewest that can show
     anything.
@@ -104,7 +104,7 @@ def _shift(
 
 
 def _below(counts: object, sizes: tuple[int, ...], total: int) -> np.ndarray:
-    """P(statistic ≤ k) for k from 0 to `total`, where there is no effect."""
+    """P(statistic ≤ k) for k from 0 to `total`, without an effect."""
     if sum(sizes) <= _EXACT:
         return counts(*sizes)  # type: ignore[operator,no-any-return]
     mean = total / 2

@@ -1,4 +1,4 @@
-"""What a series of measurements gives away: the end of its warm-up, drift, outliers, and the steps of a history."""
+"""Properties of a series of measurements: the end of its warm-up, drift, outliers, and the steps of a history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfkit.statistics.estimates import clean
 
 _SIGMA = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
 OUTLIER = 5.0  # robust standard deviations above the median
-LEAST = 0.05  # of the median: less than this above it is no outlier and no warm-up
+LEAST = 0.05  # of the median: less than this above it is neither outlier nor warm-up
 STEADY = 5  # steps in a row that must lie among the later ones
 _LEVEL = 0.01  # of a drift's and a step's test
 
@@ -20,7 +20,7 @@ _LEVEL = 0.01  # of a drift's and a step's test
 def warmup_end(times: Sequence[float]) -> int | None:
     """The index of the first steady step of `times`, in order; None where they do not become steady.
 
-    Steady are the steps from the first on that, itself and in the median with the `STEADY` − 1 after it, is no higher
+    Steady are the steps from the first on that, itself and in the median with the `STEADY` − 1 after it, is not higher
     than the last half's median by more than its spread (three robust standard deviations, at least `LEAST`). At least
     half of the series must be steady, or nobody could say what it settled on; a series that still falls in its last
     half is not steady, and of fewer than four steps nothing is known.

@@ -8,12 +8,12 @@ compared as ratios, by ranks of their logarithms (`perfkit.statistics.ranks`), w
     no difference shown   it holds 1, and a difference of `resolution` would have been shown four times out of five
     cannot tell           it holds 1, and such a difference could have stayed hidden; or there was too little to test
 
-What the values cannot tell, because they were measured in one process or at different times, is allowed for: the
+What the values do not show, because they were measured in one process or at different times, is allowed for: the
 interval is widened by the factor 1 + `allowance` on both sides. Where launches may stop early, each number of launches
 at which they may has a `share` of the error: p is divided by it, and the interval leaves out that share of 5 %. The
-shares sum to 1, so whatever stops the launches, all looks together err no oftener than one would. Beside an allowance,
-which keeps false verdicts rare by itself, p may be 5 %. Why 2 % without one: at 5 % a hundred comparisons of equal
-programs would often hold more than five false verdicts.
+shares sum to 1, so whatever stops the launches, all looks together are wrong no more often than one would be. With an
+allowance, which keeps false verdicts rare by itself, p may be 5 %. Why 2 % without one: at 5 % a hundred comparisons of
+equal programs would often hold more than five false verdicts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def judge(
 ) -> Judgement:
     """The verdict on `second` against `first`: positive values, one a `unit`; with `pairs` they belong together.
 
-    `differences` are the log ratios of the pairs, where more is known of them than the values tell; `share` the part of
+    `differences` are the log ratios of the pairs, where more is known of them than the values show; `share` the part of
     the error that this look may spend.
 
     Raises `ValueError` for values that are not positive and finite, or for pairs of unequal number.
@@ -128,7 +128,7 @@ def decide(
 
 
 def _more(found: Judgement, adjusted_p: float, needed: float) -> str:
-    """How many units it takes, where so few could not have shown even the clearest difference.
+    """Return the number of units needed if these could not have shown even the clearest difference.
 
     The least p of n signed ranks is 2^(1 − n); the correction multiplies it.
     """
@@ -149,7 +149,7 @@ def correct(
     higher_is_better: Collection[int] = (),
     differences: Sequence[Sequence[float] | None] | None = None,
 ) -> list[Judgement]:
-    """The judgements of one family of tests with their p values corrected, and the verdicts anew.
+    """The judgements of one family of tests with their p values corrected, and the verdicts made again.
 
     Where all tests are of the `differences` of the same launches (log ratios, one line a test) they are corrected
     together (`corrections.together`), else by Holm's method. `higher_is_better` holds the places in `found` of what

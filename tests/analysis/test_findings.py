@@ -56,7 +56,7 @@ def test_without_the_profiler_less_can_be_saved() -> None:
     made.accounting.timed_step_ns = 600e3  # 200 µs outside the kernels, of 600 in the profiled step
     found = gpu_idle(made)
     assert found.saving_ns == pytest.approx(150e3) and found.share == pytest.approx(0.25)
-    assert "leaves 200.0 µs beside its kernels" in found.evidence
+    assert "takes 200.0 µs beyond its kernels" in found.evidence
     assert "sets the pace" not in found.evidence  # two thirds of the timed step are kernels
 
 
@@ -114,7 +114,7 @@ def test_a_collective_saves_no_more_than_the_step_without_a_profiler_leaves() ->
     account = SimpleNamespace(timed_step_ns=22.98e6, profiled_step_ns=41e6, kernel_ns=41e6)
     case = SimpleNamespace(report=SimpleNamespace(accounting=account))
     saving, said = copies._without_profiler(case, one)
-    assert saving == pytest.approx(22.98e6 - (41e6 - 29e6)) and "leaves 10.98 ms beside its other kernels" in said
+    assert saving == pytest.approx(22.98e6 - (41e6 - 29e6)) and "takes 10.98 ms beyond its other kernels" in said
     account.timed_step_ns = 41e6
     assert copies._without_profiler(case, one) == (29e6, "")
 
@@ -186,7 +186,7 @@ def test_a_real_report_names_its_troubles_in_order() -> None:
 
 def test_a_report_that_does_not_tell_why_says_so() -> None:
     first = profiles.backend(profiles.ncu("metrics.ncu-rep")).findings[0]
-    assert first.name == "below-roof" and "does not tell why: `ncu --set full`" in first.remedy
+    assert first.name == "below-roof" and "does not say why: `ncu --set full`" in first.remedy
 
 
 def test_real_traces() -> None:

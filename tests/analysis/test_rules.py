@@ -170,7 +170,7 @@ def test_a_first_step_and_a_step_without_ranges_are_told(samples: Path) -> None:
     assert start in first["aten::empty_strided"].evidence and "Profile later" in first["aten::empty_strided"].remedy
     assert not any("29.93 s" in f.evidence for f in first.values() if f.name != "slow-operator")
     untold = {name: {u.rule: u.why for u in report.unjudged}.get("gpu-idle") for name, report in reports.items()}
-    assert untold["triton-tiny"] == "the profile does not tell what the host did in > 99 % of the step"
+    assert untold["triton-tiny"] == "the profile does not show what the host did in > 99 % of the step"
     assert untold["rocm-mi250-tiny"] is untold["alexnet-2023-extid-collides"] is None
     (first_use,) = [f for f in reports["rocm-mi250-tiny"].findings if "hipLaunchKernel" in f.title]
     assert first_use.share > 0.7
@@ -385,7 +385,7 @@ def test_what_a_step_leaves_beside_a_slow_operator_bounds_its_other_gaps() -> No
     source = examples.run(examples.backend("eager", 0.8), tables={"eager": table})
     slow, idle = (named(analyse(source).backends[0])[name] for name in ("slow-operator", "gpu-idle"))
     assert slow.saving_ns == 250e3 and idle.saving_ns == pytest.approx(50e3)
-    assert "leaves 50.00 µs beside its kernels and slow operators" in idle.evidence
+    assert "takes 50.00 µs beyond its kernels and slow operators" in idle.evidence
 
 
 def test_fp32_products_of_a_gpu_that_wait_for_something_else_are_promised_nothing() -> None:

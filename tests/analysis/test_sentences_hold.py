@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from perfkit.analysis.results import Finding
-from perfkit.analysis.words import apart, cropped, number
+from perfkit.analysis.words import apart, number
+from perfkit.units import cropped
 from tests.support.analysis import faults
 from tests.support.analysis.faults import MB, cpu, gap, gpu, named, on_gpu, product, report
 

@@ -78,7 +78,7 @@ def test_ranks_by_the_name_of_the_file_alone(folder, tmp_path):
     assert (one.rank, one.world_size) == (1, 0)
     report = analyse([member(path) for path in made])
     assert report.world_size == 2
-    assert any("How many ranks the job had is not told: 2, if 1 was the last one." in p for p in report.problems)
+    assert any("The number of ranks of the job is unknown: 2, if 1 was the last one." in p for p in report.problems)
 
 
 def test_one_without_a_rank_is_no_rank(folder, tmp_path):

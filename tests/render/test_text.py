@@ -14,10 +14,10 @@ from rich.console import Console
 
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import csv, json, markdown, page, sentences, tables, terminal
-from perfkit.render.cells import clean, column_scale, crop, efficiency_tone, figures, table, words
+from perfkit.render.cells import clean, column_scale, efficiency_tone, figures, table, words
 from perfkit.render.page import SCREEN
 from perfkit.render.report import on_terminal, report_page
-from perfkit.units import Scale
+from perfkit.units import Scale, cropped
 from tests.support.render import sample
 
 Golden = Callable[[str, str], None]
@@ -167,9 +167,9 @@ def test_absent_is_a_dash_and_never_zero() -> None:
 
 
 def test_crop_keeps_both_ends() -> None:
-    assert crop("abcdefghij", 20) == "abcdefghij"
-    assert crop("abcdefghij", 5) == "abc…j"
-    assert [len(crop("x" * 50, n)) for n in (1, 2, 7)] == [1, 2, 7]
+    assert cropped("abcdefghij", 20) == "abcdefghij"
+    assert cropped("abcdefghij", 5) == "abc…j"
+    assert [len(cropped("x" * 50, n)) for n in (1, 2, 7)] == [1, 2, 7]
 
 
 def test_clean_makes_every_character_printable() -> None:

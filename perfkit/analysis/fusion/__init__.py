@@ -1,1 +1,1 @@
-"""What fusing operators could save, and what a compiler's fused kernels take against that."""
+"""Predicted savings of fusing operators, and the time of a compiler's fused kernels against that."""

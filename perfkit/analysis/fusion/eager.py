@@ -1,4 +1,4 @@
-"""What eager spent at each place of the model, and on a CPU the arithmetic that stays when its operators are fused."""
+"""Time of eager at each place of the model, and on a CPU the arithmetic that stays when operators are fused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Place = tuple[bool, str, str]  # whether in the backward pass, module, operator
 
 @dataclass
 class Spent:
-    """What eager spent on one operator at one place, ns a step, and how many calls of fused kernels serve it a step.
+    """Time of eager in one operator at one place, ns a step, and the calls of fused kernels that serve it a step.
 
     `first` is the row that is the first to read something there; of that one in each step, `reader_ns` is what it takes
     on all threads and `reader_bytes` what it moves, 0 where it is not bound by memory.
@@ -58,7 +58,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the formula needs of the machine: `start_ns` of a kernel on a GPU, of a parallel region on a CPU, and of
+    """The machine in the formula: `start_ns` of a kernel on a GPU, of a parallel region on a CPU, and of
     an operator of eager that moves next to nothing; threads; what one of them reads that others wrote, in bytes/s (0:
     unknown), and the bytes of the caches that each core has for itself, over all threads."""
 
@@ -71,7 +71,7 @@ class Machine:
 
 
 def eager_operators(case: Case, fusible: Booleans, machine: Machine) -> dict[Place, Spent]:
-    """What eager's fusible rows took, by place."""
+    """Return the time of eager's fusible rows, by place."""
     arithmetic, flop = _arithmetic_ns(case, machine), _flop(case)
     simple, memory, steps = _simple(case), memory_ns(case), case.frame["step"].to_numpy(float, na_value=-1.0)
     reads = case.frame["bytes_read"].to_numpy(float) > NEXT_TO_NOTHING
@@ -139,13 +139,13 @@ def _simple(case: Case) -> Booleans:
 
 
 def _on_all_threads(case: Case, row: int, machine: Machine) -> float:
-    """What a row of eager takes beyond the call of its operator, when as many threads work on it as a compiler uses."""
+    """Return a row's time beyond the call of its operator, with as many threads as a compiler uses."""
     own = max(float(np.nan_to_num(case.judged.time[row])) - machine.empty_ns, 0.0)
     return own / _threads_gained(case.text("name")[row], case.text("shapes")[row], machine.threads)
 
 
 def _threads_gained(name: str, shapes: str, threads: int) -> float:
-    """How many times as many threads a compiler uses for an operator as PyTorch does."""
+    """Return the threads of a compiler for an operator over those of PyTorch."""
     size, operator = (
         max((tensors.elements(shape) for _, shape in tensors.shapes(shapes)), default=0),
         logical_name(name),

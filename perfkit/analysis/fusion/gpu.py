@@ -1,12 +1,12 @@
-"""What the bytes and the instructions of a fused kernel take on a GPU.
+"""Time of the bytes and the instructions of a fused kernel on a GPU.
 
     a loop     max(its share of the bytes / bandwidth, its instructions / rate)
     a kernel   Σ over its loops, which run one after the other
 
 Bytes are the compiler's own buffers; bandwidth is that of the roof (`perfkit.analysis.roofline.memory.passing`): L2's
 where they fit it, else main memory's, and for what is read and written alike that of work in place. The compiler's loop
-bodies tell the instructions (fact `loops` of the table); they are issued at the measured rate of multiply-adds, each of
-which the vector ceiling counts twice. A kernel whose loops are not told has bytes only.
+bodies give the instructions (fact `loops` of the table); they are issued at the measured rate of multiply-adds, each of
+which the vector ceiling counts twice. A kernel whose loops are unknown has bytes only.
 """
 
 from __future__ import annotations

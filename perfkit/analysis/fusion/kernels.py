@@ -1,4 +1,4 @@
-"""Each kernel that a compiler fused: its time as the operators that it stands for predict it, beside the time it took.
+"""Each kernel that a compiler fused: its time as its operators predict it, and the time that it took.
 
     on a CPU   predicted = begin of a parallel region + max(bytes it moves / bandwidth, Σ arithmetic of its operators)
     on a GPU   predicted = start of a kernel + Σ over its loops of max(bytes / bandwidth, instructions / their rate)
@@ -15,7 +15,7 @@ shorter than 5 µs. On a CPU:
   - What the caches hold that each core has for itself was written by all threads, divided in another way: it is read at
     the measured rate of that, at best.
   - The first of its operators, in eager, read the same data and wrote as coldly. The fused kernel does not reach more
-    bandwidth than it. An operator whose bytes take less than twice its call tells nothing.
+    bandwidth than it. An operator whose bytes take less than twice its call says nothing.
 - Arithmetic of single instructions (add, compare, select; sums and norms are made of these) runs at half the vector
   ceiling, which counts the two operations of a multiply-add. A copy or a fill has none.
 - What evaluates a function for each element (exp, tanh, erf, log, division) or gathers takes the time that it took in
@@ -52,7 +52,7 @@ _MORE = 1.3  # times the work of eager's operators
 
 @dataclass
 class _Sums:
-    """The calls of one kernel, a step; `unknown` says why there is no prediction, `apart` why eager's time is not of
+    """The calls of one kernel, a step; `unknown` says why a prediction is missing, `apart` why eager's time is not of
     the same work."""
 
     operators: dict[str, None] = field(default_factory=dict)
@@ -134,7 +134,7 @@ def _unplaced(compiled: Case, served: Mapping[int, Mapping[Place, float]]) -> tu
 
 
 def _products(case: Case, outside: str = "") -> set[Place]:
-    """Where the kernels of libraries multiply matrices."""
+    """Places where the kernels of libraries multiply matrices."""
     return {place for _, place, _ in lines(case, case.is_in("family", ("matmul",)), outside)}
 
 
@@ -217,13 +217,13 @@ def _add(one: _Sums, case: Case, row: int, call: _Call, machine: Machine) -> Non
 
 
 def _as_it_lies(moved: float, operators: Iterable[Spent]) -> float:
-    """What `moved` bytes take at the pace of the first of `operators`; 0 where that is not bound by memory."""
+    """Return the time of `moved` bytes at the rate of the first of `operators`; 0 if memory does not bound it."""
     first = min((spent for spent in operators if spent.first >= 0), key=lambda spent: spent.first, default=None)
     return moved * first.reader_ns / first.reader_bytes if first and first.reader_bytes else 0.0
 
 
 def _handed_over(read: float, machine: Machine) -> float:
-    """What it takes to read so many bytes that all threads wrote; 0 where no core's own caches hold them."""
+    """Return the time to read bytes that all threads wrote; 0 if no core's own caches hold them."""
     return read / machine.handover * 1e9 if machine.handover and read <= machine.private else 0.0
 
 
@@ -244,7 +244,7 @@ def _kernel(name: str, pass_: str, one: _Sums, machine: Machine) -> FusedKernel:
 
 
 def _why(one: _Sums, machine: Machine) -> str:
-    """Why the kernel takes another time than predicted, as far as the figures tell; "" where it does not."""
+    """Return why the kernel's time differs from the prediction, as far as known; "" if it does not."""
     if abs(one.predicted - one.measured) <= NEAR * one.measured:
         return ""
     faster = one.measured < one.predicted

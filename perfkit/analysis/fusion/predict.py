@@ -1,4 +1,4 @@
-"""What fusing could save of an eager step, predicted from its kernels, and what a compiler made of the same step.
+"""Savings of fusing an eager step, predicted from its kernels, and a compiler's result for the same step.
 
     on a CPU   fused time of a group = Σ time of its kernels − bytes no longer moved / bandwidth
                                        − kernels that are gone × the time of one that moves next to nothing
@@ -6,7 +6,7 @@
     a step     its time − what its groups save − the time between kernels that are one now
 
 A group is a chain of kernels that a compiler could make one: elementwise work, copies, and reductions over rows, each
-reading what the one before wrote (`perfkit.analysis.rules.chains` tells how that is seen). On a CPU arithmetic is most
+reading what the one before wrote (`perfkit.analysis.rules.chains` says how that is seen). On a CPU arithmetic is most
 of many elementwise kernels, and fusing does not shorten it. On a GPU a fused kernel is bound by memory, or by its own
 start and end: the median of the fusible kernels shorter than 5 µs. Bandwidths are the measured ones of the working set.
 """
@@ -100,7 +100,7 @@ def _part(
 
 
 def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain], least: float) -> float:
-    """What `rows` take when each of their chains is one kernel, ns a step."""
+    """Return the time of `rows` when each of their chains is one kernel, ns a step."""
     single = rows.copy()
     single[[i for chain in mine for i in chain.rows]] = False
     fused = sum(_chain_ns(case, chain, least) for chain in mine)
@@ -112,7 +112,7 @@ def _fused_ns(case: Case, rows: Booleans, mine: Sequence[Chain], least: float) -
 
 
 def _chain_ns(case: Case, chain: Chain, least: float) -> float:
-    """What a chain takes as one kernel, ns; `least` is the time of a kernel that moves next to nothing."""
+    """Return the time of a chain as one kernel, ns; `least` is the time of a kernel that moves next to nothing."""
     rows = list(chain.rows)
     now = float(np.nansum(case.judged.time[rows]))
     if not _by_memory(case):
@@ -123,12 +123,12 @@ def _chain_ns(case: Case, chain: Chain, least: float) -> float:
 
 
 def _by_memory(case: Case) -> bool:
-    """Whether a fused kernel is bound by memory and its own start: on a GPU whose bandwidth is known."""
+    """Return whether a fused kernel is bound by memory and its own start: on a GPU whose bandwidth is known."""
     return case.report.device == "cuda" and case.ceilings is not None and bool(case.ceilings.bandwidth)
 
 
 def _least_ns(case: Case) -> float:
-    """The time of a kernel that moves next to nothing; 0 where there is none to tell."""
+    """The time of a kernel that moves next to nothing; 0 if unknown."""
     if not _by_memory(case):
         return _empty_ns(case)
     short = case.judged.time[_fusible(case) & (case.judged.time < TOO_SHORT_NS)]
@@ -149,10 +149,10 @@ def _groups(case: Case, found: Sequence[Chain], least: float) -> list[FusionGrou
 
 
 def _empty_ns(case: Case) -> float:
-    """What an operator on a CPU takes that moves next to nothing; 0 where there is none to tell.
+    """Return the time of an operator on a CPU that moves next to nothing; 0 if unknown.
 
     The lower quartile: an interruption makes some of a µs take many times as long, and none shorter. Copies and fills
-    of a number are mostly parts of other operators, and a fraction of a call: they tell where nothing else does.
+    of a number are mostly parts of other operators, and a fraction of a call: they count if nothing else is known.
     """
     small = case.judged.bytes <= NEXT_TO_NOTHING
     for families in (("elementwise",), ("copy", "fill")):
@@ -168,7 +168,7 @@ def _moved(case: Case) -> tuple[Reals, Reals]:
 
 
 def _alone(case: Case, read: Reals, written: Reals, least: float) -> Reals:
-    """The time of kernels on a GPU that move so many bytes each."""
+    """The time of kernels on a GPU that move these bytes each."""
     assert case.ceilings is not None
     return least + passing(read, written, case.ceilings)
 
@@ -204,7 +204,7 @@ def achieve(case: Case) -> dict[str, tuple[float, float, float | None, float | N
 
 
 def beside_achieved(backends: Sequence[BackendReport], cases: Mapping[str, Case]) -> list[BackendReport]:
-    """The backends, beside each prediction what the compiled backend of the same run achieved, kernel by kernel as
+    """Return the backends, with the compiled backend's result next to each prediction, kernel by kernel as
     well, and why they part. `cases` are those of the backends that have one, by name."""
     compiled = next((b for b in backends if b.compiled and b.status == "ok"), None)
     if compiled is None:
@@ -215,7 +215,7 @@ def beside_achieved(backends: Sequence[BackendReport], cases: Mapping[str, Case]
 
 
 def _achieved(backend: BackendReport, said: Fusion, compiled: BackendReport, cases: Mapping[str, Case]) -> Fusion:
-    """What was `said` of a backend, beside what the compiled one achieved."""
+    """Return what was `said` of a backend, next to the compiled one's result."""
     became = compiled.compiled or {}
     parts = [_part_achieved(part, *became[part.name]) if part.name in became else part for part in said.parts]
     said = msgspec.structs.replace(
@@ -233,7 +233,7 @@ def _achieved(backend: BackendReport, said: Fusion, compiled: BackendReport, cas
 
 
 def _achieved_step_ns(eager: BackendReport, compiled: BackendReport) -> float | None:
-    """The compiled step as eager's was measured: timed beside timed, profiled beside profiled; None where it was not.
+    """Return the compiled step measured like eager's: timed with timed, profiled with profiled; None if it was not.
 
     Uneven timed steps still are what the headline says: they only say nothing about the profiled ones.
     """
@@ -243,7 +243,7 @@ def _achieved_step_ns(eager: BackendReport, compiled: BackendReport) -> float | 
 
 
 def _is_timed(report: BackendReport) -> bool:
-    """Whether its step is the timed one, which its profile is about as well."""
+    """Return whether its step is the timed one, which its profile is about as well."""
     return report.accounting is not None and bool(report.accounting.timed_step_ns)
 
 
@@ -303,7 +303,7 @@ def _why_the_step(eager: BackendReport, said: Fusion, compiled: BackendReport) -
 
 
 def _why(part: FusionPart) -> str:
-    """Why prediction and achievement part, as far as the figures tell."""
+    """Return why prediction and result differ, as far as known."""
     assert part.achieved_ns is not None
     ratio = part.achieved_ns / part.predicted_ns if part.predicted_ns else 0.0
     if 1 - _ALIKE <= ratio <= 1 + _ALIKE:

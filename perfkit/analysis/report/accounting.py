@@ -1,4 +1,4 @@
-"""Where the profiled step went: kernels + gaps = the step, beside the same step without a profiler."""
+"""The parts of the profiled step: kernels + gaps = the step, next to the same step without a profiler."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ OTHER = "other"
 LISTS = "lists"
 EARLIER = "earlier work"
 _UNEVEN = 0.5  # of the median step lies between the quartiles
-_APART = 2.0  # times as long: two measurements without a profiler that differ so much are not of the same steps
+_APART = 2.0  # times as long: two measurements without a profiler that differ as much are not of the same steps
 _MORE = 1.1  # of a step: what its kernels take when they are profiled, if they are the same
 _OTHER_WORK = 2.0  # times the CPU time of a timed step
 _WORKING = 0.7  # of the cores that a timed step kept busy: a step that keeps fewer busy waits for them
-_SHORTER = 0.05  # a profiler shortens nothing: by so much less the profiled steps are others
+_SHORTER = 0.05  # a profiler shortens nothing: if they are shorter by this, the profiled steps are other ones
 
 _TEXTS = {
     "dispatch": "operators finding the kernel to run, views and wrappers around kernels",
@@ -46,7 +46,7 @@ def accounting(
     """The mean profiled step from the facts of a table, per cause; None where the reader could not account for it.
 
     `samples_ns` are the timed steps, `beside_ns` those without a profiler right before the profiled ones; these, else
-    those, tell the profiler's overhead (none: unknown). Neither counts where they are `incomparable`.
+    those, give the profiler's overhead (none: unknown). Neither counts where they are `incomparable`.
     """
     steps = facts.get("step_ns") or []
     busy = facts.get("busy_ns") or []
@@ -78,7 +78,7 @@ def accounting(
 
 
 def _step_text(facts: Mapping[str, Any]) -> str:
-    """What the step is where that is the GPU's, beside the host's."""
+    """Return a description of the GPU's step, where it is not the host's."""
     host = facts.get("host_step_ns")
     if not host:
         return ""
@@ -86,7 +86,7 @@ def _step_text(facts: Mapping[str, Any]) -> str:
 
 
 def incomparable(facts: Mapping[str, Any], samples_ns: Sequence[float], beside_ns: Sequence[float] = ()) -> str:
-    """Why the timed steps say nothing about the profiled ones; "" where they do, and where there are none."""
+    """Return why the timed steps do not compare with the profiled ones; "" if they do, or without timed steps."""
     steps, plain = facts.get("step_ns") or [], beside_ns or samples_ns
     if not steps or not samples_ns:
         return ""
@@ -121,7 +121,7 @@ def _did_more(facts: Mapping[str, Any], step_ns: float, plain_ns: float) -> str:
 
 
 def _kernels_alone(facts: Mapping[str, Any]) -> float:
-    """Kernel time of a profiled step without what recording may add to it, ns. More than a step takes is no overhead of
+    """Kernel time of a profiled step without what recording may add to it, ns. More than a step is no overhead of
     a profiler."""
     recorded = facts.get("profiler_estimate") or {"events": 0, "event_cost_ns": 0.0}
     steps = facts.get("step_ns") or [0.0]
@@ -129,7 +129,7 @@ def _kernels_alone(facts: Mapping[str, Any]) -> float:
 
 
 def _uneven(*series: Sequence[float]) -> float:
-    """What lies between the quartiles of uneven steps, the most of all `series`; 0 where all are even."""
+    """Return the largest interquartile range of uneven steps of `series`; 0 if all are even."""
     spreads = [_spread(values) for values in series]
     return max((s for s, values in zip(spreads, series, strict=True) if s > _UNEVEN * median(values)), default=0.0)
 
@@ -147,7 +147,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _split_lists(by_cause: dict[str, float], lists_ns: float, facts: Mapping[str, Any]) -> None:
-    """Where the host's time is the step's, take tensors made of Python lists out of Python's: a cause of their own.
+    """Take tensors made of Python lists out of Python's time, as a cause of their own, if the step is the host's.
 
     Beside a GPU a gap is time in which the GPU idles, and how much of the conversions that is nobody knows.
     """

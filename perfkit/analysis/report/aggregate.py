@@ -28,14 +28,14 @@ _QUANTITIES = (
 # A group is flagged where rows above their roof take this share of its time, or lift its efficiency by this much: a few
 # calls that a clock misread, or one small kernel among many, do not make the sum doubtful.
 NOTABLE, LIFT = 0.10, 0.05
-NAMED = 8  # kernels above their roof that are told apart
+NAMED = 8  # kernels above their roof that are named
 _AT = {name: i for i, name in enumerate(_QUANTITIES)}
 UNKNOWN = "unknown"  # the pass of what is not placed
 
 
 @dataclass
 class Rows:
-    """The judged rows of `steps` steps with their labels and places. `families` are the names behind the codes.
+    """The judged rows of `steps` steps with their labels and places. `families` are the names of the codes.
 
     Rows with the same place are of the same family.
     """
@@ -63,14 +63,14 @@ class Rows:
 
     @cached_property
     def pass_of_line(self) -> Integers:
-        """Of each line of `places` its pass, an index into `passes`."""
+        """The pass of each line of `places`, an index into `passes`."""
         code = {name: i for i, name in enumerate(self.passes)}
         names = [UNKNOWN if name == NOT_PLACED else name for name in self.places.lines["pass"]]
         return np.array([code[name] for name in names], dtype=np.int64)
 
     @cached_property
     def pass_of_row(self) -> Integers:
-        """Of each row the pass that it serves most, an index into `passes`."""
+        """The pass that each row serves most, an index into `passes`."""
         lines = self.places.lines
         largest = np.lexsort((lines["share"], lines["kind"]))
         of_kind = np.zeros(self.places.kinds, np.int64)
@@ -96,12 +96,12 @@ class Rows:
 
     @cached_property
     def weights(self) -> list[Reals]:
-        """What each row adds to each of `_QUANTITIES`."""
+        """Return the part of each row in each of `_QUANTITIES`."""
         return _weights(self)
 
     @cached_property
     def parted(self) -> list[tuple[Reals, Integers, int]]:
-        """Quantities that are told apart by a label: what each row adds, its label's code, and how many labels.
+        """Quantities by label: the part of each row, its label's code, and the number of labels.
 
         Time by pass, roof time by bound and by ceiling, and time above the roof by kernel; −1 adds to none.
         """
@@ -202,7 +202,7 @@ def group_of(key: str, line: Reals, rows: Rows, **labels: Any) -> Group:
 
 
 def _doubtful(q: Mapping[str, float]) -> bool:
-    """Whether rows above their roof weigh enough in a group to make its efficiency no true figure."""
+    """Return whether rows above their roof weigh enough in a group to make its efficiency wrong."""
     excess = q["above_excess"] >= LIFT * q["judged_time"]
     return q["above_time"] > 0 and (q["above_time"] >= NOTABLE * q["time"] or excess)
 
@@ -210,7 +210,7 @@ def _doubtful(q: Mapping[str, float]) -> bool:
 def known_sum(amount: float, known_ns: float, time_ns: float) -> float | None:
     """`amount`, a sum over rows that take `known_ns` of `time_ns`; None where it is of none.
 
-    A sum of zeros of some rows is no zero of all of them: copies have no FLOP, and say nothing of the products beside
+    Zeros of some rows do not make a zero of all: copies have no FLOP, and say nothing of the products next to
     them whose FLOP is unknown.
     """
     if not known_ns or (not amount and known_ns < time_ns * (1 - 1e-9)):
@@ -278,7 +278,7 @@ def _call_group(rows: Rows, line: Reals, example: int) -> Group:
 
 
 def withheld(rows: Rows) -> list[Withheld]:
-    """How many rows are not judged and how much time they take, by why."""
+    """Return the number of rows that are not judged, and their time, by reason."""
     found = []
     for why, mask in rows.withheld.items():
         if mask.any():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def analyse(run: Run, findings: bool = True) -> Report:
-    """The report of a run folder: every backend beside the others; without `findings` no rule is asked."""
+    """The report of a run folder: with all backends; without `findings` no rule is asked."""
     manifest = run.manifest
     ceilings, problems = ceilings_of(run.ceilings)
     made = [of_record(record, run, ceilings, findings) for record in manifest.backends]
@@ -90,7 +90,7 @@ def _stored_roofs(table: KernelTable, ceilings: Ceilings | None, report: Backend
 
 
 def _on_paper(ceilings: Ceilings) -> str:
-    """What the mark of an efficiency by a datasheet means."""
+    """The meaning of the mark of an efficiency by a datasheet."""
     return (
         f"† is of the {ceilings.datasheet_source}: dense peak rates on paper, which no kernel reaches; nothing was "
         "measured on that device. `perfkit ceilings` measures this machine"

@@ -1,4 +1,4 @@
-"""One backend of a run, or one profile: everything that its record and its kernel table tell."""
+"""One backend of a run, or one profile: all of its record and its kernel table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of_record(record: BackendRun, run: Run, ceilings: Ceilings | None, findings:
 
 
 def _timed(record: BackendRun, run: Run, ceilings: Ceilings | None) -> BackendReport:
-    """What the record alone tells."""
+    """Return the report of the record alone."""
     manifest, table = run.manifest, run.tables.get(record.name)
     step = speed.step_time(record.samples_ns)
     mfu, step_flop, mfu_ceiling = speed.model_flops_utilization(record, manifest, ceilings)
@@ -90,7 +90,7 @@ def _rate(samples: int | None, step: Interval | None) -> float | None:
 
 
 def _annotated(folder: Path, backend: str) -> str:
-    """Where in the run folder the annotated listing of a backend's program lies; "" for none."""
+    """Return the path in the run folder of a backend's annotated listing; "" for none."""
     return f"{backend}/{ANNOTATED_PAGE}" if (folder / backend / ANNOTATED_PAGE).is_file() else ""
 
 
@@ -110,7 +110,7 @@ def profiled(
     beside_ns: Sequence[float] | None = None,
     marked: pd.DataFrame | None = None,
 ) -> Made:
-    """`report` with what the kernel table tells.
+    """Return `report` with the results of the kernel table.
 
     Without `about` no rule is asked. Kernels that the table does not place are placed by `marked` in the tree.
     """
@@ -194,7 +194,7 @@ def _explained(groups: list[Group], facts: list[counters.Counters] | None) -> li
 
 
 def missing(table: KernelTable) -> list[Missing]:
-    """What the profile lacks, and the options that supply it."""
+    """Return the facts that the profile lacks, and the options that supply them."""
     return [
         Missing(what=m["what"], option=m["option"], kernels=m["kernels"], of=m["of"], for_roof=m["for_roof"])
         for m in table.facts.get("missing") or []
@@ -216,7 +216,7 @@ def _incomparable(table: KernelTable, report: BackendReport, beside_ns: Sequence
 def _slowed(account: Accounting | None, device: str = "cpu") -> list[str]:
     """A warning when the profiled step is not the step that was timed.
 
-    On a CPU the profiler lengthens the kernels that are judged. Those of a GPU run beside it: only gaps grow.
+    On a CPU the profiler lengthens the kernels that are judged. On a GPU only gaps grow.
     """
     if account is None or not account.is_slowed:
         return []

@@ -60,7 +60,7 @@ _WHY = {
 
 
 def _not_judged(rows: Rows, kind: str) -> str:
-    """How many kernels are held against no roof, and why; "" where none is at all."""
+    """Return a sentence on the kernels that are not judged, and why; "" if no kernel is judged."""
     if kind != NCU and not rows.judged.judged.any():
         return ""
     said = [
@@ -94,7 +94,7 @@ def _text(shares: dict[str, float], kind: str) -> str:
 
 
 def _levels(rows: Rows) -> str:
-    """How much is judged by L2, and how much counts as at memory's roof because a cache held a part of its bytes."""
+    """Return a sentence on time judged by L2, and on time at memory's roof because a cache held a part of the bytes."""
     judged, total = rows.judged, rows.total_ns
     held = _share(judged.time, judged.bound == BOUNDS.index(L2), total)
     helped = _share(judged.time, judged.helped, total)
@@ -116,7 +116,7 @@ def _opaque(own_code: Gap | None) -> str:
 
 
 def _percent(share: float) -> str:
-    """One digit, and never a rounded 100 % or 0 % that is none."""
+    """One digit, and never a rounded 100 % or 0 %."""
     if 0.9995 <= share < 1:
         return "> 99.9 %"
     if 0 < share < 0.0005:

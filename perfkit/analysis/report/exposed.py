@@ -1,4 +1,4 @@
-"""Copies and collectives, which could run beside kernels: their time, and how much of it nothing else covers."""
+"""Copies and collectives, which could overlap kernels: their time, and how much of it nothing else covers."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from perfkit.hardware.ceilings import Ceilings
 
 PREFILL = "prefill"
-SLOW = 99  # the percentile that stands for the slow tokens
+SLOW = 99  # the percentile of slow tokens
 
 
 def phases(run: BackendRun, manifest: Manifest, ceilings: Ceilings | None) -> list[PhaseReport]:
-    """Of each phase what its passes took and could take; nothing of a run that cannot be trusted or generates none."""
+    """Return the measured and the least time of each phase's passes; nothing for a wrong run, or without tokens."""
     if not speed.trusted(run) or not run.tokens_ns:
         return []
     rows = manifest.settings.batch_size

@@ -1,4 +1,4 @@
-"""What NVIDIA's own rules, whose results a report of Nsight Compute stores, say of its kernels."""
+"""Results of NVIDIA's own rules, which a report of Nsight Compute stores for its kernels."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def points(rows: Rows, kernels: Sequence[Group], kernel_code: Integers) -> list[
 
 
 def _drawn(group: Group) -> bool:
-    """Whether it has a place in the chart. What is too small to judge has none."""
+    """Return whether it has a place in the chart: what is too small to judge does not."""
     return bool(group.intensity and group.flop_rate) and group.withheld_ns < group.time_ns
 
 

@@ -1,4 +1,4 @@
-"""What a trace's reader counted beside the rows: annotation ranges, copies, and waits for the GPU."""
+"""Counts of a trace's reader besides the rows: annotation ranges, copies, and waits for the GPU."""
 
 from __future__ import annotations
 

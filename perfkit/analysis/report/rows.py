@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ceilings_of(content: dict[str, Any] | None) -> tuple[Ceilings | None, list[str]]:
-    """The ceilings of a run, or why there are none."""
+    """The ceilings of a run, or why they are missing."""
     if content is None:
         return None, []
     try:

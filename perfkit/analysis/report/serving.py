@@ -14,7 +14,7 @@ SLOW = 99  # the percentile of a slow iteration
 
 
 def serving(facts: Mapping[str, Any]) -> list[ServingPhase]:
-    """Return the phases of the profile's iterations in `PHASES`' order; none where its steps are no iterations."""
+    """Return the phases of the profile's iterations in `PHASES`' order; none if its steps are not iterations."""
     served = [iteration_of(name) for name in facts.get("step_names") or []]
     if not any(served):
         return []

@@ -34,14 +34,14 @@ def _interval(estimate: statistics.Estimate) -> Interval:
 
 
 def trusted(run: BackendRun) -> bool:
-    """Whether a speed of this backend may be shown: it finished, was timed, and its results were checked and
+    """Return whether a speed of this backend may be shown: it finished, was timed, and its results were checked and
     right, or are a program's own."""
     checked = run.own or (run.correctness is not None and run.correctness.ok)
     return run.status == "ok" and run.timed and checked and bool(run.samples_ns)
 
 
 def speedup(run: BackendRun, manifest: Manifest) -> Interval | None:
-    """How many times as fast as eager; None for eager itself, and where either cannot be trusted."""
+    """Return the speed relative to eager; None for eager itself, and if either cannot be trusted."""
     reference = manifest.backend(REFERENCE)
     if reference is None or run.name == REFERENCE or not trusted(run) or not trusted(reference):
         return None

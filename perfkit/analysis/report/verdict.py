@@ -12,8 +12,9 @@ from perfkit.analysis.report import speed
 from perfkit.analysis.report.accounting import EARLIER
 from perfkit.analysis.results import BackendReport, Group, Interval
 from perfkit.analysis.source import NCU, RUN
-from perfkit.analysis.words import apart, bound, call, cropped, listed, percent
+from perfkit.analysis.words import apart, bound, call, listed, percent
 from perfkit.run_folder import BackendRun, Manifest, Settings
+from perfkit.units import cropped
 
 MOSTLY = 0.5  # of the kernel time: an efficiency of less is not that of the step
 
@@ -52,7 +53,7 @@ def of_profile(report: BackendReport) -> list[str]:
 
 
 def without_times(frame: pd.DataFrame) -> list[str]:
-    """What a profile that holds no durations tells: which kernels ran how often, and the memory they moved."""
+    """Return the headline of a profile without durations: kernels, their counts, and the memory that they moved."""
     if not len(frame):
         return ["The profile holds no kernels."]
     names = frame["short_name"].fillna(frame["name"])
@@ -85,7 +86,7 @@ def _wrong(report: BackendReport) -> str:
     return f"{report.name} is WRONG: {reason.rstrip('.')}. Its speed means nothing and is not compared."
 
 
-# What need not be said in a command, by its name in the settings.
+# Settings that a command does not repeat, by name.
 _PLAIN = {
     "variant": "", "device": "cpu", "dtype": "fp32", "grad_accumulation": 1, "optimizer": "default",
     "compile_mode": "default", "weights": "random", "config": "", "data": "synthetic",
@@ -94,7 +95,7 @@ _PLAIN = {
 
 
 def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], settings: Settings) -> list[str]:
-    """What a step took, the shortest first. Steps of one process each cannot tell who is faster: launches can."""
+    """Return the times of a step, the shortest first. Single processes do not show who is faster: launches do."""
     steps = [(run.name, step) for run in order if (step := by_name[run.name].step)]
     if not steps:
         return []
@@ -113,7 +114,7 @@ def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], setti
 
 
 def _not_compared(report: BackendReport) -> str:
-    """A sentence where the timed step says nothing about the profiled ones; a warning tells why."""
+    """A sentence if the timed step does not compare with the profiled ones; a warning says why."""
     account = report.accounting
     if account is None or account.timed_step_ns is not None or not report.samples_ns:
         return ""
@@ -153,7 +154,7 @@ def _command(order: Sequence[BackendRun], settings: Settings) -> str:
 
 
 def _where(report: BackendReport) -> str:
-    """What takes the kernel time: the largest passes and families, or of single kernels the largest of these."""
+    """Return a sentence on the kernel time: the largest passes and families, or the largest single kernels."""
     if not report.families:
         return ""
     if report.per == "profile" or not report.passes:
@@ -189,7 +190,7 @@ def _a(report: BackendReport) -> str:
 
 
 def _of(report: BackendReport) -> str:
-    """What a saving is of: a step, or the profiled step where the profiler lengthens the kernels, as on a CPU."""
+    """Return the base of savings: a step, or the profiled one if the profiler lengthens the kernels, as on a CPU."""
     account = report.accounting
     if report.device != "cpu" or report.per != "step" or account is None or not account.is_slowed:
         return f"{_a(report)} at most"

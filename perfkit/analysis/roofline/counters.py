@@ -1,4 +1,4 @@
-"""What a report of Nsight Compute says of the rows of a kernel group, taken together.
+"""Counters in a report of Nsight Compute for the rows of a kernel group together.
 
 Shares are weighted by time, amounts are sums, and what belongs to one launch (grid, limits) is of the longest.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counters:
-    """Facts of a group of launches; None or empty where the report does not tell."""
+    """Facts of a group of launches; None or empty if the report has none."""
 
     blocks: float | None = None
     threads: float | None = None  # of a block
@@ -45,7 +45,7 @@ class Counters:
 
     @property
     def busiest(self) -> tuple[str, float] | None:
-        """The level nearest to its peak, and how near; None where the report does not tell."""
+        """The level nearest to its peak, and how near; None if the report does not have it."""
         return max(self.busy.items(), key=lambda item: item[1], default=None)
 
 
@@ -53,7 +53,7 @@ _LEVELS = {"sm": "multiprocessors", "l1tex": "L1", "lts": "L2"}
 
 
 def of_groups(frame: pd.DataFrame, codes: Integers, groups: int, facts: Mapping[str, Any]) -> list[Counters] | None:
-    """The counters of each group; `codes` gives each row's. None for a table that is no report of Nsight Compute."""
+    """The counters of each group; `codes` gives each row's. None for a table of another kind than Nsight Compute."""
     said = details(frame, facts)
     if not said:
         return None

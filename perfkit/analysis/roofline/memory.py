@@ -2,7 +2,7 @@
 
 On a CPU, and on a GPU whose L2 is unknown, the ceiling is the bandwidth measured at the row's working set, its distinct
 bytes; or that of reading at this size, where what is read takes longer by it than all bytes do (measured on CPUs). On a
-GPU that tells the size C of its L2:
+GPU whose L2 has the known size C:
 
     fits L2          distinct bytes ≤ C: bytes over the rate of L2, measured at the next smaller working set
     … and is faster  by more than noise: near its size L2 held a part where it was measured, and here more. Its roof
@@ -14,7 +14,7 @@ GPU that tells the size C of its L2:
     counted          DRAM bytes that counters saw, over the rate of main memory; its minimal bytes pass L2, at L2's rate
 
 Whichever it is, what a row reads of tensors that were last used long ago (`perfkit.analysis.roofline.reuse`) takes at
-least what so many bytes take at the bandwidth of that distance: on a CPU by the curve, of reading where it was
+least the time of the bytes at the bandwidth of that distance: on a CPU by the curve, of reading where it was
 measured; on a GPU by main memory where L2 does not hold the distance. A row that is faster than this and not than the
 rest of its roof counts as at its roof: caches may keep a part of what passes, and how much of it nobody knows.
 """
@@ -57,7 +57,7 @@ class Bytes:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Bytes:
-        """Those of the rows in `frame`."""
+        """Return the arrays of the rows in `frame`."""
         read, written = frame["bytes_read"].to_numpy(float), frame["bytes_written"].to_numpy(float)
         dram = frame["dram_bytes"].to_numpy(float)
         both = frame["dram_read_bytes"].to_numpy(float) + frame["dram_write_bytes"].to_numpy(float)
@@ -114,7 +114,7 @@ def memory_roof(of: Bytes, again: Uses, ceilings: Ceilings) -> MemoryRoof:
 
 
 def passing(read: Reals, written: Reals, ceilings: Ceilings) -> Reals:
-    """What so many bytes are expected to take on a GPU, ns, by the rates of the roof and without a measured time.
+    """Return the expected time of bytes on a GPU, ns, by the rates of the roof, without a measured time.
 
     What is both read and written passes at the rate of work in place, which reads a byte for each that it writes: main
     memory is slower at that than at reading or writing alone. The rest passes at the other curve's rate.

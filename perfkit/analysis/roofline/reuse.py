@@ -33,8 +33,8 @@ Reals = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-SMALLEST = 64 * 1024  # bytes: the smallest working set that is measured; no ceiling tells smaller distances apart
-FARTHEST = 4096  # tensors: a distance is summed up over so many at most, and is then too short
+SMALLEST = 64 * 1024  # bytes: the smallest working set that is measured; ceilings do not distinguish smaller distances
+FARTHEST = 4096  # tensors: a distance is summed over this many at most, and is then too short
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class _Touches:
     read: Reals
 
     def twice(self, rows: int) -> _Touches:
-        """Those of two rounds, one after the other, of so many rows."""
+        """Return the touches of two rounds of these rows, one after the other."""
         row = np.concatenate([self.row, self.row + rows])
         return _Touches(row, np.tile(self.key, 2), np.tile(self.size, 2), np.tile(self.read, 2))
 
     def last(self) -> Integers:
-        """Of each touch the place of the one before it of the same tensor; −1 for a first one."""
+        """Return the place of the touch before each, of the same tensor; −1 for a first one."""
         order = np.argsort(self.key, kind="stable")
         again = self.key[order][1:] == self.key[order][:-1]
         found = np.full(len(order), -1, np.int64)
@@ -121,7 +121,7 @@ def _touches(frame: pd.DataFrame) -> _Touches:
 
 
 def _arguments(text: str) -> list[tuple[int, int]]:
-    """Of each larger argument of a call its bytes, and which one of so many bytes it is."""
+    """Return the bytes of each larger argument of a call, and its number among those of equal size."""
     seen: Counter[int] = Counter()
     found = []
     for size in tensors.sizes(text):

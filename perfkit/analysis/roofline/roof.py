@@ -48,7 +48,7 @@ class StoredCeilings:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], frame: pd.DataFrame) -> StoredCeilings | None:
-        """Those in the `row_ceilings` of a table's facts for the rows in `frame`, found by launch order."""
+        """Return the `row_ceilings` of a table's facts for the rows in `frame`, found by launch order."""
         stored = facts.get("row_ceilings")
         if not stored:
             return None
@@ -77,7 +77,7 @@ class StoredCeilings:
 
 @dataclass
 class Judged:
-    """Arrays over the rows of a table. Times in ns; NaN and −1 stand for unknown.
+    """Arrays over the rows of a table. Times in ns; NaN and −1 mean unknown.
 
     `bytes` is what counters saw, else minimal bytes. `bound` indexes `BOUNDS`, `ceiling` the texts in `ceilings`;
     `resource` indexes `RESOURCES`: the arithmetic unit that does most of the row's work. `above` are rows faster than
@@ -103,7 +103,7 @@ class Judged:
 
     @property
     def headroom(self) -> Reals:
-        """What reaching the roof would save, per row; 0 for rows above it, NaN where there is none."""
+        """The time above the roof, per row; 0 for rows faster than it, NaN without a roof."""
         return np.where(self.judged, np.maximum(self.time - self.roof, 0.0), np.nan)
 
 

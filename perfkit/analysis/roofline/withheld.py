@@ -10,7 +10,7 @@ Five kinds of row have a roof by the formula that says nothing about them, the l
     helper      another kernel of its operation carries the work, so that it has none (split-K's reduction; what
                 prepares attention's backward pass)
     uncounted   its bytes are known, and nobody counted its arithmetic: it may well be computing, unless counters that
-                saw its traffic show that memory is what bounds it; or the work that is known of it is none
+                saw its traffic show that memory is what bounds it; or no work of it is known
 
 They keep their time and their work; they have no roof, no efficiency and no headroom, and count in no sum of these.
 """
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 ON_GPU = ("gpu_kernel", "memcpy", "memset", "graph")  # kinds of rows
 TOO_SHORT_NS = 5000.0
-FULL = 0.75  # of the multiprocessors: so many blocks occupy the GPU, however many of them would fit
+FULL = 0.75  # of the multiprocessors: blocks for this part occupy the GPU, however many would fit
 BUSY = 0.6  # of its peak: a level that is this busy is what a kernel uses, not what it waits for (NVIDIA's own line)
-PRODUCTS = 0.05  # of the cycles: matrix units that were active so much did products (vector arithmetic reads up to 3 %)
+PRODUCTS = 0.05  # of the cycles: matrix units active for longer did products (vector arithmetic reads up to 3 %)
 BY_MEMORY = 0.5  # of the DRAM roof: from here on memory explains the time even where nothing else is known
 TOO_SMALL, UNCOUNTED, EXCHANGED, HELPER = "too small", "work not counted", "between ranks", "helper"
 OVER_LINK = "over the link"
@@ -90,7 +90,7 @@ def too_small(frame: pd.DataFrame, multiprocessors: int | None = None) -> Boolea
 
 
 def multiprocessors(facts: Mapping[str, Any]) -> int | None:
-    """Of the GPU that was counted; a trace that counters were joined onto keeps that one's facts apart."""
+    """Return those of the GPU that was counted; a trace that counters were joined onto keeps its facts apart."""
     for gpus in (facts.get("counters_gpus"), facts.get("gpus")):
         for gpu in gpus or []:
             count = gpu.get("multiprocessors") or gpu.get("smCount") or gpu.get("numSms")
@@ -105,7 +105,7 @@ def _on_gpu(frame: pd.DataFrame) -> Booleans:
 
 
 def details(frame: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a report of Nsight Compute says of each row of `frame`, found by launch order; empty where it is none."""
+    """Return the facts of a report of Nsight Compute for each row of `frame`, found by launch order; else empty."""
     kernels = facts.get("kernels") or []
     orders = frame["order"].tolist()
     return [kernels[order] for order in orders] if kernels and max(orders, default=0) < len(kernels) else []

@@ -125,7 +125,7 @@ RULES = (
     ),
     Rule(
         "spills", "a kernel keeps values in local memory, which is memory", WITH_COUNTERS,
-        "What does not fit the registers of a thread, and arrays that are indexed at run time, lie in local memory: "
+        "What does not fit the registers of a thread, and arrays that are indexed at run time, are in local memory: "
         "each access passes L1 and L2, and may reach DRAM.",
         "Sectors of local memory against all sectors between L1 and L2, at least a quarter. Where the file counts "
         "spilled registers, the finding says so.",

@@ -32,7 +32,7 @@ def _unaligned(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _narrow(size: int, name: str) -> bool:
-    """Whether a kernel loads less than 16 bytes of numbers of `size` bytes at a time."""
+    """Return whether a kernel loads less than 16 bytes of numbers of `size` bytes at a time."""
     found = _ALIGN.search(name)
     return found is not None and int(found[1]) * size < WHOLE
 
@@ -79,13 +79,13 @@ RULES = (
         name="unaligned-product",
         summary="products of an odd size keep the matrix units waiting for their operands",
         where=ON_A_GPU,
-        what="Tensor cores are fed by loads of 16 bytes. Where the rows of an operand or of the result are no multiple "
-        "of that, 8 numbers of bf16, the library falls back on kernels that load one, two or four numbers at a time.",
+        what="Tensor cores are fed by loads of 16 bytes. Where the rows of an operand or of the result are not a "
+        "multiple of that, 8 numbers of bf16, the library falls back on kernels that load one to four numbers at a time.",
         recognised="Products on tensor cores by CUTLASS kernels that name an alignment below 16 bytes. Kernels of "
         "others do not name theirs.",
         estimate="Kernel by kernel, its time less what the same FLOP take at the rate of the profile's other products "
-        "of the same precision, or at the roof where there are none or that takes longer. A kernel that is as fast "
-        "already saves nothing.",
+        "of the same precision, or at the roof if there are no others, or if that takes longer. A kernel that is as "
+        "fast already saves nothing.",
         remedies=(
             "Pad the odd size to a multiple of 64: the vocabulary, the classes, the features. The rows that are added "
             "are never looked up, and their logits are left out of the loss. torch.compile pads by itself where it "

@@ -1,6 +1,6 @@
-"""What to do next: what the rules find in one backend's results, each with its evidence, bound and remedy.
+"""What to do next: the findings of the rules in one backend's results, each with its evidence, bound and remedy.
 
-What would save less than `WORTH` of the step is left out. There is no
+Findings that save less than `WORTH` of the step are left out. There is no
 finding without a figure; a rule that cannot judge the profile says so.
 """
 
@@ -18,7 +18,7 @@ NEARLY = 0.8  # of the saving that others explain
 
 def of_case(case: Case) -> tuple[list[Finding], list[Unjudged]]:
     """Everything that the rules find and that is worth saying, the largest saving first; and what cannot be judged."""
-    of_steps = case.report.kind != NCU  # kernels that ncu measured one by one are no step
+    of_steps = case.report.kind != NCU  # kernels that ncu measured one by one are not a step
     asked = rules.RULES if of_steps else rules.OF_KERNELS
     answers = [answer for rule in asked for answer in rule.find(rule, case)]
     found = [a for a in answers if isinstance(a, Finding) and _is_worth(a) and not _told_better(a, case)]
@@ -33,12 +33,12 @@ def reasons(group: Group, counters: Counters) -> list[Reason]:
 
 
 def _is_worth(finding: Finding) -> bool:
-    """Whether a finding is told: by its share of the step, or because it is of what the profiled steps do not hold."""
+    """Return whether a finding is shown: by its share of the step, or because it is not of these steps."""
     return finding.share >= WORTH or not (finding.bounded or finding.saving_ns)
 
 
 def _told_better(finding: Finding, case: Case) -> bool:
-    """Whether it only says that kernels are below their roof, and others that save as much on them say why."""
+    """Return whether it only says that kernels are below their roof, and others that save as much on them say why."""
     if finding.name != "below-roof":
         return False
     names = case.frame["short_name"].fillna(case.frame["name"])

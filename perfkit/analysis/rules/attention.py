@@ -68,7 +68,7 @@ def _scores(case: Case) -> set[tuple[int, int, int]]:
 
 
 def _makes(text: str, t: int, s: int, n: int) -> bool:
-    """Whether a batched product of these operands gives `n` scores in matrices of `t` rows and `s` columns."""
+    """Return whether a batched product of these operands gives `n` scores in matrices of `t` rows and `s` columns."""
     operands = [shape for _, shape in tensors.shapes(text) if len(shape) >= 3][-2:]
     if len(operands) < 2 or operands[0][-2] != t or operands[1][-1] != s:
         return False
@@ -76,7 +76,7 @@ def _makes(text: str, t: int, s: int, n: int) -> bool:
 
 
 def _holds(text: str, scores: set[tuple[int, int, int]]) -> bool:
-    """Whether one of the tensors has the shape of scores, whose batch and heads may be one dimension."""
+    """Return whether one of the tensors has the shape of scores, whose batch and heads may be one dimension."""
     return any(len(x) >= 3 and (*x[-2:], tensors.elements(x)) in scores for _, x in tensors.shapes(text))
 
 
@@ -156,7 +156,7 @@ MASK = Rule(
     what="With an explicit mask an attention computes every product, those that are masked too, and reads the mask for "
     "every head. Told is_causal=True it leaves out half of the blocks. Flash attention takes no mask at all: another "
     "implementation serves in its place.",
-    recognised="An attention whose operands hold, behind queries, keys and values, a tensor of T × T numbers, with as "
+    recognised="An attention whose operands hold, after queries, keys and values, a tensor of T × T numbers, with as "
     "many queries as keys. Whether that is causal no profile says.",
     estimate="Half of its time: the products of a causal mask. Nothing where the mask is another.",
     remedies=(

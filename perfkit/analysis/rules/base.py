@@ -1,4 +1,4 @@
-"""What a rule is, what it is asked about, and how it answers.
+"""Rules, the cases that they judge, and their answers.
 
 A rule yields a `Finding` for each fault that it sees, or an `Unjudged` where the profile does not hold what it would
 need. Its texts are the only ones: the report, `perfkit explain` and docs/findings.md all print them.
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 ON_A_GPU, ON_A_CPU, ON_BOTH = "GPU", "CPU", "CPU and GPU"
 WITH_COUNTERS = "GPU, with counters of Nsight Compute"
-WORTH = 0.02  # of the step: a finding that saves less is not told
+WORTH = 0.02  # of the step: a finding that saves less is left out
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the run folder tells beside the table; empty for a profile that belongs to no run.
+    """Facts of the run folder besides the table; empty for a profile outside of a run.
 
     `compiler` is what Dynamo counted: `graphs`, `graph_breaks` (reason → count), `recompilations` (`function`,
     `reason`, `ns`); None where no compiler ran, or nobody asked it.
@@ -66,12 +66,12 @@ class Case:
     _texts: dict[str, list[str]] = field(default_factory=dict)
 
     def explained(self, rows: Booleans) -> float:
-        """What findings so far that are told save on `rows`, ns a step: on each row the one that saves most."""
+        """Return the saving of the shown findings so far on `rows`, ns a step: on each row the largest."""
         told = [saved for (finding, _), saved in zip(self.claims, self.saved, strict=True) if finding.share >= WORTH]
         return self.per_step(np.max(told, axis=0)[rows].sum()) if told else 0.0
 
     def unclaimed(self, rows: Booleans) -> Booleans:
-        """Those of `rows` that no finding so far that is told is about: a cause is not told again by its symptom."""
+        """Return those of `rows` that no shown finding is about yet: a symptom does not repeat its cause."""
         for finding, theirs in self.claims:
             rows = rows & ~theirs if finding.share >= WORTH else rows
         return rows
@@ -84,7 +84,7 @@ class Case:
 
     @property
     def a_step(self) -> str:
-        """What follows a number of things in a sentence: " a step" where amounts are of one."""
+        """The words after a number in a sentence: " a step" if amounts are of a step."""
         return " a step" if self.report.per == "step" else ""
 
     def of_whole(self, ns: float) -> str:
@@ -93,17 +93,17 @@ class Case:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the kernels run on the host, where the profiler lengthens them."""
+        """Return whether the kernels run on the host, where the profiler lengthens them."""
         return self.report.device == "cpu"
 
     @property
     def compiled(self) -> bool:
-        """Whether torch.compile is in use already."""
+        """Return whether torch.compile is in use already."""
         return self.about.compiler is not None or bool((self.facts.get("compiled") or {}).get("regions"))
 
     @property
     def loader_workers(self) -> bool:
-        """Whether batches come from a DataLoader with worker processes already."""
+        """Return whether batches come from a DataLoader with worker processes already."""
         return bool(self.facts.get("loader_workers"))
 
     def share(self, ns: float) -> float:
@@ -120,7 +120,7 @@ class Case:
         return ns if self.on_cpu else self.unprofiled(ns)
 
     def unprofiled(self, ns: float) -> float:
-        """What is left of a time on the host without the profiler: it shrinks as the whole step does."""
+        """Return a time on the host without the profiler: it shrinks as the whole step does."""
         account = self.report.accounting
         if account is None or not account.timed_step_ns or not account.profiled_step_ns:
             return ns
@@ -202,7 +202,7 @@ OF_KERNELS = 60  # from here on: rules that need no step around the kernels
 
 @dataclass(frozen=True)
 class Texts:
-    """What a rule says of itself: `what` the fault is, by what it is `recognised`, what the `estimate` assumes.
+    """The texts of a rule: `what` the fault is, how it is `recognised`, what the `estimate` assumes.
 
     Rules are asked by their `rank`, causes before symptoms: those that come later leave out what one has claimed.
     """
@@ -263,9 +263,9 @@ class Rule(Texts):
         """A finding of this rule, about `rows` where it is about kernels; times are ns a step.
 
         A profiled step may be longer than the timed one: what kernels on a CPU save (`rows`, or `kernels` by name)
-        shrinks as the step does, and nothing saves more than the step takes, or than it has beside what the GPU does
+        shrinks as the step does, and nothing saves more than the step takes, or than is left by what the GPU does
         for other rows. Without a `remedy` it has the rule's. Its source lines are `lines`, else those of its rows, else
-        those with the most of `measure` (`analysis.source_lines`), which the rule's name tells too.
+        those with the most of `measure` (`analysis.source_lines`), which the rule's name chooses too.
         """
         saved_ns = saving_ns
         if case.on_cpu and (rows is not None or kernels):

@@ -35,7 +35,7 @@ class Chain:
 
     @property
     def saved_bytes(self) -> float:
-        """What is neither read nor written any more."""
+        """The bytes that are neither read nor written any more."""
         return self.saved_read + self.saved_written
 
 
@@ -72,7 +72,7 @@ def chains(case: Case, work: Booleans) -> list[Chain]:
 
 
 def _together(case: Case, first: Integers, second: Integers) -> Booleans:
-    """Whether two rows are of one step, stream and pass."""
+    """Return whether two rows are of one step, stream and pass."""
     import pandas as pd
 
     same = np.ones(len(first), bool)
@@ -83,7 +83,7 @@ def _together(case: Case, first: Integers, second: Integers) -> Booleans:
 
 
 def _reads(case: Case, first: Integers, second: Integers) -> Booleans:
-    """Whether the second of two rows can read the result of the first, by their shapes."""
+    """Return whether the second of two rows can read the result of the first, by their shapes."""
     import pandas as pd
 
     code, texts = pd.factorize(np.asarray(case.text("shapes"), dtype=object))
@@ -93,8 +93,8 @@ def _reads(case: Case, first: Integers, second: Integers) -> Booleans:
 
 
 def _fits(before: str, after: str) -> bool:
-    """Whether a row with shapes `after` has an operand of as many elements as one with shapes `before` writes: between
-    them a view may stand."""
+    """Return whether a row with shapes `after` has an operand of as many elements as one with shapes `before` writes: a
+    view may be between them."""
     result = tensors.broadcast(before)
     if result is None:
         return False
@@ -102,7 +102,7 @@ def _fits(before: str, after: str) -> bool:
 
 
 def _parts(case: Case, first: Integers, second: Integers) -> Booleans:
-    """Whether two rows are parts of one copy or fill: PyTorch divides those of more than 2³¹ bytes on a GPU."""
+    """Return whether two rows are parts of one copy or fill: PyTorch divides those of more than 2³¹ bytes on a GPU."""
     import pandas as pd
 
     same = case.is_in("family", ("copy", "fill"))[first] & (case.report.device == "cuda")
@@ -113,9 +113,9 @@ def _parts(case: Case, first: Integers, second: Integers) -> Booleans:
 
 
 def _spared(case: Case, first: Integers, second: Integers) -> tuple[Reals, Reals, Reals, Reals]:
-    """What joining two rows spares: ns of moving the intermediate, ns between them, and its bytes, read and written.
+    """Return what joining two rows spares: ns of moving the intermediate, ns between them, and its bytes.
 
-    The second reads no more of it than it reads at all; where that is nothing, it is none of its inputs. A fill that it
+    The second reads no more of it than it reads at all; if that is nothing, it is not one of its inputs. A fill that it
     does not read as a whole is what it writes into: that stays.
     """
     start, time = case.frame["start_ns"].to_numpy(float), np.nan_to_num(case.judged.time)
@@ -135,7 +135,7 @@ def _spared(case: Case, first: Integers, second: Integers) -> tuple[Reals, Reals
 
 
 def _with_parts(written: Reals, parts: Booleans) -> Reals:
-    """What each row wrote together with the parts of the same result right before it."""
+    """Return what each row wrote, together with the parts of the same result right before it."""
     begin = np.concatenate([[0], np.cumsum(~parts)[:-1]])  # a row after a part goes on with it
     total = np.cumsum(written)
     before = np.concatenate([[0.0], total])[np.searchsorted(begin, begin)]
@@ -205,7 +205,7 @@ CHAINS = Rule(
     "is left.",
     recognised="Rows of elementwise kernels that follow each other on one stream, in one pass, each with an operand "
     "of the shape that the one before wrote. Kernels of a compiler are left out, and so is the optimizer. Whether the "
-    "operand is that very tensor no profile tells.",
+    "operand is that very tensor is in no profile.",
     estimate="The bytes of each intermediate, once written and once read, at the measured bandwidth (without "
     "ceilings, at the rate that the kernels themselves reached), and the time between the kernels, scaled to the step "
     "without the profiler. Where another operator or the backward pass needs an intermediate too, its write stays: it "

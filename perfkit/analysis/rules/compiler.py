@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from perfkit import units
 from perfkit.analysis.results import Finding, Unjudged
 from perfkit.analysis.rules.base import ON_BOTH, Case, Rule
-from perfkit.analysis.words import cropped, listed, number
+from perfkit.analysis.words import listed, number
+from perfkit.units import cropped
 
 _BETWEEN = ("Python", "dispatch", "host code")
 _NAMED = 2
@@ -50,7 +51,7 @@ RECOMPILATION = Rule(
     "for seconds; after eight times it gives up and runs eagerly.",
     recognised="Dynamo's own events of compilations inside the steps of a trace; and of a run, the recompilations that "
     "Dynamo counted, each with the guard that failed.",
-    estimate="The time of the compilations in the profiled steps. Those before are told with their time, and save "
+    estimate="The time of the compilations in the profiled steps. Earlier ones are reported with their time, and save "
     "nothing of a step.",
     remedies=(
         "Keep shapes equal from step to step (pad, drop_last=True), or mark what changes: torch.compile(dynamic=True), "
@@ -75,14 +76,14 @@ def _breaks(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     breaks = sum(counted.values()) if counted else resumed
     first_lines = [(count, reason.partition("\n")[0]) for reason, count in counted.items()]
     reasons = "; ".join(f"{count} × {cropped(line)}" for count, line in first_lines[:_MOST_REASONS])
-    why = f"Dynamo's reasons: {reasons}. " if reasons else "The trace does not tell why: TORCH_LOGS=graph_breaks does. "
+    why = f"Dynamo's reasons: {reasons}. " if reasons else "The trace does not say why: TORCH_LOGS=graph_breaks does. "
     yield rule.finding(
         case,
         f"The graph breaks {number(breaks)} ×: no fusion reaches across a break",
         f"{why}Between graphs no kernel runs in {listed(between)}: {units.text(time, 'ns')}{case.a_step} outside the "
         "optimizer."
         if between
-        else f"{why}What lies between graphs the profile does not tell.",
+        else f"{why}The profile does not show what runs between graphs.",
         time,
         time,
         count=float(breaks),
@@ -95,7 +96,7 @@ BREAKS = Rule(
     where=ON_BOTH,
     what="What Dynamo cannot trace (printing, `.item()`, a call into C, data-dependent control flow) ends the graph: "
     "Python runs that line, and another graph follows. Intermediates at the break go through memory.",
-    recognised="The breaks that Dynamo counted, with its reasons, of a run with --backend compile. Of a trace: "
+    recognised="The breaks that Dynamo counted, with its reasons, of a run with --backend compile. In a trace: "
     "compiled regions inside a compiled region, which is how the code after a break runs.",
     estimate="At most the time that Python and the dispatcher take outside the optimizer, without the profiler's "
     "share. What fusing across the break would save comes on top and is not estimated.",

@@ -46,7 +46,7 @@ def _uncovered(rule: Rule, case: Case, one: Exposed, title: str, more: str) -> I
 
 
 def _without_profiler(case: Case, one: Exposed) -> tuple[float, str]:
-    """What ending it saves at most, and a sentence where that is less than what is exposed in the profiled step: a
+    """Return the most that ending it saves, and a sentence if that is less than what is exposed in the profiled step: a
     profiler makes ranks wait for each other longer, and the step keeps its other kernels."""
     account, exposed = case.report.accounting, one.exposed_ns or 0.0
     if account is None or account.timed_step_ns is None or one.kind != COLLECTIVE:
@@ -56,8 +56,8 @@ def _without_profiler(case: Case, one: Exposed) -> tuple[float, str]:
         return exposed, ""
     profiled = units.text(account.profiled_step_ns, "ns")
     return left, (
-        f" That is in a profiled step of {profiled}; without the profiler the step leaves {units.text(left, 'ns')} "
-        "beside its other kernels, which bounds this."
+        f" That is in a profiled step of {profiled}; without the profiler the step takes {units.text(left, 'ns')} "
+        "beyond its other kernels, which bounds this."
     )
 
 
@@ -66,12 +66,12 @@ RULES = (
         "collectives", "communication between ranks that no computation covers", ON_BOTH,
         "While NCCL or gloo sends gradients or parameters, nothing else runs on the rank's device.",
         "The time of collectives in which no other kernel runs on their device; on a CPU the time in which the "
-        "program's thread stands still for one.",
-        "All of that time, at most what the step without a profiler leaves beside its other kernels: a collective also "
+        "program's thread waits for one.",
+        "All of that time, at most what a step without the profiler takes beyond its other kernels: a collective also "
         "waits for the slowest rank, which overlap does not end.",
         ("Overlap them with computation (bucketed or asynchronous gradients, prefetching), send less (bf16, gradient "
          "accumulation), or balance the ranks: a collective also waits for the slowest.",),
-        "An all-reduce of all gradients after the backward pass instead of bucket by bucket beside it.",
+        "An all-reduce of all gradients after the backward pass instead of bucket by bucket during it.",
         _collectives, rank=62,
     ),
     *(
@@ -83,7 +83,7 @@ RULES = (
         )
         for way, words, remedy, example in (
             ("htod", "from host to GPU",
-             "Copy earlier and beside the kernels: pinned memory (pin_memory=True) and non_blocking=True; keep on the "
+             "Copy earlier and next to the kernels: pinned memory (pin_memory=True) and non_blocking=True; keep on the "
              "GPU what every step needs.", "`batch.to('cuda')` of pageable memory at the start of a step."),
             ("dtoh", "from GPU to host",
              "Read back less, or less often; pinned memory and non_blocking=True keep the host from waiting.",

@@ -28,13 +28,13 @@ _ONE_BY_ONE = (
 
 
 def held_long(case: Case) -> list[dict[str, Any]]:
-    """The operators that the rule tells of, as the reader's `held_by` has them: over all steps."""
+    """The operators that the rule reports, as the reader's `held_by` has them: over all steps."""
     held = case.facts.get("held_by") or []
     return [one for one in held if case.of_step(case.per_step(one["ns"])) >= _MUCH]
 
 
 def call_inside(case: Case) -> dict[str, Any] | None:
-    """The CUDA call, as `facts["api"]` has it, in which operators that the rule tells of surely spend most of their
+    """The CUDA call, as `facts["api"]` has it, in which operators that the rule reports surely spend most of their
     time: the longest that neither launches, waits nor allocates. None where no operator does."""
     calls = [call for call in case.facts.get("api") or [] if effect_of_call(call["name"]) == NO_EFFECT]
     inside = any(_in_calls(case, one) for one in held_long(case))
@@ -42,7 +42,7 @@ def call_inside(case: Case) -> dict[str, Any] | None:
 
 
 def _in_calls(case: Case, one: dict[str, Any]) -> bool | None:
-    """Whether an operator spent most of its time inside such calls; None where that cannot be told.
+    """Return whether an operator spent most of its time inside such calls; None if that is unknown.
 
     `held_by` counts them together with dispatch: where all that the gaps have of the one is less than half of it, most
     of it was the other.
@@ -74,7 +74,7 @@ def _held(rule: Rule, case: Case) -> Iterator[Finding]:
 
 
 def _cause(case: Case, one: dict[str, Any]) -> tuple[str, str]:
-    """What keeps an operator of `held_by` so long, and the remedy; "" for the rule's own."""
+    """Return why an operator of `held_by` takes long, and the remedy; "" for the rule's own."""
     if not one["launches"]:
         return _without_launches(case, one)
     launches = one["launches"] / one["count"]  # a call
@@ -115,14 +115,14 @@ SLOW_OPERATOR = Rule(
     "operator of a process that uses a GPU initialises it.",
     recognised="Time of the step in which no kernel runs while the host is in the operator itself, outside of those "
     "that it calls, in calls of 1 ms or more, as many as there are steps or more.",
-    estimate="All of that time, at most what the step without the profiler leaves beside its kernels. `gpu-idle` does "
+    estimate="All of that time, at most what the step without the profiler takes beyond its kernels. `gpu-idle` does "
     "not count it again.",
     remedies=(
         "Keep shapes equal from step to step, so that what was found serves again: a static cache of keys and values, "
         "padding. Or choose an implementation that plans nothing: for attention "
         "torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION).",
     ),
-    example="A decoder whose cache grows: cuDNN's attention plans anew for every token, 66 ms on an H100's host for "
+    example="A decoder whose cache grows: cuDNN's attention plans again for every token, 66 ms on an H100's host for "
     "7 µs of kernels.",
     find=_held,
 )

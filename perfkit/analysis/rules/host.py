@@ -1,4 +1,4 @@
-"""Rules about what the host does beside launching: waiting for values, making tensors of lists."""
+"""Rules about what the host does besides launching: waiting for values, making tensors of lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfkit.analysis.words import listed, number
 from perfkit.profile_names import ROOT
 
 _NAMED = 3
-_SELDOM = 0.5  # waits a step, below which they are none of the step's
+_SELDOM = 0.5  # waits a step, below which they are not the step's
 _PIN = "Hold what is copied in pinned memory (pin_memory=True in the DataLoader, tensor.pin_memory()). "
 _GO_ON = "Copy with non_blocking=True, ahead of the step that needs it; make on the GPU what no file holds."
 
@@ -66,8 +66,8 @@ SYNC = Rule(
     where=ON_BOTH,
     what="Python asks for a value that the GPU has yet to compute: `.item()`, `.cpu()`, `float(loss)`, `print(loss)`, "
     "`nonzero`, a boolean mask, a blocking copy. The host stops until everything launched so far has run, and the GPU "
-    "then has nothing to do until the host has launched anew. On a CPU nothing is waited for, and reading values one "
-    "by one is what costs. A blocking copy to the GPU stops it as well, and tells of itself.",
+    "then has nothing to do until the host has launched more. On a CPU nothing is waited for, and reading values one "
+    "by one is what costs. A blocking copy to the GPU stops it as well, and is reported by itself.",
     recognised="Blocking CUDA calls inside the steps (cudaStreamSynchronize, cudaEventSynchronize, "
     "cudaDeviceSynchronize, cudaMemcpy), under the operator that made them. The synchronisation that ends a measured "
     "step is left out. On a CPU: `item`, `is_nonzero` and `_local_scalar_dense`, the outermost of each.",

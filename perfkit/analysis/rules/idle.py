@@ -11,8 +11,9 @@ from perfkit import units
 from perfkit.analysis.results import Accounting, Finding, Gap, Unjudged
 from perfkit.analysis.rules.base import ON_A_GPU, ON_BOTH, Case, Rule
 from perfkit.analysis.rules.held import call_inside, held_long
-from perfkit.analysis.words import cropped, listed, percent
+from perfkit.analysis.words import listed, percent
 from perfkit.profile_names import ALLOCATION, COPY, WAIT, effect_of_call
+from perfkit.units import cropped
 
 # Causes of gaps (`perfkit.analysis.report.accounting`) in which the host has not got as far as the next launch.
 _HOST = ("Python", "dispatch", "autograd", "host code", "launch", "driver", "allocation", "latency")
@@ -65,7 +66,7 @@ def _idle(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         )
     if account.other_ns > _UNTOLD * account.profiled_step_ns:
         share = percent(account.other_ns / account.profiled_step_ns)
-        yield rule.cannot(f"the profile does not tell what the host did in {share} of the {case.report.per}")
+        yield rule.cannot(f"the profile does not show what the host did in {share} of the {case.report.per}")
 
 
 def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Generator[Finding, None, list[Gap]]:
@@ -92,20 +93,20 @@ def _long(rule: Rule, case: Case, account: Accounting, gaps: list[Gap]) -> Gener
 
 
 def _of_gap(one: dict[str, str]) -> str:
-    """What helps against one long gap."""
+    """Return the remedy for one long gap."""
     if _COMPILING.search(one["name"]):
         return _COMPILES
     return _LOADS if one["cause"] in ("launch", "driver") else _AHEAD_OF_IT
 
 
 def _mostly_replayed(case: Case) -> bool:
-    """Whether most of what the GPU did was replayed by CUDA graphs: it is launched at once as it is."""
+    """Return whether most of what the GPU did was replayed by CUDA graphs: it is launched at once as it is."""
     replays = case.facts.get("replays")
     return replays is not None and 2 * replays["activities"] > len(case.frame)
 
 
 def _held(case: Case) -> float:
-    """What single slow operators take of the gaps, of which another rule tells (`rules.held`): ns a step."""
+    """Return the time of single slow operators in the gaps, which another rule reports (`rules.held`): ns a step."""
     return sum(case.per_step(one["ns"]) for one in held_long(case))
 
 
@@ -120,13 +121,13 @@ def _without_held(case: Case, gaps: list[Gap]) -> list[Gap]:
 
 
 def _replayed(rule: Rule, case: Case, step: float, left: float) -> Finding:
-    """Of steps that replay CUDA graphs: the profiled ones do not, so that their gaps tell nothing of the timed ones."""
+    """Judge steps that replay CUDA graphs: the profiled ones do not, so their gaps say nothing of the timed ones."""
     return rule.finding(
         case,
         f"No kernel runs during {percent(left / step)} of a step that replays CUDA graphs",
-        f"The timed step leaves {units.text(max(left, 0.0), 'ns')} beside its kernels: gaps between the kernels of a "
+        f"The timed step leaves {units.text(max(left, 0.0), 'ns')} beyond its kernels: gaps between the kernels of a "
         "graph, its launch, and what runs outside of it. The profiled steps launch kernel by kernel: what the GPU "
-        "waits for in them is no part of it.",
+        "waits for in them is not a part of it.",
         left,
         left,
         remedy="Fewer and longer kernels: fuse small ones, take a larger batch. Or more of the step in one graph.",
@@ -136,14 +137,14 @@ def _replayed(rule: Rule, case: Case, step: float, left: float) -> Finding:
 def _initialising(case: Case) -> str:
     """A sentence about the call that shows that a process began, rather than repeated, its work; "" without one."""
     calls = [c for c in case.facts.get("api") or [] if c["count"] and effect_of_call(c["name"]) not in _ELSEWHERE]
-    calls = [c for c in calls if c != call_inside(case)]  # which is told with the operator that makes it
+    calls = [c for c in calls if c != call_inside(case)]  # which is reported with the operator that makes it
     longest = max(calls, key=lambda call: call["ns"], default=None)
     if longest is None or longest["ns"] / longest["count"] < _LONG_CALL or longest["ns"] < _MUCH * case.step_ns:
         return ""
     account = case.report.accounting
     waits = _without_held(case, [gap for gap in account.gaps if gap.cause in _HOST]) if account else []
     if case.per_step(longest["ns"]) > sum(gap.time_ns for gap in waits):
-        return ""  # a part of it lies elsewhere: beside kernels, outside of the steps, in what another finding tells of
+        return ""  # a part of it is elsewhere: next to kernels, outside of the steps, in another finding
     return (
         f"{longest['name']} alone took {units.text(longest['ns'], 'ns')}: the first step of a process loads and "
         "initialises the GPU's libraries. Profile a later one."
@@ -151,7 +152,7 @@ def _initialising(case: Case) -> str:
 
 
 def _ahead(case: Case, delay: dict[str, float | None]) -> str:
-    """How far the host runs ahead of the GPU, in a sentence."""
+    """Return a sentence on the host's lead over the GPU."""
     median = delay.get("median_ns")
     if median is None:
         return ""
@@ -168,7 +169,7 @@ def _ahead(case: Case, delay: dict[str, float | None]) -> str:
 def _host_sets_pace(account: Accounting, gaps: list[Gap]) -> str:
     """A sentence about what faster kernels are worth in a step that the host paces; "" of others.
 
-    Only the timed step can tell: the host paces the profiled one more than that.
+    Only the timed step shows that: the host paces the profiled one more than that.
     """
     step, waits = account.timed_step_ns, sum(gap.time_ns for gap in account.gaps)
     if step is None or step - account.kernel_ns < _RULED * step or sum(g.time_ns for g in gaps) < _RULED * waits:
@@ -177,7 +178,7 @@ def _host_sets_pace(account: Accounting, gaps: list[Gap]) -> str:
 
 
 def waiting(rule: Rule, case: Case, cause: str, said: str, remedy: str = "") -> Iterator[Finding]:
-    """Time without a kernel by one `cause`, which `said` tells at the head of the finding."""
+    """Report time without a kernel by one `cause`, which `said` names at the head of the finding."""
     account = case.report.accounting
     for gap in account.gaps if account else ():
         if account is None or gap.cause != cause:
@@ -203,9 +204,9 @@ def _data(rule: Rule, case: Case) -> Iterator[Finding]:
 def most_of(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0) -> tuple[float, str]:
     """The most that ending `gaps` saves, and how that is known.
 
-    A profiler lengthens gaps, and not the kernels of a GPU: what the step without a profiler leaves beside the kernels
+    A profiler lengthens gaps, and not the kernels of a GPU: what the step without a profiler takes beyond the kernels
     bounds all gaps together, and theirs is their share of that. On a CPU it lengthens both. Nor does it lengthen what
-    single operators have `held` up (ns a step), which is no part of `gaps`.
+    single operators have `held` up (ns a step), which is not in `gaps`.
     """
     own = sum(g.time_ns for g in gaps)
     if account.timed_step_ns is None:
@@ -218,7 +219,7 @@ def most_of(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0
     if left >= every:
         return own, ""
     besides = "its kernels and slow operators" if held else "its kernels"
-    beside = f"Without the profiler the step leaves {units.text(left, 'ns')} beside {besides}, which bounds this."
+    beside = f"Without the profiler the step takes {units.text(left, 'ns')} beyond {besides}, which bounds this."
     return own * left / every, beside
 
 
@@ -245,7 +246,7 @@ GPU_IDLE = Rule(
     "or in the latency of a launch. The evidence gives the host's lead; a few µs mean that each kernel waits for its "
     "launch.",
     estimate="All of that time. Where the step was also timed without the profiler, which lengthens the host's part, "
-    "only what that step leaves beside its kernels. Steps that replay CUDA graphs are judged by that alone.",
+    "only what that step takes beyond its kernels. Steps that replay CUDA graphs are judged by that alone.",
     remedies=(
         "Launch less, or ahead: a CUDA graph (torch.compile(mode='reduce-overhead')), a larger batch, fused and "
         "foreach operators.",
@@ -257,7 +258,7 @@ GPU_IDLE = Rule(
 _LOADED = (
     "The loader has workers already, and they prepare less than the steps take: more of them where cores are free, "
     "cheaper samples (decoded and resized once, transforms on the GPU or by batch), persistent_workers=True where "
-    "every epoch starts them anew."
+    "every epoch starts them again."
 )
 _DATA = Rule(
     name="data",

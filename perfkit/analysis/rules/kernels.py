@@ -25,7 +25,7 @@ _LONG_NS = 20e3  # a kernel whose blocks are worth a word
 _NAMES = {"fft": "FFT", "random": "Random number"}  # of families, in a sentence
 _AS_MUCH = 0.8  # of the saving that is to have a cause
 _NO_REASON = "Its counters name no single reason: Nsight Compute's own window shows them line by line of its source."
-_UNTOLD = "The report does not tell why: `ncu --set full` collects stall reasons, access patterns and occupancy."
+_UNTOLD = "The report does not say why: `ncu --set full` collects stall reasons, access patterns and occupancy."
 
 
 def _below_roof(rule: Rule, case: Case) -> Iterator[Finding]:
@@ -82,13 +82,13 @@ def _usual(case: Case, groups: Sequence[Group], waiting: Reals) -> Sequence[Grou
 
 
 def _has_cause(case: Case, group: Group) -> bool:
-    """Whether findings that save about as much on the group's kernels say why."""
+    """Return whether findings that save about as much on the group's kernels say why."""
     rows = case.named_short(group.key) & (np.array(case.text("shapes"), object) == group.shapes)
     return case.explained(rows) >= _AS_MUCH * (group.headroom_ns or 0.0) > 0
 
 
 def _tiny(rule: Rule, case: Case) -> Iterator[Finding]:
-    """Of a trace: ncu serialises what it measures."""
+    """Ask a trace only: ncu serialises what it measures."""
     rows = case.is_in("kind", ("gpu_kernel",)) & (np.nan_to_num(case.judged.time, nan=np.inf) < TOO_SHORT_NS)
     if case.report.kind == NCU or not rows.any():
         return
@@ -106,7 +106,7 @@ def _tiny(rule: Rule, case: Case) -> Iterator[Finding]:
 
 
 def _kernels(case: Case, rows: Booleans, one: str, many: str) -> str:
-    """How many kernels, with their verb."""
+    """Return the number of kernels, with their verb."""
     count = case.per_step(rows.sum())
     return (
         f"{number(count)} kernel{case.a_step} {one}" if count == 1 else f"{number(count)} kernels{case.a_step} {many}"
@@ -125,7 +125,7 @@ def _largest(case: Case, rows: Booleans) -> str:
 
 
 def _few_blocks(rule: Rule, case: Case) -> Iterator[Finding]:
-    """Of a trace, which has grids and no counters: kernels that leave multiprocessors empty while nothing else runs."""
+    """Find, in a trace with grids and no counters, kernels that leave multiprocessors empty while nothing else runs."""
     multiprocessors = sms(case.facts)
     if case.report.kind == NCU or not multiprocessors:
         return
@@ -156,17 +156,17 @@ RULES = (
         "The kernels of one family and bound take longer than their roof time, and nothing in the profile explains "
         "why.",
         "Kernel groups under 80 % of their roof, by family and by the resource that sets it. Kernels that a more "
-        "telling finding names, with a larger saving, are not told again.",
+        "telling finding names, with a larger saving, are left out.",
         "The sum of time less roof time: the roof is what this machine was measured to reach, or what a "
         "datasheet says, so it is a bound.",
         ("By family: fuse elementwise work, avoid copies, use fused attention and fused optimizers, larger products.",
-         "`ncu --set full` tells stall reasons, access patterns and occupancy of a GPU kernel."),
+         "`ncu --set full` collects stall reasons, access patterns and occupancy of a GPU kernel."),
         "A softmax at 30 % of the bandwidth because it reads its input three times.", _below_roof, rank=61,
     ),
     Rule(
         "tiny-kernels", "kernels so short that launching them is most of their time", ON_A_GPU,
         "A kernel shorter than 5 µs is mostly start and end.",
-        "All kernels shorter than 5 µs together, of a trace or a run; copies and fills are none.",
+        "All kernels shorter than 5 µs together, of a trace or a run; copies and fills do not count.",
         "All of their time: merged into others, they cost next to nothing.",
         ("Merge them: torch.compile fuses elementwise chains, foreach and fused optimizers join per-tensor kernels, a "
          "larger batch makes each worth its launch.",),
@@ -176,12 +176,12 @@ RULES = (
         "empty-multiprocessors", "kernels leave multiprocessors without a block, and nothing else runs", ON_A_GPU,
         "A multiprocessor without a block idles for as long as the kernel runs.",
         "Of a trace or a run: kernels longer than 20 µs whose grid has fewer blocks than three quarters of the "
-        "multiprocessors, while no other kernel runs beside them. Collectives are left out. With counters, "
+        "multiprocessors, while no other kernel runs. Collectives are left out. With counters, "
         "`few-blocks` finds them.",
         "Their time, for the share of multiprocessors without a block.",
         ("Split the work over more blocks: of a kernel of your own, partial results that a second pass joins; of a "
-         "library's, a larger batch, or independent products in one call (torch.bmm). Or run something beside it on "
-         "another stream.",),
+         "library's, a larger batch, or independent products in one call (torch.bmm). Or run something else "
+         "meanwhile on another stream.",),
         "A reduction in a single block of 256 threads.", _few_blocks, rank=61,
     ),
 )  # fmt: skip

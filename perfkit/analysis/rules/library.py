@@ -18,7 +18,7 @@ _UNIT, _OWN = "matrix_fp32", "torch.mm"  # as `Ceilings.libraries` has them
 _PRODUCTS = ("aten::mm", "aten::addmm")
 _INTEL = "GenuineIntel"
 _SLOWER = 2  # times: exp and exp2 are as much work
-# Those that took less time on an AMD EPYC with MKL's code for Intel's processors (PyTorch 2.13).
+# Functions that took less time on an AMD EPYC with MKL's code for Intel's processors (PyTorch 2.13).
 _MKL_FUNCTIONS = tuple(
     f"aten::{name}{in_place}"
     for name in ("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp", "log", "log10", "log2", "sin", "sqrt",

@@ -1,4 +1,4 @@
-"""What the machine could do otherwise: other precisions, idle threads."""
+"""Other ways to use the machine: other precisions, idle threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WIDE_NS = 50e3  # a row shorter than this is not shared out over threads
 
 
 def usual_of(case: Case, rows: Booleans) -> tuple[Reals, str]:
-    """What each kernel takes without what it waited (`rules.unequal.waited`), ns, and the sentence that says so where
+    """Return the time of each kernel without its waiting (`rules.unequal.waited`), ns, and the sentence that says so if
     some of `rows` have waited."""
     time, more = np.nan_to_num(case.judged.time), waited(case) if rows.any() else None
     if more is None:
@@ -70,11 +70,11 @@ def _precision(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _by(case: Case) -> str:
-    """Where the rates come from, to begin a sentence."""
+    """Return the source of the rates, to begin a sentence."""
     return "By the datasheet" if case.ceilings and case.ceilings.on_paper else "Measured here"
 
 
-# Of GPUs before Ampere, which have neither TF32 nor bf16.
+# The remedy for GPUs before Ampere, which have neither TF32 nor bf16.
 _HALF = (
     "Where the precision allows: torch.autocast(dtype=torch.float16) with torch.amp.GradScaler. Check the loss against "
     "that of fp32"
@@ -154,7 +154,7 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         return
     cores, used = _cores(case.about.environment, "physical", "usable", "quota"), _used(case.about.environment)
     if cores is None or used is None:
-        yield rule.cannot("the profile tells neither the machine's cores nor the threads that were used")
+        yield rule.cannot("the profile has neither the machine's cores nor the threads that were used")
         return
     if used.together >= cores or case.loader_workers:  # whose processes need cores as well
         return
@@ -177,8 +177,8 @@ def _threads(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 def _crowded(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     cores, used = _cores(case.about.environment, "logical", "quota"), _used(case.about.environment)
     if case.report.device != "cpu" or cores is None or used is None or used.together <= cores:
-        return  # what a profile does not tell is told by idle-threads
-    # What calls of unequal time have waited stays in: threads that wait for a core are what this is about.
+        return  # idle-threads says what a profile lacks
+    # Waiting of calls of unequal time stays in: threads that wait for a core are what this is about.
     wide = case.judged.judged & (np.nan_to_num(case.judged.time) >= _WIDE_NS)
     time, roof = case.time(wide), case.per_step(case.judged.roof[wide].sum()) * used.processes
     turns = f" by the {used.processes:.0f} processes in turn" if used.processes > 1 else ""

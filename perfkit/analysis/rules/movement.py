@@ -88,7 +88,7 @@ COMPARE = Rule(
     "every known value: B × N comparisons, a tensor of B × N, a conversion and a search over it, for B numbers.",
     recognised="A comparison (`aten::eq`) whose result has at least four times as many elements as either operand, "
     "with the rows after it in the same module that take a tensor of that shape, one of which searches it (argmax, "
-    "nonzero, any, …): what masks something is no lookup.",
+    "nonzero, any, …): a mask is not a lookup.",
     estimate="All of the time of these rows: a lookup that reads each index once is far below them. In a backward pass "
     "nothing changes, for indices have no gradient.",
     remedies=(
@@ -117,7 +117,7 @@ def _small(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     count = case.per_step(small.sum())
     if count < _MANY:
         if case.per_step(copies.sum()) >= _MANY and not moved and not np.isfinite(case.judged.bytes[copies]).any():
-            yield rule.cannot("the profile does not tell how large its copies are")
+            yield rule.cannot("the profile does not have the size of its copies")
         return
     time = case.time(small)
     launch = _launch_ns(case) * count
@@ -133,14 +133,14 @@ def _small(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _launch_ns(case: Case) -> float:
-    """What one call that copies takes on the host."""
+    """Return the time of one call that copies, on the host."""
     calls = [c for c in case.facts.get("api") or [] if "Memcpy" in c["name"]]
     count = sum(c["count"] for c in calls)
     return min(sum(c["ns"] for c in calls) / count, _LONGEST_CALL) if count else 0.0
 
 
 def _late(case: Case) -> bool:
-    """Whether the host is hardly ahead of the GPU, so that its own time counts."""
+    """Return whether the host is hardly ahead of the GPU, so that its own time counts."""
     lead = (case.facts.get("launch_delay") or {}).get("median_ns")
     return lead is None or lead < _AHEAD
 
@@ -184,7 +184,7 @@ def _conversions(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 def _layouts(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     by_name = case.named(lambda name: bool(_LAYOUT_KERNEL.search(name)))
     rows = _copies_of(case, _LAYOUTS) | (by_name & case.is_in("kind", ON_GPU))
-    yield from _needless(rule, case, rows, "write tensors anew in another layout")
+    yield from _needless(rule, case, rows, "write tensors again in another layout")
 
 
 def _needless(rule: Rule, case: Case, rows: Booleans, what: str) -> Iterator[Finding]:
@@ -229,7 +229,7 @@ CONVERSIONS = Rule(
 )
 LAYOUTS = Rule(
     name="layout-copies",
-    summary="tensors are written anew only to lie differently in memory",
+    summary="tensors are copied only to change their layout in memory",
     where=ON_BOTH,
     what="`.contiguous()`, a `reshape` of a transposed tensor, and changes between NCHW and NHWC move every byte twice "
     "and compute nothing.",

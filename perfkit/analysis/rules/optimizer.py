@@ -33,7 +33,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
     if not inside.any():
         unknown = case.report.coverage is not None and case.report.coverage.pass_ < 0.5
         if unknown and len(case.frame) > _MANY and case.named(lambda name: bool(_UPDATES.search(name))).any():
-            yield rule.cannot("the profile does not tell which kernels are the optimizer's")
+            yield rule.cannot("the profile does not show which kernels are the optimizer's")
         return
     operators = case.operators()
     fused = np.array([("foreach" in n) or ("fused" in n) for n in operators], bool) | case.is_in(
@@ -71,7 +71,7 @@ def _find(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _counted(count: float, every: float, per: str) -> str:
-    """What the numbers of a finding are of: where the optimizer's pass has other kernels too, its part of them."""
+    """Return the kernels that a finding counts: if the optimizer's pass has others too, its part of them."""
     if every - count < 0.5:
         return f"The optimizer runs {number(count)} kernels{per},"
     return f"{number(count)} of the optimizer's {number(every)} kernels{per} go"
@@ -83,7 +83,7 @@ def _counters(case: Case) -> Booleans:
 
 
 def _fewest(case: Case, rows: Booleans, operators: list[str]) -> tuple[float, float, str] | None:
-    """What one fused pass takes in ns, the bytes it moves, and by which rate; None where no bytes are known."""
+    """Return the time of one fused pass in ns, the bytes it moves, and the rate's source; None without known bytes."""
     written = np.nan_to_num(case.frame["bytes_written"].to_numpy(float))
     by_name: dict[str, float] = {}
     for i in np.flatnonzero(rows).tolist():

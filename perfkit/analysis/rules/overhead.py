@@ -60,7 +60,7 @@ def _overhead(rule: Rule, case: Case) -> Iterator[Finding]:
 
 
 def _slow_events(case: Case, gaps: list[Gap]) -> bool:
-    """Whether what lies between kernels takes longer for each recorded event than dispatch does."""
+    """Return whether the time between kernels is longer for each recorded event than dispatch."""
     events = case.per_step(case.facts.get("events") or 0)
     return events >= _MANY and sum(gap.time_ns for gap in gaps) > _SLOW_EVENT_NS * events
 
@@ -72,8 +72,8 @@ OVERHEAD = Rule(
     what="Python, the dispatcher, autograd and the allocator stand between the kernels of a CPU step. With small "
     "tensors that is more than the kernels themselves. A program's own Python code stands there too.",
     recognised="Time of the profiled step in which no kernel runs, by cause. Tensors made of Python lists are a cause, "
-    f"and a finding, of their own. Python of more than {units.text(OWN_CODE_NS, 'ns')} for each kernel is told apart, "
-    "as the program's own code.",
+    f"and a finding, of their own. Python of more than {units.text(OWN_CODE_NS, 'ns')} for each kernel is a finding of "
+    "its own, the program's own code.",
     estimate="All of it, scaled to the step without the profiler where that was timed.",
     remedies=("Fewer and larger operators: torch.compile, a larger batch, foreach and fused optimizers.",),
     example="A two-layer MLP at batch 1: 20 operators of 3 µs in a step of 400 µs.",

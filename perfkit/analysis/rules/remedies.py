@@ -1,4 +1,4 @@
-"""What helps a kind of kernel below its roof: by family, bound and device, and never what is done already."""
+"""Remedies for a kind of kernel below its roof: by family, bound and device, and never one already taken."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _ONE_PASS = (
 _LARGER = "Give the matrix units larger products: more rows in a batch, sizes that are multiples of 64"
 _GRAIN, _LARGE = 64, 512  # sizes are multiples of the one, and at least the other, where products suit matrix units
 _BY_BOUND = {
-    "vector": "Look for what keeps the arithmetic units waiting: `ncu --set full` tells",
+    "vector": "Look for what keeps the arithmetic units waiting: `ncu --set full` shows it",
     "l2": "Reuse more in registers and shared memory",
 }
 
 
 def remedy(case: Case, groups: Sequence[Group], family: str, limit: str) -> str:
-    """What helps `groups` of one family whose roof the resource `limit` sets, as a sentence without its end."""
+    """Return the remedy for `groups` of one family whose roof the resource `limit` sets, a sentence without its end."""
     kind, on_gpu = limit.partition("_")[0], not case.on_cpu
     if family == "fused" or _most(groups, lambda g: bool(GENERATED.search(g.example) or GENERATED.search(g.key))):
         return _TILINGS if on_gpu and kind == "memory" else _GENERATED
@@ -93,12 +93,12 @@ def remedy(case: Case, groups: Sequence[Group], family: str, limit: str) -> str:
 
 
 def _most(groups: Sequence[Group], holds: Callable[[Group], bool]) -> bool:
-    """Whether it holds of groups that take most of the time."""
+    """Return whether it holds of groups that take most of the time."""
     return 2 * sum(g.time_ns for g in groups if holds(g)) > sum(g.time_ns for g in groups)
 
 
 def _is_fused(case: Case, group: Group) -> bool:
-    """Whether a group's kernels are an attention that keeps its scores on the chip, by the names of all it is."""
+    """Return whether a group's kernels are an attention that keeps its scores on the chip, by all its names."""
     return bool(_IS_FUSED.search(f"{group.example} {_operators(case, group)}"))
 
 
@@ -123,6 +123,6 @@ def _of_products(groups: Sequence[Group], kind: str, on_gpu: bool) -> str:
 
 
 def _well_sized(group: Group) -> bool:
-    """Whether all matrices that it works on are large, and of sizes that suit the matrix units."""
+    """Return whether all matrices that it works on are large, and of sizes that suit the matrix units."""
     sizes = [size for _, shape in tensors.shapes(group.shapes) if len(shape) > 1 for size in shape[-2:]]
     return bool(sizes) and all(size >= _LARGE and size % _GRAIN == 0 for size in sizes)

@@ -1,4 +1,4 @@
-"""Where a kernel group stands against its roof and its counters: what the rules over counters ask first.
+"""Questions on a kernel group's roof and counters that the rules over counters ask first.
 
 A rule that waiting for memory or instructions explains (occupancy, stalls) speaks only where no level of the GPU is
 busy: what keeps L2 or the multiprocessors at 60 % of their peak is limited by them, not by waiting.
@@ -18,22 +18,22 @@ NEAR = 0.8  # of its roof: nothing is asked of a kernel that reaches this much
 
 
 def near(g: Group) -> bool:
-    """Whether it is close enough to its roof to be left alone."""
+    """Return whether it is close enough to its roof to be left alone."""
     return g.efficiency is not None and g.efficiency >= NEAR
 
 
 def by_memory(g: Group) -> bool:
-    """Whether device memory or L2 sets its roof."""
+    """Return whether device memory or L2 sets its roof."""
     return g.bound in ("memory", "l2")
 
 
 def below_its_memory(g: Group, c: Counters) -> bool:
-    """Whether device memory is what it uses most, and it does not come near to what that can do."""
+    """Return whether device memory is what it uses most, and it does not come near to what that can do."""
     return g.bound == "memory" and not near(g) and c.busiest is not None and c.busiest[0] == "DRAM"
 
 
 def waiting(g: Group, c: Counters) -> bool:
-    """Whether it is far from its roof, as far as that is known, and no level is busy, as far as the report tells."""
+    """Return whether it is far from its roof, if that is known, and no level is busy, as far as the report shows."""
     if g.withheld or (g.efficiency is None and c.busiest is None):
         return False
     far = g.efficiency is None or g.efficiency < BUSY
@@ -46,14 +46,14 @@ def part_of_a_wave(c: Counters) -> bool:
 
 
 def left(g: Group, c: Counters) -> float | None:
-    """What reaching the roof would save; without one, what the busiest level leaves to its peak."""
+    """Return the saving of reaching the roof; without one, what the busiest level leaves to its peak."""
     if g.headroom_ns is not None:
         return g.headroom_ns
     return g.time_ns * (1 - c.busiest[1]) if c.busiest else None
 
 
 def main_reason(group: Group) -> Reason | None:
-    """The first of a group's reasons that bounds a saving: the one to mend first."""
+    """The first of a group's reasons that bounds a saving: the one to fix first."""
     return next((reason for reason in group.reasons if reason.saving_ns is not None), None)
 
 

@@ -37,7 +37,7 @@ def _gathers(rule: Rule, case: Case) -> Iterator[Finding | Unjudged]:
         return
     judged = rows & case.judged.judged
     if not judged.any():
-        why = "they are too short" if case.report.withheld else "there are no ceilings"
+        why = "they are too short" if case.report.withheld else "ceilings are missing"
         yield rule.cannot(f"gathers take {case.of_whole(time)}, and {why}")
         return
     roof, of_judged = case.per_step(case.judged.roof[judged].sum()), case.per_step(usual[judged].sum())
@@ -156,8 +156,8 @@ DENSE = Rule(
     "as the last layer of a language model does: all of its rows have a gradient.",
     estimate="Their time, for the share of rows that nobody looked up.",
     remedies=(
-        "Use sparse=True with SparseAdam, SGD or Adagrad. (Moments of rows that were not looked up then stand still: "
-        "the result is not the same as Adam's.)",
+        "Use sparse=True with SparseAdam, SGD or Adagrad. (Moments of rows that were not looked up then stay as they "
+        "are: the result is not the same as Adam's.)",
     ),
     example="`nn.Embedding(1_000_000, 16, sparse=True)` with `torch.optim.SparseAdam`.",
     find=_dense,

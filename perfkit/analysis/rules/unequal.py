@@ -1,6 +1,6 @@
 """Kernels on a CPU that take many times as long as their equals: fresh pages in their results, or a core that was busy.
 
-Neither is the kernel's own: `waited` tells what each row lost, and the rules about roofs leave it out.
+Neither is the kernel's own: `waited` returns what each row lost, and the rules about roofs leave it out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perfkit.analysis.words import number, operands
 _EQUALS = 3  # calls of one operator with one set of shapes: of fewer nobody knows what is usual
 _USUAL = 0.25  # the quantile that is usual: on a busy machine most calls may have waited
 _TIMES, _LEAST_NS = 3, 5_000.0  # how many times the usual, and how much more, a call takes that has waited
-_STEADY = 2  # times the same call of the quickest step: less is a difference of strides, which shapes do not tell
+_STEADY = 2  # times the same call of the quickest step: less is a difference of strides, which shapes do not show
 _NOTABLE = 0.05  # of the kernel time, and of the step
 _TOGETHER = (
     "Operators whose threads wait for each other end with the last: one thread that is put aside for something else "
@@ -33,8 +33,8 @@ _A_PAGE_NS = (200.0, 3_000.0)  # what the system takes to clear one, on machines
 
 
 def waited(case: Case) -> Reals | None:
-    """What each row took beyond its usual time in ns, 0 where that is not many times as much; None where no row did, on
-    a GPU, and of a single step."""
+    """Return the time of each row beyond its usual one in ns, 0 if that is not many times as much; None if no row did,
+    on a GPU, and for a single step."""
     if not case.on_cpu or case.steps < 2:
         return None
     frame = case.frame.assign(time=np.nan_to_num(case.judged.time), shapes=case.text("shapes"))
@@ -62,7 +62,7 @@ def _unequal(rule: Rule, case: Case) -> Iterator[Finding]:
     if more is None:
         return
     rows, paged = more > 0, _by_pages(case, more)
-    if case.about.fresh_bytes is not None:  # `fresh-pages` tells of the timed step; the profiler has some of its own
+    if case.about.fresh_bytes is not None:  # `fresh-pages` is about the timed step; the profiler has some of its own
         rows &= ~paged
     time = case.per_step(more[rows].sum())
     if case.share(time) < _NOTABLE or case.per_step(more.sum()) < _NOTABLE * case.report.kernel_ns:
@@ -120,7 +120,7 @@ RULES = (
         "they wrote into pages that the system had to clear first.",
         recognised=f"At least {_EQUALS} calls of one operator and one set of shapes in several profiled steps; those "
         f"that take more than {_TIMES} times the lower quartile, and more than {_STEADY} times what the same call of "
-        f"another step took. Together they lost at least {_NOTABLE:.0%} of the kernel time and of the step. Of a run "
+        f"another step took. Together they lost at least {_NOTABLE:.0%} of the kernel time and of the step. In a run "
         "or a capture, what fresh pages explain is left to `fresh-pages`: the profiler's own memory causes more of "
         "them than the program has.",
         estimate="What they take beyond the lower quartile of their equals.",

@@ -148,7 +148,7 @@ def _imbalance(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 
 def _stall(rule: Rule, g: Group, c: Counters) -> Reason | None:
-    """What warps wait for most, where nothing is busy."""
+    """Name what warps wait for most, if nothing is busy."""
     reason, share = next(iter(c.stalls.items()), ("", 0.0))
     if share < _MAIN_STALL or not (waiting(g, c) or below_its_memory(g, c)):
         return None
@@ -163,7 +163,7 @@ def _stall(rule: Rule, g: Group, c: Counters) -> Reason | None:
 
 
 def _busiest(rule: Rule, g: Group, c: Counters) -> Reason | None:
-    """What a kernel that is far from its roof uses most: no trouble in itself, and what to spare."""
+    """Name what a kernel far from its roof uses most: not a fault in itself, but work to spare."""
     if c.busiest is None or near(g) or g.efficiency is None or c.busiest[1] < BUSY:
         return None
     level, share = c.busiest

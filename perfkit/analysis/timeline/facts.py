@@ -1,4 +1,4 @@
-"""What perfkit knows of each row of a kernel table, as named facts: its place, launch, work, roof, and their origins.
+"""Named facts of each row of a kernel table: its place, launch, work, roof, and their origins.
 
 Only what is known is there, so that nothing absent reads as zero. What torch.profiler also writes has its name for it
 (grid, block, `registers per thread`, …), so that tools that read its traces find it.
@@ -39,7 +39,7 @@ _REAL = {
 def of_columns(frame: pd.DataFrame, judged: Judged) -> dict[str, Column]:
     """The facts of all rows of `frame`, whose rows `judged` describes in the same order, as columns by name.
 
-    A number is a float, NaN where it is unknown; anything else stands in a list, None where it is unknown. Facts that
+    A number is a float, NaN where it is unknown; anything else is in a list, None where it is unknown. Facts that
     no row has are left out.
     """
     columns: dict[str, Column] = {}
@@ -79,7 +79,7 @@ def _any(values: Column) -> bool:
 
 
 def _known(column: pd.Series, make: Callable[[Any], Any]) -> list[Any]:
-    """Each value as `make` gives it, None where there is none; values that come back are made once."""
+    """Each value as `make` gives it, None for None; values that occur again are made once."""
     codes, values = column.factorize()
     made = [*map(make, values), None]  # −1, the code of nothing, is the last
     return [made[code] for code in codes.tolist()]

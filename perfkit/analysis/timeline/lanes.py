@@ -82,7 +82,7 @@ class Timeline:
     _judged: Judged | None = None
 
     def __len__(self) -> int:
-        """How many rows are drawn."""
+        """Return the number of rows that are drawn."""
         return len(self._lane)
 
     @property
@@ -131,7 +131,7 @@ def timelines(source: Run | KernelTable, name: str) -> list[Timeline]:
 
 
 def _ceilings(content: dict[str, Any] | None) -> Ceilings | None:
-    """Ceilings from plain data; None where there are none to judge by."""
+    """Ceilings from plain data; None if missing."""
     try:
         return msgspec.convert(content, Ceilings) if content else None
     except msgspec.ValidationError:
@@ -293,7 +293,7 @@ def _inside(begin: float, stop: float, starts: Reals, ends: Reals) -> float:
 
 
 def _sums(judged: Judged, rows: np.ndarray) -> dict[str, Any]:
-    """What the rows of a span sum up to; efficiency is Σ roof time / Σ time of the rows that have a roof."""
+    """Return the sums of the rows of a span; efficiency is Σ roof time / Σ time of the rows that have a roof."""
     known = judged.judged[rows]
     facts: dict[str, Any] = {"kernels": len(rows), "kernel ns": float(judged.time[rows].sum())}
     for name, values in (("FLOP", judged.flop[rows]), ("bytes", judged.bytes[rows])):

@@ -1,4 +1,4 @@
-"""Every operator that perfkit knows, gathered from the files beside this one: one a family."""
+"""Every operator that perfkit knows, from the files of this folder: one a family."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def convolution_backward(call: Call) -> Cost:
 
 
 def backward_parts(call: Call) -> Mapping[str, float]:
-    """Where both gradients are wanted, half of the cost for the kernel of each, for they do alike."""
+    """Return half of the cost for the kernel of each gradient if both are wanted: they do the same work."""
     return {_OF_INPUT: 0.5, _OF_WEIGHT: 0.5} if all(mask_at(call, 10, 3)[:2]) else {}
 
 
@@ -169,7 +169,7 @@ def pool_backward(call: Call) -> Cost:
     return work({vector_unit(grad.dtype): float(count)}, (grad, indices), (dense(x.shape, x.dtype),))
 
 
-# What libraries call the kernels of the two gradients: cuDNN dgrad and wgrad, PyTorch and MIOpen the others.
+# Names of the kernels of the two gradients: cuDNN dgrad and wgrad, PyTorch and MIOpen the others.
 _OF_INPUT = r"dgrad|backward_input|depthwise\w*_backward|igemm_bwd"
 _OF_WEIGHT = r"wgrad|grad_weight|igemm_wrw"
 

@@ -1,8 +1,8 @@
 """Elementwise operators: one count per output element, every operand read once, the result written once.
 
 `FORMULAS` states each count with the operations that make it up; the docs table and the cost functions come from it.
-A select (where, masked_fill) counts 1 like a comparison. A 0-d operand beside a dimensioned one is a number held in a
-register: it moves no bytes (a trace cannot tell it from a Python number anyway).
+A select (where, masked_fill) counts 1 like a comparison. A 0-d operand next to a dimensioned one is a number held in a
+register: it moves no bytes (in a trace it looks like a Python number anyway).
 
 A complex element counts the operations on its parts; a formula without such a count has no cost there.
 """
@@ -54,7 +54,7 @@ class Formula:
 def elementwise(formula: Formula, in_place: bool = False) -> CostFunction:
     """The cost function of `formula`; in place reads and writes its first operand, else the result is written.
 
-    Further tensor arguments behind the operands are `out=`.
+    Further tensor arguments after the operands are `out=`.
     """
 
     def cost(call: Call) -> Cost:

@@ -1,6 +1,6 @@
 """Indexing: what is picked or touched is counted, never the whole tensor it is picked from.
 
-`nonzero`, `masked_select` and a boolean index give a result whose size no shape tells: only what is certainly moved is
+`nonzero`, `masked_select` and a boolean index give a result whose size no shape gives: only what is certainly moved is
 counted, so these are lower bounds. A trace does not record the index list of `index`: without it the cost is unknown.
 """
 

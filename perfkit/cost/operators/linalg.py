@@ -27,7 +27,7 @@ def _flop(dtype: str, count: float) -> dict[str, float]:
 
 
 def _triangle(x: TensorSpec) -> TensorSpec:
-    """What a triangular factor holds of its square."""
+    """Return the part of its square that a triangular factor holds."""
     batch, n, _ = _matrix(x)
     return dense((batch, n * (n + 1) // 2), x.dtype)
 

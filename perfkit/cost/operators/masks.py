@@ -14,12 +14,12 @@ from perfkit.cost.model import Argument, Call
 from perfkit.cost.shapes import tensor_at
 
 NOT_RECORDED = "not recorded"
-_UPPER_LEFT, _LOWER_RIGHT = 1, 2  # the efficient kernels' kinds of mask; 0 is none
+_UPPER_LEFT, _LOWER_RIGHT = 1, 2  # the efficient kernels' kinds of mask; 0: without a mask
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the arguments of an attention stand; None: it has no such argument.
+    """Positions of the arguments of an attention; None: it has no such argument.
 
     `query` is followed by key and value, `sequences` (ends of the queries' packed sequences) by those of the keys and
     by the longest of both, a window's `left` side by its right one; `given` are tensors of lengths or pages that hide
@@ -44,14 +44,14 @@ class Places:
 
 @dataclass(frozen=True)
 class Mask:
-    """How many keys a query sees to the left and right of its own one; None: all."""
+    """The number of keys that a query sees to the left and right of its own; None: all."""
 
     left: int | None = None
     right: int | None = None
     lower_right: bool = False
 
     def pairs(self, queries: int, keys: int) -> int:
-        """How many pairs it leaves of a matrix of scores."""
+        """Return the number of pairs that it leaves of a matrix of scores."""
         own = keys - queries if self.lower_right else 0
         until = queries * keys if self.right is None else _clipped(own + self.right + 1, queries, keys)
         return until - (0 if self.left is None else _clipped(own - self.left, queries, keys))
@@ -91,7 +91,7 @@ def mask_of(call: Call, places: Places) -> Mask | None:
 
 
 def is_packed(call: Call, places: Places) -> bool:
-    """Whether sequences of several lengths lie behind each other."""
+    """Return whether sequences of several lengths are packed one after another."""
     return _sequences(call, places) > 0
 
 
@@ -143,9 +143,9 @@ def _kept_by(block_mask: object, dense: int) -> float | None:
 
 
 def is_dense(block_mask: object) -> bool:
-    """Whether a block mask of flex attention hides nothing: one huge block, as PyTorch makes where none is given.
+    """Return whether a block mask of flex attention hides nothing: one huge block, PyTorch's where none is given.
 
-    What another hides stands in its tensors, which no call records; `perfkit.inductor.block_masks` reads them.
+    What another hides is in its tensors, which no call records; `perfkit.inductor.block_masks` reads them.
     """
     return isinstance(block_mask, tuple) and any(isinstance(size, int) and size >= 1 << 30 for size in block_mask)
 

@@ -176,7 +176,7 @@ def grouped_mm(call: Call) -> Cost:
 
     (M,K) times (G,K,N) and (G,M,K) times (K,N) divide the rows or the columns of the result (M,N) among the groups,
     (M,K) times (K,N) the inner dimension of (G,M,N), and with two batches it is `bmm`. `offs` (G) ends each group: all
-    that the factors hold is taken to lie in one, as the trace does not hold its numbers.
+    that the factors hold is assumed to be in one, as the trace does not hold its numbers.
     """
     a, b, scaled = call.tensor(0), call.tensor(1), "scaled" in call.name
     ends = 4 if scaled else 2
@@ -202,7 +202,7 @@ _OF_BLOCKS = (2, 3)  # recipes (torch.nn.functional.ScalingType) whose scales ar
 def scaled_mm_v2(call: Call) -> Cost:
     """_scaled_mm_v2(a (M,K), b (K,N), scales_a, recipes_a, swizzles_a, the same of b, bias, out_dtype)."""
     scales = [
-        dense(scale.shape, "fp8" if recipe in _OF_BLOCKS else "fp32")  # a trace tells no dtype of tensors in a list
+        dense(scale.shape, "fp8" if recipe in _OF_BLOCKS else "fp32")  # a trace has no dtype of tensors in a list
         for first in (2, 5)
         for scale, recipe in zip(tensors_at(call, first), integers_at(call, first + 1), strict=True)
     ]

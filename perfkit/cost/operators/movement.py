@@ -73,7 +73,7 @@ def fill(call: Call) -> Cost:
     return movement((), (call.tensor(0),))
 
 
-# How many leading numbers are start, end and step, by the number of arguments: the rest are dtype, layout, device, out.
+# Leading numbers (start, end, step) by the number of arguments: the rest are dtype, layout, device, out.
 _RANGE_NUMBERS = {1: 1, 5: 1, 2: 2, 6: 2, 3: 3, 4: 3, 7: 3}
 
 

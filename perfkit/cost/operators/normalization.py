@@ -140,7 +140,7 @@ _HALF_TO_FLOAT = ("aten::_softmax", "aten::_log_softmax")
 
 
 def _softmax(per_element: int, per_row: int, operands: int) -> Callable[[Call], Cost]:
-    """Softmax family: rows along the integer argument behind the operands; the result has the first one's shape."""
+    """Softmax family: rows along the integer argument after the operands; the result has the first one's shape."""
 
     def cost(call: Call) -> Cost:
         inputs = [call.tensor(i) for i in range(operands)]

@@ -67,7 +67,7 @@ def prepacked(call: Call) -> Cost:
 def recurrent(call: Call) -> Cost:
     """quantized_lstm(x (T,B,I), state, packed weights, biases, layers, dropout, train, bidirectional, …).
 
-    The gates are operators of their own. Of an LSTM the state is a list, (layers · directions, B, H) each.
+    The gates are operators of their own. The state of an LSTM is a list, (layers · directions, B, H) each.
     """
     x, kind = call.tensor(0), call.name.rpartition("_")[2]
     state = tensors_at(call, 1)[0] if kind == "lstm" else call.tensor(1)

@@ -57,7 +57,7 @@ scalar_tensor _empty_affine_quantized _empty_per_channel_affine_quantized
 
 SYNCS = "item _local_scalar_dense is_nonzero _assert_async _assert_scalar _is_all_true _is_any_true"
 SYNC_COLLECTIVES = "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor c10d_functional::wait_tensor"
-# A library's thread does what they ask for: their own time tells nothing of what is sent.
+# A library's thread does what they ask for: their own time does not depend on what is sent.
 ASKING = """
 c10d::allreduce_ c10d::allreduce_coalesced_ c10d::reduce_ c10d::broadcast_ c10d::allgather_ c10d::_allgather_base_
 c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_ c10d::reduce_scatter_ c10d::_reduce_scatter_base_
@@ -73,7 +73,7 @@ _c10d_functional::reduce_scatter_tensor_coalesced _c10d_functional::all_to_all_s
 _c10d_functional::broadcast_ _c10d_functional_autograd::all_gather_into_tensor
 _c10d_functional_autograd::reduce_scatter_tensor _c10d_functional_autograd::all_to_all_single
 """
-# What FSDP and DDP copy around their collectives, by operators inside.
+# Copies of FSDP and DDP around their collectives, by operators inside.
 COPIES = """
 fsdp::all_gather_copy_in fsdp::split_with_sizes_copy fsdp::chunk_cat
 torch.distributed.ddp.reducer::copy_bucket_to_grad torch::distributed::reducer::mul_out
@@ -86,7 +86,7 @@ DISPATCHES = (
 
 
 def operators() -> list[Operator]:
-    """Everything without work of its own, and collectives, whose own time tells nothing of what they send."""
+    """Return operators without work of their own, and collectives, whose own time does not depend on what they send."""
     kinds = {"view": VIEWS, "dispatch": COMPOSITES + DISPATCHES, "allocation": ALLOCATIONS, "sync": SYNCS}
     plain = [Operator(full_name(name), kind, "other") for kind, names in kinds.items() for name in names.split()]
     waits = [Operator(name, "sync", "collective") for name in SYNC_COLLECTIVES.split()]

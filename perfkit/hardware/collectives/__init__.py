@@ -1,1 +1,1 @@
-"""What links between ranks reach: sweeps of each collective over sizes, and what nccl-tests' formulas make of them."""
+"""Bandwidth of links between ranks: sweeps of each collective over sizes, and nccl-tests' formulas."""

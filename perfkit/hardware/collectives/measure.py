@@ -18,7 +18,7 @@ TIME_LIMIT = 600.0
 
 
 def requested(device: str) -> Request:
-    """What is measured on a GPU (1 KiB to 1 GiB by factors of 2) or a CPU (1 KiB to 64 MiB by factors of 4)."""
+    """Sizes measured on a GPU (1 KiB to 1 GiB by factors of 2) or a CPU (1 KiB to 64 MiB by factors of 4)."""
     if device == "cpu":
         return Request(device="cpu", sizes=_sizes(KIB, 64 * MIB, 4), seconds=0.1, rounds=2)
     return Request(device="cuda", sizes=_sizes(KIB, GIB, 2), seconds=0.01)
@@ -27,7 +27,7 @@ def requested(device: str) -> Request:
 def measure(device: str, ranks: int, threads: int, progress: Progress, request: Request | None = None) -> list[Sweep]:
     """A sweep of each collective between two or more `ranks`, on GPUs from the first one or on shares of the CPU.
 
-    Raises `Unavailable` without torch or so many GPUs, `RunFailed` when a rank fails or a collective gives wrong
+    Raises `Unavailable` without torch or enough GPUs, `RunFailed` when a rank fails or a collective gives wrong
     results.
     """
     if version_of("torch") is None:
@@ -85,6 +85,6 @@ def _sizes(first: int, last: int, factor: int) -> tuple[int, ...]:
 
 
 def still_holds(sweep: Sweep) -> bool:
-    """Whether a kept sweep was measured with the torch that is installed; without torch it cannot be measured again."""
+    """Return whether a kept sweep was measured with the installed torch, if any: without it nothing is measured."""
     torch = version_of("torch")
     return torch is None or sweep.software.get("torch", "").partition("+")[0] == torch.partition("+")[0]

@@ -1,4 +1,4 @@
-"""Measured sweeps of collectives, as they are kept beside the other ceilings."""
+"""Measured sweeps of collectives, kept next to the other ceilings."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sweep_for(sweeps: Sequence[Sweep], operation: str, ranks: int) -> Sweep | None:
-    """The sweep that tells of an operation between so many ranks; None where that was not measured.
+    """Return the sweep for an operation between `ranks` ranks; None if it was not measured.
 
-    One direction of a message between two ranks is told by `send_recv`, a reduction to one rank by `broadcast`.
+    `send_recv` stands for one direction of a message, `broadcast` for a reduction to one rank.
     """
     wanted = _STAND_FOR.get(operation, operation)
     return next((s for s in sweeps if s.operation == wanted and s.ranks == ranks), None)

@@ -31,7 +31,7 @@ _QUEUE_CYCLES = 100_000  # of a GPU, about 50 µs: what a host takes at most to 
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure. `seconds` is for the calls of one size in one round, where the fewest calls take no longer."""
+    """The extent of a sweep. `seconds` is for the calls of one size in one round, unless the fewest take longer."""
 
     device: str  # cpu or cuda
     sizes: tuple[int, ...]
@@ -138,12 +138,12 @@ def _round(
 
 
 def _numbers(size: int, ranks: int) -> int:
-    """How many numbers make a message of about `size` bytes that the ranks divide."""
+    """Return the number of elements in a message of about `size` bytes that the ranks can divide."""
     return max(1, size // _ELEMENT // ranks) * ranks
 
 
 def _call(name: str, one: torch.Tensor, two: torch.Tensor, ranks: _Ranks) -> Callable[[], Any]:
-    """One collective with a message of `one`; what comes lies in `one` (all_reduce, all_gather, broadcast) or `two`."""
+    """One collective with a message of `one`; the result is in `one` (all_reduce, all_gather, broadcast) or `two`."""
     from torch import distributed as d
 
     part = one.numel() // ranks.size
@@ -166,7 +166,7 @@ def _call(name: str, one: torch.Tensor, two: torch.Tensor, ranks: _Ranks) -> Cal
 
 
 def _right(name: str, one: torch.Tensor, two: torch.Tensor, ranks: _Ranks) -> bool:
-    """Whether every rank gets what the collective should give, where rank r puts in r + 1."""
+    """Return whether every rank gets what the collective should give, where rank r puts in r + 1."""
     count = _CHECKED // ranks.size * ranks.size
     count = min(count, one.numel())
     one, two = one[:count].fill_(ranks.rank + 1), two[:count].fill_(ranks.rank + 1)

@@ -1,4 +1,4 @@
-"""What a rule of ranks is asked about, and how it answers."""
+"""The case that rules of ranks judge, and their answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEVERAL_GPUS, SEVERAL = "several GPUs", "several ranks"
 class RanksCase:
     """The ranks of one job as a rule sees them. Matrices have a line a matched collective and a column a member.
 
-    `environment` is that of the run folder that the traces lie in; empty elsewhere.
+    `environment` is that of the run folder of the traces; empty elsewhere.
     """
 
     report: RanksReport
@@ -69,7 +69,7 @@ class RanksCase:
 
     @cached_property
     def exposed(self) -> np.ndarray:
-        """Of each collective's transfer (waiting left out) what no computation covers, ns."""
+        """Return the part of each collective's transfer (without waiting) that no computation covers, ns."""
         start, end = self.span
         begin = start + np.nan_to_num(self.waiting.wait)
         found = np.full(begin.shape, np.nan)
@@ -93,11 +93,11 @@ class RanksCase:
         return ""
 
     def group_size(self, k: int) -> int:
-        """How many ranks a collective's group has; those that are here where it does not say."""
+        """Return the size of a collective's group; the number of ranks here if unknown."""
         return collectives.group_size(self.matched.group[k]) or int((self.matched.rows[k] >= 0).sum())
 
     def sweep(self, k: int) -> Sweep | None:
-        """What was measured of a collective's operation between as many ranks."""
+        """Return the sweep of a collective's operation between as many ranks."""
         return sweep_for(self.roofs, self.matched.operation[k], self.group_size(k))
 
 

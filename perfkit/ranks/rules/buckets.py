@@ -16,7 +16,7 @@ from perfkit.units import text
 
 _JOINED = ("all_reduce", "reduce_scatter", "all_gather")
 _CALLS = 3  # a step and group: less cannot be joined by much
-_SMALL = 4 * 2.0**20  # bytes, where no sweep tells: NCCL reaches a fifth of NVLink 4 with it
+_SMALL = 4 * 2.0**20  # bytes, without a sweep: NCCL reaches a fifth of NVLink 4 with it
 _SLOW = 0.5  # of the largest bandwidth of a sweep
 _BUCKET = 25 * 2.0**20  # bytes: what DDP makes its buckets of
 
@@ -62,8 +62,8 @@ def _small(case: RanksCase, k: int) -> float:
 
 
 def _joined(case: RanksCase, calls: list[int], own: float, size: float) -> float:
-    """What the same bytes take in buckets of 25 MiB, ns a step: as measured, else a call's latency for each bucket, and
-    the bytes at the rate of large messages."""
+    """Return the time of the same bytes in buckets of 25 MiB, ns a step: as measured, else a call's latency for each
+    bucket, and the bytes at the rate of large messages."""
     number = max(1.0, np.ceil(size / _BUCKET))
     sweep = case.sweep(calls[0])
     if sweep is not None:
@@ -82,7 +82,7 @@ def _rate(case: RanksCase, k: int) -> float | None:
 
 
 def _transfer_ns(case: RanksCase, calls: list[int], rate: float) -> float:
-    """What the bytes of `calls` take at a bus bandwidth of `rate`, ns a step."""
+    """Return the time of the bytes of `calls` at a bus bandwidth of `rate`, ns a step."""
     factors = [bus_factor(case.matched.operation[k], case.group_size(k)) or 0.0 for k in calls]
     return float(np.dot(factors, case.matched.message_bytes[calls])) / rate * 1e9 / case.steps
 

@@ -49,10 +49,10 @@ RULES = (
         name="exposed-collective",
         summary="transfer between ranks that no computation covers",
         where=SEVERAL,
-        what="While a rank sends and receives, its computation stands still, though the two need different hardware.",
+        what="While a rank sends and receives, its computation waits, though the two need different hardware.",
         recognised="A collective's own time (waiting for late ranks left out) outside the union of all computation, on "
         "the rank with the most.",
-        estimate="All of it, as far as there is computation to put beside it. Computation beside a collective is a "
+        estimate="All of it, as far as there is computation to overlap it with. Computation next to a collective is a "
         "little slower, which is not counted.",
         remedies=(
             "Start collectives as soon as their data is there: gradients in buckets during the backward pass (DDP), "

@@ -58,24 +58,24 @@ def _range(rates: list[float]) -> str:
 
 
 def datasheet_rate(case: RanksCase, k: int) -> float | None:
-    """What a large message should reach by the datasheet of its link, bytes/s; None where the link is not known."""
+    """Return the rate of a large message by the datasheet of its link, bytes/s; None where the link is not known."""
     roof = _roof(case, k)
     return _reached(roof) if roof[0] is not None and roof[1] == _OF_WIRE else None
 
 
 def bus_rate(case: RanksCase, k: int) -> float:
-    """The bus bandwidth of one collective, bytes/s; 0 where there is no formula for it."""
+    """The bus bandwidth of one collective, bytes/s; 0 if it has no formula."""
     size, own = float(case.matched.message_bytes[k]), float(case.waiting.own[k])
     return bus_bandwidth(case.matched.operation[k], case.group_size(k), size, own * 1e-9) or 0.0
 
 
 def _reached(roof: tuple[float | None, float, str]) -> float:
-    """What a sound link reaches: all that was measured, or 55 % of the datasheet."""
+    """Return the rate of a sound link: all that was measured, or 55 % of the datasheet."""
     return (roof[0] or 0.0) * (1.0 if roof[1] == _OF_ROOF else 0.55)
 
 
 def _roof(case: RanksCase, k: int) -> tuple[float | None, float, str]:
-    """What a collective is held against: a bandwidth, the share of it that is asked for, and words for it."""
+    """Return the reference of a collective: a bandwidth, the required share of it, and words for it."""
     sweep = case.sweep(k)
     if sweep is not None:
         return sweep.bus_bandwidth(float(case.matched.message_bytes[k])), _OF_ROOF, "what was measured for their size"
@@ -90,7 +90,7 @@ def _roof(case: RanksCase, k: int) -> tuple[float | None, float, str]:
 
 
 def _one_host(case: RanksCase) -> bool:
-    """Whether all ranks of the job surely share a host: each has a GPU of another number."""
+    """Return whether all ranks of the job surely share a host: each has a GPU of another number."""
     numbers = [{gpu.get("id") for gpu in member.facts.get("gpus") or []} for member in case.members]
     different = len(set().union(*numbers)) == sum(map(len, numbers)) == len(case.members)
     return different and len(case.members) == case.report.world_size
@@ -111,7 +111,7 @@ RULES = (
         remedies=(
             "Look at `nvidia-smi topo -m` and at NCCL_DEBUG=INFO: which way do the rings take? Undo NCCL_P2P_DISABLE, "
             "NCCL_SHM_DISABLE and NCCL_ALGO; between hosts see NCCL_IB_HCA, NCCL_NET_GDR_LEVEL and the ports' rate.",
-            "Computation beside a collective takes bandwidth and multiprocessors from it, too: compare with the sweep.",
+            "Computation next to a collective takes bandwidth and multiprocessors from it: compare with the sweep.",
         ),
         example="`NCCL_P2P_DISABLE=1`, left in a container's environment.",
         find=_slow,

@@ -46,7 +46,7 @@ def _of_gradients(case: RanksCase, k: int) -> bool:
 
 
 def _in_half(member: Member) -> bool:
-    """Whether most of the time in matrix products is in bf16 or fp16."""
+    """Return whether most of the time in matrix products is in bf16 or fp16."""
     rows = member.frame["family"].isin(("matmul", "attention")).to_numpy(bool, na_value=False)
     time = np.nan_to_num(member.frame["duration_ns"].to_numpy(float)[rows])
     half = np.array([str(s).startswith(_HALF) for s in member.frame["shapes"][rows]], bool)
@@ -65,7 +65,7 @@ RULES = (
         summary="gradients are reduced in fp32 while the model computes in 16 bits",
         where=SEVERAL,
         what="fp32 gradients are twice the bytes of bf16 ones. Sums over many ranks are more exact in fp32: "
-        "FSDP2 is often told to reduce in it.",
+        "FSDP2 is often set to reduce in it.",
         recognised="reduce_scatter and all_reduce of the backward pass, of fp32 messages of 256 KiB or more, where "
         "most of the time in matrix products is in bf16 or fp16.",
         estimate="What half of the bytes takes less, as `perfkit ceilings --ranks N` measured; without that half of "

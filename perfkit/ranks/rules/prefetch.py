@@ -44,9 +44,9 @@ def _late_gathers(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding]:
 
 
 def _between(case: RanksCase, column: int, member: Member, calls: np.ndarray) -> np.ndarray:
-    """Whether each of `calls` stands between two computations with nothing beside it and no gap around it (flags).
+    """Return whether each of `calls` is between two computations, with nothing next to it and no gap around it (flags).
 
-    A gap is no matter of prefetching: there the host is late. Waiting for another rank does not count as the gather.
+    At a gap the host is late, which prefetching does not change. Waiting for another rank does not count as the gather.
     """
     start, end = (times[calls, column] for times in case.span)
     chosen = member.is_compute & (member.step >= 0)
@@ -71,7 +71,7 @@ RULES = (
         what="With FSDP each block needs its parameters from all ranks. Gathered while the block before computes, they "
         "cost nothing; gathered when it has ended, the GPU waits for the links.",
         recognised="At least half of the all-gathers after the first of a step begin within 50 µs of the end of "
-        "computation, have none beside them, and are followed by computation within 50 µs. Where the GPU idles around "
+        "computation, have none next to them, and are followed by computation within 50 µs. Where the GPU idles around "
         "them, the host is late, and this rule is silent.",
         estimate="The exposed transfer of those gathers, on the rank with the most.",
         remedies=(

@@ -1,4 +1,4 @@
-"""CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of all streams stand in one queue."""
+"""CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of all streams share one queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfkit.ranks.rules.base import SEVERAL_GPUS, RanksCase, RanksRule
 from perfkit.units import text
 
 _AT_ONCE_NS = 10e3  # between two starts that one thing held up, and from the end of a kernel to the next of its stream
-_GAP_NS = 30e3  # that computation stands still at least
+_GAP_NS = 30e3  # that computation waits at least
 _CALLS = 2  # held up in a step, to be recognised by that alone
 
 
@@ -35,8 +35,8 @@ def _one_queue(rule: RanksRule, case: RanksCase) -> Iterator[RanksFinding | Unju
     )
     yield rule.finding(
         case,
-        "Kernels of all streams stand in one queue (CUDA_DEVICE_MAX_CONNECTIONS=1)",
-        f"{known} On rank {rank} computation stands still {numbers[worst]:.1f} times a step, {text(time, 'ns')} "
+        "Kernels of all streams share one queue (CUDA_DEVICE_MAX_CONNECTIONS=1)",
+        f"{known} On rank {rank} computation waits {numbers[worst]:.1f} times a step, {text(time, 'ns')} "
         "together, until a collective launched before it gets its turn, though it does not need what that brings.",
         time,
         time,

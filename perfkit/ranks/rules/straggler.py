@@ -28,7 +28,7 @@ def _one(rule: RanksRule, case: RanksCase, late: Straggler) -> RanksFinding:
 
 
 def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> RanksFinding:
-    """Mending all saves no more than their delays together, nor more than equal ranks would."""
+    """Fixing all saves no more than their delays together, nor more than equal ranks would."""
     most = group[0]
     equal = next((one.saves_ns for one in case.report.what_ifs if one.name == EQUAL_RANKS), math.inf)
     delays = [_takes(one) for one in group]
@@ -39,7 +39,7 @@ def _several(rule: RanksRule, case: RanksCase, group: Sequence[Straggler]) -> Ra
         f"{text(most.late_ns.value, 'ns')} for rank {most.rank}, which costs most, in {_steps(most)}"
     )
     why = capital(f"Rank {most.rank}: {_why(most)}")
-    evidence = f"{why} {_between(most)} Mending one rank saves nothing where another is as late in the same step."
+    evidence = f"{why} {_between(most)} Fixing one rank saves nothing where another is as late in the same step."
     return rule.finding(
         case, title, evidence, max(saving, *delays), saving, ranks=sorted(one.rank for one in group), count=_often(most)
     )
@@ -50,12 +50,12 @@ def _often(late: Straggler) -> float:
 
 
 def _takes(late: Straggler) -> float:
-    """What the others wait for it, ns of the mean step."""
+    """Return the others' waiting for it, ns of the mean step."""
     return max(late.mean_ns, 0.0) * _often(late)
 
 
 def _saves(late: Straggler) -> float:
-    """What of that no computation covers."""
+    """Return the part of that which no computation covers."""
     return max(late.exposed_ns.value, 0.0) * _often(late)
 
 
@@ -69,7 +69,7 @@ def _why(late: Straggler) -> str:
 
 def _between(late: Straggler) -> str:
     low, high = (text(ns, "ns") for ns in (late.late_ns.low, late.late_ns.high))
-    return f"The delay lies between {low} and {high} in those steps. {naming.covered(late)}".rstrip()
+    return f"The delay is between {low} and {high} in those steps. {naming.covered(late)}".rstrip()
 
 
 RULES = (
@@ -82,10 +82,10 @@ RULES = (
         "the interval of the median over steps above 2 % of the step and above 0.5 ms; or bursts of 10 % of the step, "
         "more of them than chance gives a rank; or two bursts of half a step more than the other ranks have.",
         estimate="What of that delay no computation of the waiting ranks covers, as if nothing else were late: the "
-        "mean, with its 95 % interval over the steps; of ranks told of together all their delays, at most what equal "
+        "mean, with its 95 % interval over the steps; for ranks reported together all their delays, at most what equal "
         "ranks would save.",
         remedies=(
-            "Mend what the evidence names: a host that launches late (its Python, its data loader, cores that it "
+            "Fix what the evidence names: a host that launches late (its Python, its data loader, cores that it "
             "shares), a GPU of a lower clock, or more work than the others have (shapes, samples, layers).",
         ),
         example="Rank 0 alone writes a log or a checkpoint in every step.",

@@ -17,6 +17,7 @@ from perfkit.profile_names import PASS, PREFIX, STEP, from_trace, module_of, pas
 from perfkit.readers.intervals import Steps
 from perfkit.readers.nsys.activity import Calls, process_of, usable
 from perfkit.readers.nsys.database import ABSENT, Database, Integers
+from perfkit.units import cropped
 
 RANGES = "NVTX_EVENTS"
 _PUSH_POP, _START_END = 59, 60
@@ -146,17 +147,13 @@ def places(ranges: Ranges, projection: Projection) -> Places:
     found = Places([], [], [], [], [])
     for open_ in projection.open_ranges:
         names = [ranges.name[r] for r in open_]
-        shown = [_cropped(n) for n in names if not n.startswith(PREFIX)]
+        shown = [cropped(n, _LONGEST) for n in names if not n.startswith(PREFIX)]
         found.path.append("/".join(shown) or None)
         found.step.append(_innermost(names, step_of))
         found.pass_.append(_innermost(names, pass_of))
         found.module.append(_innermost(names, module_of))
         found.operator.append(next((m[1] for n in names if (m := _OPERATOR.match(n))), None))
     return found
-
-
-def _cropped(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _innermost(names: list[str], what: Callable[[str], str | None]) -> str | None:
@@ -209,7 +206,9 @@ def summary(ranges: Ranges, projection: Projection, state: Integers, kernel: Any
     """
     total: dict[str, dict[str, Any]] = {}
     for name, host_ns in zip(ranges.name, (ranges.end - ranges.start).tolist(), strict=True):
-        entry = total.setdefault(name, {"name": _cropped(name), "count": 0, "host_ns": 0, "kernels": 0, "kernel_ns": 0})
+        entry = total.setdefault(
+            name, {"name": cropped(name, _LONGEST), "count": 0, "host_ns": 0, "kernels": 0, "kernel_ns": 0}
+        )
         entry["count"] += 1
         entry["host_ns"] += host_ns
     counted = kernel & (state >= 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perfkit import units
 from perfkit.analysis.results import BackendReport, Group, Interval, Node, Report, Roof
-from perfkit.render.cells import Cell, Column, Table, clean, column_scale, crop, figures, in_part, table, words
+from perfkit.render.cells import Cell, Column, Table, clean, column_scale, figures, in_part, table, words
 from perfkit.render.marks import efficiencies, flags, notes
 from perfkit.render.sentences import used_roofs
 
@@ -211,7 +211,7 @@ def kernels(
     return table(
         _counted(title, len(shown), len(chosen)),
         words("kernel", names, name=True),
-        words("pass", [crop(p, 20) for p in passes], ["dim"] * len(passes), priority=2),
+        words("pass", [units.cropped(p, 20) for p in passes], ["dim"] * len(passes), priority=2),
         *_measures(rows),
         words("bound by", [g.bound for g in shown] + end, priority=3),
         words("why", [why(g, judged) for g in shown] + end, least=WHY),
