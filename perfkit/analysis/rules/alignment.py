@@ -80,7 +80,7 @@ RULES = (
         summary="products of an odd size keep the matrix units waiting for their operands",
         where=ON_A_GPU,
         what="Tensor cores are fed by loads of 16 bytes. Where the rows of an operand or of the result are not a "
-        "multiple of that, 8 numbers of bf16, the library falls back on kernels that load one to four numbers at a time.",
+        "multiple of that, 8 numbers of bf16, the library falls back on kernels that load four numbers at most.",
         recognised="Products on tensor cores by CUTLASS kernels that name an alignment below 16 bytes. Kernels of "
         "others do not name theirs.",
         estimate="Kernel by kernel, its time less what the same FLOP take at the rate of the profile's other products "

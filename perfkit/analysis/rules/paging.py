@@ -52,8 +52,8 @@ FRESH_PAGES = Rule(
         "Let the allocator keep what is freed. In a run of perfkit: --allocator keep. With glibc, start the program "
         "with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456; jemalloc and tcmalloc "
         "(LD_PRELOAD) can keep it too.",
-        "Or take less: gradients set to None and made again are such tensors (zero_grad(set_to_none=False) keeps them); so "
-        "are temporaries that an in-place operator, a fused optimizer or torch.compile does without.",
+        "Or take less: gradients set to None and made again are such (zero_grad(set_to_none=False) keeps them), "
+        "and temporaries that an in-place operator, a fused optimizer or torch.compile does without.",
     ),
     example="A Trainer of transformers with a Llama of 19 M parameters, captured: the kernel takes 258 ms of a step "
     "for fresh pages; with glibc's variables a step took 0.97 s instead of 1.62. GPT-2 124M at B = 4, T = 64: 1.2 GB "
