@@ -119,4 +119,4 @@ def test_a_slower_kernel_of_a_long_name_is_named_in_short() -> None:
     name, shapes = "Cijk_Alik_Bljk_" + "BBS_BH_Bias_" * 40 + "WG32_8_1", ", ".join(["bf16[4096×4096]"] * 9)
     usual = {(name, shapes): (1e6, 4), ("add", ""): (9e6, 4)}
     text = causes._slower({**usual, (name, shapes): (2e6, 4)}, [usual], 2)
-    assert len(text) < 160 and "Cijk_Alik_Bljk_" in text and "WG32_8_1 of bf16[4096×4096]" in text
+    assert len(text) < 160 and "Cijk_Alik_Bljk_" in text and "WG32_8_1 of 9 × bf16[4096×4096]" in text

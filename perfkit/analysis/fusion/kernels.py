@@ -83,6 +83,7 @@ class _Call:
 
     @property
     def known(self) -> list[Spent]:
+        """The time of those operators that eager has."""
         return [spent for spent in self.operators.values() if spent is not None]
 
     @property

@@ -224,14 +224,17 @@ def most_of(account: Accounting, gaps: list[Gap], device: str, held: float = 0.0
 
 
 def share_of(account: Accounting, gaps: list[Gap]) -> float:
+    """Return the share of the profiled step in these gaps."""
     return sum(g.time_ns for g in gaps) / account.profiled_step_ns if account.profiled_step_ns else 0.0
 
 
 def causes_of(gaps: list[Gap]) -> str:
+    """Return the largest causes with their shares."""
     return listed([f"{gap.cause} {percent(gap.share)}" for gap in gaps[:4] if gap is gaps[0] or gap.share >= 0.005])
 
 
 def profiled_of(case: Case) -> str:
+    """Return the name of what shares are of."""
     return "profiled step" if case.report.per == "step" else case.report.per
 
 

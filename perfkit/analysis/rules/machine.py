@@ -203,10 +203,12 @@ class _Used:
 
     @property
     def together(self) -> float:
+        """The threads of all processes."""
         return self.threads * self.processes
 
     @property
     def words(self) -> str:
+        """The threads in words, with what set them."""
         each = f" in each of {self.processes:.0f} processes" if self.processes > 1 else ""
         return f"{self.threads:.0f} thread{'s' if self.threads != 1 else ''}{each} (OMP_NUM_THREADS: {self.said})"
 

@@ -52,6 +52,7 @@ def direct(bias_at: int | None, stride_at: int, padding_at: int, dilation_at: in
     """A convolution that is never transposed, with the arguments at these places (input 0, weight 1)."""
 
     def cost(call: Call) -> Cost:
+        """Return the cost of one call."""
         x, weight = call.tensor(0), call.tensor(1)
         n = len(x.shape) - 2
         dilation = integers_at(call, dilation_at, n) if dilation_at is not None else (1,) * n
