@@ -21,6 +21,8 @@ LINE = f"{PREFIX}line:"
 AT, IN = f"{PREFIX}at:", f"{PREFIX}in:"  # a line of the user's code, a call in a library (`programs.line_tracer`)
 APART = f"{PREFIX}apart"  # work next to a step: a request that another thread answers at the time
 GRAPH = f"{PREFIX}graph:"  # the replay of a CUDA graph whose capture was recorded, by its number
+HELD = f"{PREFIX}held:"  # a moment at which the addresses of the program's tensors were noted, by its number
+HELD_KEY = "perfkit_held"  # the notes, next to the events of a trace
 
 # PyTorch's own ranges.
 PROFILER_STEP = "ProfilerStep#"

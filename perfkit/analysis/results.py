@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from perfkit.analysis.fusion_results import Fusion
+from perfkit.memory.results import DeviceMemory
 from perfkit.run_folder import Correctness, Power, RankRun, Settings, Symbol, WorkloadFacts, World
 from perfkit.statistics import SMALL
 from perfkit.trace_checks import TraceCheck
@@ -403,6 +404,7 @@ class BackendReport(msgspec.Struct, kw_only=True):
     samples_ns: list[float] = []
     phases: list[PhaseReport] = []  # of a step that generates tokens
     serving: list[ServingPhase] = []  # of a profile of a serving engine
+    memory: list[DeviceMemory] = []  # by device, where allocations were recorded
     ranks: list[RankRun] = []  # of several ranks, whose slowest gives `step`; kernels and what follows are rank 0's
     generated: str = ""
     annotated: str = ""  # the listing of `generated` with costs: a page in the run folder, where one was written

@@ -7,14 +7,15 @@ import gzip
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges, timing
 from perfkit.backends.interface import Program
 from perfkit.errors import RunFailed
+from perfkit.programs import held
 from perfkit.programs import profiler as profilers
 from perfkit.run_folder import Settings
 
@@ -73,6 +74,8 @@ class Recorder:
                 profilers.recording(self._settings.device != "cpu", self._settings.profile_memory)
             )
             stack.enter_context(ranges.modules_marked(self._program.model) if marked else contextlib.nullcontext())
+            if self._settings.profile_memory:
+                self._note = stack.enter_context(_noting(self._program))
             stack.enter_context(timing.collector_off())
             self._run(0)  # the profiler's own first events are slow: let them fall into a step that is not recorded
             self._synchronize()
@@ -94,6 +97,8 @@ class Recorder:
 
     def finish(self) -> Recording:
         """Stop, export the trace, and give what was recorded. Raises `RunFailed` when the profiler wrote nothing."""
+        if self._settings.profile_memory:
+            self._note.write(self._profiler)
         # No step() since the last recorded step: it would arm a new window, and the export would be empty.
         self._open.close()
         # Export first: another profiler session clears the GPU's records of this one, and leaves zeros in their place.
@@ -101,6 +106,27 @@ class Recorder:
         del self._profiler
         # Of two measurements the less: what a moment in which others slowed this machine adds is not the profiler's.
         return Recording(scratch, self._step_ns, min(self._event_cost_ns, profilers.event_cost_ns()))
+
+
+@contextlib.contextmanager
+def _noting(program: Program) -> Iterator[held.Held]:
+    """Note what the program holds each time that an optimizer of PyTorch's is about to step, while the block runs."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    notes = held.Held()
+
+    def note(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if ranges.listening():
+            parameters = dict(program.model.named_parameters())
+            known = {id(one): name for name, one in parameters.items()}
+            buffers = dict(program.model.named_buffers())
+            notes.note([*held.of_model(parameters, buffers), *held.of_optimizer(optimizer, known)])
+
+    handle = register_optimizer_step_pre_hook(note)
+    try:
+        yield notes
+    finally:
+        handle.remove()
 
 
 def record(program: Program, settings: Settings, run: Callable[[int], object], steps: int) -> Recording:

@@ -44,7 +44,9 @@ def capture(
     after: Annotated[
         float, typer.Option(min=0, help="Seconds after which the warm-up begins.", rich_help_panel=TORCH)
     ] = 0.0,
-    memory: Annotated[bool, typer.Option("--memory", help="Record allocations too.", rich_help_panel=TORCH)] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Record allocations too: who holds the memory.", rich_help_panel=TORCH)
+    ] = False,
     stop: Annotated[
         bool, typer.Option("--stop", help="End the program when the steps are recorded.", rich_help_panel=TORCH)
     ] = False,

@@ -113,7 +113,10 @@ def run(
         typer.Option(help="ncu, nsys: time limit for each backend under the tool, in seconds.", rich_help_panel=NSIGHT),
     ] = 1800.0,
     profile_memory: Annotated[
-        bool, typer.Option("--profile-memory", help="Record allocations in the trace.", rich_help_panel=MEASURE)
+        bool,
+        typer.Option(
+            "--memory", "--profile-memory", help="Record allocations: who holds the memory.", rich_help_panel=MEASURE
+        ),
     ] = False,
     launch_blocking: Annotated[
         bool,

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from perfkit.memory import remedies
-from perfkit.memory.kinds import KINDS, Kinds, kinds_of
+from perfkit.memory.kinds import Kinds, Told, kinds_of
 from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, reserved_over_time
 from perfkit.memory.moments import course, moment
-from perfkit.memory.phases import line_of
+from perfkit.memory.phases import OPTIMIZER, line_of
 from perfkit.memory.records import FAILED, PENDING, Device, Frame, Snapshot
 from perfkit.memory.results import DeviceMemory, Failure, MemoryReport, Moment, Unused
 
@@ -37,8 +37,10 @@ def analyse(snapshots: Sequence[Snapshot], title: str) -> MemoryReport:
 def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
     """Return the memory of one device of a snapshot."""
     found = allocations(device)
-    kinds = kinds_of(snapshot, device, found)
     trace, count = device.trace, len(device.trace)
+    told = Told.of(snapshot.stacks) if any(snapshot.stacks) else None
+    known = [(count - 1, address, said) for address, said in snapshot.known.get(device.index, {}).items()]
+    kinds = kinds_of(told, trace, found, known)
     held, reserved = allocated_over_time(found, count), reserved_over_time(device)
     time_ns = (trace.time_us - trace.time_us[:1]) * 1000.0
     highest = int(held.argmax())
@@ -60,7 +62,8 @@ def device_memory(snapshot: Snapshot, device: Device) -> DeviceMemory:
         failures=_failures(snapshot, device, held, reserved),
     )
     made.notes = _notes(snapshot, device, found, made, highest - 1)
-    made.remedies = remedies.of_snapshot(snapshot, device, found, kinds, made)
+    optimizes = told.phase[found.stack] == OPTIMIZER if told else np.zeros(len(found), bool)
+    made.remedies = remedies.of_device(found, kinds, count, optimizes, made)
     return made
 
 
@@ -113,9 +116,3 @@ def _notes(snapshot: Snapshot, device: Device, found: Allocations, made: DeviceM
     if device.segments and made.end.allocated != device.allocated:
         notes.append(DIFFERS.format(blocks=made.end.allocated, segments=device.allocated))
     return notes
-
-
-def total(memory: Moment, kind: str) -> int:
-    """Return the bytes of one kind at a moment."""
-    assert kind in KINDS
-    return sum(part.bytes for part in memory.parts if part.kind == kind)

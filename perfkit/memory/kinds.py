@@ -6,6 +6,7 @@ passes it lived through; docs/memory.md says by which rules.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from perfkit.memory import phases
 from perfkit.memory.lifetimes import BEFORE, Allocations
-from perfkit.memory.records import FAILED, Device, Snapshot
+from perfkit.memory.records import FAILED, Known, Stack, Trace
 
 KINDS = (
     "parameters", "buffers", "gradients", "optimizer state", "activations", "inputs", "temporaries", "workspaces",
@@ -34,31 +35,68 @@ class Kinds:
     names: list[str]
 
 
-def kinds_of(snapshot: Snapshot, device: Device, found: Allocations) -> Kinds:
-    """Return the kind of each of `found`, which are the allocations of `device`."""
+@dataclass
+class Told:
+    """Facts about each stack, a column each: the phase of a program, and what else a stack says of an allocation.
+
+    `unseen` is the phase of events without a stack. The thread of backward passes has no frames of Python's: where
+    others have some, it is the one without.
+    """
+
+    phase: Any
+    recomputes: Any
+    initialises: Any
+    zeroes: Any
+    caches: Any
+    workspace: Any
+    unseen: int = phases.BACKWARD
+
+    @classmethod
+    def of(cls, stacks: Sequence[Stack]) -> Told:
+        """Return what stacks of frames say."""
+        return cls(
+            phases.table(stacks, phases.phase_of, int),
+            phases.table(stacks, phases.recomputes),
+            phases.table(stacks, phases.initialises),
+            phases.table(stacks, lambda stack: any(frame.function == "zero_grad" for frame in stack)),
+            phases.table(stacks, lambda stack: any("cache" in frame.function.lower() for frame in stack[:6])),
+            phases.table(stacks, phases.is_workspace),
+        )
+
+
+def kinds_of(told: Told | None, trace: Trace, found: Allocations, known: Iterable[tuple[int, int, Known]]) -> Kinds:
+    """Return the kind of each of `found`, which the events of `trace` made.
+
+    `known` are moments, addresses, and what a program's objects have there at the time. Without `told` the rest
+    is unknown.
+    """
     made = Kinds(np.full(len(found), UNKNOWN), np.zeros(len(found), bool), np.full(len(found), -1), [])
-    if any(snapshot.stacks):
-        _infer(made.kind, _Passes(snapshot, device), snapshot, found)
-    numbers: dict[str, int] = {}
-    known = snapshot.known.get(device.index, {})
-    for index in (found.end == len(device.trace)).nonzero()[0] if known else ():
-        told = known.get(int(found.address[index]))
-        if told is not None:
-            made.kind[index], made.known[index] = KINDS.index(told.kind), True
-            made.name[index] = numbers.setdefault(told.name, len(numbers))
-    made.names = list(numbers)
+    if told is not None:
+        _infer(made.kind, _Passes(told, trace), told, found)
+    _name(made, found, known)
     return made
+
+
+def _name(made: Kinds, found: Allocations, known: Iterable[tuple[int, int, Known]]) -> None:
+    """Set the kinds and names that the program's objects give."""
+    numbers: dict[str, int] = {}
+    at: dict[int, list[int]] = {}
+    for index, address in enumerate(found.address.tolist()):
+        at.setdefault(address, []).append(index)
+    for moment, address, said in known:
+        for index in at.get(address, ()):
+            if found.begin[index] <= moment < found.end[index] and not made.known[index]:
+                made.kind[index], made.known[index] = KINDS.index(said.kind), True
+                made.name[index] = numbers.setdefault(said.name, len(numbers))
+    made.names = list(numbers)
 
 
 class _Passes:
     """The phase of each event, and where backward passes and optimizer steps begin and end."""
 
-    def __init__(self, snapshot: Snapshot, device: Device) -> None:
-        trace = device.trace
-        self.of_stack = phases.table(snapshot.stacks, phases.phase_of, int)
-        phase = self.of_stack[trace.stack]
-        # The thread of backward passes has no frames of Python's: where others have some, it is the one without.
-        phase = np.where(trace.stack == 0, phases.BACKWARD, phase)
+    def __init__(self, told: Told, trace: Trace) -> None:
+        self.of_stack = told.phase
+        phase = np.where(trace.stack == 0, told.unseen, self.of_stack[trace.stack])
         self.count = len(trace)
         self.failed = bool((trace.action == FAILED).any())
         self.backward = _runs(phase == phases.BACKWARD)
@@ -88,29 +126,28 @@ def _runs(mask: Any) -> tuple[Any, Any]:
     return (edges == 1).nonzero()[0], (edges == -1).nonzero()[0] - 1
 
 
-def _infer(kind: Any, passes: _Passes, snapshot: Snapshot, found: Allocations) -> None:
+def _infer(kind: Any, passes: _Passes, told: Told, found: Allocations) -> None:
     """Set the kinds that follow from stacks and lifetimes; the others stay unknown."""
     traced = found.begin != BEFORE
-    phase = np.where(traced & (found.stack == 0), phases.BACKWARD, passes.of_stack[found.stack])
+    phase = np.where(traced & (found.stack == 0), told.unseen, passes.of_stack[found.stack])
     stays = found.end == passes.count
     kind[phase == phases.BACKWARD] = TEMPORARIES
     kind[(phase == phases.BACKWARD) & traced & (found.end > passes.end_of(passes.backward, found.begin))] = GRADIENTS
-    again = phases.table(snapshot.stacks, phases.recomputes)[found.stack]
-    kind[(phase == phases.BACKWARD) & (kind == TEMPORARIES) & again] = ACTIVATIONS
+    kind[(phase == phases.BACKWARD) & (kind == TEMPORARIES) & told.recomputes[found.stack]] = ACTIVATIONS
 
     optimizes = phase == phases.OPTIMIZER
     kind[optimizes] = TEMPORARIES
-    makes_state = phases.table(snapshot.stacks, phases.initialises)[found.stack]
+    makes_state = told.initialises[found.stack]
     outlives = ~traced | (found.end > passes.end_of(passes.optimizer, found.begin))
     kind[optimizes & ((makes_state & outlives) | (stays & outlives))] = STATE
 
     kind[phase == phases.BUILD] = np.where(stays, PARAMETERS, TEMPORARIES)[phase == phases.BUILD]
     _of_forward(kind, passes, found, phase)
-    _from_before(kind, passes, snapshot, found)
-    named = phases.table(snapshot.stacks, lambda stack: any("cache" in frame.function.lower() for frame in stack[:6]))
-    kind[np.isin(phase, (phases.FORWARD, phases.OUTSIDE)) & (kind == UNKNOWN) & named[found.stack]] = CACHES
+    _from_before(kind, passes, told, found)
+    own = np.isin(phase, (phases.FORWARD, phases.OUTSIDE))
+    kind[own & (kind == UNKNOWN) & told.caches[found.stack]] = CACHES
     asked = np.isin(found.requested, _CUBLAS) & stays & (phase != phases.BUILD)
-    kind[phases.table(snapshot.stacks, phases.is_workspace)[found.stack] | asked] = WORKSPACES
+    kind[told.workspace[found.stack] | asked] = WORKSPACES
 
 
 def _of_forward(kind: Any, passes: _Passes, found: Allocations, phase: Any) -> None:
@@ -133,9 +170,8 @@ def _of_forward(kind: Any, passes: _Passes, found: Allocations, phase: Any) -> N
         kind[index] = before.get(int(found.stack[index]), kind[index])
 
 
-def _from_before(kind: Any, passes: _Passes, snapshot: Snapshot, found: Allocations) -> None:
+def _from_before(kind: Any, passes: _Passes, told: Told, found: Allocations) -> None:
     """Set what the trace only frees: by who freed it."""
     before = (found.begin == BEFORE) & (found.end < passes.count) & (found.stack == 0)
-    zeroes = phases.table(snapshot.stacks, lambda stack: any(f.function == "zero_grad" for f in stack))
     kind[before & passes.in_backward(found.end)] = ACTIVATIONS
-    kind[before & zeroes[found.freed_by]] = GRADIENTS
+    kind[before & told.zeroes[found.freed_by]] = GRADIENTS

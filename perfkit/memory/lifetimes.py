@@ -43,8 +43,11 @@ class Allocations:
         return (self.begin <= moment) & (self.end > moment)
 
 
-def allocations(device: Device) -> Allocations:
-    """The allocations of a device: those of its trace, and the blocks that were there before it began."""
+def allocations(device: Device, exact: bool = False) -> Allocations:
+    """The allocations of a device: those of its trace, and the blocks that were there before it began.
+
+    With `exact` the events give the sizes of blocks, and not what was asked for.
+    """
     trace = device.trace
     used = np.isin(trace.action, (ALLOC, FREE, FREED)).nonzero()[0]
     order = used[np.lexsort((used, trace.address[used]))]
@@ -66,8 +69,8 @@ def allocations(device: Device) -> Allocations:
     frees = np.where(freed >= 0, trace.stack[np.maximum(freed, 0)] if count else 0, 0)
     stack = np.where(begin == BEFORE, 0, trace.stack[source] if count else 0)
     found = Allocations(
-        trace.address[source], _rounded(trace.size[source]), trace.size[source].copy(), begin, end, stack, frees,
-        np.zeros(len(source), bool),
+        trace.address[source], trace.size[source] if exact else _rounded(trace.size[source]), trace.size[source].copy(),
+        begin, end, stack, frees, np.full(len(source), exact),
     )  # fmt: skip
     return _sorted(_with_blocks(found, device, count))
 
@@ -98,6 +101,13 @@ def _with_blocks(found: Allocations, device: Device, count: int) -> Allocations:
         np.zeros(len(more), np.int64), np.ones(len(more), bool),
     )  # fmt: skip
     return Allocations(*(np.concatenate(pair) for pair in zip(_columns(found), _columns(extra), strict=True)))
+
+
+def with_earlier(found: Allocations, address: Any, size: Any, end: Any) -> Allocations:
+    """Add allocations of before the first event, which end before the events `end`."""
+    none = np.zeros(len(address), np.int64)
+    extra = Allocations(address, size, size, none + BEFORE, end, none, none, none == 0)
+    return _sorted(Allocations(*(np.concatenate(p) for p in zip(_columns(found), _columns(extra), strict=True))))
 
 
 def _columns(found: Allocations) -> list[Any]:

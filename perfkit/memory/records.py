@@ -103,6 +103,7 @@ class Known:
 
     kind: str
     name: str
+    size: int = 0  # bytes of its storage
 
 
 @dataclass

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from perfkit.memory import kinds as k
-from perfkit.memory import phases
 from perfkit.memory.lifetimes import Allocations, allocated_over_time
-from perfkit.memory.records import Device, Snapshot
 from perfkit.memory.results import DeviceMemory, Remedy
 
-_WORTH = 0.01  # of the peak that a remedy has to save
+WORTH = 0.01  # of the peak that a remedy has to save
 EXPANDABLE = (
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow, so that free pieces lie together: the "
     "allocation that failed would have fit into what was reserved and unused, with what the device had left."
@@ -22,22 +20,22 @@ FUSED = (
 MICRO = "Micro-batches of half the size, with gradients accumulated, halve what the forward pass saves."
 
 
-def of_snapshot(
-    snapshot: Snapshot, device: Device, found: Allocations, kinds: k.Kinds, made: DeviceMemory
-) -> list[Remedy]:
-    """Return what would lower the peak of a device, the largest saving first."""
-    held = allocated_over_time(found, len(device.trace))
-    optimizes = phases.table(snapshot.stacks, phases.phase_of, int)[found.stack] == phases.OPTIMIZER
+def of_device(found: Allocations, kinds: k.Kinds, count: int, optimizes: Any, made: DeviceMemory) -> list[Remedy]:
+    """Return what would lower the peak of a device, the largest saving first.
+
+    `optimizes` is a mask of what the optimizer allocated.
+    """
+    held = allocated_over_time(found, count)
     candidates = [
         ("fused", FUSED, (kinds.kind == k.TEMPORARIES) & optimizes, 1.0),
         ("micro-batches", MICRO, kinds.kind == k.ACTIVATIONS, 0.5),
     ]
-    found_remedies = [
+    useful = [
         Remedy(name=name, text=text, saves=saving)
         for name, text, mask, share in candidates
-        if (saving := saved(found, held, mask, share)) >= _WORTH * max(made.peak.allocated, 1)
+        if (saving := saved(found, held, mask, share)) >= WORTH * max(made.peak.allocated, 1)
     ]
-    return _expandable(made) + sorted(found_remedies, key=lambda one: -(one.saves or 0))
+    return _expandable(made) + sorted(useful, key=lambda one: -(one.saves or 0))
 
 
 def saved(found: Allocations, held: Any, mask: Any, share: float = 1.0) -> int:

@@ -57,6 +57,19 @@ class Models:
         """The path of each module of the models by its identity."""
         return names.paths(self.found())
 
+    def tensors(self) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.Tensor]]:
+        """The parameters and the buffers of the models by their path."""
+        parameters: dict[str, torch.nn.Parameter] = {}
+        buffers: dict[str, torch.Tensor] = {}
+        paths = self.paths()
+        for model in self.found():
+            for module in names.modules(model):
+                path, mine = paths.get(id(module), ""), vars(module)
+                for kind, found in (("_parameters", parameters), ("_buffers", buffers)):
+                    held = mine.get(kind, {}).items()
+                    found |= {f"{path}.{name}".lstrip("."): one for name, one in held if one is not None}  # type: ignore[arg-type]
+        return parameters, buffers
+
     def path_of(self, module: torch.nn.Module) -> str:
         """The path of a module; "" for the model itself."""
         path = self._paths.get(id(module))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from perfkit import profile_names, ranges
 from perfkit.programs import profiler as profilers
+from perfkit.programs.held import Held
 from perfkit.programs.lines import LineStep
 from perfkit.programs.order import TRACE, Order, Result
 from perfkit.programs.paging import paging
@@ -37,6 +38,7 @@ class Recorder:
         self.state = WARMING
         self.session = Session()
         self.lines = LineStep(order, folder, self.result)
+        self.held = Held()
         self._arrived = time.monotonic()
         self.in_step = False
         self._forget()
@@ -176,6 +178,7 @@ class Recorder:
             self.result.device = "cuda" if on_gpu() else "cpu"
         self.state = DONE
         self._open.close()
+        self.session.add(self.held)
         profiler = self.session.stop(goes_on)
         if profiler is None or not self.result.step_ns:
             return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit import ranges
 from perfkit.programs import profiler as profilers
+from perfkit.programs.held import Held
 from perfkit.programs.quiet import without_notices_of_kineto
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ class Session:
             self._profiler.start_trace()
         self._is_recording = True
         ranges.record_all_threads(True)
+
+    def add(self, held: Held) -> None:
+        """Write what the program's objects hold into the trace that is recorded."""
+        if self._profiler is not None and self._is_recording:
+            with self.touching():
+                held.write(self._profiler)
 
     def stop(self, goes_on: bool) -> torch.profiler.profile | None:
         """Stop, and return the profiler to export from; None where nothing was recorded.

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from perfkit.programs import facts, names
+from perfkit.programs import facts, held, names
 from perfkit.programs.building import is_building
 from perfkit.programs.compilation import Compilation
 from perfkit.programs.graphs import Graphs
@@ -131,6 +131,17 @@ class Watcher:
 
         if not self.idle:
             self._guarded(act)
+
+    def note_held(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note what the models and an optimizer hold, where allocations are recorded."""
+
+        def act() -> None:
+            parameters, buffers = self.models.tensors()
+            known = {id(one): name for name, one in parameters.items()}
+            named = [*held.of_model(parameters, buffers), *held.of_optimizer(optimizer, known)]
+            self.recorder.held.note(named)
+
+        self._guarded(act)
 
     def mark(self) -> None:
         """The program says that a step is over."""

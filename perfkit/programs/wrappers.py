@@ -18,7 +18,7 @@ import torch
 from perfkit import profile_names, ranges
 from perfkit.programs.graphs import Graphs
 from perfkit.programs.patches import Patches, Steps, Wrapper, skipped_by_dynamo
-from perfkit.programs.recorder import DONE, WARMING, Recorder
+from perfkit.programs.recorder import DONE, RECORDING, WARMING, Recorder
 from perfkit.programs.steps import CALL, COMPILED, MARK, OPTIMIZER, REPLAY
 from perfkit.programs.threads import Thread, Threads
 from perfkit.programs.turns import key_of, role_of
@@ -45,6 +45,9 @@ class Watcher(Protocol):
 
     def is_apart(self, thread: Thread) -> bool:
         """Whether what the thread calls now is work next to the recorded step."""
+
+    def note_held(self, optimizer: Any) -> None:
+        """An optimizer is about to step while allocations are recorded."""
 
     def signal(self, kind: str, key: Hashable, role: Hashable = None) -> None:
         """Something that may end a step happened, to the object of `key`."""
@@ -236,6 +239,8 @@ class Wrappers:
         thread = self._watcher.threads.own
         if not args or thread.optimizing:
             return None
+        if self._recorder.state == RECORDING and self._recorder.order.memory:
+            self._watcher.note_held(args[0])
         closes = None if self._quiet() else thread.marks.optimizer()
         thread.optimizing += 1
 

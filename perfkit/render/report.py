@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from perfkit.analysis.results import BackendReport, Report
 from perfkit.render import sentences, tables
 from perfkit.render.cells import Table
 from perfkit.render.page import SCREEN, SUMMARY, WHOLE, Item, Page, Part, Section
+from perfkit.render.pages import memory
 from perfkit.render.phases import phases_tables
 from perfkit.render.ranks import ranks_tables
 from perfkit.render.serving import serving_table
@@ -178,6 +181,13 @@ def _serving(about: About) -> Iterator[Section]:
     yield from _of(serving_table(about.backend.serving))
 
 
+def _memory(about: About) -> Iterator[Section]:
+    """Who holds the memory of each device, where allocations were recorded."""
+    for device in about.backend.memory:
+        for section in memory.device_sections(device, f": {device.device}", about.rows):
+            yield msgspec.structs.replace(section, fold=about.alone)
+
+
 def _kernels(about: About) -> Iterator[Section]:
     backend, rows, fold = about.backend, about.rows, about.doubtful
     if not backend.kernels:
@@ -267,7 +277,7 @@ OF_RUN: tuple[Callable[[Report, list[BackendReport]], Iterator[Section]], ...] =
     _backends, _phases, _ranks, _side_by_side,
 )  # fmt: skip
 OF_BACKEND: tuple[Callable[[About], Iterator[Section]], ...] = (
-    _findings, _roofline, _serving, _time, _kernels, _operators, _modules, _timeline, _advice, _symbols, _correctness,
-    _coverage, _missing,
+    _findings, _roofline, _serving, _time, _kernels, _operators, _modules, _memory, _timeline, _advice, _symbols,
+    _correctness, _coverage, _missing,
 )  # fmt: skip
 OF_MAKING: tuple[Callable[[Report, Form], Iterator[Section]], ...] = (_ceilings, _environment, _command)

@@ -15,6 +15,7 @@ from perfkit.analysis.fusion import predict
 from perfkit.analysis.report import aggregate, exposed, generation, nvidia, points, ranges, speed
 from perfkit.analysis.report.accounting import accounting, incomparable
 from perfkit.analysis.report.coverage import coverage
+from perfkit.analysis.report.memory import holders
 from perfkit.analysis.report.modules import module_tree
 from perfkit.analysis.report.rows import in_steps, marked_for, rows_of
 from perfkit.analysis.report.serving import serving
@@ -133,6 +134,7 @@ def profiled(
         return report, None
     rows = rows_of(frame, ceilings, table, marked)
     report = _with_kernels(report, rows, frame, table)
+    report = msgspec.structs.replace(report, memory=holders(table.facts, frame))
     if report.status != "ok" or about is None:
         return report, None
     case = Case(report, frame, rows.judged, table.facts, ceilings, rows.steps, about)

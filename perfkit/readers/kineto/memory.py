@@ -43,7 +43,7 @@ class BackendMemory(msgspec.Struct, kw_only=True):
 
 def allocations(memory: MemoryEvents) -> list[Allocations]:
     """Return the allocations of every device in the trace; none where it was recorded without."""
-    names = [_device_name(kind, index) for kind, index in memory.devices]
+    names = [device_name(kind, index) for kind, index in memory.devices]
     known = np.isfinite(memory.time_ns) & np.isfinite(memory.allocated)
     start = memory.time_ns[known].min(initial=np.inf)
     found = []
@@ -57,7 +57,8 @@ def allocations(memory: MemoryEvents) -> list[Allocations]:
     return found
 
 
-def _device_name(kind: int | None, index: int | None) -> str:
+def device_name(kind: int | None, index: int | None) -> str:
+    """Return the name of a device by PyTorch's type and index."""
     name = _DEVICES.get(kind or 0, f"device type {kind}")
     return name if name == "cpu" or index is None or index < 0 else f"{name}:{index}"
 

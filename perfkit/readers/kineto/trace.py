@@ -20,6 +20,7 @@ from perfkit.readers.finish import finish, hidden, uncosted
 from perfkit.readers.kineto import checks
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
+from perfkit.readers.kineto.holders import holders
 from perfkit.readers.kineto.lines.find import Lines
 from perfkit.readers.kineto.measure.measure import Known, Measured, measure
 from perfkit.readers.kineto.measure.process_group import rank_of
@@ -77,7 +78,7 @@ def read_trace(
         lines,
     )
     with collector_off():
-        columns, facts, warnings, recorded = _measured(path, known, expected, whole)
+        columns, facts, warnings, recorded = _measured(path, known, expected, whole, layers)
         names, shapes = columns["name"], columns["shapes"]
         # By now the events are gone: of a large trace they take as much memory as the table.
         if (rank := rank_of(facts)) is not None:
@@ -93,7 +94,7 @@ def read_trace(
 
 
 def _measured(
-    path: Path, known: Known, expected: checks.Expected | None, whole: bool
+    path: Path, known: Known, expected: checks.Expected | None, whole: bool, layers: str
 ) -> tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Recorded]]:
     """Return columns, facts, warnings, and with `whole` what else the trace holds. Raises `UnusableProfile`."""
     events = read_events(path, wanted(known.costs, known.declared))
@@ -111,6 +112,8 @@ def _measured(
     source.add(found.columns, found.facts, found.launched, known.reads)
     said += [source.problem] if source.problem else []
     warnings = events.about.warnings() + found.unplaced + _warnings(events, placed, found) + said
+    if len(events.memory):
+        found.facts["memory"] = msgspec.to_builtins(holders(events, placed, layers))
     recorded = {"profile": Recorded.of(events, placed.launch, path)} if whole else {}
     return found.columns, found.facts, warnings, recorded
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfkit import units
-from perfkit.memory.results import DeviceMemory, MemoryReport, Moment, Owner, Remedy
+from perfkit.memory.results import DeviceMemory, MemoryReport, Moment, Owner, Part, Remedy
 from perfkit.render.cells import Cell, Column, Table, clean, figures, table, words
-from perfkit.render.page import Page, Section
+from perfkit.render.page import Item, Page, Section
 from perfkit.render.pages.figures import Figure, Series
 
 OWNERS = 12  # rows that text shows
 _MOST = 300  # rows that the HTML has
 _MIB = 2.0**20
+_FAR = 4  # times the peak: what is reserved beyond that would leave no room for the areas
 _HOW = {True: "by the program's own objects", False: "inferred"}
 
 
@@ -49,8 +50,6 @@ def verdict(device: DeviceMemory) -> Iterator[str]:
         return
     first = ", ".join(f"{part.kind} {share(part.bytes, peak.allocated)}" for part in peak.parts[:4])
     yield f"The peak of {device.device} is {size(peak.allocated)} allocated{_beside(peak)}: {first}."
-    for remedy in device.remedies:
-        yield remedy_text(remedy, peak)
 
 
 def remedy_text(remedy: Remedy, peak: Moment) -> str:
@@ -60,11 +59,14 @@ def remedy_text(remedy: Remedy, peak: Moment) -> str:
     return f"{remedy.text}{saves}{costs}"
 
 
-def device_sections(device: DeviceMemory, title: str) -> Iterator[Section]:
-    """The tables and figures of one device."""
+def device_sections(device: DeviceMemory, title: str, rows: int | None = None) -> Iterator[Section]:
+    """The tables and figures of one device; of owners at most `rows`."""
     if device.peak.allocated:
+        changes = [Item(remedy_text(remedy, device.peak)) for remedy in device.remedies]
         yield Section(table=parts_table(device, title), notes=[f"! {note}" for note in device.notes])
-        yield Section(table=owners_table(device.peak, f"Owners at the peak{title}"))
+        yield Section(table=owners_table(device.peak, f"Owners at the peak{title}", rows))
+        if changes:
+            yield Section(title=f"What would lower the peak{title}", items=changes)
     elif device.notes:
         yield Section(notes=[f"! {note}" for note in device.notes])
     if device.course is not None and len(device.course.at) > 1:
@@ -75,7 +77,8 @@ def parts_table(device: DeviceMemory, title: str = "") -> Table:
     """The peak and the end by kind, with how each is known; the last row is what the allocator says."""
     peak, end = device.peak, device.end
     last = {part.kind: part.bytes for part in end.parts} if end else {}
-    rows = peak.parts
+    held = {part.kind for part in peak.parts}
+    rows = [*peak.parts, *(Part(kind=kind, bytes=0, count=0) for kind in last if kind not in held)]
     notes = list(_unused(device))
     return table(
         f"Who holds the peak{title}",
@@ -93,7 +96,7 @@ def parts_table(device: DeviceMemory, title: str = "") -> Table:
 
 
 def _how(known: int, all_of: int, kind: str) -> str:
-    if kind == "unknown":
+    if kind == "unknown" or not all_of:
         return ""
     return _HOW[known == all_of] if known in (0, all_of) else f"{known / all_of:.0%} {_HOW[True]}"
 
@@ -110,9 +113,9 @@ def _unused(device: DeviceMemory) -> Iterator[str]:
     )
 
 
-def owners_table(moment: Moment, title: str) -> Table:
+def owners_table(moment: Moment, title: str, limit: int | None = None) -> Table:
     """The largest owners: names where the program's objects gave them, and lines."""
-    rows = moment.owners[:_MOST]
+    rows = moment.owners[: limit or _MOST]
     return table(
         title,
         words("owner", [_name(owner) for owner in rows], name=True),
@@ -120,7 +123,7 @@ def owners_table(moment: Moment, title: str) -> Table:
         figures("size", [float(owner.bytes) for owner in rows], "iB"),
         figures("share", [owner.bytes / max(moment.allocated, 1) for owner in rows], "%"),
         figures("pieces", [float(owner.count) for owner in rows], "count", priority=2),
-        words("line", [line(owner) for owner in rows], priority=1, least=24),
+        words("line", [line(owner) or owner.function for owner in rows], priority=1, least=24),
         in_text=OWNERS,
     )
 
@@ -155,7 +158,7 @@ def _course(device: DeviceMemory, title: str) -> Figure:
     course = device.course
     assert course is not None
     series = [Series(name=kind, x=course.at, y=_mib(held), line="stack") for kind, held in course.kinds.items()]
-    if course.reserved:
+    if course.reserved and max(course.reserved) < _FAR * device.peak.allocated:
         series.append(Series(name="reserved", x=course.at, y=_mib(course.reserved), line="dash"))
     return Figure(title=f"Memory over time{title}", x="ms" if course.timed else "event", y="MiB", series=series)
 

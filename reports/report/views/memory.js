@@ -12,7 +12,7 @@ function memoryCard(backends) {
     el("div", { class: "side-by-side" }, charts.map((c) => el("div", {}, el("h3", {}, clean(c.backend.name, 80)), c.node))));
 }
 
-const NO_MEMORY = "No allocations were recorded. Capture them with `perfkit run --profile-memory`, or with profile_memory=True in torch.profiler.";
+const NO_MEMORY = "No allocations were recorded. Capture them with `perfkit run --memory`, or with profile_memory=True in torch.profiler.";
 
 function memoryTable(all) {
   const column = (head, pick) => {

@@ -79,12 +79,13 @@ class Collector:
 
     def memory(self) -> MemoryEvents:
         """Return the allocations and releases."""
-        time, amount, allocated, reserved = (
-            self._memory.taken(name, np.float64) for name in ("time", "bytes", "allocated", "reserved")
+        time, amount, allocated, reserved, address = (
+            self._memory.taken(name, np.float64) for name in ("time", "bytes", "allocated", "reserved", "address")
         )
         thread, device = (self._memory.taken(name, np.int32) for name in ("thread", "device"))
         devices, threads = list(self._memory_devices), list(self._memory_threads)
-        return MemoryEvents(time * 1e3, thread, amount, allocated, reserved, device, devices, threads)
+        origin = self.origin_us * 1e3
+        return MemoryEvents(time * 1e3, thread, amount, allocated, reserved, address, device, devices, threads, origin)
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
@@ -244,7 +245,7 @@ class Collector:
 
     def _add_memory(self, events: list[Instant]) -> None:
         args = [e.args for e in events]
-        amounts = {name: [getattr(a, name) for a in args] for name in ("bytes", "allocated", "reserved")}
+        amounts = {name: [getattr(a, name) for a in args] for name in ("bytes", "allocated", "reserved", "address")}
         if events:
             self._memory.add(
                 time=reals([e.ts for e in events]),

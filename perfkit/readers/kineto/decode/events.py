@@ -160,7 +160,8 @@ class Marks:
 @dataclass
 class MemoryEvents:
     """Allocations and releases in the order of the file: when, in ns of the trace's own clock, on which thread, how
-    many bytes (negative: released), and what the allocator of a device holds from then on. NaN where it is not known.
+    many bytes (negative: released) at which address, and what the allocator of a device holds from then on. NaN where
+    it is not known.
 
     `device` is an index into `devices`, pairs of PyTorch's device type and index; `thread` one into `threads`.
     """
@@ -170,9 +171,11 @@ class MemoryEvents:
     bytes: Reals
     allocated: Reals
     reserved: Reals
+    address: Reals
     device: Integers
     devices: list[tuple[int | None, int | None]]
     threads: list[int | str]
+    origin_ns: float = 0.0  # of the other events' times on this clock
 
     def __len__(self) -> int:
         return len(self.time_ns)

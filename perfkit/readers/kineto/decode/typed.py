@@ -116,7 +116,7 @@ class FlowEnd(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="f"):
 
 class MemoryArgs(msgspec.Struct, gc=False, frozen=True, rename={
     "allocated": "Total Allocated", "reserved": "Total Reserved", "bytes": "Bytes", "device": "Device Type",
-    "index": "Device Id",
+    "index": "Device Id", "address": "Addr",
 }):  # fmt: skip
     """What PyTorch writes of an allocation or release: the bytes that the allocator holds from then on."""
 
@@ -125,6 +125,7 @@ class MemoryArgs(msgspec.Struct, gc=False, frozen=True, rename={
     bytes: float | None = None
     device: int | None = None
     index: int | None = None
+    address: float | None = None
 
 
 class Instant(msgspec.Struct, gc=False, frozen=True, tag_field="ph", tag="i"):
@@ -158,6 +159,7 @@ class _Top(msgspec.Struct, frozen=True):
     deviceProperties: list[dict[str, Any]] = []
     distributedInfo: Any = None
     baseTimeNanoseconds: Any = 0
+    perfkit_held: Any = None
 
 
 _events = msgspec.json.Decoder(list[_Any])
@@ -167,15 +169,16 @@ _one = msgspec.json.Decoder(_Any, strict=False)
 @dataclass
 class About:
     """What the decoding learns besides the events: how many there were and could not be read, the devices, what the
-    trace says of its process group (`distributed`), when its first event began, in ns of the host's clock and as the
-    file counts (`first_ns`),
-    `remarks` (sentences about the file), `unread` (how many events have a category that nothing reads), and whether
-    the text around the events is as torch.profiler writes it."""
+    trace says of its process group (`distributed`), perfkit's notes of what a program held (`held`), when its first
+    event began, in ns of the host's clock and as the file counts (`first_ns`), `remarks` (sentences about the file),
+    `unread` (how many events have a category that nothing reads), and whether the text around the events is as
+    torch.profiler writes it."""
 
     events: int = 0
     lost: int = 0
     devices: list[dict[str, Any]] = field(default_factory=list)
     distributed: dict[str, Any] = field(default_factory=dict)
+    held: Any = None
     origin_ns: int = 0
     first_ns: int = 0
     remarks: list[str] = field(default_factory=list)
@@ -205,6 +208,7 @@ def decode(path: Path, found: About, text: Iterable[bytes]) -> Iterator[list[Eve
     found.devices, found.origin_ns = top.deviceProperties, _base(top)
     found.of_torch = top.schemaVersion is not None or bool(top.deviceProperties)
     found.distributed = top.distributedInfo if isinstance(top.distributedInfo, dict) else {}
+    found.held = top.perfkit_held
 
 
 def _top(text: bytes) -> _Top:

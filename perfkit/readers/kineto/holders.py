@@ -1,0 +1,205 @@
+"""Who holds the memory in a trace with allocations: by the pass, module and operator of each, and perfkit's notes.
+
+A trace that perfkit recorded has notes of what the program's own objects held (`perfkit.programs.held`): they name
+parameters, gradients, buffers and optimizer state. Everything else is inferred as in a snapshot
+(`perfkit.memory.kinds`), with the place of an allocation instead of its stack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfkit.memory import moments, phases, remedies
+from perfkit.memory.blocks import checkpointing
+from perfkit.memory.kinds import KINDS, Told, kinds_of
+from perfkit.memory.lifetimes import Allocations, allocated_over_time, allocations, with_earlier
+from perfkit.memory.records import ALLOC, FREE, Device, Known, Trace
+from perfkit.memory.results import DeviceMemory, Moment
+from perfkit.profile_names import BACKWARD, FORWARD_PARTS, FORWARD_PASSES, HELD, OPTIMIZER, ROOT, ZERO_GRAD
+from perfkit.readers.columns import Integers
+from perfkit.readers.kineto.decode.events import HostEvents, MemoryEvents
+from perfkit.readers.kineto.decode.read import Events
+from perfkit.readers.kineto.memory import device_name
+from perfkit.readers.kineto.place.columns import Placed
+
+_ROUND = 512  # bytes: blocks of the CUDA allocator are whole multiples
+_MOST_NOTES = 2_000_000
+CPU = "On a CPU PyTorch counts allocations since the recording began; of earlier ones the program's own tensors count."
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Place of each event about memory: an index into `places`, (phase, module, operator), from 1 on."""
+
+    code: Integers
+    places: list[tuple[int, str, str, bool]]
+
+
+def holders(events: Events, placed: Placed, layers: str = "") -> list[DeviceMemory]:
+    """Return who holds the memory of each device of a trace; none where it has no allocations with addresses.
+
+    `layers` is the pattern of the model's repeated blocks, for what checkpointing them would save.
+    """
+    memory = events.memory
+    whole = np.isfinite(memory.time_ns) & np.isfinite(memory.bytes) & np.isfinite(memory.address)
+    whole &= np.isfinite(memory.allocated)
+    made = []
+    for name in sorted({device_name(*device) for device in memory.devices}):
+        mine = np.array([device_name(*device) == name for device in memory.devices], bool)[memory.device]
+        rows = np.flatnonzero(whole & mine)
+        rows = rows[np.argsort(memory.time_ns[rows], kind="stable")]
+        if len(rows):
+            made.append(_device(name, events, placed, rows, layers))
+    return made
+
+
+def _device(name: str, events: Events, placed: Placed, rows: Integers, layers: str) -> DeviceMemory:
+    memory, time = events.memory, events.memory.time_ns[rows] - events.memory.origin_ns
+    where = _places(events.host, placed, memory, rows, time)
+    size = memory.bytes[rows].astype(np.int64)
+    trace = Trace(
+        np.where(size > 0, ALLOC, FREE).astype(np.uint8), memory.address[rows].astype(np.int64), np.abs(size),
+        (time / 1e3).astype(np.int64), where.code,
+    )  # fmt: skip
+    notes = list(_notes(events, time))
+    found = allocations(Device(0, [], trace), exact=True)
+    found = _with_noted(found, trace, notes, 1 if name == "cpu" else _ROUND)
+    before = int(memory.allocated[rows[0]] - size[0])
+    if name != "cpu":
+        found = _with_rest(found, before, len(trace))
+    kinds = kinds_of(_told(where), trace, found, notes)
+    held = allocated_over_time(found, len(trace))
+    reserved = memory.reserved[rows]
+
+    def who(index: int) -> tuple[str, str, int, str]:
+        _, module, operator, _ = where.places[found.stack[index]]
+        number = int(kinds.name[index])
+        return (kinds.names[number] if number >= 0 else module, "", 0, operator)
+
+    def at(index: int) -> Moment:
+        moment = moments.moment(found, kinds, found.alive_at(index - 1), who)
+        known = index and np.isfinite(reserved[index - 1]) and reserved[index - 1] > 0
+        moment.reserved = int(reserved[index - 1]) if known else None
+        moment.time_ns = float(time[index - 1]) if index else None
+        return moment
+
+    course = moments.course(found, kinds, len(trace), time.astype(float), None)
+    made = DeviceMemory(
+        source="", device=name, events=len(trace), peak=at(int(held.argmax())), end=at(len(trace)), course=course,
+        notes=[CPU] if name == "cpu" and notes else [],
+    )  # fmt: skip
+    phase = np.array([place[0] for place in where.places])
+    modules = [place[1] for place in where.places]
+    made.remedies = remedies.of_device(found, kinds, len(trace), phase[found.stack] == phases.OPTIMIZER, made)
+    made.remedies += checkpointing(found, kinds, trace, (phase, modules), layers)
+    return made
+
+
+def _places(host: HostEvents, placed: Placed, memory: MemoryEvents, rows: Integers, time: Any) -> _Where:
+    """The place of each event: that of the innermost host event around it, or of what the step's thread did then."""
+    places = placed.places
+    lanes = {thread: number for number, (_, thread) in enumerate(host.lanes)}
+    lane = np.array([lanes.get(thread, -1) for thread in memory.threads] or [-1])[memory.thread[rows]]
+    own = _around(host, lane, time)
+    beside = _around(host, np.full(len(rows), placed.steps.lane), time)
+    names = [*places.pass_names, ""]
+    pass_ = np.where(own >= 0, places.pass_[own], -1)
+    pass_ = np.where((pass_ < 0) & (beside >= 0), places.pass_[beside], pass_)
+    module = np.where(own >= 0, places.module[own], -1)
+    operator = np.where(own >= 0, places.operator[own], -1)
+    operator = np.where(operator >= 0, host.name[operator], -1)
+    by_range = np.where(own >= 0, places.evidence[own] == 1, False)
+    keys = np.stack([pass_, module, operator, by_range.astype(np.int64)], axis=1)
+    distinct, code = np.unique(keys, axis=0, return_inverse=True)
+    found = [(phases.UNKNOWN, "", "", False)]
+    for p, m, o, ranged in distinct.tolist():
+        path = places.module_names[m] if m >= 0 else ""
+        again = bool(ranged) and names[p] == BACKWARD and path not in ("", ROOT)
+        found.append((_phase(names[p], path), path, host.names[o] if o >= 0 else names[p], again))
+    return _Where(code.reshape(-1) + 1, found)
+
+
+def _phase(name: str, module: str) -> int:
+    if name in (BACKWARD, OPTIMIZER):
+        return phases.BACKWARD if name == BACKWARD else phases.OPTIMIZER
+    if name in (*FORWARD_PASSES, *FORWARD_PARTS) and module not in ("", ROOT):
+        return phases.FORWARD
+    return phases.OUTSIDE
+
+
+def _around(host: HostEvents, lane: Integers, time: Any) -> Integers:
+    """The innermost host event around each moment on its thread, −1 for none."""
+    found = np.full(len(time), -1, np.int64)
+    for number in np.unique(lane[lane >= 0]).tolist():
+        first, last = np.searchsorted(host.lane, [number, number + 1])
+        mine = np.flatnonzero(lane == number)
+        at = first + np.searchsorted(host.start[first:last], time[mine], side="right") - 1
+        at = np.where(at >= first, at, -1)
+        while len(over := np.flatnonzero((at >= 0) & (host.end[at] < time[mine]))):
+            at[over] = host.parent[at[over]]
+        found[mine] = at
+    return found
+
+
+def _told(where: _Where) -> Told:
+    phase = np.array([place[0] for place in where.places])
+    none = np.zeros(len(phase), bool)
+    zeroes = np.array([place[2] == ZERO_GRAD or "zero_grad" in place[2] for place in where.places])
+    again = np.array([place[3] for place in where.places])
+    caches = np.array(["cache" in place[1].lower() for place in where.places])
+    return Told(phase, again, none, zeroes, caches, none, phases.UNKNOWN)
+
+
+def _notes(events: Events, time: Any) -> Iterator[tuple[int, int, Known]]:
+    """The moments, addresses and owners that perfkit noted; nothing of notes that are damaged."""
+    notes = events.about.held
+    host, left = events.host, _MOST_NOTES
+    for row in np.flatnonzero(host.named([name.startswith(HELD) for name in host.names])).tolist():
+        number = re.fullmatch(r"\d{1,9}", host.names[host.name[row]].removeprefix(HELD))
+        if number is None or not isinstance(notes, list) or int(number[0]) >= len(notes):
+            continue
+        moment = int(np.searchsorted(time, host.start[row])) - 1
+        entries = notes[int(number[0])]
+        for entry in entries if isinstance(entries, list) else ():
+            left -= 1
+            if left > 0 and _is_note(entry):
+                kind, name, address, size = entry
+                yield moment, address, Known(kind, name, size)
+
+
+def _is_note(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 4:
+        return False
+    kind, name, address, size = entry
+    return kind in KINDS and isinstance(name, str) and all(type(n) is int and 0 < n < 1 << 60 for n in (address, size))
+
+
+def _with_noted(found: Allocations, trace: Trace, notes: list[tuple[int, int, Known]], step: int) -> Allocations:
+    """Add what was noted and no event allocated: it was there before, up to the next allocation at its address."""
+    at: dict[int, list[int]] = {}
+    for index, address in enumerate(found.address.tolist()):
+        at.setdefault(address, []).append(index)
+    earlier: dict[int, tuple[int, int]] = {}
+    for moment, address, said in notes:
+        mine = at.get(address, [])
+        if address in earlier or any(found.begin[i] <= moment < found.end[i] for i in mine):
+            continue
+        end = min((int(found.begin[i]) for i in mine if found.begin[i] > moment), default=len(trace))
+        if not any(found.begin[i] <= moment for i in mine):
+            earlier[address] = (-(-said.size // step) * step, end)
+    columns = [np.array(values, np.int64) for values in (
+        list(earlier), [size for size, _ in earlier.values()], [end for _, end in earlier.values()])]  # fmt: skip
+    return with_earlier(found, *columns)
+
+
+def _with_rest(found: Allocations, before: int, count: int) -> Allocations:
+    """Add one allocation of the bytes that the allocator held before, and nothing accounts for."""
+    rest = before - int(found.size[found.begin < 0].sum())
+    if rest <= 0:
+        return found
+    return with_earlier(found, *(np.array([value], np.int64) for value in (-1, rest, count)))
