@@ -138,10 +138,12 @@ class CatalogProgram(AutogradProgram):
         self._called: set[str] = set()
 
     def forward(self, batch: Batch) -> tuple[Outputs, Tensor | None]:
+        """Run one batch with the catalog's kernels in place of the functions of `perfkit.functional`."""
         with self._in_force():
             return super().forward(batch)
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, Tensor | None]:
+        """Run a step with the catalog's kernels in place of the functions of `perfkit.functional`."""
         with self._in_force():
             return super().train_step(batches)
 
@@ -179,12 +181,15 @@ class Kernels(Backend):
     language: ClassVar[str | None] = None
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
+        """Return why the kernels cannot run here, or None."""
         return kernels.unavailable(_device(settings)) if torch_installed() else NO_TORCH
 
     def load(self, settings: Settings) -> None:
+        """Load the catalog's kernels."""
         kernels.load(settings.kernel_dirs)
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> CatalogProgram:
+        """Make the program on the catalog's kernels."""
         kernels.load(settings.kernel_dirs)
         return CatalogProgram(workload, model, parallel.begin(workload, model, settings), self.language)
 

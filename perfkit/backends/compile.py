@@ -68,6 +68,7 @@ class CompiledProgram(AutogradProgram):
 
     # Graphs compile at the first call, again at any call that a guard refuses, and the backward may come later still.
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
+        """Run one batch; the first one is compiled and recorded."""
         with recording(self.recorded):
             return super().forward(batch)
 
@@ -76,6 +77,7 @@ class CompiledProgram(AutogradProgram):
         return self._whole(batch) if self._whole is not None else super().evaluated(batch)
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
+        """Run a step; the first one is compiled and recorded."""
         with recording(self.recorded):
             return super().train_step(batches)
 
@@ -88,9 +90,11 @@ class CompiledProgram(AutogradProgram):
         return BETWEEN.join(self.recorded.code)
 
     def call_sites(self) -> list[list[CallSite]]:
+        """Return the calls of generated code, graph by graph."""
         return self.recorded.graphs()
 
     def warnings(self) -> list[str]:
+        """Return what was said while code was generated, and Dynamo's graph breaks."""
         return [*self.recorded.said(), *self._compilations.warnings()]
 
     def compiler(self) -> dict[str, Any]:
@@ -116,6 +120,7 @@ class Compile(Backend):
         return _no_cpp()
 
     def load(self, settings: Settings) -> None:
+        """Import Dynamo and Inductor."""
         import torch._dynamo
         import torch._inductor.compile_fx  # noqa: F401  # what the first compilation imports
 

@@ -29,8 +29,10 @@ class Eager(Backend):
     summary = "PyTorch operator by operator, uncompiled: the reference"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
+        """Return why PyTorch cannot run here, or None."""
         return None if torch_installed() else NO_TORCH
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> AutogradProgram:
+        """Make the program of the model as it is."""
         made = parallel.begin(workload, model, settings)
         return AutogradProgram(workload, model, made.call, made.optimizer, keeps_modules=True, parallel=made)

@@ -157,6 +157,7 @@ class AutogradProgram(Program):
             self.replay = Replay(list(self.model.parameters()))
 
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
+        """Run one batch without gradients, or generate tokens."""
         import torch
 
         if self.generation is not None:
@@ -176,6 +177,7 @@ class AutogradProgram(Program):
         return (result, self.workload.loss(result, batch)) if self.workload.has("loss") else forms.parted(result)
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
+        """Run forward, backward and the optimizer, or the workload's own step."""
         assert self.optimizer is not None, "a program made for inference cannot train"
         if self._own_step is not None:
             return self._own_step.run(self.call, batches, self.outputs_wanted)
@@ -185,6 +187,7 @@ class AutogradProgram(Program):
         return result
 
     def stepped(self) -> list[list[TensorSpec]]:
+        """Return the tensors of each of the optimizer's groups that have a gradient."""
         groups = getattr(self.optimizer, "param_groups", [])
         return [[_here(p) for p in group["params"] if p.grad is not None] for group in groups]
 
@@ -224,17 +227,21 @@ class AutogradProgram(Program):
 
     @property
     def replayed(self) -> bool:
+        """Return whether steps were replayed as CUDA graphs."""
         return any(one.replayed for one in (self.replay, *self.passes) if one)
 
     def warnings(self) -> list[str]:
+        """Return the sentences of the replayed graphs."""
         if self.replay:
             return self.replay.warnings()
         return list(dict.fromkeys(text for one in self.passes for text in one.warnings()))
 
     def gradients(self) -> dict[str, torch.Tensor]:
+        """Return the gradients by name, in full on every rank."""
         return self._own_step.gradients() if self._own_step is not None else self._present()
 
     def parameters(self) -> dict[str, torch.Tensor]:
+        """Return the parameters by name, in full on every rank."""
         return self.parallel.parameters() if self.parallel else super().parameters()
 
     def _present(self) -> dict[str, torch.Tensor]:

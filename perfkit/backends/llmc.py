@@ -54,6 +54,7 @@ class RawProgram(Program):
         self.graphs = graphs
 
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Run one batch of the handwritten step."""
         import torch
 
         with torch.no_grad(), ranges.in_pass("forward"):
@@ -102,6 +103,7 @@ class RawProgram(Program):
         return self.step.named_gradients()
 
     def checks(self) -> list[Check]:
+        """Check the optimizer's kernel by itself."""
         return self.optimizer.checks() if self.optimizer else []
 
     def warnings(self) -> list[str]:
@@ -110,6 +112,7 @@ class RawProgram(Program):
 
     @property
     def replayed(self) -> bool:
+        """Return whether steps were replayed as CUDA graphs."""
         return self.graphs is not None and self.graphs.replays
 
 
@@ -237,6 +240,7 @@ class Llmc(Backend):
         return None if found else f"The workload {workload.name} brings no token's pass written by hand."
 
     def load(self, settings: Settings) -> None:
+        """Load the catalog's kernels."""
         from perfkit import kernels
 
         kernels.load(settings.kernel_dirs)

@@ -16,10 +16,13 @@ class PerfkitCallback(Callback):
         self.profile = Profile(*args, **kwargs)
 
     def on_train_start(self, *_: Any, **__: Any) -> None:
+        """Begin to record."""
         self.profile.__enter__()
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        """Mark the end of a step."""
         self.profile.step()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
+        """End the recording and show the report."""
         self.profile.__exit__(None, None, None)

@@ -20,6 +20,7 @@ class Ddp(Parallel):
     name = "ddp"
 
     def wrapped(self, workload: Workload, settings: Settings) -> Callable[..., Any]:
+        """Return the model in DistributedDataParallel."""
         import torch
 
         self._reducing = torch.nn.parallel.DistributedDataParallel(

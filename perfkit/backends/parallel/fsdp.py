@@ -46,6 +46,7 @@ class Fsdp(Parallel):
         yield
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the tensors in full, gathered from all ranks."""
         return {name: tensor.detach().full_tensor() for name, tensor in tensors.items()}  # type: ignore[attr-defined]
 
 

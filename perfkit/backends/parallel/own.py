@@ -18,6 +18,7 @@ class Own(Parallel):
     """`Workload.shard`, and `DistributedDataParallel` over the parameters that every rank holds."""
 
     def wrapped(self, workload: Workload, settings: Settings) -> Callable[..., Any]:
+        """Share the model in the workload's own way, and exchange what all ranks hold by DDP."""
         import torch
         from torch import distributed
 

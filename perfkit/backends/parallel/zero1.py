@@ -85,6 +85,7 @@ class Zero1(Parallel):
     name = "zero1"
 
     def wrapped(self, workload: Workload, settings: Settings) -> Callable[..., Any]:
+        """Return the model as it is: hooks exchange its gradients."""
         self._last = True
         return self.model
 
@@ -116,6 +117,7 @@ class Zero1(Parallel):
 
     @contextlib.contextmanager
     def batch(self, last: bool) -> Iterator[None]:
+        """Gradients are exchanged in the last batch of a step only."""
         self._last = last
         yield
 

@@ -117,12 +117,14 @@ class ThunderProgram(AutogradProgram):
         self._warnings: list[str] = []
 
     def forward(self, batch: Batch) -> tuple[Outputs, torch.Tensor | None]:
+        """Run one batch, and record the origin of symbols."""
         with self._traced():
             result = super().forward(batch)
         self._look(training=False)
         return result
 
     def train_step(self, batches: Sequence[Batch]) -> tuple[Outputs, torch.Tensor | None]:
+        """Run a step, and record the origin of symbols."""
         with self._traced():
             result = super().train_step(batches)
         self._look(training=True)
@@ -147,6 +149,7 @@ class ThunderProgram(AutogradProgram):
             self._warnings.append(text)
 
     def warnings(self) -> list[str]:
+        """Return sentences about places of the traces that stayed unknown."""
         return [*self._warnings, *super().warnings()]
 
     def _look(self, training: bool) -> None:
@@ -159,12 +162,14 @@ class ThunderProgram(AutogradProgram):
         return [compiled.traces for compiled in self._compiled.values()][-1]
 
     def symbols(self) -> list[Symbol]:
+        """Return the symbols of the executed traces."""
         if self.traces is None:
             return []
         traces = self.traces.executed.items()
         return [symbol for direction, trace in traces for symbol in executed_symbols(direction, trace)]
 
     def generated(self) -> str:
+        """Return the executed traces as text."""
         return self._text(self._compiled)
 
     def _lines_of_prefill(self) -> int:
@@ -220,11 +225,14 @@ class Thunder(Backend):
     summary = "Thunder: a trace of the model, run by its executors"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
+        """Return why Thunder cannot run here, or None."""
         return parallel.cannot(self.name, settings, tuple(TRACED)) or support.unavailable(settings)
 
     def load(self, settings: Settings) -> None:
+        """Import Thunder."""
         support.load()
 
     def prepare(self, workload: Workload, model: torch.nn.Module, settings: Settings) -> ThunderProgram:
+        """Make Thunder's program of the model."""
         executors = support.executors(settings.executors) if settings.executors else None
         return ThunderProgram(workload, model, settings, executors)

@@ -27,6 +27,7 @@ class TracedDdp(Parallel):
     name = "ddp"
 
     def wrapped(self, workload: Workload, settings: Settings) -> Callable[..., Any]:
+        """Return the model under Thunder's own transform for DDP."""
         import thunder.distributed
 
         self.model = thunder.distributed.ddp(self.model)
@@ -44,6 +45,7 @@ class TracedFsdp(TracedDdp):
     name = "fsdp"
 
     def wrapped(self, workload: Workload, settings: Settings) -> Callable[..., Any]:
+        """Return the model under Thunder's own transform for FSDP."""
         import thunder.distributed
         import torch
 
@@ -53,11 +55,13 @@ class TracedFsdp(TracedDdp):
         return self.model
 
     def batch(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients are exchanged in the last batch of a step only."""
         return (
             contextlib.nullcontext()
         )  # every batch's gradients are exchanged: Thunder 0.2.6 adds them up wrongly else
 
     def whole(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the tensors in full, gathered from all ranks."""
         return {name: self._whole(tensor.detach(), self._rows[name]) for name, tensor in tensors.items()}
 
     def _whole(self, part: torch.Tensor, rows: int) -> torch.Tensor:

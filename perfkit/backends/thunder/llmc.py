@@ -43,11 +43,13 @@ class LlmcProgram(ThunderProgram):
         self._fused = fuse(self.optimizer)
 
     def warnings(self) -> list[str]:
+        """Add notes on the optimizer's form and the choice of attention."""
         from perfkit.backends.thunder.executor import attention
 
         return [*super().warnings(), *([FUSED] if self._fused else []), *attention.notes()]
 
     def evaluated(self, batch: Batch) -> tuple[Any, Any]:
+        """Return outputs and loss of one batch, whose outputs need no gradient of zeros."""
         from perfkit.backends.thunder.executor.absent import expect_none
 
         outputs, loss = super().evaluated(batch)
@@ -157,11 +159,13 @@ class ThunderLlmc(Backend):
     summary = "Thunder with perfkit's hand-written kernels for attention, norms, activations and cross entropy"
 
     def unavailable(self, settings: Settings | None = None) -> str | None:
+        """Return why Thunder or the kernels cannot run here, or None."""
         device = "cpu" if settings is None else settings.device
         alone = parallel.cannot(self.name, settings, tuple(TRACED))
         return alone or kernels.unavailable(device) or _dtype_missing(settings) or support.unavailable(settings)
 
     def load(self, settings: Settings) -> None:
+        """Import Thunder and load the kernels."""
         support.load()
         kernels.load(settings.kernel_dirs)
 

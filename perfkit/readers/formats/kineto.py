@@ -10,17 +10,20 @@ from perfkit.table import KernelTable
 
 
 def knows(head: Head) -> bool:
+    """Accept JSON, plain or gzip, and gzip that cannot be unpacked."""
     damaged = head.packing == "gzip" and not head.text
     return damaged or (head.packing in ("", "gzip") and head.is_json)
 
 
 def read(path: Path) -> KernelTable:
+    """Read the steps of a trace."""
     from perfkit.readers.kineto.trace import read_trace
 
     return read_trace(path)
 
 
 def read_whole(path: Path) -> KernelTable:
+    """Read a trace as one step."""
     from perfkit.readers.kineto.trace import read_trace
 
     return read_trace(path, whole=True)

@@ -12,6 +12,7 @@ _REPORT = b"NVR\0"
 
 
 def knows(head: Head) -> bool:
+    """Accept a report, or a page that `ncu --csv` prints."""
     if _is_report(head):
         return True
     from perfkit.readers.ncu import is_csv
@@ -24,6 +25,7 @@ def _is_report(head: Head) -> bool:
 
 
 def read(path: Path) -> KernelTable:
+    """Read a report or a page."""
     from perfkit.readers import ncu
 
     return ncu.read_report(path) if _is_report(head_of(path)) else ncu.read_csv(path)

@@ -12,14 +12,17 @@ _SQLITE, _REPORT = b"SQLite format 3\0", b"NVIDIA Tegra Profiler Report"
 
 
 def knows(head: Head) -> bool:
+    """Accept an export or a report."""
     return head.raw.startswith((_SQLITE, _REPORT))
 
 
 def is_export(head: Head) -> bool:
+    """Return whether the file is an sqlite export."""
     return head.raw.startswith(_SQLITE)
 
 
 def read(path: Path) -> KernelTable:
+    """Read an export, or export a report first."""
     if is_export(head_of(path)):
         from perfkit.readers.nsys.capture import read_export
 

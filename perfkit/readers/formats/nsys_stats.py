@@ -12,6 +12,7 @@ _BEGINNING = 1 << 14
 
 
 def knows(head: Head) -> bool:
+    """Accept the CSV of `cuda_gpu_trace`."""
     text = head.text[:_BEGINNING]
     if head.packing or b"GrdX" not in text:
         return False
@@ -21,6 +22,7 @@ def knows(head: Head) -> bool:
 
 
 def read(path: Path) -> KernelTable:
+    """Read the list of kernels and copies."""
     from perfkit.readers.gpu_lists.nsys_stats import read_gpu_trace
 
     return read_gpu_trace(path)

@@ -10,10 +10,12 @@ from perfkit.table import KernelTable
 
 
 def knows(head: Head) -> bool:
+    """Accept a parquet file."""
     return head.raw.startswith(b"PAR1")
 
 
 def read(path: Path) -> KernelTable:
+    """Read a kernel table."""
     return KernelTable.load(path)
 
 

@@ -12,6 +12,7 @@ _BEGINNING = 1 << 14
 
 
 def knows(head: Head) -> bool:
+    """Accept rocprofv3's CSV or JSON."""
     from perfkit.readers.gpu_lists.rocprof import is_header, is_json
 
     if head.is_json:
@@ -23,6 +24,7 @@ def knows(head: Head) -> bool:
 
 
 def read(path: Path) -> KernelTable:
+    """Read the kernels and copies."""
     from perfkit.readers.gpu_lists import rocprof
 
     return rocprof.read_json(path) if head_of(path).is_json else rocprof.read_csv(path)

@@ -16,11 +16,13 @@ _EARLY = 4096  # a snapshot begins with one of its keys
 
 
 def knows(head: Head) -> bool:
+    """Accept a pickled memory snapshot."""
     early = head.text[:_EARLY]
     return not head.packing and _PICKLE.match(early) is not None and any(key in early for key in _KEYS)
 
 
 def read(path: Path) -> KernelTable:
+    """Refuse it as a kernel table: `perfkit report` has a page for it."""
     raise InputError(
         f"{path} is a memory snapshot of PyTorch: it holds allocations and no kernels.",
         "`perfkit report` of it says who holds the memory.",

@@ -20,8 +20,10 @@ class Rewriting(Transform):
     def transform_traces_pre_prologue(
         self, prologue_trace: Any, computation_trace: Any, epilogue_trace: Any, **kwargs: Any
     ) -> Any:
+        """Rewrite losses and transposed operands."""
         return prologue_trace, transposed.joined(losses.claimed(computation_trace)), epilogue_trace
 
     def transform_trace_post_optimization(self, computation_trace: Any, **kwargs: Any) -> Any:
+        """Let the backward trace take absent gradients."""
         tag = TraceTag.BACKWARD  # type: ignore[attr-defined]  # an enumeration that mypy does not see through
         return absent.tolerated(computation_trace) if tag in computation_trace.tags else computation_trace
