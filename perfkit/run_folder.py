@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import InputError, RunFailed
+from perfkit.settings import Settings
 from perfkit.trace_checks import TraceCheck
 
 SCHEMA_VERSION = 1
@@ -34,56 +35,9 @@ KERNELS = "kernels.parquet"
 GENERATED = "generated.txt"
 ANNOTATED_TEXT, ANNOTATED_PAGE = "annotated.txt", "annotated.html"
 
-DTYPES = ("fp32", "tf32", "bf16")
-
 # Warnings on how a run timed a backend, which say nothing of what another measurement did with it.
 TIMED_ALONE = "Too large to keep all backends in memory: timed one after another."
 TIMED_APART = "Too large to be kept in memory beside the others: timed apart from them."
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a run. Sizes that a workload does not have are None."""
-
-    workload: str
-    preset: str
-    variant: str = ""
-    device: str = "cpu"
-    dtype: str = "fp32"
-    batch_size: int
-    sequence_length: int | None = None
-    steps: int = 10
-    warmup: int = 2
-    seed: int = 1337
-    training: bool = True
-    grad_accumulation: int = 1
-    recompute: bool = False
-    optimizer: str = "default"  # how PyTorch runs it: default, foreach or fused
-    weights: str = "random"
-    config: str = ""  # a folder with the config.json of a model of transformers
-    data: str = "synthetic"
-    compile_mode: str = "default"
-    cuda_graphs: str = "default"  # which backends replay their steps: those that do by themselves, all, or none
-    executors: tuple[str, ...] = ()
-    profiler: str = "torch"
-    profile_memory: bool = False
-    launch_blocking: bool = False
-    allocator: str = "default"  # of CPU tensors: PyTorch's, or keep: what is freed serves the next tensor of its size
-    kernel_dirs: tuple[str, ...] = ()
-    # Dimensions of the preset that are given otherwise: `--dim layers=4`.
-    dimensions: dict[str, int | float | str] = {}
-    ranks: int = 1  # processes that train together, on all hosts; `batch_size` is of all of them together
-    parallel: str = ""  # how they share the work: ddp, fsdp, zero1, or the workload's own way
-    hosts: int = 1
-    generate: int = 0  # tokens that a step generates after a prompt of `sequence_length` tokens; 0: none
-
-    @property
-    def in_group(self) -> bool:
-        """Return whether the work is done as ranks share it, even by a group of one."""
-        return self.ranks > 1 or bool(self.parallel)
-
-    def alone(self) -> Settings:
-        """The same work in one process."""
-        return msgspec.structs.replace(self, ranks=1, parallel="", hosts=1)
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):

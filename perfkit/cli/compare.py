@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfkit.cli.parts import options
+from perfkit.settings import without
 
 if TYPE_CHECKING:
     from perfkit.cli.parts.output import Json
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
     from perfkit.compare.results import Comparison
     from perfkit.compare.sides import Side
 
+# The launches are in turns, of a process each: what these are does not apply, or is given otherwise.
+ASKED = without(
+    ("generate", "executors", "ranks", "parallel", "hosts", "steps", "warmup", "profiler", "profile_memory",
+     "launch_blocking")
+)  # fmt: skip
 MEASURE, VERDICT, OUTPUT = "Measured now", "Verdict and gate", "Output"
 REGRESSED, CANNOT_TELL = 1, 3
 _ON_CANNOT_TELL = {"pass": 0, "fail": 1, "3": CANNOT_TELL}
 
 
+@options.from_settings(ASKED, panels=dict.fromkeys(("seed", "weights", "data"), options.WORK))
 def compare(
     targets: Annotated[
         list[str] | None,
@@ -77,21 +84,8 @@ def compare(
         ),
     ] = False,
     tries: Annotated[int, typer.Option(help="Number of comparisons in the self-test.", rich_help_panel=MEASURE)] = 20,
-    preset: options.Preset = None,
-    variant: options.Variant = None,
-    dim: options.Dimensions = None,
-    config: options.Config = "",
-    device: options.Device = "cpu",
-    dtype: options.Dtype = "fp32",
-    batch_size: options.BatchSize = None,
-    sequence_length: options.SequenceLength = None,
-    grad_accumulation: options.GradAccumulation = 1,
-    recompute: options.Recompute = False,
-    optimizer: options.Optimizer = "default",
-    allocator: options.Allocator = "default",
-    cuda_graphs: options.CudaGraphs = "default",
-    inference: options.Inference = False,
-    compile_mode: options.CompileMode = "default",
+    *,
+    given: options.Given,
     executors: Annotated[
         list[str] | None,
         typer.Option(
@@ -100,10 +94,6 @@ def compare(
             rich_help_panel=options.WORK,
         ),
     ] = None,
-    kernels: options.KernelFolders = None,
-    seed: Annotated[int, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = 1337,
-    weights: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = "random",
-    data: Annotated[str, typer.Option(help="As for `perfkit run`.", rich_help_panel=options.WORK)] = "synthetic",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -160,13 +150,7 @@ def compare(
     if on_cannot_tell not in _ON_CANNOT_TELL:
         raise UsageError(f"--on-cannot-tell {on_cannot_tell} is none of 3, pass, fail.", "Leave it out for 3.")
     rule = Rule(share(resolution, "--resolution"), share(allow, "--allow") if allow else None)
-    asked: dict[str, Any] = {
-        "preset": preset, "variant": variant, "dim": dim or [], "device": device, "dtype": dtype,
-        "batch_size": batch_size, "sequence_length": sequence_length, "grad_accumulation": grad_accumulation,
-        "recompute": recompute, "optimizer": optimizer, "training": not inference, "compile_mode": compile_mode,
-        "executors": executors or [], "kernels": kernels or [], "seed": seed, "weights": weights, "data": data,
-        "config": config, "allocator": allocator, "cuda_graphs": cuda_graphs,
-    }  # fmt: skip
+    asked = {**given, "executors": executors or []}
     from perfkit.cli.parts import measured
     from perfkit.cli.parts.output import json_of
     from perfkit.cli.parts.shown import progress

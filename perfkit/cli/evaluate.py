@@ -16,22 +16,16 @@ NAME = "eval"
 _LONGEST = 1024  # T where none is given and the model's context is longer, as in llm.c
 
 
+@options.from_settings(
+    ("preset", "variant", "dimensions", "device", "dtype", "batch_size", "sequence_length", "seed", "weights", "data"),
+    helps={"data": "Text, llm.c's token file, or its evaluation data (HellaSwag)."},
+)
 def eval_(
     workload: Annotated[str, typer.Argument(help="gpt2 or llama, or a file with a language model of your own.")],
-    data: Annotated[
-        str, typer.Option(help="Text, llm.c's token file, or its evaluation data (HellaSwag).")
-    ] = "synthetic",
     backend: Annotated[str, typer.Option(help="Backends, separated by commas; the first is compared with.")] = "eager",
-    preset: options.Preset = None,
-    variant: options.Variant = None,
-    dim: options.Dimensions = None,
-    device: options.Device = "cpu",
-    dtype: options.Dtype = "fp32",
-    batch_size: options.BatchSize = None,
-    sequence_length: options.SequenceLength = None,
-    weights: Annotated[str, typer.Option(help="random, a Hugging Face folder, or an llm.c checkpoint.")] = "random",
+    *,
+    given: options.Given,
     batches: Annotated[int, typer.Option(min=0, help="Batches of tokens that count; 0: all of the file.")] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of random weights and synthetic tokens.")] = 1337,
     out: Annotated[Path | None, typer.Option(help="Folder for eval.html, eval.md and eval.json.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> int:
@@ -48,11 +42,8 @@ def eval_(
     from perfkit.workloads.settings import resolve_settings
 
     chosen = loader.find(workload)
-    settings = resolve_settings(
-        chosen, preset=preset, variant=variant, dimensions=options.dimensions(dim or []), device=device, dtype=dtype,
-        batch_size=batch_size, sequence_length=sequence_length or _length(chosen, preset), weights=weights, data=data,
-        seed=seed, training=False, profiler="none",
-    )  # fmt: skip
+    given["sequence_length"] = given["sequence_length"] or _length(chosen, given["preset"])
+    settings = resolve_settings(chosen, **given, training=False, profiler="none")
     named = options.named(options.names(backend))
     options.unavailable_of(named, settings, False)
     with progress() as say:

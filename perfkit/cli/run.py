@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfkit.cli.parts import options
-from perfkit.cli.parts.options import DATA, MEASURE
+from perfkit.settings import DATA, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NSIGHT = "Under Nsight"
 
 
+@options.from_settings(
+    without(()), lists=("batch_size",), helps={"batch_size": "B, samples per batch; of several a run each."}
+)
 def run(
     context: typer.Context,
     workload: Annotated[
@@ -34,50 +37,11 @@ def run(
     backend: Annotated[
         str, typer.Option(help="Backends, separated by commas; eager always runs as the reference.")
     ] = "eager",
-    preset: options.Preset = None,
-    variant: options.Variant = None,
-    dim: options.Dimensions = None,
-    config: options.Config = "",
-    device: options.Device = "cpu",
-    dtype: options.Dtype = "fp32",
-    batch_size: Annotated[
-        str,
-        typer.Option(
-            "--batch-size",
-            "-B",
-            help="B, samples per batch; several, separated by commas, are a run each.",
-            rich_help_panel=options.WORK,
-        ),
-    ] = "",
-    sequence_length: options.SequenceLength = None,
-    generate: options.Generate = 0,
+    *,
+    given: options.Given,
     prompt: options.Prompt = "",
-    grad_accumulation: options.GradAccumulation = 1,
-    recompute: options.Recompute = False,
-    optimizer: options.Optimizer = "default",
-    allocator: options.Allocator = "default",
-    cuda_graphs: options.CudaGraphs = "default",
-    inference: options.Inference = False,
-    compile_mode: options.CompileMode = "default",
-    executors: options.Executors = "",
-    kernels: options.KernelFolders = None,
-    ranks: options.Ranks = 1,
-    parallel: options.Parallel = "",
-    nnodes: options.Hosts = 1,
     node_rank: options.HostNumber = 0,
     rdzv_endpoint: options.Endpoint = "",
-    steps: Annotated[int, typer.Option(help="Timed steps.", rich_help_panel=MEASURE)] = 10,
-    warmup: Annotated[
-        int, typer.Option(help="Steps between the ten checked ones and the timed ones.", rich_help_panel=MEASURE)
-    ] = 2,
-    seed: options.Seed = 1337,
-    profiler: Annotated[
-        str,
-        typer.Option(
-            help="torch; ncu: also hardware counters; nsys: also a timeline; none: only timings.",
-            rich_help_panel=MEASURE,
-        ),
-    ] = "torch",
     counter_set: Annotated[
         str,
         typer.Option(
@@ -112,21 +76,7 @@ def run(
         float,
         typer.Option(help="ncu, nsys: time limit for each backend under the tool, in seconds.", rich_help_panel=NSIGHT),
     ] = 1800.0,
-    profile_memory: Annotated[
-        bool,
-        typer.Option(
-            "--memory", "--profile-memory", help="Record allocations: who holds the memory.", rich_help_panel=MEASURE
-        ),
-    ] = False,
-    launch_blocking: Annotated[
-        bool,
-        typer.Option(
-            "--launch-blocking", help="Wait for each GPU kernel (CUDA_LAUNCH_BLOCKING=1).", rich_help_panel=MEASURE
-        ),
-    ] = False,
     skip_unavailable: options.SkipUnavailable = False,
-    weights: options.Weights = "random",
-    data: options.Data = "synthetic",
     out: Annotated[
         Path | None, typer.Option(help="The run folder to write; default: a new one in runs/.", rich_help_panel=DATA)
     ] = None,
@@ -167,47 +117,18 @@ def run(
     from perfkit.workloads.settings import resolve_settings
 
     answer = json_of(as_json, brief)
-    sizes = options.whole_numbers("--batch-size", batch_size)
+    sizes, profiler = options.whole_numbers("--batch-size", given.pop("batch_size")), given["profiler"]
     if len(sizes) > 1:
-        given = {"on": on, "nnodes": nnodes > 1, "annotate": annotate, "overwrite": overwrite}
-        options.alone(given | {f"profiler {profiler}": profiler in ("ncu", "nsys")})
+        alone = {"on": on, "nnodes": given["hosts"] > 1, "annotate": annotate, "overwrite": overwrite}
+        options.alone(alone | {f"profiler {profiler}": profiler in ("ncu", "nsys")})
     if on or remote_python:
         folder = out or Path("runs") / f"{Path(workload).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
         return _afar(context, on, remote_python, folder, overwrite, answer, annotate)
 
     chosen = loader.find(workload)
-    resolve = partial(
-        resolve_settings,
-        chosen,
-        preset=preset,
-        variant=variant,
-        dimensions=options.dimensions(dim or []),
-        device=device,
-        dtype=dtype,
-        sequence_length=options.prompt_length(prompt, generate, sequence_length),
-        generate=generate,
-        grad_accumulation=grad_accumulation,
-        recompute=recompute,
-        optimizer=optimizer,
-        allocator=allocator,
-        cuda_graphs=cuda_graphs,
-        training=not (inference or generate),
-        compile_mode=compile_mode,
-        executors=options.executors(executors),
-        kernel_dirs=tuple(str(k) for k in kernels or ()),
-        ranks=ranks,
-        parallel=parallel,
-        hosts=nnodes,
-        steps=steps,
-        warmup=warmup,
-        seed=seed,
-        profiler=profiler,
-        profile_memory=profile_memory,
-        launch_blocking=launch_blocking,
-        weights=weights,
-        config=config,
-        data=data,
-    )
+    given["sequence_length"] = options.prompt_length(prompt, given["generate"], given["sequence_length"])
+    given["training"] &= not given["generate"]
+    resolve = partial(resolve_settings, chosen, **given)
     settings = resolve(batch_size=sizes[0] if sizes else None)
     chosen_backends = options.named(options.names(backend))
     unavailable = options.unavailable_of(chosen_backends, settings, skip_unavailable)

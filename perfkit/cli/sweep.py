@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfkit.cli.parts import options, sweeps
-from perfkit.cli.parts.options import DATA, MEASURE
 from perfkit.cli.parts.output import json_of
+from perfkit.settings import DATA, fields
 
 if TYPE_CHECKING:
     from perfkit.capture.sweep import Cell
 
 AXES = "What is varied"
-_LIST = "one or several, separated by commas"
+VARIED = ("preset", "variant", "dtype", "batch_size", "sequence_length", "ranks", "parallel", "steps")
+ALIKE = (
+    "generate", "device", "warmup", "seed", "profiler", "training", "config", "allocator", "cuda_graphs", "weights",
+    "data",
+)  # fmt: skip
+HELPS = {
+    "parallel": "How they do: ddp, fsdp, zero1.",
+    "profiler": "torch, or none for timings only.",
+    "warmup": "Steps before the timed ones.",
+}
 
 
+@options.from_settings((*VARIED, *ALIKE), lists=VARIED, panels=dict.fromkeys(VARIED, AXES), helps=HELPS)
 def sweep(
     workload: Annotated[str, typer.Argument(help="A built-in workload or the path of your own file.")],
     backend: Annotated[str, typer.Option(help="Backends, separated by commas.")] = "eager",
-    preset: Annotated[str, typer.Option(help=f"Presets: {_LIST}.", rich_help_panel=AXES)] = "",
-    variant: Annotated[str, typer.Option(help=f"Variants: {_LIST}.", rich_help_panel=AXES)] = "",
-    dtype: Annotated[str, typer.Option(help=f"Precisions: {_LIST}.", rich_help_panel=AXES)] = "",
-    batch_size: Annotated[
-        str, typer.Option("--batch-size", "-B", help=f"Batch sizes: {_LIST}.", rich_help_panel=AXES)
-    ] = "",
-    sequence_length: Annotated[
-        str, typer.Option("--sequence-length", "-T", help=f"Sequence lengths: {_LIST}.", rich_help_panel=AXES)
-    ] = "",
-    generate: options.Generate = 0,
+    *,
+    given: options.Given,
     prompt: Annotated[
-        str, typer.Option(help=f"Tokens of the prompt for --generate: {_LIST}.", rich_help_panel=AXES)
+        str, typer.Option(help=f"Tokens of the prompt for --generate. {options.LIST}", rich_help_panel=AXES)
     ] = "",
     dim: Annotated[
         list[str] | None,
         typer.Option(help="Dimensions of the preset: width=64,128,256 (repeatable).", rich_help_panel=AXES),
     ] = None,
-    ranks: Annotated[str, typer.Option(help=f"Processes that train together: {_LIST}.", rich_help_panel=AXES)] = "",
-    parallel: Annotated[str, typer.Option(help=f"How they do (ddp, fsdp, zero1): {_LIST}.", rich_help_panel=AXES)] = "",
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=MEASURE)] = "cpu",
-    steps: Annotated[str, typer.Option(help=f"Timed steps of each run: {_LIST}.", rich_help_panel=AXES)] = "10",
-    warmup: Annotated[int, typer.Option(help="Steps before the timed ones.", rich_help_panel=MEASURE)] = 2,
-    seed: options.Seed = 1337,
-    profiler: Annotated[str, typer.Option(help="torch, or none for timings only.", rich_help_panel=MEASURE)] = "torch",
-    inference: Annotated[bool, typer.Option("--inference", help="Forward only.", rich_help_panel=MEASURE)] = False,
     skip_unavailable: options.SkipUnavailable = False,
-    config: options.Config = "",
-    allocator: options.Allocator = "default",
-    cuda_graphs: options.CudaGraphs = "default",
-    weights: options.Weights = "random",
-    data: options.Data = "synthetic",
     out: Annotated[
         Path | None, typer.Option(help="Folder of the sweep; default: runs/sweep-NAME.", rich_help_panel=DATA)
     ] = None,
@@ -66,23 +55,17 @@ def sweep(
     from perfkit.errors import UsageError
     from perfkit.workloads import loader
 
-    if profiler not in ("torch", "none"):
-        raise UsageError(f"--profiler {profiler} is not for a sweep.", "Use torch or none; `perfkit run` has the rest.")
-    given = {"preset": preset, "variant": variant, "dtype": dtype}
-    lengths = [options.prompt_length(one, generate, None) for one in _list(prompt)]
-    if lengths and sequence_length:
+    if given["profiler"] not in ("torch", "none"):
+        found = given["profiler"]
+        raise UsageError(f"--profiler {found} is not for a sweep.", "Use torch or none; `perfkit run` has the rest.")
+    lengths = [options.prompt_length(one, given["generate"], None) for one in _list(prompt)]
+    if lengths and given["sequence_length"]:
         raise UsageError("--prompt and --sequence-length are the same here.", "Leave one of them out.")
-    sequence_length = ",".join(map(str, lengths)) or sequence_length
-    given |= {"batch_size": batch_size, "sequence_length": sequence_length, "steps": steps}
-    given |= {"ranks": ranks, "parallel": parallel}
-    axes = _axes(dim or [], given)
+    given["sequence_length"] = ",".join(map(str, lengths)) or given["sequence_length"]
+    given["training"] &= not given["generate"]
+    axes = _axes(dim or [], {name: given.pop(name) for name in VARIED})
     folder = out or Path("runs") / f"sweep-{loader.find(workload).name}"
-    fixed = {
-        "device": device, "warmup": warmup, "seed": seed, "profiler": profiler,
-        "training": not (inference or generate), "generate": generate, "weights": weights, "config": config,
-        "data": data, "allocator": allocator, "cuda_graphs": cuda_graphs,
-    }  # fmt: skip
-    cells = _cells(workload, axes, fixed, folder)
+    cells = _cells(workload, axes, given, folder)
     named = options.named(options.names(backend))
     unavailable: dict[str, str] = {}
     for cell in cells:  # what a backend can do may depend on what is varied
@@ -121,22 +104,13 @@ def _cells(workload: str, axes: dict[str, list[str]], fixed: dict[str, Any], fol
     from perfkit.workloads.settings import resolve_settings
 
     chosen = loader.find(workload)
-    own: dict[str, Callable[[str], Any]] = {
-        "preset": str,
-        "variant": str,
-        "dtype": str,
-        "batch_size": _whole,
-        "sequence_length": _whole,
-        "steps": _whole,
-        "ranks": _whole,
-        "parallel": str,
-    }
+    known = fields()
     cells = []
     for values in combinations(axes):
-        options = {name: convert(values[name]) for name, convert in own.items() if name in values}
+        options = {n: v if known[n].type is str else _whole(v) for n, v in values.items() if n in VARIED}
         if options.get("ranks") == 1:
             options.pop("parallel", None)  # one process is the same by any way
-        dimensions = {name: value for name, value in values.items() if name not in own}
+        dimensions = {name: value for name, value in values.items() if name not in VARIED}
         settings = resolve_settings(chosen, dimensions=dimensions, **options, **fixed)
         shown = {name: value for name, value in values.items() if len(axes[name]) > 1}
         cells.append(Cell(shown, settings, folder / folder_name(shown)))

@@ -7,22 +7,10 @@ from typing import Any
 
 from perfkit.errors import Unavailable, UsageError
 from perfkit.hardware.access import no_gpu
-from perfkit.run_folder import DTYPES, Settings
+from perfkit.settings import Settings, fields
 from perfkit.workloads import loader, parallel
 from perfkit.workloads.choices import not_one_of, unknown
 from perfkit.workloads.interface import Workload
-
-COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-OPTIMIZERS = ("default", "foreach", "fused")
-ALLOCATORS = ("default", "keep")
-CUDA_GRAPHS = ("default", "all", "none")
-PROFILERS = ("torch", "ncu", "nsys", "none")
-
-_AT_LEAST = {"batch_size": 1, "sequence_length": 1, "steps": 1, "warmup": 0, "seed": 0, "grad_accumulation": 1,
-             "ranks": 1, "hosts": 1, "generate": 0}  # fmt: skip
-# Options that do nothing unless the workload takes part, and their value when they are not used.
-_TAKES_PART = {"weights": "random", "config": "", "data": "synthetic", "recompute": False, "optimizer": "default",
-               "generate": 0}  # fmt: skip
 
 
 def resolve_settings(workload: Workload, **options: Any) -> Settings:
@@ -32,7 +20,7 @@ def resolve_settings(workload: Workload, **options: Any) -> Settings:
     nearest), for a number out of range, and for an option that the workload does not take; `Unavailable` when the
     device is not there or lacks the precision.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None and (name, value) != ("variant", "")}
     preset = given.pop("preset", next(iter(workload.presets)))
     if preset not in workload.presets:
         raise unknown(f"preset of {workload.name}", preset, workload.presets)
@@ -73,23 +61,19 @@ def _overrides(workload: Workload, preset: str, given: Mapping[str, Any]) -> dic
 
 
 def _check_names(workload: Workload, settings: Settings) -> None:
-    choices = {
-        "dtype": DTYPES, "optimizer": OPTIMIZERS, "compile_mode": COMPILE_MODES, "profiler": PROFILERS,
-        "allocator": ALLOCATORS, "cuda_graphs": CUDA_GRAPHS,
-    }  # fmt: skip
-    for name, known in choices.items():
-        value = getattr(settings, name)
-        if value not in known:
-            raise not_one_of(_option(name), value, known)
+    for name, field in fields().items():
+        value, known = getattr(settings, name), field.declared.choices
+        if known and value not in known:
+            raise not_one_of(field.option, value, known)
     if settings.variant and settings.variant not in workload.variants:
         raise unknown(f"variant of {workload.name}", settings.variant, workload.variants)
 
 
 def _check_numbers(workload: Workload, settings: Settings, dimensions: Mapping[str, Any]) -> None:
-    for name, least in _AT_LEAST.items():
-        value = getattr(settings, name)
-        if value is not None and value < least:
-            raise UsageError(f"{_option(name)} must be at least {least}; it is {value}.")
+    for name, field in fields().items():
+        value, least = getattr(settings, name), field.declared.least
+        if least is not None and value is not None and value < least:
+            raise UsageError(f"{field.option} must be at least {least}; it is {value}.")
     length, context = settings.sequence_length, dimensions.get("context")
     if length is not None and "sequence_length" not in dimensions:
         raise UsageError(f"{workload.name} has no sequence length.", "Leave --sequence-length out.")
@@ -108,9 +92,10 @@ def _check_numbers(workload: Workload, settings: Settings, dimensions: Mapping[s
 
 
 def _check_parts(workload: Workload, settings: Settings) -> None:
-    for name, unused in _TAKES_PART.items():
-        if getattr(settings, name) != unused and name not in workload.takes:
-            raise UsageError(f"{workload.name} does not take {_option(name)}.", f"Leave {_option(name)} out.")
+    used = [field for name, field in fields().items() if getattr(settings, name) != field.default]
+    for field in used:
+        if field.declared.takes_part and field.name not in workload.takes:
+            raise UsageError(f"{workload.name} does not take {field.option}.", f"Leave {field.option} out.")
     if settings.training and settings.grad_accumulation > 1 and workload.has("step"):
         raise UsageError(
             f"{workload.name} has a training step of its own, which perfkit does not divide into batches.",
@@ -118,11 +103,10 @@ def _check_parts(workload: Workload, settings: Settings) -> None:
         )
     if settings.generate and settings.training:
         raise UsageError("--generate is inference, not a training step.", "Leave it out, or give --inference as well.")
-    if not settings.training:
-        for name, unused in (("grad_accumulation", 1), ("recompute", False), ("optimizer", "default")):
-            if getattr(settings, name) != unused:
-                other = "--generate" if settings.generate else "--inference"
-                raise UsageError(f"{_option(name)} belongs to training.", f"Leave it out, or leave {other} out.")
+    for field in used:
+        if field.declared.training and not settings.training:
+            other = "--generate" if settings.generate else "--inference"
+            raise UsageError(f"{field.option} belongs to training.", f"Leave it out, or leave {other} out.")
 
 
 def _check_device(settings: Settings) -> None:
@@ -159,7 +143,3 @@ def _check_gpu(index: int, dtype: str) -> None:
         raise Unavailable(
             f"--dtype tf32 needs compute capability 8.0 or newer; this GPU has {major}.{minor}.", "Use --dtype fp32."
         )
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfkit import units
 from perfkit.analysis.report import speed
@@ -14,6 +14,7 @@ from perfkit.analysis.results import BackendReport, Group, Interval
 from perfkit.analysis.source import NCU, RUN
 from perfkit.analysis.words import apart, bound, call, listed, percent
 from perfkit.run_folder import BackendRun, Manifest, Settings
+from perfkit.settings import fields
 from perfkit.units import cropped
 
 MOSTLY = 0.5  # of the kernel time: an efficiency of less is not that of the step
@@ -86,14 +87,6 @@ def _wrong(report: BackendReport) -> str:
     return f"{report.name} is WRONG: {reason.rstrip('.')}. Its speed means nothing and is not compared."
 
 
-# Settings that a command does not repeat, by name.
-_PLAIN = {
-    "variant": "", "device": "cpu", "dtype": "fp32", "grad_accumulation": 1, "optimizer": "default",
-    "compile_mode": "default", "weights": "random", "config": "", "data": "synthetic",
-    "allocator": "default", "cuda_graphs": "default",
-}  # fmt: skip
-
-
 def _steps(order: Sequence[BackendRun], by_name: dict[str, BackendReport], settings: Settings) -> list[str]:
     """Return the times of a step, the shortest first. Single processes do not show who is faster: launches do."""
     steps = [(run.name, step) for run in order if (step := by_name[run.name].step)]
@@ -138,19 +131,32 @@ def _tokens(report: BackendReport) -> list[str]:
     return [f"{said}: {percent(each.efficiency)} of the roof, {needs} at {each.ceiling}."]
 
 
+# What a comparison does not take: it measures launches in turns, each in one process.
+_NOT_COMPARED = {
+    "batch_size", "sequence_length", "generate", "ranks", "parallel", "hosts", "steps", "warmup", "profiler",
+    "profile_memory", "launch_blocking",
+}  # fmt: skip
+
+
 def _command(order: Sequence[BackendRun], settings: Settings) -> str:
     """The command that compares the backends by launches, eager first."""
     names = sorted((run.name for run in order), key=lambda name: name != speed.REFERENCE)
     words = ["perfkit", "compare", settings.workload, "--backend", ",".join(names), "-B", str(settings.batch_size)]
     words += [] if settings.sequence_length is None else ["-T", str(settings.sequence_length)]
-    plain = {"preset": Path(settings.workload).stem, **_PLAIN}
-    for name, usual in plain.items():
-        value = getattr(settings, name)
-        words += [f"--{name.replace('_', '-')}", str(value)] if value and value != usual else []
-    words += [word for name, value in settings.dimensions.items() for word in ("--dim", f"{name}={value}")]
-    words += ["--executors", ",".join(settings.executors)] if settings.executors else []
-    words += ["--recompute"] * settings.recompute + ["--inference"] * (not settings.training)
+    for name, field in fields().items():
+        value, usual = getattr(settings, name), Path(settings.workload).stem if name == "preset" else field.default
+        if (name not in _NOT_COMPARED and value and value != usual) or (name == "training" and not value):
+            words += _typed(field.option, value)
     return shlex.join(words)
+
+
+def _typed(option: str, value: Any) -> list[str]:
+    """The words of an option with this value."""
+    if isinstance(value, bool):
+        return [option]
+    if isinstance(value, dict):
+        return [word for name, one in value.items() for word in (option, f"{name}={one}")]
+    return [option, ",".join(value) if isinstance(value, tuple) else str(value)]
 
 
 def _where(report: BackendReport) -> str:

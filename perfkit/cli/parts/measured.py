@@ -79,9 +79,7 @@ def programs(
     from perfkit.workloads.settings import resolve_settings
 
     given = dict(asked)
-    dimensions = options.dimensions(given.pop("dim"))
     lists = list(dict.fromkeys(options.executors(text) for text in given.pop("executors"))) or [()]
-    kernel_dirs = tuple(str(k) for k in given.pop("kernels"))
     named = options.named(options.names(backend))
     stems = [Path(text).stem for text in texts]
     titles = stems if len(set(stems)) == len(stems) else list(texts)
@@ -91,9 +89,7 @@ def programs(
         chosen = loader.find(texts[number])
         settings = resolve_settings(
             chosen,
-            dimensions=dict(dimensions),
             executors=executors,
-            kernel_dirs=kernel_dirs,
             steps=CHECKED_STEPS,
             warmup=1,
             **given,

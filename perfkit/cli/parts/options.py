@@ -1,109 +1,40 @@
-"""Options that several commands share: what is run, with the words that `--help` has for it, and what they mean."""
+"""Options that several commands share: those of `Settings`, made from its declarations, and what they mean."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-WORK, AFAR = "Workload", "On another machine"
-MEASURE, DATA = "Measurement", "Data and output"
+from perfkit import settings
+from perfkit.settings import MEASURE, WORK
 
-Preset = Annotated[str | None, typer.Option(help="Named dimensions of the model.", rich_help_panel=WORK)]
-Variant = Annotated[str | None, typer.Option(help="Alternative form of the model.", rich_help_panel=WORK)]
-Dimensions = Annotated[
-    list[str] | None,
-    typer.Option(help="A dimension of the preset as NAME=VALUE (repeatable), such as layers=4.", rich_help_panel=WORK),
-]
-Config = Annotated[
-    str,
-    typer.Option(help="hf: the folder of a config.json, for a model with random weights.", rich_help_panel=WORK),
-]
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=WORK)]
-Dtype = Annotated[str, typer.Option(help="fp32, tf32 or bf16.", rich_help_panel=WORK)]
-BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", "-B", help="B, samples per batch.", rich_help_panel=WORK)
-]
-SequenceLength = Annotated[
-    int | None, typer.Option("--sequence-length", "-T", help="T, tokens per sample.", rich_help_panel=WORK)
-]
-Generate = Annotated[
-    int, typer.Option(help="Generate so many tokens a step behind a prompt: inference.", rich_help_panel=WORK)
-]
-Prompt = Annotated[
-    str, typer.Option(help="Tokens of the prompt for --generate; --data says which.", rich_help_panel=WORK)
-]
-GradAccumulation = Annotated[int, typer.Option(help="Batches per training step.", rich_help_panel=WORK)]
-Recompute = Annotated[
-    bool, typer.Option(help="Recompute the activations of the blocks in the backward pass.", rich_help_panel=WORK)
-]
-Optimizer = Annotated[
-    str,
-    typer.Option(
-        help="How PyTorch runs the optimizer: default (its own choice), foreach or fused.", rich_help_panel=WORK
-    ),
-]
-Allocator = Annotated[
-    str,
-    typer.Option(
-        help="Of CPU tensors: default (PyTorch's), or keep (freed memory serves the next step).", rich_help_panel=WORK
-    ),
+AFAR = "On another machine"
+LIST = "One or several, separated by commas."
+
+NONE: Mapping[str, str] = {}
+
+Given = dict[str, Any]  # fields of `Settings` with what was given; None: the workload's own
+
+SkipUnavailable = Annotated[
+    bool,
+    typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
 ]
 Brief = Annotated[bool, typer.Option("--brief", help="Print at most 4 KB of JSON: verdict and largest findings.")]
-Inference = Annotated[bool, typer.Option("--inference", help="Forward only, no gradients.", rich_help_panel=WORK)]
-CudaGraphs = Annotated[
-    str,
-    typer.Option(
-        help="Backends that replay their steps on a GPU: default (llmc, thunder-llmc; of a step that generates tokens "
-        "all but eager and compile), all but compile, or none.",
-        rich_help_panel=WORK,
-    ),
-]
-CompileMode = Annotated[
-    str, typer.Option(help="Mode of torch.compile: default, reduce-overhead, max-autotune.", rich_help_panel=WORK)
-]
-Executors = Annotated[
-    str,
-    typer.Option(
-        help="Thunder's executors by priority, separated by commas; default: its own list.", rich_help_panel=WORK
-    ),
-]
-Ranks = Annotated[
-    int, typer.Option(help="Processes that train together, each on a GPU or a share of the CPU.", rich_help_panel=WORK)
-]
-Parallel = Annotated[
-    str,
-    typer.Option(
-        help="How they do: ddp, fsdp (FSDP2), zero1 (only the optimizer sharded), or the workload's own way. With "
-        "--ranks 1: what that costs a rank before anything is sent.",
-        rich_help_panel=WORK,
-    ),
-]
-Hosts = Annotated[int, typer.Option("--nnodes", help="Hosts; --ranks counts those of all.", rich_help_panel=WORK)]
 HostNumber = Annotated[
     int, typer.Option("--node-rank", help="The number of this host; the report is made on 0.", rich_help_panel=WORK)
 ]
 Endpoint = Annotated[
     str, typer.Option("--rdzv-endpoint", help="HOST:PORT of host 0, where hosts meet.", rich_help_panel=WORK)
 ]
-KernelFolders = Annotated[
-    list[Path] | None, typer.Option(help="A folder of your own kernels (repeatable).", rich_help_panel=WORK)
+Prompt = Annotated[
+    str, typer.Option(help="Tokens of the prompt for --generate; --data says which.", rich_help_panel=WORK)
 ]
-
-Seed = Annotated[int, typer.Option(help="Seed of weights and data.", rich_help_panel=MEASURE)]
-SkipUnavailable = Annotated[
-    bool,
-    typer.Option("--skip-unavailable", help="Continue without backends that cannot run here.", rich_help_panel=MEASURE),
-]
-Weights = Annotated[
-    str, typer.Option(help="random, a Hugging Face folder, or an llm.c checkpoint.", rich_help_panel=DATA)
-]
-Data = Annotated[
-    str, typer.Option(help="synthetic, a text file or folder, or an llm.c token file.", rich_help_panel=DATA)
-]
-
 On = Annotated[
     str,
     typer.Option(
@@ -117,6 +48,73 @@ RemotePython = Annotated[
     str, typer.Option(help="The Python to use there, or its environment's folder.", rich_help_panel=AFAR)
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", hidden=True, help="Only record: `perfkit report` reports.")]
+
+
+def from_settings(
+    names: Sequence[str], lists: Sequence[str] = (), panels: Mapping[str, str] = NONE, helps: Mapping[str, str] = NONE
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A decorator: the parameter `given` of a command becomes an option for each of these fields of `Settings`.
+
+    Those in `lists` take several values; `panels` and `helps` hold what is not as declared.
+    """
+    known = settings.fields()
+    made = {name: _parameter(known[name], name in lists, panels.get(name), helps.get(name)) for name in names}
+    of_field = {parameter.name: name for name, parameter in made.items()}
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        signature = inspect.signature(command, eval_str=True)
+        others = list(signature.parameters.values())
+        at = next(i for i, one in enumerate(others) if one.name == "given")
+        parameters = [*others[:at], *made.values(), *others[at + 1 :]]
+
+        @functools.wraps(command)
+        def wrapped(**values: Any) -> int:
+            given = {of_field[name]: values.pop(name) for name in list(values) if name in of_field}
+            return command(given={name: _value(name, value, lists) for name, value in given.items()}, **values)
+
+        wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {one.name: one.annotation for one in parameters}
+        return wrapped
+
+    return decorate
+
+
+def _parameter(field: settings.Field, several: bool, panel: str | None, text: str | None) -> inspect.Parameter:
+    """The command's parameter for a field of `Settings`."""
+    said = field.declared
+    name = said.name or field.name
+    kind, default, flags = _TYPED.get(field.name) or (field.type, field.default, said.flags)
+    text = text or said.help
+    if several:
+        kind, default, text = str, "", f"{text} {LIST}"
+    elif default is None and kind in (str, int):
+        kind = kind | None
+    elif kind is bool and not flags:
+        flags = (f"--{name.replace('_', '-')}",)
+    option = typer.Option(*flags, help=text, rich_help_panel=panel or said.panel)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+# Fields that are typed as something else: its type, default and flags.
+_TYPED: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
+    "dimensions": (list[str] | None, None, ()),
+    "training": (bool, False, ()),
+    "executors": (str, "", ()),
+    "kernel_dirs": (list[Path] | None, None, ()),
+}
+
+
+def _value(name: str, value: Any, lists: Sequence[str]) -> Any:
+    """What was typed as the field has it; of a list the text."""
+    if name in lists:
+        return value
+    meaning: dict[str, Callable[[Any], Any]] = {
+        "dimensions": lambda given: dimensions(given or []),
+        "training": lambda inference: not inference,
+        "executors": executors,
+        "kernel_dirs": lambda folders: tuple(map(str, folders or ())),
+    }
+    return meaning[name](value) if name in meaning else value
 
 
 def dimensions(given: list[str]) -> dict[str, str]:
