@@ -19,7 +19,7 @@ from perfkit.cost import TensorSpec
 from perfkit.errors import PerfkitError, RunFailed
 from perfkit.hardware.cpu import read_cpu
 from perfkit.hardware.power import Watch
-from perfkit.programs.order import CUT, LINES, TRACE, Order, Result, captures, read_results
+from perfkit.programs.order import CUT, LINES, STARTED, TRACE, Order, Result, captures, read_results
 from perfkit.run_folder import (
     CEILINGS,
     GENERATED,
@@ -43,6 +43,8 @@ NO_COUNTERS = "There are no hardware counters in this report."
 _MATRIX = "flop_matrix_"
 BESIDE = 4  # of the timed steps those right before the profiled ones
 NO_TORCH = "Nothing was recorded: no Python process of this program imported torch."
+NO_PYTHON = "Nothing was recorded: no Python process of this program loaded perfkit."
+WITH_PERFKIT = "Run it by a Python without the options -I, -E and -S, and with PYTHONPATH as `perfkit capture` sets it."
 Progress = Callable[[str, str], None]
 
 
@@ -76,6 +78,8 @@ def capture(program: Program, progress: Progress) -> tuple[int, PerfkitError | N
             with Watch() as watch:
                 code = launched.run(program.command, program.order, processes)
             results, command = read_results(processes), list(program.command)
+            if not results and not (processes / STARTED).is_file():
+                raise RunFailed(NO_PYTHON, WITH_PERFKIT)
             count = partial(_counted, program, folder, progress) if program.counters else None
             assemble(folder, results, program.name, command, progress, count, watch)
             shutil.rmtree(processes)

@@ -11,7 +11,6 @@ from perfkit.programs import order as orders
 from perfkit.programs import profiler
 from perfkit.programs.counting import Counting
 from perfkit.programs.order import CUT, RESULT, Order, Result
-from perfkit.programs.quiet import without_notices_of_kineto
 from perfkit.programs.recorder import Recorder
 from perfkit.programs.watch import Watcher
 
@@ -46,8 +45,7 @@ class Agent:
         result = self._watcher.recorder.result
         if result.recorded and not self._order.counters:
             # Only now: it runs operators, which a mode or an observer of the program's own would have seen before.
-            with without_notices_of_kineto():
-                result.event_cost_ns = profiler.event_cost_ns()
+            result.event_cost_ns = profiler.event_cost_ns()
             self._write(result)
 
     def _end(self) -> None:

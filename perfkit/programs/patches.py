@@ -50,10 +50,14 @@ class Patches:
 
 
 def disguised(wrapper: Any, function: Callable[..., Any]) -> Any:
-    """`wrapper` with the name, signature and attributes of `function`, skipped by Dynamo."""
+    """Return `wrapper` with the name, signature, defaults and attributes of `function`, skipped by Dynamo."""
     skipped_by_dynamo(wrapper)
-    _kept.append(functools.wraps(function)(wrapper))
-    return _kept[-1]
+    made: Any = functools.wraps(function)(wrapper)
+    # A function of *args and **kwargs has no use for them, but programs look at them.
+    made.__defaults__ = getattr(function, "__defaults__", None)
+    made.__kwdefaults__ = getattr(function, "__kwdefaults__", None)
+    _kept.append(made)
+    return made
 
 
 def skipped_by_dynamo(function: Any) -> None:

@@ -54,8 +54,7 @@ class Session:
         """What this thread asks of torch's profilers in the block comes from perfkit."""
         before, _here.touching = self.is_touched_here, True
         try:
-            with without_notices_of_kineto():
-                yield
+            yield
         finally:
             _here.touching = before
 
@@ -64,12 +63,12 @@ class Session:
         alone, which has to stop it."""
         with self.touching():
             self._profiler = profilers.of_all_threads(on_gpu, memory, here_only)
-            with profilers.silent():
+            with profilers.silent(), without_notices_of_kineto():
                 self._profiler.prepare_trace()
 
     def record(self) -> None:
         """Record from here on, all threads."""
-        with self.touching():
+        with self.touching(), without_notices_of_kineto():
             self._profiler.start_trace()
         self._is_recording = True
         ranges.record_all_threads(True)
@@ -92,8 +91,10 @@ class Session:
         ranges.record_all_threads(False)
         with self.touching():
             if not recorded:
-                profiler.start_trace()  # what is armed only is never disarmed otherwise
-            with _detaching() if goes_on and not why_attached() else contextlib.nullcontext():
+                with without_notices_of_kineto():
+                    profiler.start_trace()  # what is armed only is never disarmed otherwise
+            detached = _detaching() if goes_on and not why_attached() else contextlib.nullcontext()
+            with detached, without_notices_of_kineto():
                 profiler.stop_trace()
         return profiler if recorded else None
 

@@ -102,13 +102,15 @@ def test_after_some_seconds(tmp_path):
 @pytest.mark.parametrize(
     ("program", "part"),
     [
-        ("print('hello')", "imported torch"),
-        ("import torch; print('hello')", "took no step"),
+        ("-c print('hello')", "no Python process of this program imported torch"),
+        ("-I -c import torch; print('hello')", "-I, -E and -S"),
+        ("-c import torch; print('hello')", "took no step"),
     ],
 )
 def test_a_program_without_steps_is_explained(tmp_path, monkeypatch, capfd, program, part):
     monkeypatch.chdir(tmp_path)
-    code = cli._run(["capture", "--out", "runs/x", "--", sys.executable, "-c", program])
+    options, _, code = program.partition("-c ")
+    code = cli._run(["capture", "--out", "runs/x", "--", sys.executable, *options.split(), "-c", code])
     out, err = capfd.readouterr()
     assert (code, out) == (1, "hello\n")
     assert "perfkit: Nothing was recorded" in err and part in err and ("--whole" in err) == (part == "took no step")

@@ -34,8 +34,6 @@ KINDS = {
     "servers": ("tasks", "pool", "socket"),
 }
 PROGRAMS = [f"{name} {kind}".strip() for name, kinds in KINDS.items() for kind in kinds]
-# What the capture changes while it watches: a wrapper has the signature of what it wraps, but no `__defaults__`.
-CHANGED = {"introspection"}
 # Where a program fails inside what perfkit watches, its traceback has perfkit's frames between its own.
 OWN = os.path.dirname(perfkit.__file__).encode()
 FRAME = re.compile(rb'  File "' + re.escape(OWN) + rb"/[^\n]*\n(?:    [^\n]*\n)*")
@@ -54,17 +52,12 @@ def environment(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-def marked(program):
-    marks = [pytest.mark.xfail(strict=False, reason="the capture changes it")] if program in CHANGED else []
-    return pytest.param(program, marks=marks)
-
-
 def printed(stderr):
     return NUMBER.sub(b"0", PROFILED.sub(b"", FRAME.sub(b"", stderr))).splitlines()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [marked(program) for program in PROGRAMS])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_is_unharmed(program, tmp_path):
     name, *arguments = program.split()
     words = [sys.executable, str(HERE / "unharmed" / f"{name}.py"), *arguments]

@@ -59,6 +59,15 @@ def _perfkit():
     spec.loader.exec_module(module)
 
 
+def _say_started():
+    """Leave a file that says that a Python process found perfkit."""
+    path = os.path.join(os.path.dirname(os.environ["PERFKIT_CAPTURE"]), "started")
+    try:
+        open(path, "a").close()
+    except OSError:  # without it the program goes on
+        return
+
+
 def _chain():
     """Import the sitecustomize that Python would have found without this one, where there is one."""
     from importlib.machinery import PathFinder
@@ -71,4 +80,5 @@ def _chain():
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
 if os.environ.get("PERFKIT_CAPTURE"):
     sys.meta_path.insert(0, _TorchFinder())
+    _say_started()
 _chain()
