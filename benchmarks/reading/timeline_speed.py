@@ -28,8 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
 from perfkit.readers import read  # noqa: E402
-from perfkit.readers.kineto.host import HostTrace  # noqa: E402
-from perfkit.readers.kineto.recorded import host_traces  # noqa: E402
+from perfkit.readers.kineto.recorded import HostTrace, host_traces  # noqa: E402
 from perfkit.render.timeline import packed  # noqa: E402
 from perfkit.table import build  # noqa: E402
 from tests.conftest import find_chromium  # noqa: E402

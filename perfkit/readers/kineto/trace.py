@@ -18,16 +18,16 @@ from perfkit.cost import CostModel, TensorSpec
 from perfkit.readers.columns import Coded, integers
 from perfkit.readers.finish import finish, hidden, uncosted
 from perfkit.readers.kineto import checks
+from perfkit.readers.kineto.attribution.call_sites import PROVENANCE
+from perfkit.readers.kineto.attribution.columns import Placed, place
+from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.decode.typed import collector_off
 from perfkit.readers.kineto.holders import holders
 from perfkit.readers.kineto.lines.find import Lines
+from perfkit.readers.kineto.measure.collectives import rank_of
 from perfkit.readers.kineto.measure.measure import Known, Measured, measure
-from perfkit.readers.kineto.measure.process_group import rank_of
 from perfkit.readers.kineto.measure.rows import wanted
-from perfkit.readers.kineto.place.call_sites import PROVENANCE
-from perfkit.readers.kineto.place.columns import Placed, place
-from perfkit.readers.kineto.place.launches import Launches
 from perfkit.readers.kineto.recorded import Recorded
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite

@@ -26,7 +26,7 @@ from perfkit.render.timeline.events import CATEGORIES, Events, collect
 from perfkit.render.timeline.facts import Facts
 
 if TYPE_CHECKING:
-    from perfkit.readers.kineto.host import HostTrace
+    from perfkit.readers.kineto.recorded import HostTrace
     from perfkit.readers.run import Run
     from perfkit.table import KernelTable
 

@@ -15,7 +15,7 @@ from perfkit.render.cells import clean
 from perfkit.render.timeline.facts import Facts
 
 if TYPE_CHECKING:
-    from perfkit.readers.kineto.host import HostTrace
+    from perfkit.readers.kineto.recorded import HostTrace
 
 _LONGEST = 4000  # characters of a name
 _HOST = ("cpu_op", "user_annotation", "runtime", "python_function", "overhead")  # as the reader numbers them

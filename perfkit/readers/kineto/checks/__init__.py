@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfkit.readers.kineto.checks import amounts, clock, marks, pairs, steps
+from perfkit.readers.kineto.checks import amounts, clock, pairs, steps
 from perfkit.readers.kineto.checks.evidence import Evidence, Expected, Found
 from perfkit.trace_checks import TraceCheck, UnusableProfile
 
@@ -24,7 +24,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Evidence], Found]]] = {
     "sum": ("busy and idle time add up to the step", amounts.parts),
     "busy": ("busy time is no longer than the step", amounts.busy),
     "timed": ("the timed step is no shorter than the busy time", amounts.timed),
-    "annotations": ("the trace's annotations of the GPU agree with its kernels", marks.agree),
+    "annotations": ("the trace's annotations of the GPU agree with its kernels", steps.agree),
 }
 
 

@@ -18,7 +18,7 @@ from perfkit.profile_names import waits_for_device
 from perfkit.readers.columns import Integers
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, NS, Evidence, Found
 from perfkit.readers.kineto.decode.events import RUNTIME, DeviceEvents, HostEvents
-from perfkit.readers.kineto.measure.at_work import LATE
+from perfkit.readers.kineto.measure.gpu import LATE
 
 _EARLY = 20_000  # ns before the launch that count as early: whole µs, and how well clocks are matched
 _FEW = 0.01  # of the activities may be early: ids that collide pair kernels with the launches of others

@@ -8,8 +8,8 @@ from typing import Any
 
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents
-from perfkit.readers.kineto.place.gpu_steps import GpuSteps
 
 SHARE, NS = "share", "ns"
 ROUNDING = 2_000  # ns: whole µs, and what two clocks are apart

@@ -1,4 +1,4 @@
-"""Are all steps in the trace, and does the GPU's work lie in the steps that launched it?"""
+"""Are all steps in the trace, and does the GPU's work lie in the steps that launched it, by launches and by marks?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numpy as np
 
 from perfkit import units
 from perfkit.profile_names import PASS, PROFILER_STEP, STEP
+from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.checks.evidence import CLOCKS, DOES_NOT_APPLY, ROUNDING, Evidence, Found
+from perfkit.readers.kineto.decode.events import distinct
 
 _OWN_OUTSIDE = 0.01  # of it, where each step ended with a wait for the GPU
 _AROUND_ALL = f"{PROFILER_STEP}1"  # in a trace that perfkit captured this mark is around all of its own
@@ -101,3 +103,38 @@ def _outside(e: Evidence) -> Found:
         return Found(holds=False, figure=share, events=without, of=recorded, sentence=words)
     words = f"{events} of {of} activities of the GPU lie outside of the step that launched them" if events else ""
     return Found(holds=share <= _OWN_OUTSIDE, figure=share, events=events, of=of, sentence=words, hint=CLOCKS)
+
+
+_MOST_WRONG = 0.05  # of the annotations: those at the ends of a capture lack some of their activities
+
+
+def agree(e: Evidence) -> Found:
+    """They begin and end with an activity of their stream."""
+    marks, device, of = e.device.marks, e.device, len(e.device.marks)
+    if not of or not len(device):
+        return DOES_NOT_APPLY
+    lanes, lane = distinct(_lane(device.device, device.stream))
+    wanted, wrong = _lane(marks.device, marks.stream), np.ones(of, bool)
+    for code, value in enumerate(lanes.tolist()):
+        mine, own = wanted == value, lane == code
+        begin = _known(marks.start[mine], np.sort(device.start[own]))
+        wrong[mine] = ~(begin & _known(marks.end[mine], np.sort(device.end[own])))
+    events = int(wrong.sum())
+    words = f"{events} of {of} annotations of the GPU begin or end where no activity of their stream does"
+    return Found(
+        holds=events <= _MOST_WRONG * of, figure=events / of, events=events, of=of, needed=False,
+        sentence=words if events else "",
+    )  # fmt: skip
+
+
+def _lane(device: Integers, stream: Integers) -> Integers:
+    """One number a stream of a device."""
+    return (device.astype(np.int64) << 32) + stream
+
+
+def _known(moments: Integers, sorted_: Integers) -> Booleans:
+    """For each moment whether one of the `sorted_` is as good as the same."""
+    found: Booleans = np.searchsorted(sorted_, moments + ROUNDING, "right") > np.searchsorted(
+        sorted_, moments - ROUNDING
+    )
+    return found

@@ -6,13 +6,18 @@ All of it works on whole columns with functions written in C: a million events h
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import compress
+from operator import attrgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.kineto.decode.events import Key, MemoryEvents
+from perfkit.readers.kineto.decode.typed import Args, Instant
 
 _CODE = struct.Struct("=i")  # an int32 as numpy holds it
 
@@ -148,3 +153,58 @@ class Columns:
         if not blocks:
             return None
         return float(min(b[: self._used if b is blocks[-1] else None].min() for b in blocks))
+
+
+SEPARATOR = b"\0"  # between texts of the file that are joined; no JSON holds it
+_ARGUMENTS = attrgetter("dims", "types", "strides", "concrete")
+
+
+def recorded(args: Iterable[Args]) -> Iterator[bytes]:
+    """Of each event the recorded arguments as one text, which tells kinds of calls from another."""
+    return map(SEPARATOR.join, map(_ARGUMENTS, args))
+
+
+def key_of(name: str, text: bytes) -> Key:
+    """The kind of call behind a name and a text that `recorded` gave."""
+    dims, types, strides, concrete = text.split(SEPARATOR, 3)
+    return (name, dims, types, strides, concrete)
+
+
+@lru_cache(1024)
+def decoded(text: bytes) -> Any:
+    """The value of a JSON text, not to be changed, for the same text comes back; None where it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+class Memory:
+    """Takes the allocations and releases in pieces."""
+
+    def __init__(self) -> None:
+        self._columns, self._devices, self._threads = Columns(), Table(), Table()
+
+    def add(self, events: Sequence[Instant]) -> None:
+        """Take over allocations and releases."""
+        args = [e.args for e in events]
+        if events:
+            self._columns.add(
+                time=reals([e.ts for e in events]),
+                thread=self._threads.column([e.tid for e in events]),
+                device=self._devices.column([(a.device, a.index) for a in args]),
+                bytes=np.array([a.bytes for a in args], np.float64),
+                allocated=np.array([a.allocated for a in args], np.float64),
+                reserved=np.array([a.reserved for a in args], np.float64),
+                address=np.array([a.address for a in args], np.float64),
+            )
+
+    def taken(self, origin_us: float) -> MemoryEvents:
+        """Return them as columns, and forget them; the trace begins at `origin_us` of its own clock."""
+        time, amount, allocated, reserved, address = (
+            self._columns.taken(name, np.float64) for name in ("time", "bytes", "allocated", "reserved", "address")
+        )
+        thread, device = (self._columns.taken(name, np.int32) for name in ("thread", "device"))
+        devices, threads = list(self._devices), list(self._threads)
+        origin = origin_us * 1e3
+        return MemoryEvents(time * 1e3, thread, amount, allocated, reserved, address, device, devices, threads, origin)

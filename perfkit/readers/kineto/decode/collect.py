@@ -16,9 +16,20 @@ import numpy as np
 
 from perfkit.profile_names import LOADER, NCCL, OPTIMIZER_STEP, OPTIMIZER_ZERO_GRAD, PREFIX, PROFILER_STEP, from_trace
 from perfkit.readers.columns import Booleans, Integers
-from perfkit.readers.kineto.decode.arguments import SEPARATOR, decoded, key_of, recorded
 from perfkit.readers.kineto.decode.arrange import arrange
-from perfkit.readers.kineto.decode.builder import Columns, Memo, Some, Table, reals, tight
+from perfkit.readers.kineto.decode.builder import (
+    SEPARATOR,
+    Columns,
+    Memo,
+    Memory,
+    Some,
+    Table,
+    decoded,
+    key_of,
+    reals,
+    recorded,
+    tight,
+)
 from perfkit.readers.kineto.decode.categories import ARROW, MOMENT, NEITHER, ON_DEVICE, UNREAD
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
@@ -32,10 +43,9 @@ from perfkit.readers.kineto.decode.events import (
     HostEvents,
     LaunchShape,
     Marks,
-    MemoryEvents,
     Message,
 )
-from perfkit.readers.kineto.decode.typed import MEMORY, NOTHING, Args, Complete, Event, FlowStart, Instant
+from perfkit.readers.kineto.decode.typed import MEMORY, NOTHING, Args, Complete, Event, FlowStart
 
 _LATEST = 2.0**52  # ns after the first event, 52 days: up to here sums of times are exact
 _MOST_IDS = 2**31 - 1
@@ -57,7 +67,7 @@ class Collector:
         self._launches: dict[int, tuple[LaunchShape | None, int]] = {}
         self._number_of, self._three_of = Memo(_small), lru_cache(None)(_three)
         self.unread: Counter[str] = Counter()  # events that last, by categories that no reader knows
-        self._memory, self._memory_devices, self._memory_threads = Columns(), Table(), Table()
+        self.memory = Memory()
         self._lane_of: dict[int | str, Memo] = {}  # by process, for pieces with only one
 
     def add(self, events: Sequence[Event]) -> None:
@@ -72,20 +82,10 @@ class Collector:
         if arrows.count:
             self._add_flows(arrows.of(events))
         if moments.count:
-            self._add_memory([e for e in moments.of(events) if e.name == MEMORY])
+            self.memory.add([e for e in moments.of(events) if e.name == MEMORY])
         if neither.count:
             others = [e.cat for e in neither.of(events) if type(e) is Complete]
             self.unread.update(cat.value for cat in others if cat.name == UNREAD)
-
-    def memory(self) -> MemoryEvents:
-        """Return the allocations and releases."""
-        time, amount, allocated, reserved, address = (
-            self._memory.taken(name, np.float64) for name in ("time", "bytes", "allocated", "reserved", "address")
-        )
-        thread, device = (self._memory.taken(name, np.int32) for name in ("thread", "device"))
-        devices, threads = list(self._memory_devices), list(self._memory_threads)
-        origin = self.origin_us * 1e3
-        return MemoryEvents(time * 1e3, thread, amount, allocated, reserved, address, device, devices, threads, origin)
 
     def finish(self) -> tuple[HostEvents, DeviceEvents]:
         """Everything collected, sorted and nested, with times from the earliest event on."""
@@ -242,17 +242,6 @@ class Collector:
             id=np.array([f.id if isinstance(f.id, int) else -1 for f in flows], np.int64),
             begins=np.array([type(f) is FlowStart for f in flows], bool),
         )
-
-    def _add_memory(self, events: list[Instant]) -> None:
-        args = [e.args for e in events]
-        amounts = {name: [getattr(a, name) for a in args] for name in ("bytes", "allocated", "reserved", "address")}
-        if events:
-            self._memory.add(
-                time=reals([e.ts for e in events]),
-                thread=self._memory_threads.column([e.tid for e in events]),
-                device=self._memory_devices.column([(a.device, a.index) for a in args]),
-                **{name: np.array(values, np.float64) for name, values in amounts.items()},
-            )
 
     def _taken_flows(self, origin: float) -> Flows:
         """The pairs of arrows from forward to backward."""

@@ -9,8 +9,7 @@ from pathlib import Path
 from perfkit.errors import InputError
 from perfkit.readers.kineto.decode.collect import Collector
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, MemoryEvents
-from perfkit.readers.kineto.decode.repaired import read_text
-from perfkit.readers.kineto.decode.stream import RECORD
+from perfkit.readers.kineto.decode.stream import RECORD, read_text
 from perfkit.readers.kineto.decode.typed import About, decode
 
 _FEW = 0.01  # of the events
@@ -47,7 +46,7 @@ def _read(path: Path, text: Iterable[bytes], wanted: Callable[[str], bool]) -> E
         collector.add(events)
         del events  # the next ones then take their memory, while it is in the cache
     host, device = collector.finish()
-    memory = collector.memory()
+    memory = collector.memory.taken(collector.origin_us)
     if not (about.of_torch or len(host) or len(device) or len(memory)):
         raise _foreign(path, about)
     about.unread = {word: n for word, n in collector.unread.items() if n > _FEW * about.events}

@@ -6,8 +6,8 @@ import numpy as np
 
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, RUNTIME, HostEvents
-from perfkit.readers.kineto.place.places import Place
 from perfkit.tree.sequences import MOST_CELLS, align
 
 _OPEN = ("Torch-Compiled Region", "CompiledFunction", "ProfilerStep", "AOTDispatcher", "Pregraph")

@@ -12,13 +12,13 @@ import numpy as np
 from perfkit.errors import InputError
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Cover, stretches
+from perfkit.readers.kineto.attribution.columns import Placed, place
 from perfkit.readers.kineto.decode.read import Events, read_events
 from perfkit.readers.kineto.lines import facts
 from perfkit.readers.kineto.lines.join import Lined, Traced, by_other_step, by_own_stacks
 from perfkit.readers.kineto.lines.stacks import stacks_of
-from perfkit.readers.kineto.measure.at_work import at_work
+from perfkit.readers.kineto.measure.gpu import at_work
 from perfkit.readers.kineto.measure.stalls import conversions, uploads, waits_of
-from perfkit.readers.kineto.place.columns import Placed, place
 
 
 class Lines:

@@ -15,11 +15,11 @@ import numpy as np
 
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents
 from perfkit.readers.kineto.lines.calls import calls_of, matched, sequence
 from perfkit.readers.kineto.lines.pieces import Pieces, own_times
 from perfkit.readers.kineto.lines.stacks import Frame, Stacks
-from perfkit.readers.kineto.place.places import Place
 
 
 @dataclass

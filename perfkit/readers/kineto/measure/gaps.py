@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.profile_names import MODULE, PREFIX, PROFILER_STEP
 from perfkit.readers.columns import Integers
 from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.arrange import without_children
 from perfkit.readers.kineto.decode.events import HostEvents
-from perfkit.readers.kineto.measure import cpu_waiting
+from perfkit.readers.kineto.measure import cpu
 from perfkit.readers.kineto.measure.rows import CAUSES, OTHER, PROFILER, RANK, WORK, Rows
-from perfkit.readers.kineto.place.places import Place
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ def account(events: HostEvents, steps: Steps, place: Place, rows: Rows, event_co
     elsewhere = Cover(events.start[others], events.end[others])
     low, high = np.searchsorted(events.lane, [steps.lane, steps.lane + 1])
     own = slice(int(low), int(high))  # the events of the step's own thread
-    causes = cpu_waiting.causes(events, rows.cause)
-    waits = cpu_waiting.waits(events, causes, steps.lane)
+    causes = cpu.causes(events, rows.cause)
+    waits = cpu.waits(events, causes, steps.lane)
     step, pass_, cause = place.step[own], place.pass_[own], causes[own]
     mine = step >= 0
     parent = np.where(events.parent[own] >= 0, events.parent[own] - int(low), -1)
@@ -136,3 +137,35 @@ def with_profiler(gaps: list[dict[str, Any]], estimate: float, spared: Collectio
 
 def _gap(cause: int, pass_: str | None, ns: int, count: int) -> dict[str, Any]:
     return {"cause": CAUSES[cause], "pass": pass_, "ns": ns, "count": count}
+
+
+_LONG = 0.1  # of all steps
+_MOST = 3
+_COVERS = 0.8  # of a gap: so long is the event that names it
+
+
+def long_gaps(
+    host: HostEvents, stretch: Integers, cause: Integers, ns: Integers, event: Integers, steps_ns: float
+) -> list[dict[str, Any]]:
+    """Gaps of a tenth of the steps or more, the longest first, from their pieces: `ns`, `name` (of the innermost event
+    that covers most of it; "" where none but the step does) and `cause`, which has most of it."""
+    total = np.bincount(stretch, weights=ns) if len(stretch) else np.zeros(0)
+    chosen = np.flatnonzero((total > 0) & (total >= _LONG * steps_ns))
+    found = []
+    for gap in chosen[np.argsort(-total[chosen], kind="stable")][:_MOST].tolist():
+        mine = np.flatnonzero(stretch == gap)
+        by_cause = np.bincount(cause[mine], weights=ns[mine])
+        largest = mine[int(np.argmax(ns[mine]))]
+        name = _covering(host, int(event[largest]), float(total[gap]))
+        found.append({"ns": int(total[gap]), "name": name, "cause": CAUSES[int(by_cause.argmax())]})
+    return found
+
+
+def _covering(host: HostEvents, event: int, ns: float) -> str:
+    """The name of the innermost event around `event` that lasts for most of `ns`."""
+    while event >= 0 and host.end[event] - host.start[event] < _COVERS * ns:
+        event = int(host.parent[event])
+    name = host.names[host.name[event]] if event >= 0 else ""
+    if name.startswith(MODULE):
+        return f"the module {name.removeprefix(MODULE)}"
+    return "" if name.startswith((PROFILER_STEP, PREFIX)) else name

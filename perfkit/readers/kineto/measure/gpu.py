@@ -1,4 +1,4 @@
-"""Rows of GPU activity: kernels, copies and fills."""
+"""Rows of GPU activity (kernels, copies and fills), and the time in which a GPU has work (`at_work`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.columns import Coded, Integers, integers
+from perfkit.readers.intervals import Cover
+from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import KINDS, DeviceEvents, HostEvents, Message, distinct
 from perfkit.readers.kineto.measure.collectives import columns_of, described
 from perfkit.readers.kineto.measure.rows import Rows
 from perfkit.readers.kineto.measure.work import work_columns
-from perfkit.readers.kineto.place.launches import Launches
 
 
 def columns(
@@ -76,3 +77,20 @@ def _launch_columns(host: HostEvents, device: DeviceEvents) -> dict[str, Any]:
 
 def _real(values: Any) -> Any:
     return np.where(values < 0, np.nan, values)
+
+
+LATE = 1_000_000  # ns from the launch on an idle GPU: some 5 µs are usual, where the host batches launches more
+
+
+def at_work(host: HostEvents, device: DeviceEvents, launch: Integers) -> Cover:
+    """The union of all activities, and the time in which the first of a stream waited for work that the trace lacks.
+
+    `launch` is the host event that launched each activity, −1 for none. A GPU starts in µs what it has only to begin,
+    and what a stream waits for was launched before: where the trace shows nothing of it, it began before the trace.
+    """
+    streams = np.stack([device.device, device.stream])
+    first = np.unique(streams, axis=1, return_index=True)[1]
+    first = first[launch[first] >= 0]
+    issued, start = host.end[launch[first]], device.start[first]
+    late = start - issued > LATE
+    return Cover(np.append(device.start, issued[late]), np.append(device.end, start[late]))

@@ -14,6 +14,7 @@ import numpy as np
 from perfkit.profile_names import blocks_host
 from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.intervals import Cover, Steps, by_cause_alone
+from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
 from perfkit.readers.kineto.decode.events import COPY, KERNEL, OVERHEAD, DeviceEvents, HostEvents, Message, distinct
 from perfkit.readers.kineto.measure.collectives import collectives
 from perfkit.readers.kineto.measure.gpu import device_names
@@ -30,8 +31,6 @@ from perfkit.readers.kineto.measure.gpu_traffic import (
     ranges,
 )
 from perfkit.readers.kineto.measure.rows import PROFILERS_OWN
-from perfkit.readers.kineto.place.gpu_steps import GpuSteps
-from perfkit.readers.kineto.place.launches import Launches
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ import numpy as np
 from perfkit.profile_names import LOADER
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover, Steps, stretches
+from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
-from perfkit.readers.kineto.measure.at_work import at_work
-from perfkit.readers.kineto.measure.gaps import Accounting, by_cause, with_profiler
-from perfkit.readers.kineto.measure.long_gaps import long_gaps
+from perfkit.readers.kineto.measure.gaps import Accounting, by_cause, long_gaps, with_profiler
+from perfkit.readers.kineto.measure.gpu import at_work
 from perfkit.readers.kineto.measure.rows import (
     AUTOGRAD,
     CAUSES,
@@ -39,8 +40,6 @@ from perfkit.readers.kineto.measure.rows import (
     Rows,
 )
 from perfkit.readers.kineto.measure.threads import Held, Spans, Threads
-from perfkit.readers.kineto.place.gpu_steps import GpuSteps
-from perfkit.readers.kineto.place.places import Place
 
 LONG_CALL_NS = 1e6  # an operator that knows its kernel launches within tens of µs
 _HELD = 5  # operators that are told of

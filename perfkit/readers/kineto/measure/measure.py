@@ -12,19 +12,16 @@ import numpy as np
 from perfkit.cost import CostModel, TensorSpec
 from perfkit.profile_names import LOADER
 from perfkit.readers.columns import Integers
+from perfkit.readers.kineto.attribution.call_sites import find_call_sites
+from perfkit.readers.kineto.attribution.columns import Placed, of_activities, of_operators
+from perfkit.readers.kineto.attribution.gpu_steps import GpuSteps, Launches
 from perfkit.readers.kineto.decode.read import Events
-from perfkit.readers.kineto.measure import cpu, cpu_collectives, gaps, gpu, gpu_facts, idle, stalls
-from perfkit.readers.kineto.measure.collectives import messages_of
+from perfkit.readers.kineto.measure import captured, cpu, foreach, gaps, generated, gpu, gpu_facts, idle, stalls
+from perfkit.readers.kineto.measure.collectives import about, messages_of, only_group
 from perfkit.readers.kineto.measure.cpu import events_of
 from perfkit.readers.kineto.measure.gaps import Accounting
-from perfkit.readers.kineto.measure.process_group import about, only_group
 from perfkit.readers.kineto.measure.rows import launching_only, on_device
 from perfkit.readers.kineto.measure.settle import choose
-from perfkit.readers.kineto.measure.untold import captured, foreach, generated
-from perfkit.readers.kineto.place.call_sites import find_call_sites
-from perfkit.readers.kineto.place.columns import Placed, of_activities, of_operators
-from perfkit.readers.kineto.place.gpu_steps import GpuSteps
-from perfkit.readers.kineto.place.launches import Launches
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import CallSite
 
@@ -73,14 +70,14 @@ def _operators(events: Events, placed: Placed, known: Known) -> Measured:
     """Rows and facts of a trace without a GPU."""
     host, places, unplaced = events.host, placed.places, list[str]()
     rows = choose(host, places.wrapper, known.costs, known.declared, known.matmul_precision)
-    foreach.complete_told(host, places, rows, known.costs, known.stepped)
+    foreach.complete_recorded(host, places, rows, known.costs, known.stepped)
     located = find_call_sites(host, known.call_sites, None, None)
     generated.complete(host, rows, located, known.declared)
     chosen = events_of(host, rows)
     columns = cpu.columns(host, rows, chosen) | of_operators(host, placed, chosen, located, unplaced)
     accounting = gaps.account(host, placed.steps, places, rows, known.event_cost_ns)
     facts = _facts(events, placed, known, accounting)
-    facts |= cpu_collectives.facts(host, placed.steps, only_group(facts))
+    facts |= cpu.facts(host, placed.steps, only_group(facts))
     return Measured(columns, facts, unplaced, chosen)
 
 

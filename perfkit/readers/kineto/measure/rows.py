@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from perfkit import profile_names
 from perfkit.cost import Cost, CostModel
 from perfkit.profile_names import CPU_COLLECTIVES, LOADER, NCCL, PASS, PROFILER_STEP, STEP, pass_of
-from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.columns import Booleans, Coded, Integers
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     OPERATOR,
@@ -25,11 +26,12 @@ from perfkit.readers.kineto.decode.events import (
     HostEvents,
     Key,
     distinct,
+    values_at,
 )
-from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, usual_dtype
-from perfkit.readers.kineto.measure.untold import packed, picked, sparse
-from perfkit.readers.kineto.measure.untold.triton import is_triton, triton_cost
+from perfkit.readers.kineto.measure import completed
+from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe, is_triton, triton_cost, usual_dtype
 from perfkit.run_folder import DeclaredKernel
+from perfkit.table import FLOP_COLUMNS, RESOURCES
 
 # What an event's self time is, when it is not a row's; the last four are a GPU's, of work that was launched already.
 CAUSES = (
@@ -80,9 +82,7 @@ def on_device(
     kinds, codes = kinds_of_calls(events, working, costs, declared, matmul_precision)
     kind = np.full(len(events), -1, np.int32)
     kind[working] = codes
-    picked.complete(events, kind, kinds, costs)
-    sparse.complete(events, kind, kinds, costs)
-    packed.complete(events, kind, kinds, costs)
+    completed.complete(events, kind, kinds, costs)
     return Rows(cause == WORK, cause, events.self_ns.copy(), kinds, kind)
 
 
@@ -91,7 +91,7 @@ def wanted(costs: CostModel, declared: Mapping[str, DeclaredKernel]) -> Callable
     return lambda name: (
         _operator_cause(name, costs, declared) == WORK
         or costs.is_composite(name)
-        or name in (*picked.TELLING, *sparse.TELLING, *packed.TELLING)
+        or name in completed.EVIDENCE
         or name.startswith((NCCL, *CPU_COLLECTIVES))
         or name.endswith("AccumulateGrad")
     )
@@ -198,3 +198,30 @@ def _kind_of_call(
         return KindOfCall(describe(call), triton_cost(call))
     words = ", ".join(filter(None, (describe(call), costs.variant(call))))
     return KindOfCall(words or None, costs.cost(call), costs.parts(call))
+
+
+def costed(rows: Rows, chosen: Integers) -> dict[str, Any]:
+    """Shapes, FLOP and bytes of the host events `chosen`; absent where the kind of call has no cost."""
+    kinds = rows.kinds
+    code = values_at(rows.kind, chosen)
+    result: dict[str, Any] = {"shapes": shapes_of(rows, code)}
+    units = {unit for k in kinds if k.cost for unit in k.cost.flop}
+    for resource, column in zip(RESOURCES, FLOP_COLUMNS, strict=True):
+        if resource not in units:
+            continue
+        values = [k.cost.flop.get(resource, np.nan) if k.cost else np.nan for k in kinds]
+        if not np.isnan(values).all():
+            result[column] = _numbers(values, code)
+    result["bytes_read"] = _numbers([k.cost.bytes_read if k.cost else np.nan for k in kinds], code)
+    result["bytes_written"] = _numbers([k.cost.bytes_written if k.cost else np.nan for k in kinds], code)
+    return result
+
+
+def shapes_of(rows: Rows, code: Integers) -> Coded:
+    """Shapes and dtypes of kinds of calls as text; `code` indexes `rows.kinds`, −1 for none."""
+    of_kind = Coded.of([k.shapes for k in rows.kinds])
+    return Coded(of_kind.words, np.append(of_kind.code, np.int32(-1))[code])
+
+
+def _numbers(values: list[float], code: Integers) -> Any:
+    return np.append(np.asarray(values, dtype=float), np.nan)[code]

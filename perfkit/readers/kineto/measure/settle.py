@@ -28,7 +28,6 @@ from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.kineto.decode.events import OPERATOR, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
 from perfkit.readers.kineto.measure.rows import DISPATCH, PYTHON_CODE, WORK, Rows, fake, kinds_of_calls, on_device
-from perfkit.readers.kineto.measure.unfinished import around, nearest_above, unfinished
 from perfkit.run_folder import DeclaredKernel
 
 # Of an operator's own time: dispatch takes a few µs, and a thread that is put aside may make one call of it long.
@@ -180,3 +179,38 @@ def _covers(inner: list[Cost | None], own: Cost) -> bool:
     if own.total_flop:
         return total.total_flop >= own.total_flop
     return 0 < own.bytes <= total.bytes
+
+
+_HOOKS = ("aten::detach", "detach")
+_MODES = ("PythonDispatchMode", "PythonSubclass")
+
+
+def unfinished(events: HostEvents, above: Integers, products: Booleans) -> Booleans:
+    """Operators whose kernel did not run; `above` is the operator around each, `products` have matrix FLOP."""
+    inner = (events.category == OPERATOR) & (above >= 0)
+    calls = inner & ~events.named([name in _HOOKS for name in events.names])
+    helped, handed = np.zeros(len(events), bool), np.zeros(len(events), bool)
+    helped[above[calls]] = True
+    handed[above[inner & events.named([name in _MODES for name in events.names])]] = True
+    known = products & (events.call >= 0)
+    ran = np.zeros(len(events.calls) + 1, bool)
+    ran[events.call[known & helped]] = True
+    return handed | (known & ~helped & ran[events.call])
+
+
+def around(events: HostEvents, chosen: Integers) -> Booleans:
+    """The events around `chosen` ones."""
+    found = np.zeros(len(events), bool)
+    for event in chosen.tolist():
+        while (event := int(events.parent[event])) >= 0 and not found[event]:
+            found[event] = True
+    return found
+
+
+def nearest_above(events: HostEvents, chosen: Booleans) -> Integers:
+    """For each event the innermost of `chosen` strictly around it, or −1."""
+    nearest = events.nearest(chosen)
+    result = np.full(len(events), -1, np.int64)
+    below = events.parent >= 0
+    result[below] = nearest[events.parent[below]]
+    return result

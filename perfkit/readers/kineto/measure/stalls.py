@@ -13,9 +13,9 @@ import numpy as np
 from perfkit.profile_names import blocks_host
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, RUNTIME, DeviceEvents, HostEvents
-from perfkit.readers.kineto.measure.at_work import at_work
-from perfkit.readers.kineto.place.places import Place
+from perfkit.readers.kineto.measure.gpu import at_work
 
 _MOST = 100  # kinds of waits, places of lists
 _UPLOAD = "HtoD"

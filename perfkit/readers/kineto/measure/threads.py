@@ -15,9 +15,9 @@ import numpy as np
 from perfkit.profile_names import CPU_COLLECTIVES
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Cover, Steps
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import OPERATOR, OVERHEAD, RUNTIME, HostEvents
 from perfkit.readers.kineto.measure.rows import PROFILERS_OWN
-from perfkit.readers.kineto.place.places import Place
 
 _NEVER = np.iinfo(np.int64).min
 

@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 
 from perfkit.readers.columns import Booleans, Coded, Integers
+from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import COPY, FILL, KERNEL, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.collectives import collectives
-from perfkit.readers.kineto.measure.costs import costed, shapes_of
-from perfkit.readers.kineto.measure.rows import Rows
-from perfkit.readers.kineto.place.launches import Launches
+from perfkit.readers.kineto.measure.rows import Rows, costed, shapes_of
 from perfkit.table import FLOP_COLUMNS, ORIGINS
 
 COUNTER, DERIVED, MODEL, ABSENT = range(len(ORIGINS))

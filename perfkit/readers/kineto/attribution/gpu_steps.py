@@ -1,12 +1,11 @@
-"""The steps as a GPU ran them: which step each activity belongs to, and from when to when the GPU worked at it.
+"""What launched each activity of a GPU, and the steps as the GPU ran them.
 
-An activity belongs to the step that launched it. Where its launch is not in the trace, its correlation id tells when it
+An activity belongs to the step that launched it. Where its launch is not in the trace, its correlation id shows when it
 was launched, for these numbers grow from call to call; where they do not, the order on its stream does. What was
 launched before the capture belongs to no step.
 
 Where the host runs ahead, the GPU works at a step long after the host's mark of it. The GPU's step goes from its first
-kernel to the first one of the next step, on the stream that works most.
-"""
+kernel to the first one of the next step, on the stream that works most."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ import numpy as np
 from perfkit.engines import iteration_of
 from perfkit.readers.columns import Booleans, Integers
 from perfkit.readers.intervals import Steps
-from perfkit.readers.kineto.decode.events import KERNEL, RUNTIME, DeviceEvents, HostEvents
-from perfkit.readers.kineto.place.steps import marked_on_gpu
+from perfkit.readers.kineto.attribution.steps import marked_on_gpu
+from perfkit.readers.kineto.decode.events import KERNEL, OPERATOR, RUNTIME, DeviceEvents, HostEvents
 
 _BEHIND = 0.01  # of the GPU's time outside the step that launched it: from here on the host runs ahead
 _ROUNDING = 2_000  # ns: whole µs, and what two clocks are apart
@@ -156,3 +155,43 @@ def _between(before: Integers, after: Integers, begun: Integers) -> Integers:
     """The step of what was launched between two launches of known steps (−1: none); `begun` is the last step that had
     begun when it ran."""
     return np.where(after < 0, before, np.maximum(np.minimum(after, begun), before))
+
+
+_REPLAY = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+
+
+@dataclass
+class Launches:
+    """For each activity the runtime or driver call that launched it (−1: none in the trace) and the innermost operator
+    around that call; `replayed` marks what a CUDA graph's launch started."""
+
+    call: Integers
+    operator: Integers
+    replayed: Booleans
+
+    @property
+    def around(self) -> Integers:
+        """For each activity the host event that tells its place: the operator, else the call; −1 for none."""
+        return np.where(self.operator >= 0, self.operator, self.call)
+
+
+def find_launches(host: HostEvents, device: DeviceEvents) -> Launches:
+    """Find out who launched what."""
+    call = _calls(host, device)
+    if not len(host):
+        return Launches(call, call.copy(), np.zeros(len(call), bool))
+    operator = np.where(call >= 0, host.nearest(host.category == OPERATOR)[np.maximum(call, 0)], -1)
+    replay = host.named([n.startswith(_REPLAY) for n in host.names])
+    return Launches(call, operator, (call >= 0) & replay[np.maximum(call, 0)])
+
+
+def _calls(host: HostEvents, device: DeviceEvents) -> Integers:
+    """The runtime or driver call that launched each activity, or −1."""
+    calls = np.flatnonzero((host.category == RUNTIME) & (host.correlation >= 0))
+    if not len(calls):
+        return np.full(len(device), -1, np.int64)
+    calls = calls[np.argsort(host.correlation[calls], kind="stable")]
+    ids = host.correlation[calls]
+    at = np.searchsorted(ids, device.correlation, side="right") - 1
+    hit = (at >= 0) & (ids[np.maximum(at, 0)] == device.correlation)
+    return np.where(hit, calls[np.maximum(at, 0)], -1)

@@ -26,27 +26,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.profile_names import FORWARD_PASSES, GRAPH_RUNS, PASS, ROOT
+from perfkit.profile_names import FORWARD_PASSES, ROOT
 from perfkit.readers.columns import Booleans, Coded, Integers
-from perfkit.readers.kineto.decode.events import ANNOTATION, OPERATOR, DeviceEvents, HostEvents
-from perfkit.readers.kineto.place.launches import Launches
-from perfkit.readers.kineto.place.places import Place
-from perfkit.readers.kineto.place.replays import Replays, find_replays
+from perfkit.readers.kineto.attribution.gpu_steps import Launches
+from perfkit.readers.kineto.attribution.graph_runs import Run, calls_among, in_graphs, locate, passes_of
+from perfkit.readers.kineto.attribution.places import Place
+from perfkit.readers.kineto.attribution.replays import Replays, find_replays
+from perfkit.readers.kineto.decode.events import ANNOTATION, DeviceEvents, HostEvents
 from perfkit.tree import shares
 from perfkit.tree.placement import CALL_SITE, MODEL, SUFFIX, Placement, Words, distinct_pairs
-from perfkit.tree.sequences import MOST_CELLS, align
 from perfkit.tree.shares import CallSite, Member, Work
 
 PROVENANCE = "provenance"
 _UNIT_BEGINS = re.compile(r"FSDP::pre_(?:forward|backward)(?: \((.+)\))?$")  # a unit's hook; the root has no name
-
-
-@dataclass(frozen=True)
-class _Run:
-    """A run of a graph: the events of its calls, in the order of time."""
-
-    graph: int
-    events: Integers
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ def find_call_sites(
     sites = [site for graph in graphs for site in graph]
     if not sites or not len(host):
         return None
-    called = _called(host, graphs)
+    called = calls_among(host, graphs)
     of_event, times, shared_out = locate(host, graphs, called)
     replays = None
     if device is not None and launches is not None and launches.replayed.any():
@@ -119,7 +111,7 @@ def by_call_sites(
         times = np.maximum(times, often).tolist()
     whole = np.repeat([_of_whole_model(graph) for graph in graphs], [len(graph) for graph in graphs])
     told = _told(located.sites, site, times, whole, _or_unit(host, chosen, module), warnings)
-    outside = (chosen >= 0) & ~_in_graphs(host, located.called)[np.maximum(chosen, 0)]
+    outside = (chosen >= 0) & ~in_graphs(host, located.called)[np.maximum(chosen, 0)]
     return [told, _beside(places, np.where(outside & (module.code < 0), chosen, -1), passes)]
 
 
@@ -140,8 +132,8 @@ def _or_unit(host: HostEvents, chosen: Integers, module: Coded) -> Coded:
 
 def _often(host: HostEvents, places: Place, replays: Replays, graphs: int) -> Integers:
     """How often each graph is replayed in one pass at most, or in one step where no pass is marked."""
-    runs = [_Run(graph, np.array([call])) for graph, call in zip(replays.graph, replays.call, strict=True)]
-    passes = np.array(_passes(host, runs), np.int64)
+    runs = [Run(graph, np.array([call])) for graph, call in zip(replays.graph, replays.call, strict=True)]
+    passes = np.array(passes_of(host, runs), np.int64)
     within = np.where(passes >= 0, passes, -2 - places.step[replays.call])
     pairs, count = np.unique(np.column_stack([replays.graph, within]), axis=0, return_counts=True)
     often = np.zeros(graphs, np.int64)
@@ -188,6 +180,11 @@ def _told(
     return Placement(CALL_SITE, {name: Words.of(words, which) for name, words in columns.items()})
 
 
+def _kind(name: str) -> str:
+    """A part of a path, with one sign for all numbers."""
+    return "*" if name.isdigit() else name
+
+
 def _moved(site: CallSite, module: str) -> CallSite | None:
     """A site whose graph runs for `module`, although the compiler saw another: `h.0.fc` in `h.3` is `h.3.fc`. None
     where one of its members does not lie in such a module."""
@@ -199,150 +196,6 @@ def _moved(site: CallSite, module: str) -> CallSite | None:
             return None
         members.append(member._replace(module=".".join([*around, *path[len(around) :]])))
     return site._replace(members=tuple(members))
-
-
-def _kind(name: str) -> str:
-    """A part of a path, with one sign for all numbers."""
-    return "*" if name.isdigit() else name
-
-
-def _called(host: HostEvents, graphs: Sequence[Sequence[CallSite]]) -> Booleans:
-    """Which events may be calls: operators with the name of one, inside no other."""
-    names = {s.name for g in graphs for s in g}
-    return _outermost(host, host.named([n in names for n in host.names]) & (host.category == OPERATOR))
-
-
-def _runs_of_graphs(host: HostEvents) -> Booleans:
-    return host.named([n.startswith(GRAPH_RUNS) for n in host.names]) & (host.category == ANNOTATION)
-
-
-def _in_graphs(host: HostEvents, called: Booleans) -> Booleans:
-    """Whether each event ran in the code of a graph; where runs are not marked, in what may be a call."""
-    marked = _runs_of_graphs(host)
-    inside: Booleans = host.nearest(marked if marked.any() else called) >= 0
-    return inside
-
-
-def locate(
-    host: HostEvents, graphs: Sequence[Sequence[CallSite]], called: Booleans
-) -> tuple[Integers, list[int], list[bool]]:
-    """For each host event the call site that it ran in, an index into all sites of `graphs` in order, or −1; for each
-    site how often its graph runs in one pass at most; and whether each graph was told from those with the same calls.
-
-    `called` are the events that may be calls.
-    """
-    words: dict[str, int] = {}
-    code = np.array([words.setdefault(n, len(words)) for n in host.names], dtype=np.int64)
-    starts = np.cumsum([0, *(len(g) for g in graphs)])
-    sequences = [np.array([words.get(s.name, -1) for s in g], dtype=np.int64) for g in graphs]
-    own = np.full(len(host), -1, np.int64)
-    runs: list[_Run] = []
-    for segment, whole in _segments(host, called):
-        runs += _placed_runs(segment, code[host.name[segment]], sequences, starts, own, whole)
-    often, told = _shared_out(host, sequences, starts, own, runs)
-    return host.inherit(own), [count for graph, count in enumerate(often) for _ in graphs[graph]], told
-
-
-def _outermost(host: HostEvents, called: Booleans) -> Booleans:
-    """Those of the `called` events that run inside no other."""
-    nearest = host.nearest(called)
-    inside = (host.parent >= 0) & (nearest[np.maximum(host.parent, 0)] >= 0)
-    return called & ~inside
-
-
-def _segments(host: HostEvents, called: Booleans) -> list[tuple[Integers, bool]]:
-    """The called events in the order of time: those of one run of a graph each where it is marked (True), else those of
-    a thread."""
-    marked = _runs_of_graphs(host)
-    by = host.nearest(marked) if marked.any() else -1 - host.lane
-    events = np.flatnonzero(called & (by >= 0)) if marked.any() else np.flatnonzero(called)
-    return [(events[by[events] == key], bool(marked.any())) for key in np.unique(by[events]).tolist()]
-
-
-def _placed_runs(
-    events: Integers, names: Integers, sequences: Sequence[Integers], starts: Integers, own: Integers, whole: bool
-) -> list[_Run]:
-    """Give the events of a segment their call sites; returns the runs of graphs in it.
-
-    A `whole` segment is one run of one graph: it fits as a whole, or is aligned.
-    """
-    found: list[_Run] = []
-    at = 0
-    longest_first = sorted(range(len(sequences)), key=lambda g: -len(sequences[g]))
-    while at < len(events):
-        graph = next((g for g in longest_first if _begins(names, at, sequences[g])), None)
-        if graph is None or (whole and len(sequences[graph]) != len(events)):
-            at += 1
-            continue
-        length = len(sequences[graph])
-        own[events[at : at + length]] = starts[graph] + np.arange(length)
-        found.append(_Run(graph, events[at : at + length]))
-        at += length
-    if not found and whole and len(events):
-        return _aligned(events, names, sequences, starts, own)
-    return found
-
-
-def _begins(names: Integers, at: int, sequence: Integers) -> bool:
-    return len(sequence) > 0 and np.array_equal(names[at : at + len(sequence)], sequence)
-
-
-def _aligned(
-    events: Integers, names: Integers, sequences: Sequence[Integers], starts: Integers, own: Integers
-) -> list[_Run]:
-    """The call sites of a run that no graph fits exactly: of the graph that fits best, those that are certain."""
-    best: tuple[int, int, Integers] | None = None
-    for graph, sequence in enumerate(sequences):
-        if len(events) * len(sequence) > MOST_CELLS:
-            continue
-        site = align(len(events), len(sequence), lambda i, s=sequence: s == names[i])  # type: ignore[misc]
-        count = int((site >= 0).sum())
-        if count and (best is None or count > best[0]):
-            best = count, graph, site
-    if best is None or 2 * best[0] < len(events):
-        return []
-    _, graph, site = best
-    own[events[site >= 0]] = starts[graph] + site[site >= 0]
-    return [_Run(graph, events[site >= 0])]
-
-
-def _shared_out(
-    host: HostEvents, sequences: Sequence[Integers], starts: Integers, own: Integers, runs: Sequence[_Run]
-) -> tuple[list[int], list[bool]]:
-    """Share the runs of a pass out over the graphs that have the same calls, where there is one for each; how often
-    each graph runs in one pass at most, and whether all its runs were shared out."""
-    alike: dict[bytes, list[int]] = {}
-    for graph, sequence in enumerate(sequences):
-        alike.setdefault(sequence.tobytes(), []).append(graph)
-    often = [0] * len(sequences)
-    told: list[list[bool]] = [[] for _ in sequences]
-    by_pass: dict[tuple[bytes, int], list[_Run]] = {}
-    for run, number in zip(runs, _passes(host, runs), strict=True):
-        if number < 0:
-            told[run.graph].append(False)
-        if number >= 0:
-            by_pass.setdefault((sequences[run.graph].tobytes(), number), []).append(run)
-    for (calls, _), found in by_pass.items():
-        graphs = alike[calls]
-        each = len(found) == len(graphs)
-        if each:
-            for graph, run in zip(graphs, sorted(found, key=lambda r: host.start[r.events[0]]), strict=True):
-                own[run.events] += starts[graph] - starts[run.graph]
-        for graph in graphs:
-            often[graph] = max(often[graph], 1 if each else len(found))
-            told[graph].append(each)
-    return often, [bool(shared) and all(shared) for shared in told]
-
-
-def _passes(host: HostEvents, runs: Sequence[_Run]) -> list[int]:
-    """The outermost range of a pass that each run lies in, by time: on a GPU PyTorch's backward runs in a thread of its
-    own. −1: none."""
-    ranges = np.flatnonzero(_outermost(host, host.named([n.startswith(PASS) for n in host.names])))
-    ranges = ranges[np.argsort(host.start[ranges], kind="stable")]
-    moments = np.array([host.start[run.events[0]] for run in runs], np.int64)
-    last = np.searchsorted(host.start[ranges], moments, side="right") - 1
-    inside = (last >= 0) & (moments < host.end[ranges[np.maximum(last, 0)]]) if len(ranges) else last >= 0
-    return np.where(inside, last, -1).tolist()
 
 
 def _beside(places: Place, chosen: Integers, passes: Coded) -> Placement:

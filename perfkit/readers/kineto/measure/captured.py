@@ -19,6 +19,9 @@ from perfkit.cost import CostModel
 from perfkit.errors import InputError
 from perfkit.profile_names import GRAPH, STREAM_WAIT, effect_of_call
 from perfkit.readers.columns import Booleans, Coded, Integers
+from perfkit.readers.kineto.attribution.columns import of_events, place
+from perfkit.readers.kineto.attribution.gpu_steps import Launches
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import (
     ANNOTATION,
     COPY,
@@ -31,13 +34,10 @@ from perfkit.readers.kineto.decode.events import (
     distinct,
 )
 from perfkit.readers.kineto.decode.read import read_events
+from perfkit.readers.kineto.measure import foreach
 from perfkit.readers.kineto.measure.calls import KindOfCall
 from perfkit.readers.kineto.measure.rows import Rows, on_device, wanted
-from perfkit.readers.kineto.measure.untold import foreach
 from perfkit.readers.kineto.measure.work import owners
-from perfkit.readers.kineto.place.columns import of_events, place
-from perfkit.readers.kineto.place.launches import Launches
-from perfkit.readers.kineto.place.places import Place
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.placement import CAPTURE, Placement
 

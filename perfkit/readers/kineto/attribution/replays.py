@@ -18,8 +18,8 @@ import numpy as np
 
 from perfkit.cost import CostModel
 from perfkit.readers.columns import Integers
+from perfkit.readers.kineto.attribution.gpu_steps import Launches
 from perfkit.readers.kineto.decode.events import DeviceEvents
-from perfkit.readers.kineto.place.launches import Launches
 from perfkit.tree.shares import CallSite
 
 GENERATED = "triton_"  # with which the names of Inductor's kernels on a GPU begin

@@ -14,11 +14,11 @@ import numpy as np
 
 from perfkit.cost import Cost
 from perfkit.readers.columns import Booleans, Integers
+from perfkit.readers.kineto.attribution.call_sites import Located
 from perfkit.readers.kineto.decode.events import DeviceEvents, HostEvents, distinct
 from perfkit.readers.kineto.measure.calls import KindOfCall
+from perfkit.readers.kineto.measure.captured import Replayed
 from perfkit.readers.kineto.measure.rows import Rows, is_generated
-from perfkit.readers.kineto.measure.untold.captured import Replayed
-from perfkit.readers.kineto.place.call_sites import Located
 from perfkit.run_folder import DeclaredKernel
 from perfkit.tree.shares import Work
 

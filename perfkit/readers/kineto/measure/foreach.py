@@ -5,7 +5,7 @@ pass tells: each parameter's gradient is accumulated in a node of its own, with 
 is that list its launches tell: multi-tensor kernels work on chunks of 65 536 elements, one thread block a chunk. Only
 where the number of blocks is exactly that of the list's chunks the list is taken; else the work stays unknown.
 
-On a CPU nothing launches. There a program of perfkit's own tells what its optimizer steps (`complete_told`).
+On a CPU nothing launches. There a program of perfkit's own tells what its optimizer steps (`complete_recorded`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 
 from perfkit.cost import Argument, Call, CostModel, TensorSpec
 from perfkit.readers.columns import Integers
+from perfkit.readers.kineto.attribution.places import Place
 from perfkit.readers.kineto.decode.events import KERNEL, DeviceEvents, HostEvents
 from perfkit.readers.kineto.measure.calls import KindOfCall, call_of, describe
 from perfkit.readers.kineto.measure.rows import Rows
-from perfkit.readers.kineto.place.places import Place
 
 _CHUNK = 65536
 _ON_CHUNKS = "multi_tensor_apply"  # others have a block a tensor: what adds up the parts of a norm
@@ -58,7 +58,7 @@ def complete(
         rows.kind[event] = known[key]
 
 
-def complete_told(
+def complete_recorded(
     host: HostEvents, places: Place, rows: Rows, costs: CostModel, groups: Sequence[Sequence[TensorSpec]]
 ) -> None:
     """Give fused optimizers with unrecorded lists the shapes and cost of `groups`, where a step calls one for each.
